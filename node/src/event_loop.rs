@@ -44,6 +44,7 @@ use crate::snapshots::Snapshots;
 use crate::trainer::{Busy, Feed};
 use crate::transfer::Shelves;
 use crate::transfer::state::Shape;
+use crate::twin::TwinWatch;
 use change::Change;
 use denials::Denials;
 pub(crate) use door::{Books, Departure, Doorplate};
@@ -115,6 +116,7 @@ pub(crate) struct Company {
     pub(crate) desk: Desk,
     pub(crate) door: Doorplate,
     pub(crate) quest: Quest,
+    pub(crate) twins: TwinWatch,
     pub(crate) observer: Arc<dyn Observer>,
 }
 
@@ -202,7 +204,7 @@ pub(crate) struct Ended {
 impl EventLoop {
     pub(crate) fn new(company: Company, feed: Feed, config: LoopConfig) -> Self {
         let Company { identity, network, inbox, membership, exchange, snapshots, shelves, .. } = company;
-        let Company { books, desk, door, quest, observer, .. } = company;
+        let Company { books, desk, door, quest, twins, observer, .. } = company;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let (settling, standstill) = (Settling::new(config.max_stall), Standstill::new(config.max_stall));
@@ -254,7 +256,7 @@ impl EventLoop {
             looked: Instant::now(),
             is_saved: false,
             settling,
-            lookout: Watch::new(quest),
+            lookout: Watch::new(quest, twins),
             failure: None,
         }
     }

@@ -149,7 +149,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         observer.report(&Report::Warning { message });
     }
     let pace = Pace::new(settings.state_rate);
-    let shelf = Shelf::new(&manifest, store.clone(), pace.clone());
+    let shelf = Shelf::new(rand::random(), &manifest, store.clone(), pace.clone());
     shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
     stable.iter().for_each(|proof| shelf.learn(&proof.view));
     let stall = Duration::from_millis(manifest.max_stall_ms);

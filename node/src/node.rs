@@ -291,7 +291,7 @@ pub(crate) async fn open(
     (step, lineage): (u64, Lineage),
     observer: Arc<dyn Observer>,
 ) -> Result<Opened, NodeError> {
-    let Ready { identity, manifest, shared, store, credentials, membership, start, memory } = ready;
+    let Ready { identity, manifest, shared, store, credentials, membership, start, memory, twins } = ready;
     let run = manifest.run_id();
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?;
@@ -342,7 +342,7 @@ pub(crate) async fn open(
     let exchange = Exchange::new(steps, manifest.batch_size);
     let pace = Pace::new(settings.state_rate);
     let snapshots = Snapshots::new(pace.clone());
-    let shelf = Shelf::new(&manifest, store.clone(), pace);
+    let shelf = Shelf::new(membership.incarnation, &manifest, store.clone(), pace);
     shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
     let shelves = Shelves::new(snapshots.clone(), shelf, shared);
     let of_run = manifest.clone();
@@ -407,6 +407,7 @@ pub(crate) async fn open(
         desk,
         door,
         quest,
+        twins,
         observer,
     };
     Ok(Opened { company, config, saver, ticket })

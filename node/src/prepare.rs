@@ -28,10 +28,11 @@ use crate::node::{CHECKPOINTS, blocking, layout_config};
 use crate::origin;
 use crate::record_file::{Kept, RecordFile};
 use crate::report::{Observer, Report};
+use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
+use crate::twin::TwinWatch;
 use crate::way_back::{Asking, Decided, Memory};
 use crate::welcome::{self, Terms, Welcome};
-use crate::{secret, twin};
 
 /// A peer that is ready to train.
 pub(crate) struct Prepared {
@@ -57,6 +58,8 @@ pub(crate) struct Ready {
     pub(crate) start: Start,
     /// What it has of the run from before, and where that is kept.
     pub(crate) memory: Memory,
+    /// Whether another process is this machine.
+    pub(crate) twins: TwinWatch,
 }
 
 /// How a peer takes part.
@@ -112,7 +115,7 @@ pub(crate) async fn founder(
     let kept = secret::load(&settings.data_dir, manifest.run_id())?;
     let kept = if founding.public { Credentials::default() } else { kept };
     let credentials = Credentials { bearer: Some(identity.clone()), ..kept };
-    twin::refuse(me, (manifest.run_id(), &credentials), memory.places([]), &settings.data_dir).await?;
+    let twins = TwinWatch::start((me, &manifest, &credentials), memory.places([]), &settings.data_dir).await?;
     let named = if let Resume::Step(step) = founding.resume { Some(step) } else { None };
     let word = Word { joins: false, alone: founding.alone, goes_back: named.is_some() };
     let asking = Asking { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
@@ -153,7 +156,7 @@ pub(crate) async fn founder(
         observer.report(&Report::Founder { key: key.display().to_string() });
     }
     let membership = membership(settings, &manifest, founding.min_peers);
-    let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
+    let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory, twins };
     Ok(Prepared { ready, learner, damaged, searched })
 }
 
@@ -219,7 +222,8 @@ pub(crate) async fn joiner(
     let mut memory = Memory::load(&settings.data_dir, run, me);
     memory.warn(&*observer);
     let was_here = !memory.is_new();
-    twin::refuse(me, (run, &credentials), memory.places(told.iter().chain(&sharers)), &settings.data_dir).await?;
+    let places = memory.places(told.iter().chain(&sharers));
+    let twins = TwinWatch::start((me, &manifest, &credentials), places, &settings.data_dir).await?;
     // Of itself it knows more; of others, what the user says is newer than what was kept.
     for contact in named.iter().filter_map(Member::contact) {
         memory.learn(&contact);
@@ -259,7 +263,7 @@ pub(crate) async fn joiner(
     // Kept, so that it can come back without the ticket.
     secret::store_first(&settings.data_dir, run, &credentials)?;
     let membership = membership(settings, &manifest, min_members);
-    let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
+    let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory, twins };
     Ok(Prepared { ready, learner, damaged, searched })
 }
 

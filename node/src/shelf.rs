@@ -24,6 +24,8 @@ const MAX_LOOKS: usize = 4;
 /// The checkpoints on this peer's disk, and what others need to know to trust them.
 #[derive(Debug)]
 pub(crate) struct Shelf {
+    /// Which of the processes of its identity this one is.
+    incarnation: u64,
     manifest: Vec<u8>,
     /// For reading alone.
     store: CheckpointStore,
@@ -36,10 +38,12 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    pub(crate) fn new(manifest: &Manifest, store: CheckpointStore, pace: Arc<Pace>) -> Arc<Self> {
+    /// Of the process of its peer that this number tells apart.
+    pub(crate) fn new(incarnation: u64, manifest: &Manifest, store: CheckpointStore, pace: Arc<Pace>) -> Arc<Self> {
         let (views, is_live) = (Mutex::default(), AtomicBool::new(false));
         let pin_time = Duration::from_millis(manifest.max_stall_ms) * PIN_STALLS;
         Arc::new(Self {
+            incarnation,
             manifest: manifest.encode(),
             store,
             views,
@@ -48,6 +52,10 @@ impl Shelf {
             preprocessing: OnceLock::new(),
             pace,
         })
+    }
+
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     /// What the run is: its manifest's canonical bytes.

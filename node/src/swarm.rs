@@ -61,6 +61,7 @@ use crate::saver::Saver;
 use crate::settings::{Joining, Settings};
 use crate::ticket::Ticket;
 use crate::trainer::{Feed, TrainerEvent, Turn, Turns};
+use crate::twin::TwinWatch;
 use crate::way_back::Memory;
 use crate::welcome::Terms;
 
@@ -173,6 +174,8 @@ impl Swarm {
             manifest,
             credentials,
             start,
+            // It keeps no seat that another process could have been copied with.
+            twins: TwinWatch::nowhere(),
         };
         let opened =
             runtime.block_on(node::open(settings, ready, (0, Lineage::NONE), Arc::<Logged>::clone(&logged)))?;

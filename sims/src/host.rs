@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_engine::comeback::Word;
-use starling_engine::{Comeback, Search, TwinSearch};
+use starling_engine::{Comeback, Search};
 use starling_topology::{Contact, Event, Follower, PeerId, Record, Root, Time};
 
 use crate::coverage::{Phase, SEEKS};
@@ -15,7 +15,7 @@ use crate::hostile::Liar;
 use crate::network::Seat;
 use crate::peer::Peer;
 use crate::rng::Rng;
-use crate::world::Happening;
+use crate::world::{Happening, Looking};
 
 /// A clock's drift is told in this part of its rate.
 pub const RATE: i64 = 10_000;
@@ -44,8 +44,8 @@ pub struct Host {
     pub word: Option<Word>,
     /// Whether its user has a ticket then that names somebody who is there.
     pub guided: bool,
-    /// Its process looks whether another one is it, before that.
-    pub looking: Option<Box<TwinSearch>>,
+    /// How its process looks whether another one is it, if it knows a place where that may be.
+    pub looking: Option<Box<Looking>>,
     /// The other machines where its peer was last heard of, as its disk says.
     pub places: BTreeSet<Seat>,
     /// The other machine with its name, if both have taken part.

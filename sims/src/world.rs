@@ -45,6 +45,7 @@ use crate::state::{Commits, State};
 use crate::workload::{PLANNED, Workload};
 
 use seeking::Errand;
+pub use twins::Looking;
 use twins::{Dialed, Twins};
 
 /// The run that all are in.
@@ -489,6 +490,7 @@ impl World {
         happens(peer, now);
         let effects = peer.take_effects();
         self.execute_all(seat, incarnation, effects);
+        self.look_again(seat);
         self.bring_up_at_phase(seat);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use starling_tests::{Peer, PeerOptions};
 use tempfile::TempDir;
@@ -48,5 +49,35 @@ fn a_second_process_with_an_identity_that_runs_ends_and_says_why() {
         let is_told = |reason: &str| reason.contains("left") || reason.ends_with("has a vote now");
         let lost = after.filter(|event| event["reason"].as_str().is_some_and(|reason| !is_told(reason)));
         assert!(lost.count() <= 1, "{:?}", outcome.events);
+    }
+}
+
+#[test]
+fn a_copy_that_starts_while_its_member_stands_still_finds_it_later() {
+    let flags = "--model mlp:64 --batch-size 64 --steps 10000000 --max-stall-ms 4000 --min-peers 2";
+    let first = Peer::run(&PeerOptions::flags(flags));
+    let second = Peer::join(&first.ticket(), &PeerOptions::flags(""));
+    second.wait_for_view(2);
+    // Without the founder, which has the casting vote, nobody is let in.
+    first.signal("STOP");
+    let copy = Peer::join_in(copy(&first.data_dir(), "identity.key"), &second.ticket(), &PeerOptions::flags(""));
+    copy.wait_for("a process that has not found another one", |event| event["event"] == "listening");
+    first.signal("CONT");
+    let (mut both, started) = (vec![first, copy], Instant::now());
+    let ended = loop {
+        if let Some(place) = both.iter().position(Peer::has_ended) {
+            break both.swap_remove(place).finish();
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "both run");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(ended.error().contains("another process runs as"), "{}", ended.error());
+    assert_eq!(ended.status.code(), Some(1));
+    // The other one trains on.
+    let other = both.remove(0);
+    second.wait_for_step(second.reached() + 5);
+    for peer in [other, second] {
+        peer.signal("INT");
+        assert_eq!(peer.finish().summary()["outcome"], "left");
     }
 }

@@ -297,6 +297,12 @@ impl Peer {
         self.child.id()
     }
 
+    /// Whether the process has come to its end: nobody has waited for it yet, so it is a zombie (proc(5), stat).
+    pub fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it is our child");
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+    }
+
     /// What it holds in memory now, and what it has held at most since this was last asked, in bytes.
     pub fn memory(&self) -> [u64; 2] {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");

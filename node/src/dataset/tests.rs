@@ -120,7 +120,7 @@ impl Fixture {
         let data = SharedData::open(CSV, &[path]).expect("readable").map(Arc::new);
         let pace = Pace::new(0);
         let store = CheckpointStore::open(self.dir.path().join(name.to_string()), 1).expect("a store");
-        let shelf = Shelf::new(&self.manifest, store, pace.clone());
+        let shelf = Shelf::new(1, &self.manifest, store, pace.clone());
         self.shelves.insert(peer(name), Shelves::new(Snapshots::new(pace), shelf, data));
     }
 

@@ -1,10 +1,12 @@
 //! Looks out for a run that has gone on without this member, as the engine's [`Lookout`] says.
 
+use std::path::Path;
+
 use starling_engine::Lookout;
 use starling_engine::lookout::{Apart, Output, Searched};
 use starling_engine::search::{Answer, Terms, sought};
 use starling_run::{CheckpointStore, Manifest};
-use starling_topology::{Contact, PeerId, Root};
+use starling_topology::{Contact, PeerId, Root, Time};
 use tokio::task::JoinHandle;
 
 use super::{End, EventLoop};
@@ -12,6 +14,7 @@ use crate::access::Credentials;
 use crate::catch_up::{Found, Search, catch_up, stall};
 use crate::error::NodeError;
 use crate::report::Report;
+use crate::twin::{self, Asking, TwinWatch};
 
 /// What the newest checkpoint is asked for with, and where it goes.
 #[derive(Debug, Clone)]
@@ -28,13 +31,14 @@ pub(crate) struct Quest {
 pub(super) struct Watch {
     machine: Lookout,
     quest: Quest,
+    twins: TwinWatch,
     search: Option<JoinHandle<Result<Found, NodeError>>>,
 }
 
 impl Watch {
-    pub(super) fn new(quest: Quest) -> Self {
+    pub(super) fn new(quest: Quest, twins: TwinWatch) -> Self {
         let machine = Lookout::new(quest.manifest.steps, stall(&quest.manifest));
-        Self { machine, quest, search: None }
+        Self { machine, quest, twins, search: None }
     }
 
     fn give_up(&mut self) {
@@ -58,6 +62,9 @@ impl EventLoop {
         }
         let outside = self.lookout.quest.seat.map(Apart::Outside);
         let apart = paused.map(Apart::Paused).or(outside).or_else(|| self.waits());
+        if let Some(end) = self.look_for_twin(now) {
+            return Some(end);
+        }
         // Who waits for a quorum is nobody to join: those who come back may be its quorum.
         let goes_on = apart.is_none() && self.membership.view().is_some() && !self.settling.is_complete();
         self.shelves.checkpoints.tell(goes_on);
@@ -94,6 +101,26 @@ impl EventLoop {
             }
         }
         None
+    }
+
+    /// Looks for another process that is this machine, if that may be why this one takes no part.
+    fn look_for_twin(&mut self, now: Time) -> Option<End> {
+        let takes_part = self.membership.view().is_some() && !self.membership.has_no_quorum();
+        let Quest { manifest, credentials, .. } = &self.lookout.quest;
+        let asking = || Asking {
+            me: self.me,
+            manifest: manifest.clone(),
+            credentials: Credentials { secret: self.network.access.secret(), ..credentials.clone() },
+            listens: self.network.contact().addresses,
+            incarnation: self.shelves.checkpoints.incarnation(),
+        };
+        let is_there = self.lookout.twins.look(now, takes_part, asking);
+        is_there.then(|| End::Failed(twin::error(self.me, self.data_dir())))
+    }
+
+    /// Where this machine keeps what it has of runs.
+    pub(super) fn data_dir(&self) -> &Path {
+        self.books.record.path().parent().unwrap_or_else(|| Path::new(""))
     }
 
     /// Whether it has left or finished, and waits for others.

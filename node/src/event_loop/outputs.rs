@@ -1,7 +1,5 @@
 //! What the membership machine asks for: messages, timers, holds, records, new views.
 
-use std::path::Path;
-
 use starling_topology::{Envelope, Event, Evidence, Input, Output, PeerId, Reason, Record};
 
 use super::{Change, End, EventLoop};
@@ -157,8 +155,7 @@ impl EventLoop {
             }
             Event::Twin { by } => {
                 tracing::info!(by = name(by), "another process has taken this machine's seat");
-                let data_dir = self.books.record.path().parent().unwrap_or_else(|| Path::new(""));
-                return Some(End::Failed(twin::error(self.me, data_dir)));
+                return Some(End::Failed(twin::error(self.me, self.data_dir())));
             }
             Event::Complete { step, digest } => self.complete(event, (step, digest)),
             Event::Left { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {

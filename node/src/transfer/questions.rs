@@ -21,6 +21,8 @@ use super::{Reply, Request};
 /// What a peer holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Newest {
+    /// Which of the processes of its identity it is.
+    pub(crate) incarnation: u64,
     /// Whether it is in a view that goes on, whose members hold a newer state than any checkpoint.
     pub(crate) live: bool,
     /// Its newest stable checkpoint of each branch, verified but for the files themselves.
@@ -58,14 +60,14 @@ pub(crate) async fn newest(
     steps: u64,
     stall: Duration,
 ) -> io::Result<Newest> {
-    let Reply::Newest { live, evidence } =
+    let Reply::Newest { incarnation, live, evidence } =
         ask(stream, &Request::Newest, MAX_BRANCHES * MAX_EVIDENCE_BYTES, stall).await?
     else {
         return Err(io::Error::other("it does not say what it holds"));
     };
     let proofs = evidence.into_iter().take(MAX_BRANCHES).map(|evidence| evidence.check(run, steps));
     let proofs = proofs.collect::<Result<_, _>>().map_err(io::Error::other)?;
-    Ok(Newest { live, proofs })
+    Ok(Newest { incarnation, live, proofs })
 }
 
 /// Asks all of these peers who is in a view; the first right answer counts. `None` if there is none.

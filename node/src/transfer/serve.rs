@@ -100,7 +100,8 @@ pub(crate) async fn serve(
             Request::Run => Reply::Run(shelf.manifest().to_vec()),
             Request::Newest => {
                 let (live, proofs) = (shelf.is_live(), shelf.newest().await?);
-                Reply::Newest { live, evidence: proofs.iter().map(Evidence::of).collect() }
+                let evidence = proofs.iter().map(Evidence::of).collect();
+                Reply::Newest { incarnation: shelf.incarnation(), live, evidence }
             }
             Request::Checkpoint(name) => match shelf.checkpoint(name).await? {
                 Some(bytes) => {

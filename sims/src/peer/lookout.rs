@@ -45,9 +45,14 @@ impl Peer {
         self.machine.root()
     }
 
+    /// Whether it is in a view, and not alone there.
+    pub fn has_quorum(&self) -> bool {
+        self.view().is_some() && !self.machine.has_no_quorum()
+    }
+
     /// Whether it is in a view that goes on: who waits for a quorum is nobody to join, nor who has completed the run.
     pub fn goes_on(&self) -> bool {
-        self.view().is_some() && !self.machine.has_no_quorum() && !self.has_completed()
+        self.has_quorum() && !self.has_completed()
     }
 
     /// The time has come to ask others whether the run has gone on without it.

@@ -28,6 +28,14 @@ const CHANGES: u64 = 8;
 /// How fast second machines may compute, in samples.
 const SPEEDS: (u64, u64) = (50, 1_000);
 
+/// How a process looks for its twin, and where.
+#[derive(Debug)]
+pub struct Looking {
+    search: TwinSearch,
+    /// Where its peer was last heard of when it started.
+    places: Vec<Seat>,
+}
+
 /// Finding a twin.
 #[derive(Debug)]
 pub enum Dialed {
@@ -131,25 +139,36 @@ impl World {
 
     /// A process looks whether another one is it, if it knows of a place where that may be.
     pub(super) fn looks_for_twin(&mut self, seat: Seat) -> bool {
+        let max_stall = self.config.max_stall;
         let host = &mut self.hosts[seat];
         if host.places.is_empty() {
             return false;
         }
-        let mut search = TwinSearch::new(host.places.len(), host.clock(self.now));
+        let mut search = TwinSearch::new(host.places.len(), max_stall, host.clock(self.now));
         if let Some(Sabotage::Machine(flaw)) = self.sabotage {
             search.plant(flaw);
         }
-        (host.looking, host.off) = (Some(Box::new(search)), false);
+        let places = host.places.iter().copied().collect();
+        (host.looking, host.off) = (Some(Box::new(Looking { search, places })), false);
         self.drive_look(seat);
         true
     }
 
+    /// Something has happened to a process, or a time has come that it asked for: without a quorum it looks again.
+    pub(super) fn look_again(&mut self, seat: Seat) {
+        let host = &mut self.hosts[seat];
+        let now = host.clock(self.now);
+        let (Some(looking), Some(peer)) = (&mut host.looking, &host.peer) else { return };
+        looking.search.note(now, peer.has_quorum());
+        self.drive_look(seat);
+    }
+
     fn drive_look(&mut self, seat: Seat) {
         let incarnation = self.hosts[seat].incarnation;
-        while let Some(output) = self.hosts[seat].looking.as_mut().and_then(|search| search.poll()) {
+        while let Some(output) = self.hosts[seat].looking.as_mut().and_then(|looking| looking.search.poll()) {
             match output {
                 Output::Dial => {
-                    for place in self.hosts[seat].places.clone() {
+                    for place in self.hosts[seat].looking.iter().flat_map(|looking| looking.places.clone()) {
                         let at = self.now + self.network.delay(seat, place);
                         self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::At(place)));
                     }
@@ -158,10 +177,7 @@ impl World {
                     let when = self.hosts[seat].world_time(at).max(self.now);
                     self.queue.push(when, Happening::Twins(seat, incarnation, Dialed::Expires));
                 }
-                Output::GoOn => {
-                    self.hosts[seat].looking = None;
-                    return self.begin(seat);
-                }
+                Output::GoOn => return self.begin(seat),
                 Output::Refuse => return self.refuse_twin(seat),
             }
         }
@@ -188,8 +204,9 @@ impl World {
         };
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);
-        host.looking.iter_mut().for_each(|search| search.handle(now, input));
+        host.looking.iter_mut().for_each(|looking| looking.search.handle(now, input));
         self.drive_look(seat);
+        self.look_again(seat);
         let is_refused = self.hosts[seat].ended.is_some();
         if input == Input::Answered && !is_refused {
             let name = self.hosts[seat].name();
@@ -202,9 +219,10 @@ impl World {
         let name = self.hosts[seat].name();
         self.tell(|_| format!("{seat} is refused: its twin runs"));
         self.mark(seat, What::Ends);
+        self.close_process(seat, false);
         let host = &mut self.hosts[seat];
         self.running -= usize::from(host.started);
-        (host.looking, host.ended) = (None, Some(Event::Twin { by: name }));
+        host.ended = Some(Event::Twin { by: name });
         self.invariants.twin_told.starts(name);
         let held = self.invariants.twin_told.told(name, true);
         self.breaks(held);
@@ -374,8 +392,12 @@ impl World {
     /// Once both processes of a name have given a vote in one view, no rule about votes holds any more. Who gives one writes it down
     /// first.
     pub(super) fn note_vote(&mut self, seat: Seat, record: &Record) {
-        let Some(twin) = self.hosts[seat].twin else { return };
-        let (first, me, view) = (seat.min(twin), self.hosts[seat].name(), record.view.id());
+        // From when its disk is copied on, though the second one takes part later.
+        let first = self.hosts[seat].twin.map_or(seat, |twin| seat.min(twin));
+        if self.hosts[seat].twin.is_none() && !self.twins.copied.contains_key(&first) {
+            return;
+        }
+        let (me, view) = (self.hosts[seat].name(), record.view.id());
         let (copied, promised) = self.twins.copied.get(&first).copied().unzip();
         let before = if copied == Some(view) { promised.flatten() } else { None };
         // Where it decides alone, the promise is not written down before what it decides.

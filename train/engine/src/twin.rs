@@ -1,9 +1,10 @@
 //! What a machine does first of all when it starts: it looks for a twin, which is another process with its identity. Somebody has
 //! copied its data directory, or its key, or has brought it to another machine while the first one runs.
 //!
-//! It dials itself at the places where its identity was last heard of, before it listens anywhere. Nobody else can prove to be
-//! it. Who is cut off, stopped or down does not answer: then both may run one day, and [`starling_topology::Event::Twin`] ends
-//! one of them.
+//! It dials itself at the places where its identity was last heard of. Nobody else can prove to be it. Who is cut off, stopped or
+//! down does not answer, so it looks again each half of `max_stall` as long as it takes no part: that may be because of the twin,
+//! which takes what others say to both. Two that take part put each other out by turns; then
+//! [`starling_topology::Event::Twin`] ends one of them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,9 +19,9 @@ pub const LIMIT: Duration = Duration::from_secs(1);
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// Somebody answers there, and has proven to be this machine.
+    /// Somebody answers there who has proven to be this machine, and is another process.
     Answered,
-    /// Nobody does, at none of the places.
+    /// Nobody does, at none of the places, but perhaps this process itself.
     Unanswered,
     /// The time that was asked for has come.
     Expired,
@@ -33,52 +34,91 @@ pub enum Output {
     Dial,
     /// Call back with [`Input::Expired`].
     SetTimer(Time),
-    /// This process may take part: no twin was found.
+    /// This process may take part: no twin was found. Said once, at the start.
     GoOn,
     /// It must not, and its user is told why.
     Refuse,
 }
 
-/// One look for a twin.
+/// Looks for a twin.
 #[derive(Debug)]
 pub struct TwinSearch {
-    deadline: Time,
-    is_over: bool,
+    max_stall: Duration,
+    stage: Stage,
     outputs: VecDeque<Output>,
     #[cfg(feature = "flaws")]
     flaw: Option<Flaw>,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// It dials.
+    Looks { until: Time, is_first: bool },
+    /// It takes part, as far as it has said.
+    Idle,
+    /// It takes no part, and looks again then.
+    Waits { until: Time },
+    /// There is nowhere to look, or a twin.
+    Over,
+}
+
 impl TwinSearch {
-    /// Looks at so many places.
-    pub fn new(places: usize, now: Time) -> Self {
-        let (deadline, is_over) = (now + LIMIT, places == 0);
-        let outputs = if is_over { vec![Output::GoOn] } else { vec![Output::SetTimer(deadline), Output::Dial] };
-        Self {
-            deadline,
-            is_over,
-            outputs: outputs.into(),
+    /// Looks at so many places, in a run with this longest stall.
+    pub fn new(places: usize, max_stall: Duration, now: Time) -> Self {
+        let mut search = Self {
+            max_stall,
+            stage: Stage::Over,
+            outputs: VecDeque::new(),
             #[cfg(feature = "flaws")]
             flaw: None,
+        };
+        match places {
+            0 => search.outputs.push_back(Output::GoOn),
+            _ => search.look(now, true),
         }
+        search
     }
 
-    /// What to do next; drain to `None` after every [`Self::handle`], and at first.
+    /// What to do next; drain to `None` after each call of the others, and at first.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Takes in what happened.
+    /// Something has happened to this process, or a time has come that was asked for. Whether it has a seat and a quorum: who has
+    /// none may be kept from it by a twin.
+    pub fn note(&mut self, now: Time, takes_part: bool) {
+        match self.stage {
+            Stage::Idle if !takes_part => {
+                let until = now + self.max_stall / 2;
+                self.stage = Stage::Waits { until };
+                self.outputs.push_back(Output::SetTimer(until));
+            }
+            Stage::Waits { .. } if takes_part => self.stage = Stage::Idle,
+            Stage::Waits { until } if now >= until => self.look(now, false),
+            _ => {}
+        }
+    }
+
+    /// Takes in what dialing came to.
     pub fn handle(&mut self, now: Time, input: Input) {
-        let outcome = match input {
-            _ if self.is_over => return,
-            Input::Answered if self.overlooks_it() => Output::GoOn,
-            Input::Answered => Output::Refuse,
-            Input::Expired if now < self.deadline => return,
-            Input::Unanswered | Input::Expired => Output::GoOn,
-        };
-        self.is_over = true;
-        self.outputs.push_back(outcome);
+        let Stage::Looks { until, is_first } = self.stage else { return };
+        match input {
+            Input::Answered if !self.overlooks_it() => {
+                self.stage = Stage::Over;
+                self.outputs.push_back(Output::Refuse);
+            }
+            Input::Expired if now < until => {}
+            Input::Answered | Input::Unanswered | Input::Expired => {
+                self.stage = Stage::Idle;
+                self.outputs.extend(is_first.then_some(Output::GoOn));
+            }
+        }
+    }
+
+    fn look(&mut self, now: Time, is_first: bool) {
+        let until = now + LIMIT;
+        self.stage = Stage::Looks { until, is_first };
+        self.outputs.extend([Output::SetTimer(until), Output::Dial]);
     }
 
     /// Has it make a mistake from now on.
@@ -106,14 +146,20 @@ mod tests {
         std::iter::from_fn(|| search.poll()).collect()
     }
 
+    const STALL: Duration = Duration::from_secs(20);
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
     #[test]
     fn only_whoever_answers_as_this_machine_keeps_it_from_taking_part() {
         let late = Time::ZERO + LIMIT;
-        assert_eq!(drain(&mut TwinSearch::new(0, Time::ZERO)), [Output::GoOn], "it was nowhere");
+        assert_eq!(drain(&mut TwinSearch::new(0, STALL, Time::ZERO)), [Output::GoOn], "it was nowhere");
         for (input, outcome) in
             [(Input::Answered, Output::Refuse), (Input::Unanswered, Output::GoOn), (Input::Expired, Output::GoOn)]
         {
-            let mut search = TwinSearch::new(2, Time::ZERO);
+            let mut search = TwinSearch::new(2, STALL, Time::ZERO);
             assert_eq!(drain(&mut search), [Output::SetTimer(late), Output::Dial]);
             search.handle(Time::ZERO, Input::Expired);
             assert_eq!(drain(&mut search), [], "it is not over yet");
@@ -122,5 +168,34 @@ mod tests {
             search.handle(late, Input::Answered);
             assert_eq!(drain(&mut search), [], "it says so once");
         }
+    }
+
+    #[test]
+    fn who_takes_no_part_looks_again() {
+        let mut search = TwinSearch::new(2, STALL, at(0));
+        drain(&mut search);
+        search.handle(at(1), Input::Unanswered);
+        assert_eq!(drain(&mut search), [Output::GoOn]);
+        search.note(at(1), false);
+        assert_eq!(drain(&mut search), [Output::SetTimer(at(11))]);
+        search.note(at(10), false);
+        assert_eq!(drain(&mut search), []);
+        search.note(at(11), false);
+        assert_eq!(drain(&mut search), [Output::SetTimer(at(12)), Output::Dial]);
+        search.handle(at(12), Input::Expired);
+        search.note(at(12), false);
+        assert_eq!(drain(&mut search), [Output::SetTimer(at(22))], "nothing new, and it asks again");
+        search.note(at(13), true);
+        search.note(at(30), true);
+        assert_eq!(drain(&mut search), [], "it takes part");
+        search.note(at(40), false);
+        search.note(at(50), false);
+        search.handle(at(51), Input::Answered);
+        assert_eq!(
+            drain(&mut search),
+            [Output::SetTimer(at(50)), Output::SetTimer(at(51)), Output::Dial, Output::Refuse]
+        );
+        search.note(at(90), false);
+        assert_eq!(drain(&mut search), []);
     }
 }
