@@ -34,8 +34,6 @@ pub(crate) struct Search<'a> {
 pub(crate) struct Found {
     /// The checkpoint that was fetched; `None` if nobody who answered holds a newer one.
     pub(crate) fetched: Option<CheckpointInfo>,
-    /// The step of the newest stable checkpoint here that counts, if it can be read.
-    pub(crate) stable: Option<u64>,
     /// What those who were asked said, or why they did not, in the order in which that became known.
     pub(crate) answers: Vec<(PeerId, Result<Answer, String>)>,
     /// Why others did not answer, and why what they hold could not be had.
@@ -62,7 +60,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     let (run, steps, stall) = (manifest.run_id(), manifest.steps, stall(manifest));
     let open = inquiry.opener(stall / 2);
     let peers: Vec<PeerId> = contacts.iter().map(|contact| contact.peer).collect();
-    let (root, from_forks) = (terms.root, terms.from_forks);
+    let root = terms.root;
     let mut machine = starling_engine::Search::new(terms, &peers, Time::ZERO);
     let began = Instant::now();
     let now = || Time::ZERO + began.elapsed();
@@ -150,19 +148,19 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
         let answers = machine.answers().iter().skip(heard);
         found.answers.extend(answers.map(|(peer, answer)| (*peer, Ok(*answer))));
     }
-    // What was fetched counts, whether this can be read or not.
-    let store = store.clone();
-    let proofs = tokio::task::spawn_blocking(move || store.newest_proofs()).await;
-    let admitted = |proof: &Proof| root.is_none_or(|root| root.may_admit(proof.head.step, &proof.view));
-    let counts = |proof: &&Proof| admitted(proof) && (from_forks || !proof.view.forked);
-    let own = proofs.ok().and_then(Result::ok).unwrap_or_default();
-    found.stable = own.iter().filter(counts).map(|proof| proof.head.step).max();
     for contact in contacts {
         if found.answers.iter().all(|(peer, _)| *peer != contact.peer) {
             found.trouble(contact.peer, "no answer in time");
         }
     }
     Ok(found)
+}
+
+/// Where these can be reached, as far as that is known.
+pub(crate) fn contacts_of(peers: &[PeerId], known: &[&Contact]) -> Vec<Contact> {
+    let contact =
+        |peer: &PeerId| known.iter().find(|contact| contact.peer == *peer).map(|contact| Contact::clone(contact));
+    peers.iter().filter_map(contact).collect()
 }
 
 /// The newest stable checkpoint here that counts.
@@ -173,6 +171,11 @@ async fn newest_stable(store: &CheckpointStore, root: Option<Root>) -> Result<Op
 }
 
 impl Found {
+    /// Those who have said what they hold, and what.
+    pub(crate) fn said(&self) -> Vec<(PeerId, Answer)> {
+        self.answers.iter().filter_map(|(peer, answer)| Some((*peer, *answer.as_ref().ok()?))).collect()
+    }
+
     /// What is to come may take the place of what is damaged: the user is to know that a disk fails.
     async fn look_for_damage(&mut self, store: &CheckpointStore) -> Result<(), NodeError> {
         let store = store.clone();

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use starling_engine::comeback::Left;
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_MEMBERS};
-use starling_topology::{Contact, Generation, PeerId, Root, RunId, View, ViewId};
+use starling_topology::{Contact, Generation, PeerId, RunId, View, ViewId};
 
 use crate::error::NodeError;
 use crate::private_file;
@@ -43,22 +44,9 @@ pub(crate) struct Contacts {
     /// The view that this machine was in last.
     pub(crate) view: Option<(Generation, ViewId)>,
     /// Whether it has given its place in that view up, and how.
-    pub(crate) left: Option<Departure>,
+    pub(crate) left: Option<Left>,
     /// Counts changes: an older list never takes the place of a newer one.
     version: u64,
-}
-
-/// How this machine left, or finished.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Departure {
-    /// The last step that it committed.
-    pub(crate) step: u64,
-    /// The members of the view that went on without it; none, if the run was complete.
-    pub(crate) stayed: Vec<PeerId>,
-    /// Which checkpoints are of the branch that it was on.
-    pub(crate) root: Root,
-    /// Whether that was a fork.
-    pub(crate) forked: bool,
 }
 
 impl Contacts {
@@ -118,8 +106,8 @@ impl Contacts {
     }
 
     /// This machine has left, or finished.
-    pub(crate) fn leave(&mut self, departure: Departure) {
-        self.left = Some(departure);
+    pub(crate) fn leave(&mut self, left: Left) {
+        self.left = Some(left);
         self.version += 1;
     }
 
@@ -246,7 +234,7 @@ mod tests {
         assert_eq!(file.load(), Ok(None));
         let mut contacts = entered(&[1, 2]);
         contacts.learn_keeper(contact(9, 1), |_| false);
-        contacts.leave(Departure { step: 70, stayed: vec![PeerId([2; 32])], root: Root::default(), forked: false });
+        contacts.leave(Left { step: 70, stayed: vec![PeerId([2; 32])], root: Root::default(), forked: false });
         file.store(&contacts).expect("stored");
         assert_eq!(file.load(), Ok(Some(contacts)));
         assert_eq!(ContactsFile::new(dir.path(), RunId([8; 32])).load(), Ok(None), "another run's");
@@ -279,7 +267,7 @@ mod tests {
         let file = ContactsFile::new(dir.path(), RUN);
         let old = entered(&[1]);
         let mut new = old.clone();
-        new.leave(Departure { step: 3, stayed: vec![PeerId([1; 32])], root: Root::default(), forked: false });
+        new.leave(Left { step: 3, stayed: vec![PeerId([1; 32])], root: Root::default(), forked: false });
         file.store(&new).expect("stored");
         file.clone().store(&old).expect("left out");
         assert_eq!(file.load(), Ok(Some(new)));

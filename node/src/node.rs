@@ -376,8 +376,8 @@ pub(crate) async fn open(
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
     let me = Me { contact: network.contact(), notary: Box::new(clerk) };
     let (progress, now) = (exchange.progress(), Time::ZERO);
-    let is_over = matches!(start, Start::Found);
-    let finished = contacts.left.clone().filter(|left| is_over && left.stayed.is_empty());
+    let founds = matches!(start, Start::Found);
+    let finished = contacts.left.clone().filter(|left| founds && left.stayed.is_empty());
     let (mut awaited, others) = (None, contacts.members().to_vec());
     let membership = match start {
         Start::Found => Membership::found(membership, run, me, progress, now),

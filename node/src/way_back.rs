@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use starling_engine::comeback::{Decision, Holdings, Input, Left, Output, Past, Terms, Wait, Word};
+use starling_engine::comeback::{Decision, Holdings, Input, Output, Past, Terms, Wait, Word};
 use starling_engine::{Comeback, search};
 use starling_run::{CheckpointStore, Manifest, Recovered};
 use starling_topology::{Contact, PeerId, Root, RunId, Time};
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::access::Credentials;
 use crate::catch_up::{self, Found, Search, catch_up};
-use crate::contacts_file::{Contacts, ContactsFile, Damaged, Departure, MAX_KNOWN};
+use crate::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};
 use crate::error::NodeError;
 use crate::identity::to_libp2p;
 use crate::node::blocking;
@@ -131,10 +131,7 @@ impl Memory {
             has_lost_its_contacts: self.damaged.is_some(),
             members: names(&self.members()),
             keepers: names(self.contacts.keepers()),
-            left: self.contacts.left.as_ref().map(|left| {
-                let Departure { stayed, root, forked, .. } = left.clone();
-                Left { stayed, root, forked }
-            }),
+            left: self.contacts.left.clone(),
         }
     }
 
@@ -153,8 +150,7 @@ impl Memory {
                 Output::Search { peers, terms } => {
                     let before = found.fetched;
                     found = self.ask(&peers, terms, &asking).await?;
-                    let said = found.answers.iter().filter_map(|(peer, answer)| Some((*peer, *answer.as_ref().ok()?)));
-                    let (answers, fetched) = (said.collect(), found.fetched.is_some());
+                    let (answers, fetched) = (found.said(), found.fetched.is_some());
                     found.fetched = found.fetched.or(before);
                     Input::Searched { answers, fetched }
                 }
@@ -184,8 +180,7 @@ impl Memory {
     async fn ask(&self, peers: &[PeerId], terms: search::Terms, asking: &Asking<'_>) -> Result<Found, NodeError> {
         let Asking { manifest, credentials, store, observer } = *asking;
         let (members, keepers) = (self.members(), self.contacts.keepers());
-        let contact = |peer: &PeerId| keepers.iter().chain(&members).find(|contact| contact.peer == *peer).cloned();
-        let contacts: Vec<Contact> = peers.iter().filter_map(contact).collect();
+        let contacts = catch_up::contacts_of(peers, &keepers.iter().chain(&members).collect::<Vec<_>>());
         if contacts.is_empty() {
             return Ok(Found::default());
         }

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use starling_engine::comeback::{Awaited, Wait};
+use starling_engine::comeback::{Awaited, Left, Wait};
 use starling_topology::{Contact, PeerId, View};
 use tokio::time::Instant;
 
 use super::{EventLoop, LINGER};
-use crate::contacts_file::{self, Contacts, ContactsFile};
+use crate::contacts_file::{Contacts, ContactsFile};
 use crate::identity::to_libp2p;
 use crate::record_file::RecordFile;
 use crate::report::{Observer, Report, WaitsFor};
@@ -25,7 +25,7 @@ pub(crate) struct Books {
     pub(crate) file: ContactsFile,
     pub(crate) record: RecordFile,
     /// How it finished before, if it was started again and goes on with nothing: in a view of its own, whose branch is nobody's.
-    pub(crate) finished: Option<contacts_file::Departure>,
+    pub(crate) finished: Option<Left>,
     /// Whether something new in `contacts` is not on its way to the disk.
     pub(crate) is_unwritten: bool,
 }
@@ -125,9 +125,9 @@ impl EventLoop {
     pub(super) fn depart(&self, stayed: Vec<PeerId>) -> Option<Departure> {
         let Books { contacts, file, record, finished, .. } = &self.books;
         let (step, root, forked) = (self.exchange.progress().step, self.membership.root()?, self.is_forked);
-        let departure = contacts_file::Departure { step, stayed, root, forked };
+        let left = Left { step, stayed, root, forked };
         let mut contacts = contacts.clone();
-        contacts.leave(finished.clone().filter(|_| departure.stayed.is_empty()).unwrap_or(departure));
+        contacts.leave(finished.clone().filter(|_| left.stayed.is_empty()).unwrap_or(left));
         Some(Departure { contacts, file: file.clone(), record: record.clone() })
     }
 }

@@ -3,15 +3,16 @@
 use std::path::Path;
 
 use starling_engine::Lookout;
+use starling_engine::comeback::Left;
 use starling_engine::lookout::{Apart, Output, Searched};
-use starling_engine::search::{Answer, Terms, sought};
+use starling_engine::search::{Terms, sought};
 use starling_run::{CheckpointStore, Manifest};
 use starling_topology::{Contact, PeerId, Root, Time};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{End, EventLoop};
 use crate::access::Credentials;
-use crate::catch_up::{Found, Search, catch_up, stall};
+use crate::catch_up::{Found, Search, catch_up, contacts_of, stall};
 use crate::error::NodeError;
 use crate::report::Report;
 use crate::twin::{self, Asking, TwinWatch};
@@ -32,7 +33,8 @@ pub(super) struct Watch {
     machine: Lookout,
     quest: Quest,
     twins: TwinWatch,
-    search: Option<JoinHandle<Result<Found, NodeError>>>,
+    /// With the step of the newest stable checkpoint here that counts, if it can be read.
+    search: Option<JoinHandle<Result<(Found, Option<u64>), NodeError>>>,
 }
 
 impl Watch {
@@ -74,12 +76,11 @@ impl EventLoop {
         }
         if let Some(search) = self.lookout.search.take_if(|search| search.is_finished()) {
             let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
-            let Found { answers, fetched, stable, .. } = found.unwrap_or_else(|error| {
+            let (found, stable) = found.unwrap_or_else(|error| {
                 tracing::warn!(%error, "others can't be asked whether the run has gone on");
-                Found::default()
+                Default::default()
             });
-            let answers = answers.iter().filter_map(|(peer, answer)| Some((*peer, *answer.as_ref().ok()?)));
-            let answers: Vec<(PeerId, Answer)> = answers.collect();
+            let (answers, fetched) = (found.said(), found.fetched);
             let keepers: Vec<PeerId> = self.books.contacts.keepers().iter().map(|keeper| keeper.peer).collect();
             if let Some(info) = &fetched {
                 let message = format!(
@@ -126,23 +127,27 @@ impl EventLoop {
     /// Whether it has left or finished, and waits for others.
     fn waits(&self) -> Option<Apart> {
         let left = self.books.contacts.left.as_ref().filter(|_| self.membership.root().is_none());
-        left.map(|left| Apart::Waits { root: left.root, forked: left.forked })
+        left.map(Left::apart)
     }
 
     fn search(&mut self, terms: Terms) {
         let (members, keepers) = (self.books.contacts.members(), self.books.contacts.keepers());
         let known: Vec<&Contact> = keepers.iter().chain(self.membership.contacts()).chain(members).collect();
-        let names = |contacts: &[Contact]| contacts.iter().map(|contact| contact.peer).collect::<Vec<_>>();
-        let others = known.iter().map(|contact| contact.peer);
-        let peers = sought(self.me, names(keepers).into_iter(), others);
-        let contact = |peer| known.iter().find(|contact| contact.peer == peer);
-        let contacts = peers.into_iter().filter_map(contact).copied().cloned().collect();
+        let name = |contact: &Contact| contact.peer;
+        let peers = sought(self.me, keepers.iter().map(name), known.iter().copied().map(name));
+        let contacts = contacts_of(&peers, &known);
         let quest = self.lookout.quest.clone();
         let secret = self.network.access.secret();
         self.lookout.search = Some(tokio::spawn(async move {
             let Quest { manifest, credentials, store, .. } = quest;
             let credentials = Credentials { secret, ..credentials };
-            catch_up(Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, terms }).await
+            let counts = terms.clone();
+            let search = Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, terms };
+            let found = catch_up(search).await?;
+            // What was fetched counts, whether this can be read or not.
+            let proofs = spawn_blocking(move || store.newest_proofs()).await.ok().and_then(Result::ok);
+            let own = proofs.into_iter().flatten().filter(|proof| counts.counts(proof));
+            Ok((found, own.map(|proof| proof.head.step).max()))
         }));
     }
 }

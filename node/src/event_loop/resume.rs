@@ -6,7 +6,6 @@ use std::time::Duration;
 use libp2p::StreamProtocol;
 use starling_collective::Limits;
 use starling_engine::Action;
-use starling_links as data;
 use starling_run::{BufferLayout, ReplicatedState, ResultRecord, contribution};
 use starling_topology::plan::{Agreed, Bucket, loads};
 use starling_topology::view::MAX_COSTED;
@@ -157,7 +156,7 @@ impl EventLoop {
             most: self.config.most,
             in_flight: self.config.in_flight,
             open_limit: self.config.max_stall / 2,
-            limits: data::Limits::new(self.config.max_stall),
+            limits: starling_links::Limits::new(self.config.max_stall),
             protocol: self.network.protocols.segments.clone(),
             door: self.inbox.door.clone(),
             traffic: self.traffic.clone(),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_engine::Comeback;
-use starling_engine::comeback::{Awaited, Decision, Input, Output, PAUSE, Past, Terms, Wait, Word};
+use starling_engine::comeback::{Awaited, Decision, Input, Left, Output, PAUSE, Past, Terms, Wait, Word};
 use starling_engine::lookout::Apart;
 use starling_topology::{Config, Contact, Event, Flaw, Membership, PeerId, Progress, Record, Root, View};
 
@@ -375,7 +375,7 @@ impl World {
 /// What a machine that was a member waits for, from what it has noted.
 fn waits(disk: &Disk) -> Option<Apart> {
     let ContactsFile::Whole(contacts) = disk.contacts() else { return None };
-    contacts.left.as_ref().map(|left| Apart::Waits { root: left.root, forked: left.forked })
+    contacts.left.as_ref().map(Left::apart)
 }
 
 /// Whether nothing on its disk says that it was here before.

@@ -444,6 +444,7 @@ impl World {
         let peer = self.hosts[seat].peer.as_ref();
         let (view, root) = (peer.and_then(Peer::view_id), peer.and_then(Peer::root));
         let forked = peer.and_then(Peer::view).is_some_and(|view| view.forked);
+        let step = peer.map_or(0, Peer::step);
         let completed = self.hosts[seat].completed.unwrap_or(self.now);
         let keepers = self.keepers_there(seat);
         self.close_process(seat, false);
@@ -469,7 +470,7 @@ impl World {
         if let (Event::Left { stayed }, Some(root)) = (&event, root)
             && !stayed.is_empty()
         {
-            self.departs(seat, Left { stayed: stayed.clone(), root, forked });
+            self.departs(seat, Left { step, stayed: stayed.clone(), root, forked });
         }
         if let Event::Complete { digest, .. } = &event {
             let held = self.left_with_keepers(seat, completed, &keepers);
@@ -477,7 +478,7 @@ impl World {
             let is_saved = self.hosts[seat].disk.holds(self.workload.steps, *digest);
             root.filter(|_| is_saved)
                 .into_iter()
-                .for_each(|root| self.departs(seat, Left { stayed: Vec::new(), root, forked }));
+                .for_each(|root| self.departs(seat, Left { step, stayed: Vec::new(), root, forked }));
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);
         }

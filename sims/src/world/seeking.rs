@@ -93,12 +93,13 @@ impl World {
                 Output::Lost { step } => self.tell(|_| format!("{seat} can't have the checkpoint of step {step}")),
                 Output::Done => {
                     let host = &mut self.hosts[seat];
-                    let answers = host.seeking.take().map(|search| search.answers().to_vec()).unwrap_or_default();
-                    let fetched = std::mem::take(&mut host.has_fetched);
+                    let Some(search) = host.seeking.take() else { return };
+                    let (answers, fetched) = (search.answers().to_vec(), std::mem::take(&mut host.has_fetched));
                     if self.hosts[seat].comeback.is_none() {
                         let host = &self.hosts[seat];
-                        let own = checkpoints::newest_proof(&host.disk, host.disk.root().as_ref());
-                        let stable = own.map(|proof| proof.head.step);
+                        let own = checkpoints::newest_proofs(&host.disk, host.disk.root().as_ref());
+                        let own = own.iter().filter(|proof| search.terms().counts(proof));
+                        let stable = own.map(|proof| proof.head.step).max();
                         let keepers: Vec<PeerId> = host.keepers.iter().copied().collect();
                         let came_to = Searched { fetched, stable, answers: &answers, keepers: &keepers };
                         return self.with(seat, incarnation, |peer, now| peer.searched(now, came_to));

@@ -15,10 +15,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 #[cfg(feature = "flaws")]
 use starling_topology::Flaw;
 use starling_topology::{self as topology, Company, PeerId, Record, Root, Time, Way, way_back};
 
+use crate::lookout::Apart;
 use crate::returning::{Return, Returning};
 use crate::search::{self, Answer};
 
@@ -47,14 +49,23 @@ pub struct Past {
 }
 
 /// What a machine notes that gives its seat up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
+    /// The last step that it committed.
+    pub step: u64,
     /// To whom: those who stayed; nobody, if the run was complete.
     pub stayed: Vec<PeerId>,
     /// Which checkpoints are of the branch that it was on: only the end of that one is the end of its run.
     pub root: Root,
     /// Whether that was a fork.
     pub forked: bool,
+}
+
+impl Left {
+    /// What it waits for when it is back, and nobody lets it in.
+    pub fn apart(&self) -> Apart {
+        Apart::Waits { root: self.root, forked: self.forked }
+    }
 }
 
 /// What its user says.

@@ -46,6 +46,14 @@ pub struct Terms {
     pub max_stall: Duration,
 }
 
+impl Terms {
+    /// Whether what is signed so is of the branch that counts, and of no fork unless those count.
+    pub fn counts(&self, proof: &Proof) -> bool {
+        let is_of_branch = self.root.is_none_or(|root| root.may_admit(proof.head.step, &proof.view));
+        is_of_branch && (self.from_forks || !proof.view.forked)
+    }
+}
+
 /// What a peer said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
@@ -196,6 +204,11 @@ impl Search {
         &self.answers
     }
 
+    /// Which checkpoints count.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
@@ -265,11 +278,8 @@ impl Search {
         }
     }
 
-    /// Whether what is signed so is of the branch that counts, and of no fork unless those count.
     fn is_ours(&self, proof: &Proof) -> bool {
-        let admitted = |root: &Root| root.may_admit(proof.head.step, &proof.view);
-        let is_of_branch = self.terms.root.as_ref().is_none_or(admitted) || self.takes_any_branch();
-        is_of_branch && (self.terms.from_forks || !proof.view.forked)
+        self.terms.counts(proof) || self.takes_any_branch()
     }
 
     /// Whether it is later than what would be of no use here.

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use starling_topology::{Digest, Flaw, PeerId, Time};
+use starling_topology::{Digest, PeerId, Time};
 
 /// How long keepers that are there may take to fetch the last state, in `max_stall`. One that never does costs no more.
 const MAX_STALLS: u32 = 6;
@@ -41,6 +41,7 @@ pub struct Settling {
     /// The last step whose state a quorum has signed, on this branch.
     stable: u64,
     last: Option<Last>,
+    /// By mistake, set by `plant` alone.
     leaves_keepers: bool,
     outputs: VecDeque<Output>,
 }
@@ -64,10 +65,10 @@ impl Settling {
         Self { max_stall, stable: 0, last: None, leaves_keepers: false, outputs: VecDeque::new() }
     }
 
-    /// Has the machine make a mistake, to see whether tests notice.
-    #[doc(hidden)]
-    pub fn plant(&mut self, flaw: Flaw) {
-        self.leaves_keepers |= flaw == Flaw::LeavesKeepers;
+    /// Has it make a mistake from now on.
+    #[cfg(feature = "flaws")]
+    pub fn plant(&mut self, flaw: starling_topology::Flaw) {
+        self.leaves_keepers |= flaw == starling_topology::Flaw::LeavesKeepers;
     }
 
     /// What to do next; drain to `None` after each call of the others.
