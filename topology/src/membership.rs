@@ -29,6 +29,7 @@ mod asking;
 mod beyond;
 mod claims;
 mod contacts;
+mod departing;
 mod digests;
 mod drafting;
 mod finishing;
@@ -65,6 +66,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use allowance::Allowance;
 use asking::Asking;
+use departing::Departing;
 use digests::Digests;
 use joining::Waiting;
 use outbox::{Next, Outbox};
@@ -127,6 +129,8 @@ pub struct Membership {
     waits: Option<Awaited>,
     doubts: Doubts,
     leaving: bool,
+    /// They have let us go, and not enough of them know.
+    departing: Option<Departing>,
     finished: Option<(u64, Digest)>,
     /// Since when.
     finished_at: Time,
@@ -281,6 +285,7 @@ impl Membership {
             waits: None,
             doubts: Doubts::default(),
             leaving: false,
+            departing: None,
             finished: None,
             finished_at: now,
             parting: false,
@@ -406,6 +411,9 @@ impl Membership {
                 if self.outbox.moves_on() => {}
             Input::Reached { .. } | Input::Finished { .. } | Input::Digest { .. } | Input::Synced
                 if self.outbox.begins_anew() => {}
+            Input::Suspected { peer, evidence: Evidence::Closed } if self.departing.is_some() => {
+                self.wait_no_more_for(peer)
+            }
             Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
             Input::Revoke(peers) => self.revoke(now, peers),
             Input::Held(progress) => self.held(now, progress),
@@ -437,6 +445,7 @@ impl Membership {
             Timer::Round => self.end_round(now),
             Timer::Takeover => {} // Noticed by `advance`.
             Timer::Join => self.ask(now),
+            Timer::Goodbye if self.departing.is_some() => self.tell_those_who_stay(now),
             Timer::Goodbye => self.part(),
             Timer::Store => self.store_again(now),
         }
@@ -444,7 +453,7 @@ impl Membership {
 
     /// Does what the state of things calls for, after each input: completes the run, drives a change, or calls for one.
     fn advance(&mut self, now: Time) {
-        if self.ended {
+        if self.ended || self.departing.is_some() {
             return;
         }
         self.complete_if_done(now);

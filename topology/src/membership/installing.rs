@@ -46,7 +46,9 @@ impl Membership {
         }
         if let Some(seat) = &self.seat {
             if view.id() == seat.id {
-                return Ok(()); // Another has told us already.
+                // Another has told us already; who leaves by that waits for those who know.
+                self.answer_leaver(now, from);
+                return Ok(());
             }
             if view.parent == Some(seat.id) {
                 if !seat.may_be_followed_by(proposal, self.config.last_step) {
@@ -78,8 +80,9 @@ impl Membership {
                 }
                 if view.contains(me) && self.steps == Steps::Held {
                     self.enter(now, from, decided, contacts);
+                    self.answer_leaver(now, from);
                 } else if !view.contains(me) && self.leaving {
-                    self.end(Event::Left { stayed: view.members().to_vec() });
+                    self.depart(now, decided);
                 } else if !view.contains(me) || (certificate.is_some() && self.asking.is_none()) {
                     // We are not in it; or we are, who promised to be and have forgotten that: who steps has promised nothing.
                     let members: Vec<PeerId> = view.members().to_vec();
@@ -111,8 +114,17 @@ impl Membership {
             self.follow_what_we_decided(now, from, decided.proposal.view.members(), signed);
         } else {
             self.tell(Event::Stale { from });
+            self.answer_leaver(now, from);
         }
         Ok(())
+    }
+
+    /// Says to one who shows us a view, and is not in ours, where we are.
+    fn answer_leaver(&mut self, now: Time, to: PeerId) {
+        let is_out = self.seat.as_ref().is_some_and(|seat| !seat.view.contains(to));
+        if is_out && self.asking.is_none() && self.may_answer(now, to) {
+            self.say_hello(to);
+        }
     }
 
     /// Whether `view` is later than ours, and no further than a run can have come since we were in that. Of a view that we entered
@@ -163,12 +175,12 @@ impl Membership {
     /// Takes our place in the view of `proposal`, which is decided.
     pub(super) fn enter(&mut self, now: Time, from: PeerId, decided: Decided, contacts: Vec<Contact>) {
         let me = self.me.peer;
+        if self.leaving && !decided.proposal.view.contains(me) {
+            return self.depart(now, decided);
+        }
         let Decided { proposal, certificate, fork, chain } = decided;
         if !proposal.view.contains(me) {
             let members = proposal.view.members().to_vec();
-            if self.leaving {
-                return self.end(Event::Left { stayed: members });
-            }
             self.go_outside(now, from, &members);
             return self.note_follower(Some(proposal.view));
         }

@@ -32,6 +32,10 @@ impl Membership {
         if is_beyond(&envelope, self.config.last_step) && !is_believed {
             return Err(Violation::Beyond);
         }
+        if self.departing.is_some() {
+            self.hear_of_departure(from, (envelope.generation, envelope.view));
+            return Ok(());
+        }
         self.note_answer(from);
         let Envelope { generation, view, body, .. } = envelope;
         match body {
