@@ -68,6 +68,9 @@ fn an_invitation_admits_whom_it_says_and_nobody_else() {
     let elsewhere: Value = serde_json::from_str(&said(guest.dir().path(), &key).expect("a ticket")).expect("JSON");
     assert_eq!((&elsewhere["role"], &elsewhere["once"]), (&"member".into(), &true.into()));
     joined(elsewhere["ticket"].as_str().expect("a ticket")).wait_for_view(3);
+    // Nobody would know that a keeper has used it.
+    let error = said(founder.dir().path(), &["invite", "--role", "keeper", "--once"]).expect_err("not for keepers");
+    assert!(error.contains("--for PEER"), "{error}");
     // A keeper's makes no member.
     let keeps = invited(&founder, &["--role", "keeper"]);
     refused(&joined(&keeps).finish(), "is a keeper's");

@@ -29,6 +29,11 @@ pub enum DataDirError {
         "{} is not there: only the run's founder can say who may come, and who has to go; do it in the data directory of whoever founded the run, or pass --key", .0.display()
     )]
     NoFounderKey(PathBuf),
+    /// Nobody would see that a keeper has used it.
+    #[error(
+        "no decree lets a keeper in, so an invitation that admits one once can't be told to be used: bind it to its machine with --for PEER, which `starling id` prints there"
+    )]
+    KeeperOnce,
     /// There is no room in the list.
     #[error("a run has room for {0} peers that are revoked")]
     TooManyRevoked(usize),

@@ -50,6 +50,9 @@ pub struct Status {
     pub generation: u64,
     /// The view's members, in ring order.
     pub members: Vec<String>,
+    /// Those of them that have no vote yet: they don't decide the next view.
+    #[serde(default)]
+    pub newcomers: Vec<String>,
     /// Our place among them.
     pub rank: u32,
     /// Which of them decide the next view.
@@ -170,9 +173,10 @@ impl Status {
                 self.ticket.clone_from(ticket);
                 true
             }
-            Report::View { generation, rank, members, step, reason, .. } => {
+            Report::View { generation, rank, members, newcomers, step, reason, .. } => {
                 (self.generation, self.rank, self.step) = (*generation, *rank, *step);
                 self.members.clone_from(members);
+                self.newcomers.clone_from(newcomers);
                 self.change.clone_from(reason);
                 self.measured.retain(|peer, _| members.contains(peer));
                 self.busiest.clear();

@@ -34,7 +34,8 @@ pub struct InviteFlags {
     /// limit]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub expires: Option<Duration>,
-    /// It admits the first machine that becomes a member by it, and no other [default: whoever holds it]
+    /// It admits the first machine that becomes a member by it, and no other; not for keepers, which --for binds to a machine
+    /// [default: whoever holds it]
     #[arg(long)]
     pub once: bool,
     /// It admits this peer alone, whoever is revoked meanwhile: `starling id` prints a machine's id [default: whoever holds it]

@@ -77,15 +77,22 @@ fn lines<'a>(status: &'a Status, names: &Names) -> Vec<(&'a str, String)> {
         let place = format!("in generation {}, rank {} is here", status.generation, status.rank);
         match status.generation {
             0 => line("members", "no view yet".to_owned()),
-            _ => line("members", format!("{} {place}", status.members.len())),
+            _ => {
+                let newcomers = match status.newcomers.len() {
+                    0 => String::new(),
+                    newcomers => format!(", {newcomers} without a vote yet"),
+                };
+                line("members", format!("{} {place}{newcomers}", status.members.len()));
+            }
         }
         if status.quorum == Quorum::TwoThirds && status.generation > 0 {
-            let (members, needed) = (status.members.len(), status.quorum.needed(status.members.len()));
-            let may_die = match status.quorum.spare(members) {
+            let voters = status.members.len().saturating_sub(status.newcomers.len());
+            let (needed, spare) = (status.quorum.needed(voters), status.quorum.spare(voters));
+            let may_die = match spare {
                 0 => "the first that dies stops the run".to_owned(),
                 spare => format!("{spare} may die at once"),
             };
-            line("quorum", format!("two-thirds: {needed} of {members} decide, {may_die}"));
+            line("quorum", format!("two-thirds: {needed} of {voters} decide, {may_die}"));
         }
     }
     for (peer, what) in &status.misbehaved {
@@ -222,6 +229,9 @@ mod tests {
         status.members.push(starling_node::identity::Identity::generate().peer_id().to_string());
         let four = page(&status);
         assert!(four.contains("3 of 4 decide, 1 may die at once"), "{four}");
+        status.newcomers = vec![status.members[1].clone(), status.members[2].clone()];
+        let waiting = page(&status);
+        assert!(waiting.contains("2 of 2 decide") && waiting.contains(", 2 without a vote yet"), "{waiting}");
         status.quorum = Quorum::Majority;
         assert!(!page(&status).contains("quorum"));
     }
