@@ -1,7 +1,7 @@
 //! Whom this machine knows of a run, kept apart from its place in it: members, keepers, and who stayed when it left.
 //!
 //! ```text
-//!   "STRLCON2" | blake3 of what follows, with the run | postcard of `Contacts`
+//!   "STRLCON3" | blake3 of what follows, with the run | postcard of `Contacts`
 //! ```
 //!
 //! It outlives leaving, and a record that is lost: without it, a machine could not tell a run that was always its own from one
@@ -19,7 +19,7 @@ use crate::error::NodeError;
 use crate::private_file;
 
 const PREFIX: &str = "contacts-";
-const MAGIC: &[u8; 8] = b"STRLCON2";
+const MAGIC: &[u8; 8] = b"STRLCON3";
 const HASH_BYTES: usize = 32;
 /// Members in a file: the present ones, then those that were there before.
 pub(crate) const MAX_KNOWN: usize = 64;
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(file.load(), Ok(None));
         let mut contacts = entered(&[1, 2]);
         contacts.learn_keeper(contact(9, 1), |_| false);
-        contacts.leave(Left { step: 70, stayed: vec![PeerId([2; 32])], root: Root::default(), forked: false });
+        contacts.leave(Left { stayed: vec![PeerId([2; 32])], root: starling_topology::Root::default(), forked: false });
         file.store(&contacts).expect("stored");
         assert_eq!(file.load(), Ok(Some(contacts)));
         assert_eq!(ContactsFile::new(dir.path(), RunId([8; 32])).load(), Ok(None), "another run's");
@@ -267,7 +267,7 @@ mod tests {
         let file = ContactsFile::new(dir.path(), RUN);
         let old = entered(&[1]);
         let mut new = old.clone();
-        new.leave(Left { step: 3, stayed: vec![PeerId([1; 32])], root: Root::default(), forked: false });
+        new.leave(Left { stayed: vec![PeerId([1; 32])], root: starling_topology::Root::default(), forked: false });
         file.store(&new).expect("stored");
         file.clone().store(&old).expect("left out");
         assert_eq!(file.load(), Ok(Some(new)));

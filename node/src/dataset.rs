@@ -158,16 +158,16 @@ impl Members {
     async fn ask(visitor: &Visitor, identity: &Identity, member: &Member) -> Self {
         let addresses: Arc<[Multiaddr]> = member.addresses.clone().into();
         let told = async { data::members(visitor.open(member.peer, addresses.clone()).await?).await };
-        let mut told = told.await.unwrap_or_else(|error| {
+        let told = told.await.unwrap_or_else(|error| {
             tracing::info!(peer = %member.peer, %error, "a member did not say who else is there");
             Vec::new()
         });
-        told.retain(|contact| to_libp2p(contact.peer) != identity.peer_id());
         let parsed = |contact: &Contact| {
             let addresses = contact.addresses.iter().filter_map(|address| address.parse().ok()).collect();
             (contact.peer, addresses)
         };
-        let mut known: BTreeMap<_, Arc<[Multiaddr]>> = told.iter().map(parsed).collect();
+        let others = told.iter().filter(|contact| to_libp2p(contact.peer) != identity.peer_id());
+        let mut known: BTreeMap<_, Arc<[Multiaddr]>> = others.map(parsed).collect();
         let first = from_libp2p(&member.peer);
         let others = known.keys().copied().filter(|peer| Some(*peer) != first);
         let asked = first.into_iter().chain(others).collect();

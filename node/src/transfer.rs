@@ -57,6 +57,8 @@ enum Request {
     Members,
     /// What was done to the data before training.
     Preprocessing,
+    /// Which of the processes of this identity it is.
+    Process,
 }
 
 /// What a donor answers.
@@ -72,15 +74,16 @@ enum Reply {
     Chunk(Vec<u8>),
     /// The canonical bytes of the run's manifest.
     Run(Vec<u8>),
-    /// Who has signed the newest stable checkpoint here of each branch, as many as keepers follow. `live` from a member of a view;
-    /// `incarnation` tells the processes of one identity apart.
-    Newest { incarnation: u64, live: bool, evidence: Vec<Evidence> },
+    /// Who has signed the newest stable checkpoint here of each branch, as many as keepers follow. `live` from a member of a view.
+    Newest { live: bool, evidence: Vec<Evidence> },
     /// The view's canonical bytes.
     View(Vec<u8>),
     /// Some of the members.
     Members(Vec<Contact>),
     /// The canonical bytes of the preprocessing.
     Preprocessing(Vec<u8>),
+    /// The process's incarnation.
+    Process(u64),
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {

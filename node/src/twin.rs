@@ -2,14 +2,16 @@
 //! be taken for the other, come back after a crash. What is to be done about it, [`starling_engine::TwinSearch`] decides.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use starling_engine::TwinSearch;
-use starling_engine::twin::{Input, LIMIT, Output};
+use starling_engine::twin::{Input, Output};
 use starling_run::Manifest;
-use starling_topology::{Contact, PeerId, Time};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use starling_topology::{Contact, PeerId, RunId, Time};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::access::Credentials;
 use crate::catch_up::stall;
@@ -24,19 +26,20 @@ pub(crate) struct TwinWatch {
     machine: TwinSearch,
     /// Where this machine's identity was last heard of when it started.
     places: Vec<String>,
-    dialing: Option<JoinHandle<Result<Input, NodeError>>>,
+    dialing: Option<JoinHandle<Input>>,
 }
 
 /// This process, as it asks.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Asking {
     pub(crate) me: PeerId,
-    pub(crate) manifest: Manifest,
+    pub(crate) run: RunId,
     pub(crate) credentials: Credentials,
-    /// Where it listens.
-    pub(crate) listens: Vec<String>,
-    /// Which of the processes of this identity it is.
-    pub(crate) incarnation: u64,
+    /// Which of the processes of this identity it is, if it listens: then it may find itself, behind an address that it does not
+    /// know to be its own.
+    pub(crate) incarnation: Option<u64>,
+    /// How long it waits for an answer.
+    pub(crate) limit: Duration,
 }
 
 impl Drop for TwinWatch {
@@ -46,7 +49,7 @@ impl Drop for TwinWatch {
 }
 
 impl TwinWatch {
-    /// Looks at these places, where this process does not listen yet.
+    /// Looks at these places, before this process listens anywhere.
     ///
     /// # Errors
     /// [`NodeError::Twin`], if somebody answers.
@@ -55,31 +58,27 @@ impl TwinWatch {
         places: Vec<String>,
         data_dir: &Path,
     ) -> Result<Self, NodeError> {
-        let machine = TwinSearch::new(places.len(), stall(manifest), Time::ZERO);
-        let mut watch = Self { machine, places, dialing: None };
-        let (began, mut inquiry) = (Instant::now(), None);
+        let limit = stall(manifest);
+        let mut watch = Self { machine: TwinSearch::new(places.len(), limit, Time::ZERO), places, dialing: None };
+        let began = Instant::now();
+        let asking = Asking { me, run: manifest.run_id(), credentials: credentials.clone(), incarnation: None, limit };
         let mut deadline = began;
         loop {
             while let Some(output) = watch.machine.poll() {
                 match output {
-                    Output::Dial => {
-                        let addresses = watch.places.clone();
-                        let contact = Contact { peer: me, addresses };
-                        inquiry = Some(Inquiry::start(manifest.run_id(), credentials, &[contact])?);
-                    }
+                    Output::Dial => watch.dial(asking.clone()),
                     Output::SetTimer(at) => deadline = began + (at - Time::ZERO),
                     Output::GoOn => return Ok(watch),
                     Output::Refuse => return Err(error(me, data_dir)),
                 }
             }
-            let Some(inquiry) = &mut inquiry else { return Ok(watch) };
+            let dialing = async { watch.dialing.as_mut().expect("invariant: it dials at first").await };
             let input = tokio::select! {
                 () = sleep_until(deadline) => Input::Expired,
-                outcome = inquiry.next() => match outcome {
-                    // Nobody else can prove to be this machine.
-                    Some((_, Ok(()))) => Input::Answered,
-                    Some((_, Err(_))) | None => Input::Unanswered,
-                },
+                outcome = dialing => {
+                    watch.dialing = None;
+                    outcome.unwrap_or(Input::Unanswered)
+                }
             };
             watch.machine.handle(Time::ZERO + began.elapsed(), input);
         }
@@ -87,29 +86,17 @@ impl TwinWatch {
 
     /// There is nowhere to look.
     pub(crate) fn nowhere() -> Self {
-        Self { machine: TwinSearch::new(0, LIMIT, Time::ZERO), places: Vec::new(), dialing: None }
+        Self { machine: TwinSearch::new(0, Duration::ZERO, Time::ZERO), places: Vec::new(), dialing: None }
     }
 
     /// Looks again, if it is time to: without a quorum or a seat. Whether there is another process of this machine.
-    pub(crate) fn look(&mut self, now: Time, takes_part: bool, asking: impl FnOnce() -> Asking) -> bool {
-        self.machine.note(now, takes_part);
+    pub(crate) fn look(&mut self, now: Time, takes_part: bool, asking: impl Fn() -> Asking) -> bool {
         let dialed = self.dialing.take_if(|dialing| dialing.is_finished()).and_then(FutureExt::now_or_never);
-        let input = match dialed {
-            None => Input::Expired,
-            Some(Ok(Ok(input))) => input,
-            Some(outcome) => {
-                tracing::warn!(?outcome, "this machine can't look for another process with its identity");
-                Input::Unanswered
-            }
-        };
-        self.machine.handle(now, input);
-        let mut asking = Some(asking);
+        self.machine.handle(now, dialed.map_or(Input::Expired, |input| input.unwrap_or(Input::Unanswered)));
+        self.machine.note(now, takes_part);
         while let Some(output) = self.machine.poll() {
             match output {
-                Output::Dial => {
-                    let asking = asking.take().map(|asking| asking());
-                    self.dialing = asking.map(|asking| tokio::spawn(dial(asking, self.places.clone())));
-                }
+                Output::Dial => self.dial(asking()),
                 // It is looked at each time that all else is.
                 Output::SetTimer(_) | Output::GoOn => {}
                 Output::Refuse => return true,
@@ -117,24 +104,45 @@ impl TwinWatch {
         }
         false
     }
+
+    /// In place of what is still being dialed.
+    fn dial(&mut self, asking: Asking) {
+        self.dialing.iter().for_each(JoinHandle::abort);
+        self.dialing = Some(tokio::spawn(dial(asking, self.places.clone())));
+    }
 }
 
-/// Dials this machine at these places, and asks who answers which process it is: this one may be there itself, behind an address that
-/// it does not know to be its own.
-async fn dial(asking: Asking, mut places: Vec<String>) -> Result<Input, NodeError> {
-    let Asking { me, manifest, credentials, listens, incarnation } = asking;
-    places.retain(|place| !listens.contains(place));
-    if places.is_empty() {
-        return Ok(Input::Unanswered);
+/// Dials this machine at these places, each for itself: whoever answers first at one need not be whom another one has.
+async fn dial(asking: Asking, places: Vec<String>) -> Input {
+    let (asking, mut dialed) = (Arc::new(asking), JoinSet::new());
+    for place in places {
+        let asking = asking.clone();
+        dialed.spawn(async move { timeout(asking.limit, is_there(&asking, place)).await.unwrap_or(false) });
     }
-    let mut inquiry = Inquiry::start(manifest.run_id(), &credentials, &[Contact { peer: me, addresses: places }])?;
-    let Some((_, Ok(()))) = inquiry.next().await else { return Ok(Input::Unanswered) };
-    let opening = inquiry.opener(LIMIT)(me);
-    let told = async { questions::newest(&mut opening.await?, manifest.run_id(), manifest.steps, LIMIT).await };
-    Ok(match told.await {
-        Ok(newest) if newest.incarnation != incarnation => Input::Answered,
-        Ok(_) | Err(_) => Input::Unanswered,
-    })
+    while let Some(is_there) = dialed.join_next().await {
+        if is_there.unwrap_or(false) {
+            return Input::Answered;
+        }
+    }
+    Input::Unanswered
+}
+
+/// Whether another process of this machine answers at this place.
+async fn is_there(asking: &Asking, place: String) -> bool {
+    let contact = Contact { peer: asking.me, addresses: vec![place] };
+    let mut inquiry = match Inquiry::start(asking.run, &asking.credentials, &[contact]) {
+        Ok(inquiry) => inquiry,
+        Err(error) => {
+            tracing::warn!(%error, "this machine can't look for another process with its identity");
+            return false;
+        }
+    };
+    // Nobody else can prove to be this machine.
+    let Some((_, Ok(()))) = inquiry.next().await else { return false };
+    let Some(incarnation) = asking.incarnation else { return true };
+    let opening = inquiry.opener(asking.limit)(asking.me);
+    let theirs = async { questions::process(&mut opening.await?, asking.limit).await };
+    theirs.await.is_ok_and(|theirs| theirs != incarnation)
 }
 
 /// Another process is this machine.

@@ -20,6 +20,9 @@ use crate::prepare::Start;
 use crate::record_file::{Kept, Loaded, RecordFile};
 use crate::report::{Observer, Report, WayBack};
 
+/// Places where this machine may have been last that are looked at: those that it knows itself, and some that others tell of.
+const MAX_PLACES: usize = 24;
+
 /// What a machine has of a run besides checkpoints.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -111,8 +114,8 @@ impl Memory {
     pub(crate) fn places<'a>(&'a self, told: impl IntoIterator<Item = &'a Contact>) -> Vec<String> {
         let told = told.into_iter().filter(|contact| contact.peer == self.me).flat_map(|contact| &contact.addresses);
         let known = self.kept.iter().flat_map(|kept| &kept.listened).chain(&self.contacts.listened);
-        let all: BTreeSet<&String> = told.chain(known).collect();
-        all.into_iter().cloned().collect()
+        let mut seen = BTreeSet::new();
+        known.chain(told).filter(|place| seen.insert(*place)).take(MAX_PLACES).cloned().collect()
     }
 
     /// Where this machine listened when it last took part.

@@ -12,6 +12,7 @@ use starling_topology::message::MAX_MEMBERS;
 use tokio::sync::mpsc;
 
 use crate::frame;
+use crate::identity::to_libp2p;
 
 /// A manifest is a few hundred bytes; this leaves room and stops a flood.
 const MAX_BYTES: usize = 128 * 1024;
@@ -96,6 +97,8 @@ pub(crate) async fn answer(
 ) -> io::Result<()> {
     let exchange = async {
         let Welcome { terms, keeps, mut members, mut keepers } = welcome;
+        // Where it was last heard of itself comes first: if its key was copied, the other one is there.
+        members.sort_by_key(|contact| to_libp2p(contact.peer) != peer);
         [&mut members, &mut keepers].into_iter().for_each(|told| told.truncate(MAX_TOLD));
         let request: Request = decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
         let theirs = request.manifest.map(|bytes| Manifest::decode(&bytes));

@@ -81,3 +81,28 @@ fn a_copy_that_starts_while_its_member_stands_still_finds_it_later() {
         assert_eq!(peer.finish().summary()["outcome"], "left");
     }
 }
+
+#[test]
+fn a_member_without_a_quorum_that_finds_itself_goes_on() {
+    let flags = "--model mlp:64 --batch-size 64 --steps 10000000 --max-stall-ms 2000 --min-peers 2";
+    let first = Peer::run(&PeerOptions::flags(flags));
+    let second = Peer::join(&first.ticket(), &PeerOptions::flags(""));
+    second.wait_for_view(2);
+    second.signal("KILL");
+    let dir = second.dir();
+    drop(second);
+    // It listens again where it was last heard of.
+    let second = Peer::join_in(dir, &first.ticket(), &PeerOptions::flags(""));
+    second.wait_for_view(2);
+    first.signal("STOP");
+    second.wait_for("no quorum", |event| event["event"] == "paused");
+    // It has looked for another process with its identity several times by then.
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(!second.has_ended(), "{}", second.stderr());
+    first.signal("CONT");
+    second.wait_for_step(second.reached() + 5);
+    for peer in [second, first] {
+        peer.signal("INT");
+        assert_eq!(peer.finish().summary()["outcome"], "left");
+    }
+}

@@ -124,8 +124,7 @@ impl EventLoop {
     /// This member has left, and others stayed; or nobody did, as the run is complete.
     pub(super) fn depart(&self, stayed: Vec<PeerId>) -> Option<Departure> {
         let Books { contacts, file, record, finished, .. } = &self.books;
-        let (step, root, forked) = (self.exchange.progress().step, self.membership.root()?, self.is_forked);
-        let left = Left { step, stayed, root, forked };
+        let left = Left { stayed, root: self.membership.root()?, forked: self.is_forked };
         let mut contacts = contacts.clone();
         contacts.leave(finished.clone().filter(|_| left.stayed.is_empty()).unwrap_or(left));
         Some(Departure { contacts, file: file.clone(), record: record.clone() })

@@ -107,13 +107,12 @@ impl EventLoop {
     /// Looks for another process that is this machine, if that may be why this one takes no part.
     fn look_for_twin(&mut self, now: Time) -> Option<End> {
         let takes_part = self.membership.view().is_some() && !self.membership.has_no_quorum();
-        let Quest { manifest, credentials, .. } = &self.lookout.quest;
         let asking = || Asking {
             me: self.me,
-            manifest: manifest.clone(),
-            credentials: Credentials { secret: self.network.access.secret(), ..credentials.clone() },
-            listens: self.network.contact().addresses,
-            incarnation: self.shelves.checkpoints.incarnation(),
+            run: self.config.run,
+            credentials: Credentials { secret: self.network.access.secret(), ..self.lookout.quest.credentials.clone() },
+            incarnation: Some(self.shelves.checkpoints.incarnation()),
+            limit: self.config.max_stall / 2,
         };
         let is_there = self.lookout.twins.look(now, takes_part, asking);
         is_there.then(|| End::Failed(twin::error(self.me, self.data_dir())))

@@ -162,7 +162,8 @@ where
                             | Reply::Newest { .. }
                             | Reply::View(_)
                             | Reply::Members(_)
-                            | Reply::Preprocessing(_),
+                            | Reply::Preprocessing(_)
+                            | Reply::Process(_),
                         ),
                         _,
                     ) => Answer::Wrong("it answered another question".to_owned()),

@@ -21,8 +21,6 @@ use super::{Reply, Request};
 /// What a peer holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Newest {
-    /// Which of the processes of its identity it is.
-    pub(crate) incarnation: u64,
     /// Whether it is in a view that goes on, whose members hold a newer state than any checkpoint.
     pub(crate) live: bool,
     /// Its newest stable checkpoint of each branch, verified but for the files themselves.
@@ -53,6 +51,14 @@ pub(crate) async fn preprocessing(
     Preprocessing::decode(&bytes, &manifest.data).map(Some).map_err(io::Error::other)
 }
 
+/// Asks which of the processes of its identity a peer is: its incarnation.
+pub(crate) async fn process(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), stall: Duration) -> io::Result<u64> {
+    match ask(stream, &Request::Process, 0, stall).await? {
+        Reply::Process(incarnation) => Ok(incarnation),
+        _ => Err(io::Error::other("it does not say which process it is")),
+    }
+}
+
 /// Asks for the newest stable checkpoints of `run`, whose last step is `steps`.
 pub(crate) async fn newest(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -60,14 +66,14 @@ pub(crate) async fn newest(
     steps: u64,
     stall: Duration,
 ) -> io::Result<Newest> {
-    let Reply::Newest { incarnation, live, evidence } =
+    let Reply::Newest { live, evidence } =
         ask(stream, &Request::Newest, MAX_BRANCHES * MAX_EVIDENCE_BYTES, stall).await?
     else {
         return Err(io::Error::other("it does not say what it holds"));
     };
     let proofs = evidence.into_iter().take(MAX_BRANCHES).map(|evidence| evidence.check(run, steps));
     let proofs = proofs.collect::<Result<_, _>>().map_err(io::Error::other)?;
-    Ok(Newest { incarnation, live, proofs })
+    Ok(Newest { live, proofs })
 }
 
 /// Asks all of these peers who is in a view; the first right answer counts. `None` if there is none.

@@ -100,8 +100,7 @@ pub(crate) async fn serve(
             Request::Run => Reply::Run(shelf.manifest().to_vec()),
             Request::Newest => {
                 let (live, proofs) = (shelf.is_live(), shelf.newest().await?);
-                let evidence = proofs.iter().map(Evidence::of).collect();
-                Reply::Newest { incarnation: shelf.incarnation(), live, evidence }
+                Reply::Newest { live, evidence: proofs.iter().map(Evidence::of).collect() }
             }
             Request::Checkpoint(name) => match shelf.checkpoint(name).await? {
                 Some(bytes) => {
@@ -114,6 +113,7 @@ pub(crate) async fn serve(
             Request::DataManifest => {
                 shelves.data.as_ref().map_or(Reply::NotHere, |data| Reply::Manifest(data.manifest().encode()))
             }
+            Request::Process => Reply::Process(shelf.incarnation()),
             Request::Members => Reply::Members(shelves.known().members),
             Request::Preprocessing => match shelf.preprocessing().await? {
                 Some(bytes) => {

@@ -51,8 +51,6 @@ pub struct Past {
 /// What a machine notes that gives its seat up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
-    /// The last step that it committed.
-    pub step: u64,
     /// To whom: those who stayed; nobody, if the run was complete.
     pub stayed: Vec<PeerId>,
     /// Which checkpoints are of the branch that it was on: only the end of that one is the end of its run.

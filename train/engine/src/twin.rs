@@ -1,5 +1,5 @@
-//! What a machine does first of all when it starts: it looks for a twin, which is another process with its identity. Somebody has
-//! copied its data directory, or its key, or has brought it to another machine while the first one runs.
+//! A machine looks for a twin, which is another process with its identity: somebody has copied its data directory, or its key, or has
+//! brought it to another machine while the first one runs. It does so first of all when it starts.
 //!
 //! It dials itself at the places where its identity was last heard of. Nobody else can prove to be it. Who is cut off, stopped or
 //! down does not answer, so it looks again each half of `max_stall` as long as it takes no part: that may be because of the twin,
@@ -13,8 +13,9 @@ use std::time::Duration;
 use starling_topology::Flaw;
 use starling_topology::Time;
 
-/// How long it may take to answer. On the network of the machine that was copied it does at once.
-pub const LIMIT: Duration = Duration::from_secs(1);
+/// How long it may take to answer at the start. On the network of the machine that was copied it does at once; later looks have half
+/// of `max_stall`.
+const LIMIT: Duration = Duration::from_secs(1);
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +85,11 @@ impl TwinSearch {
         self.outputs.pop_front()
     }
 
+    /// Whether an answer counts now.
+    pub fn is_looking(&self) -> bool {
+        matches!(self.stage, Stage::Looks { .. })
+    }
+
     /// Something has happened to this process, or a time has come that was asked for. Whether it has a seat and a quorum: who has
     /// none may be kept from it by a twin.
     pub fn note(&mut self, now: Time, takes_part: bool) {
@@ -93,7 +99,7 @@ impl TwinSearch {
                 self.stage = Stage::Waits { until };
                 self.outputs.push_back(Output::SetTimer(until));
             }
-            Stage::Waits { .. } if takes_part => self.stage = Stage::Idle,
+            Stage::Waits { .. } | Stage::Looks { is_first: false, .. } if takes_part => self.stage = Stage::Idle,
             Stage::Waits { until } if now >= until => self.look(now, false),
             _ => {}
         }
@@ -116,7 +122,7 @@ impl TwinSearch {
     }
 
     fn look(&mut self, now: Time, is_first: bool) {
-        let until = now + LIMIT;
+        let until = now + if is_first { LIMIT } else { self.max_stall / 2 };
         self.stage = Stage::Looks { until, is_first };
         self.outputs.extend([Output::SetTimer(until), Output::Dial]);
     }
@@ -181,11 +187,17 @@ mod tests {
         search.note(at(10), false);
         assert_eq!(drain(&mut search), []);
         search.note(at(11), false);
-        assert_eq!(drain(&mut search), [Output::SetTimer(at(12)), Output::Dial]);
+        assert_eq!(drain(&mut search), [Output::SetTimer(at(21)), Output::Dial]);
         search.handle(at(12), Input::Expired);
         search.note(at(12), false);
-        assert_eq!(drain(&mut search), [Output::SetTimer(at(22))], "nothing new, and it asks again");
-        search.note(at(13), true);
+        assert_eq!(drain(&mut search), [], "it may take longer than at the start");
+        search.handle(at(21), Input::Expired);
+        search.note(at(21), false);
+        assert_eq!(drain(&mut search), [Output::SetTimer(at(31))], "nothing new, and it asks again");
+        search.note(at(31), false);
+        search.note(at(32), true);
+        search.handle(at(33), Input::Answered);
+        assert_eq!(drain(&mut search), [Output::SetTimer(at(41)), Output::Dial], "it was let in meanwhile");
         search.note(at(30), true);
         assert_eq!(drain(&mut search), [], "it takes part");
         search.note(at(40), false);
@@ -193,7 +205,7 @@ mod tests {
         search.handle(at(51), Input::Answered);
         assert_eq!(
             drain(&mut search),
-            [Output::SetTimer(at(50)), Output::SetTimer(at(51)), Output::Dial, Output::Refuse]
+            [Output::SetTimer(at(50)), Output::SetTimer(at(60)), Output::Dial, Output::Refuse]
         );
         search.note(at(90), false);
         assert_eq!(drain(&mut search), []);

@@ -41,12 +41,7 @@ fn past(seat: Option<Record>, members: &[u8]) -> Past {
 }
 
 fn left(stayed: &[u8]) -> Option<Left> {
-    Some(Left {
-        step: 7,
-        stayed: stayed.iter().map(|name| peer(*name)).collect(),
-        root: Root::default(),
-        forked: false,
-    })
+    Some(Left { stayed: stayed.iter().map(|name| peer(*name)).collect(), root: Root::default(), forked: false })
 }
 
 fn holds(step: u64) -> Holdings {
