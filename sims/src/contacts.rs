@@ -75,7 +75,7 @@ mod tests {
         for name in 0..100 {
             contacts.enter(me, &first.succeed([me, peer(name)]));
         }
-        contacts.left = Some(Left { step: 7, stayed: vec![peer(7)], root: Root::default(), forked: false });
+        contacts.left = Some(Left { stayed: vec![peer(7)], root: Root::default(), forked: false });
         contacts.enter(me, &first.succeed([me, peer(50)]));
         assert_eq!((contacts.members()[..2].to_vec(), contacts.members().len()), (vec![peer(50), peer(99)], MAX_KNOWN));
         assert_eq!(contacts.left, None, "it is back");

@@ -191,6 +191,9 @@ impl Plan {
         draft.plan.drifts = draft.rng.one_in(4);
         draft.besides(setup.scenario);
         draft.users(setup.scenario);
+        // Of a copy, so that what is drawn in the run is the same with it.
+        let another = draft.rng.clone().one_in(4) && setup.scenario != Scenario::Byzantine;
+        draft.plan.keepers += usize::from(another);
         draft.plan
     }
 }

@@ -95,7 +95,9 @@ pub enum Happening {
     /// Something that a process does to find a twin.
     Twins(Seat, u32, Dialed),
     /// What a keeper fetches from these has come.
-    Keeps(Seat, Box<Head>, Vec<PeerId>),
+    Keeps(Seat, u32, Box<Head>, Vec<PeerId>),
+    /// What a keeper has asked these for has come: a view.
+    Tells(Seat, u32, ViewId, Vec<PeerId>),
     /// A process has measured its links.
     Measures(Seat, u32),
     /// A process looks how far it is.
@@ -366,13 +368,14 @@ impl World {
             | Happening::Heard(seat, ..) => Some(*seat),
             // A question gets to whom it is for.
             Happening::Seeks(_, _, Errand::Asks(_)) => None,
-            Happening::Seeks(seat, ..) => Some(*seat),
+            Happening::Twins(_, _, Dialed::At(..)) => None,
+            Happening::Seeks(seat, ..) | Happening::Twins(seat, ..) => Some(*seat),
             Happening::Stalled(..)
             | Happening::Strikes(_)
             | Happening::Passes(_)
             | Happening::Starts(..)
-            | Happening::Twins(..)
             | Happening::Keeps(..)
+            | Happening::Tells(..)
             | Happening::Measures(..)
             | Happening::Talks(_)
             | Happening::Looks => None,
@@ -439,7 +442,8 @@ impl World {
             }
             Happening::Seeks(seat, incarnation, errand) => self.run_errand(seat, incarnation, errand),
             Happening::Twins(seat, incarnation, dialed) => self.look_on(seat, incarnation, dialed),
-            Happening::Keeps(seat, head, from) => self.keeper_fetches(seat, &head, &from),
+            Happening::Keeps(seat, incarnation, head, from) => self.keeper_fetches(seat, incarnation, &head, &from),
+            Happening::Tells(seat, incarnation, view, from) => self.keeper_is_told(seat, incarnation, view, &from),
             Happening::Measures(seat, incarnation) => self.measure(seat, incarnation),
             Happening::LooksAtItself(seat, incarnation) => self.look_at_itself(seat, incarnation),
             Happening::Talks(seat) => self.talk(seat),

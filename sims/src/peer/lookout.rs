@@ -45,7 +45,7 @@ impl Peer {
         self.machine.root()
     }
 
-    /// Whether it is in a view, and not alone there.
+    /// Whether it has a seat, and a quorum.
     pub fn has_quorum(&self) -> bool {
         self.view().is_some() && !self.machine.has_no_quorum()
     }

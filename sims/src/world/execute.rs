@@ -37,6 +37,7 @@ impl World {
     fn execute(&mut self, seat: Seat, effect: Effect) {
         if let Effect::Entered(entry) = &effect {
             self.note_contacts(seat, &entry.resumption.view);
+            self.hosts[seat].learn_view(&entry.resumption.view);
         }
         let effect = if self.hosts[seat].is_hostile() { self.execute_hostile(seat, effect) } else { Some(effect) };
         let effect = effect.and_then(|effect| match self.hosts[seat].twin {
@@ -422,10 +423,17 @@ impl World {
     }
 
     /// A process has left, and others stay, or has finished: it notes that, and only then gives its seat up.
-    fn departs(&mut self, seat: Seat, left: Left) {
-        let disk = &mut self.hosts[seat].disk;
-        if disk.note_contacts(|contacts| contacts.left = Some(left)).is_ok() {
-            disk.remove_record();
+    fn departs(&mut self, seat: Seat, view: Option<&View>, left: Left) {
+        let host = &mut self.hosts[seat];
+        let (me, keepers) = (host.name(), &host.keepers);
+        // With all that it knows, though its disk was too busy for that before.
+        let noted = host.disk.note_contacts(|contacts| {
+            view.into_iter().for_each(|view| contacts.enter(me, view));
+            contacts.learn_keepers(keepers);
+            contacts.left = Some(left);
+        });
+        if noted.is_ok() {
+            host.disk.remove_record();
         }
     }
 
@@ -443,8 +451,8 @@ impl World {
         self.mark(seat, What::Ends);
         let peer = self.hosts[seat].peer.as_ref();
         let (view, root) = (peer.and_then(Peer::view_id), peer.and_then(Peer::root));
-        let forked = peer.and_then(Peer::view).is_some_and(|view| view.forked);
-        let step = peer.map_or(0, Peer::step);
+        let last = peer.and_then(Peer::view).cloned();
+        let forked = last.as_ref().is_some_and(|view| view.forked);
         let completed = self.hosts[seat].completed.unwrap_or(self.now);
         let keepers = self.keepers_there(seat);
         self.close_process(seat, false);
@@ -470,15 +478,15 @@ impl World {
         if let (Event::Left { stayed }, Some(root)) = (&event, root)
             && !stayed.is_empty()
         {
-            self.departs(seat, Left { step, stayed: stayed.clone(), root, forked });
+            self.departs(seat, last.as_ref(), Left { stayed: stayed.clone(), root, forked });
         }
         if let Event::Complete { digest, .. } = &event {
             let held = self.left_with_keepers(seat, completed, &keepers);
             self.breaks(held);
             let is_saved = self.hosts[seat].disk.holds(self.workload.steps, *digest);
-            root.filter(|_| is_saved)
-                .into_iter()
-                .for_each(|root| self.departs(seat, Left { step, stayed: Vec::new(), root, forked }));
+            if let Some(root) = root.filter(|_| is_saved) {
+                self.departs(seat, last.as_ref(), Left { stayed: Vec::new(), root, forked });
+            }
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);
         }

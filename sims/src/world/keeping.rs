@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_topology::heads::follower::{Input, Output};
-use starling_topology::{Digest, Follower, Head, PeerId, Proof, Time};
+use starling_topology::{Digest, Follower, Head, PeerId, Proof, Time, ViewId};
 
 use super::seeking::Errand;
 use super::{Happening, RUN, World};
@@ -23,16 +23,38 @@ const SIGNATURE: [u8; 64] = [0; 64];
 const ANNOUNCES: Duration = Duration::from_secs(30);
 
 impl World {
-    /// Keepers begin with what is on their disks.
+    /// Keepers start, some of them later than the others.
     pub(super) fn start_keepers(&mut self) {
         for seat in self.keepers() {
-            let steps = self.workload.steps;
-            let host = &mut self.hosts[seat];
-            let proofs = checkpoints::newest_proofs(&host.disk, None);
-            let proofs: Vec<Proof> = proofs.iter().map(|proof| Proof::clone(proof)).collect();
-            host.keeper = Some(Box::new(Follower::new(RUN, steps, held(&host.disk), &proofs)));
-            // It may be started later than the others, too.
-            host.announces = Time::ZERO + self.gossip.spread(1_000, 60_000_000);
+            self.start_keeper(seat);
+            self.hosts[seat].announces = Time::ZERO + self.gossip.spread(1_000, 60_000_000);
+        }
+    }
+
+    /// A keeper begins with what is on its disk.
+    fn start_keeper(&mut self, seat: Seat) {
+        let steps = self.workload.steps;
+        let host = &mut self.hosts[seat];
+        let proofs = checkpoints::newest_proofs(&host.disk, None);
+        let proofs: Vec<Proof> = proofs.iter().map(|proof| Proof::clone(proof)).collect();
+        proofs.iter().for_each(|proof| host.learn_view(&proof.view));
+        host.keeper = Some(Box::new(Follower::new(RUN, steps, held(&host.disk), &proofs)));
+    }
+
+    /// Until all is healed a keeper's process is killed now and then, and comes back.
+    fn kill_keepers(&mut self) {
+        let is_healed = self.invariants.progress.is_healed();
+        for seat in self.keepers() {
+            match self.hosts[seat].keeper.is_some() {
+                false if is_healed || self.gossip.one_in(8) => self.start_keeper(seat),
+                true if !is_healed && self.gossip.one_in(32) => {
+                    self.tell(|_| format!("{seat} is killed, a keeper"));
+                    let host = &mut self.hosts[seat];
+                    (host.keeper, host.incarnation) = (None, host.incarnation + 1);
+                    host.views.clear();
+                }
+                _ => {}
+            }
         }
     }
 
@@ -53,7 +75,8 @@ impl World {
 
     /// Keepers look around: they tell where they are, ask who is there for what is stable, and try again what has failed.
     pub(super) fn keepers_look(&mut self) {
-        for keeper in self.keepers() {
+        self.kill_keepers();
+        for keeper in self.keepers().filter(|keeper| self.hosts[*keeper].keeper.is_some()).collect::<Vec<_>>() {
             if self.hosts[keeper].announces <= self.now {
                 self.hosts[keeper].announces = self.now + ANNOUNCES;
                 (0..self.plan.peers).for_each(|seat| self.tell_of_keeper(keeper, seat));
@@ -81,7 +104,7 @@ impl World {
     /// A process that it can reach notes where it is.
     fn tell_of_keeper(&mut self, keeper: Seat, seat: Seat) {
         let is_there = self.hosts[seat].peer.is_some() && self.hosts[seat].stopped.is_none();
-        if is_there && !self.is_cut_off(seat, keeper) {
+        if is_there && self.hosts[keeper].keeper.is_some() && !self.is_cut_off(seat, keeper) {
             let name = self.hosts[keeper].name();
             self.learn_keepers(seat, &BTreeSet::from([name]));
         }
@@ -133,7 +156,7 @@ impl World {
     pub(super) fn keepers_there(&self, seat: Seat) -> Vec<PeerId> {
         let is_there = |keeper: &&PeerId| {
             let found = self.keepers().find(|seat| self.hosts[*seat].name() == **keeper);
-            found.is_some_and(|keeper| !self.is_cut_off(seat, keeper))
+            found.is_some_and(|keeper| self.hosts[keeper].keeper.is_some() && !self.is_cut_off(seat, keeper))
         };
         self.hosts[seat].keepers.iter().filter(is_there).copied().collect()
     }
@@ -156,7 +179,7 @@ impl World {
     /// What a keeper holds now, if it can say so.
     pub(super) fn hear_what_is_kept(&mut self, seat: Seat, name: PeerId) {
         let Some(keeper) = self.keepers().find(|keeper| self.hosts[*keeper].name() == name) else { return };
-        if self.is_cut_off(seat, keeper) {
+        if self.hosts[keeper].keeper.is_none() || self.is_cut_off(seat, keeper) {
             return;
         }
         let (states, incarnation) = (self.kept_by(keeper), self.hosts[seat].incarnation);
@@ -194,33 +217,50 @@ impl World {
         let Some(follower) = &mut self.hosts[keeper].keeper else { return };
         // An honest peer's head is sound; what a hostile one signs is not judged here.
         let _violation = follower.handle(input);
+        let incarnation = self.hosts[keeper].incarnation;
         while let Some(output) = self.hosts[keeper].keeper.as_mut().and_then(|follower| follower.poll()) {
             match output {
                 Output::Fetch { head, from } => {
                     let at = self.now + self.gossip.spread(1_000, 2_000_000);
-                    self.queue.push(at, Happening::Keeps(keeper, Box::new(head), from));
+                    self.queue.push(at, Happening::Keeps(keeper, incarnation, Box::new(head), from));
                 }
                 Output::Ask { view, from } => {
-                    let is_there = |peer: &PeerId| {
-                        let seat = self.at(keeper, *peer);
-                        seat.is_some_and(|seat| self.hosts[seat].peer.is_some() && !self.is_cut_off(keeper, seat))
-                    };
-                    let known = self.known.get(&view).filter(|_| from.iter().any(is_there)).cloned();
-                    let answer = Input::View { id: view, view: known };
-                    if let Some(follower) = &mut self.hosts[keeper].keeper {
-                        let _violation = follower.handle(answer);
-                    }
+                    let at = self.now + self.gossip.spread(1_000, 2_000_000);
+                    self.queue.push(at, Happening::Tells(keeper, incarnation, view, from));
                 }
                 Output::Stable(proof) => {
                     self.tell(|_| format!("{keeper} keeps the stable checkpoint of step {}", proof.head.step));
+                    self.hosts[keeper].learn_view(&proof.view);
                     self.hosts[keeper].disk.sign(&proof);
                 }
             }
         }
     }
 
+    /// A keeper has asked these who is in a view: the first that knows tells it, if one does.
+    pub(super) fn keeper_is_told(&mut self, keeper: Seat, incarnation: u32, id: ViewId, from: &[PeerId]) {
+        if self.hosts[keeper].incarnation != incarnation {
+            return;
+        }
+        let asked =
+            from.iter().filter_map(|peer| self.at(keeper, *peer)).filter(|seat| !self.is_cut_off(keeper, *seat));
+        let told = |seat: Seat| {
+            let host = &self.hosts[seat];
+            let runs = (host.peer.is_some() && host.stopped.is_none()) || host.keeper.is_some();
+            host.views.iter().find(|view| runs && view.id() == id).cloned()
+        };
+        let view = asked.into_iter().find_map(told);
+        if let Some(view) = &view {
+            self.hosts[keeper].learn_view(view);
+        }
+        self.follow(keeper, Input::View { id, view });
+    }
+
     /// What a keeper fetches has come, if one of those who should have it still does.
-    pub(super) fn keeper_fetches(&mut self, keeper: Seat, head: &Head, from: &[PeerId]) {
+    pub(super) fn keeper_fetches(&mut self, keeper: Seat, incarnation: u32, head: &Head, from: &[PeerId]) {
+        if self.hosts[keeper].incarnation != incarnation {
+            return;
+        }
         let is_there = |seat: &Seat| {
             let host = &self.hosts[*seat];
             let runs = (host.peer.is_some() && host.stopped.is_none()) || host.keeper.is_some();

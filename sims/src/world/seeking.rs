@@ -97,7 +97,7 @@ impl World {
                     let (answers, fetched) = (search.answers().to_vec(), std::mem::take(&mut host.has_fetched));
                     if self.hosts[seat].comeback.is_none() {
                         let host = &self.hosts[seat];
-                        let own = checkpoints::newest_proofs(&host.disk, host.disk.root().as_ref());
+                        let own = checkpoints::newest_proofs(&host.disk, None);
                         let own = own.iter().filter(|proof| search.terms().counts(proof));
                         let stable = own.map(|proof| proof.head.step).max();
                         let keepers: Vec<PeerId> = host.keepers.iter().copied().collect();

@@ -55,8 +55,10 @@ impl World {
         let runs = |host: &Host| host.peer.is_some() && host.stopped.is_none() && !host.is_hostile();
         let is_well = |host: &Host| runs(host) && host.disk.takes_votes();
         let all = (0..self.hosts.len()).filter(|seat| is_well(&self.hosts[*seat]));
-        // Of whom there are two, neither is counted on.
-        let mut well: Vec<Seat> = all.filter(|seat| !self.has_twin_there(*seat)).collect();
+        // Of whom there are two, neither is counted on. Keepers may hold the end of one of them, and never that of the other.
+        let has_ended_apart = |seat: Seat| self.hosts[seat].completed.is_some() && self.twins.len() > 0;
+        let is_relied_on = |seat: &Seat| !self.has_twin_there(*seat) && !has_ended_apart(*seat);
+        let mut well: Vec<Seat> = all.filter(is_relied_on).collect();
         if !self.network.has_blocks() {
             return vec![well];
         }

@@ -34,15 +34,18 @@ pub struct Looking {
     search: TwinSearch,
     /// Where its peer was last heard of when it started.
     places: Vec<Seat>,
+    /// How often it has looked, and how many places have yet to answer.
+    looks: u32,
+    silent: usize,
 }
 
 /// Finding a twin.
 #[derive(Debug)]
 pub enum Dialed {
-    /// Somebody dials that machine.
-    At(Seat),
-    /// Whether its own identity answered there.
-    Answers(bool),
+    /// Somebody dials that machine, for so many times.
+    At(Seat, u32),
+    /// Whether its own identity answered there that time.
+    Answers(bool, u32),
     /// The time that was asked for is there.
     Expires,
 }
@@ -133,6 +136,10 @@ impl World {
             self.hosts[second].has_stored = true;
         }
         self.hosts[second].places.insert(first);
+        if self.twins.rng.one_in(2) {
+            let stale = self.twins.rng.between(0, self.plan.peers as u64 - 1);
+            self.hosts[second].places.insert(usize::try_from(stale).unwrap_or(first));
+        }
         self.tell(|_| format!("{second} starts as {first}"));
         self.start(second);
     }
@@ -149,7 +156,7 @@ impl World {
             search.plant(flaw);
         }
         let places = host.places.iter().copied().collect();
-        (host.looking, host.off) = (Some(Box::new(Looking { search, places })), false);
+        (host.looking, host.off) = (Some(Box::new(Looking { search, places, looks: 0, silent: 0 })), false);
         self.drive_look(seat);
         true
     }
@@ -168,9 +175,12 @@ impl World {
         while let Some(output) = self.hosts[seat].looking.as_mut().and_then(|looking| looking.search.poll()) {
             match output {
                 Output::Dial => {
-                    for place in self.hosts[seat].looking.iter().flat_map(|looking| looking.places.clone()) {
+                    let Some(looking) = &mut self.hosts[seat].looking else { return };
+                    (looking.looks, looking.silent) = (looking.looks + 1, looking.places.len());
+                    let looks = looking.looks;
+                    for place in looking.places.clone() {
                         let at = self.now + self.network.delay(seat, place);
-                        self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::At(place)));
+                        self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::At(place, looks)));
                     }
                 }
                 Output::SetTimer(at) => {
@@ -189,26 +199,38 @@ impl World {
             return;
         }
         let input = match dialed {
-            Dialed::At(place) => {
+            Dialed::At(place, looks) => {
                 let there = &self.hosts[place];
                 if !there.off && there.stopped.is_none() && !self.is_cut_off(seat, place) {
-                    let is_there = there.peer.is_some();
-                    let at = self.now + self.network.delay(place, seat);
-                    self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::Answers(is_there)));
+                    // Others may have its address by now.
+                    let is_there = there.peer.is_some() && there.name() == self.hosts[seat].name();
+                    let slow = self.twins.rng.one_in(4).then(|| self.twins.rng.spread(100_000, 3_000_000));
+                    let at = self.now + self.network.delay(place, seat) + slow.unwrap_or_default();
+                    self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::Answers(is_there, looks)));
                 }
                 return;
             }
-            Dialed::Answers(true) => Input::Answered,
-            Dialed::Answers(false) => Input::Unanswered,
+            Dialed::Answers(is_there, looks) => {
+                let Some(looking) = self.hosts[seat].looking.as_mut().filter(|looking| looking.looks == looks) else {
+                    return;
+                };
+                looking.silent -= 1;
+                match is_there {
+                    true => Input::Answered,
+                    false if looking.silent == 0 => Input::Unanswered,
+                    false => return,
+                }
+            }
             Dialed::Expires => Input::Expired,
         };
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);
+        let is_awaited = host.looking.as_ref().is_some_and(|looking| looking.search.is_looking());
         host.looking.iter_mut().for_each(|looking| looking.search.handle(now, input));
         self.drive_look(seat);
         self.look_again(seat);
         let is_refused = self.hosts[seat].ended.is_some();
-        if input == Input::Answered && !is_refused {
+        if input == Input::Answered && !is_refused && is_awaited {
             let name = self.hosts[seat].name();
             self.breaks(Err(TwinTold::overlooked(name)));
         }
