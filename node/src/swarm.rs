@@ -174,8 +174,7 @@ impl Swarm {
             manifest,
             credentials,
             start,
-            // It keeps no seat that another process could have been copied with.
-            twins: TwinWatch::nowhere(),
+            twins: TwinWatch::of_new(Duration::from_millis(manifest.max_stall_ms)),
         };
         let opened =
             runtime.block_on(node::open(settings, ready, (0, Lineage::NONE), Arc::<Logged>::clone(&logged)))?;

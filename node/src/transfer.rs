@@ -82,8 +82,8 @@ enum Reply {
     Members(Vec<Contact>),
     /// The canonical bytes of the preprocessing.
     Preprocessing(Vec<u8>),
-    /// The process's incarnation.
-    Process(u64),
+    /// The process's incarnation, and whether it is in a view that goes on.
+    Process(u64, bool),
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {

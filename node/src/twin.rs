@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::join_all;
 use starling_engine::TwinSearch;
 use starling_engine::twin::{Input, Output};
 use starling_run::Manifest;
+use starling_topology::message::MAX_ADDRESSES;
 use starling_topology::{Contact, PeerId, RunId, Time};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -18,7 +20,10 @@ use crate::catch_up::stall;
 use crate::error::NodeError;
 use crate::identity::{Identity, to_libp2p};
 use crate::inquiry::Inquiry;
-use crate::transfer::questions;
+use crate::transfer::{data, questions};
+
+/// Others that are asked where this machine is.
+const MAX_ASKED: usize = 4;
 
 /// Looks for another process that is this machine.
 #[derive(Debug)]
@@ -38,6 +43,8 @@ pub(crate) struct Asking {
     /// Which of the processes of this identity it is, if it listens: then it may find itself, behind an address that it does not
     /// know to be its own.
     pub(crate) incarnation: Option<u64>,
+    /// Others that may have heard of it.
+    pub(crate) others: Vec<Contact>,
     /// How long it waits for an answer.
     pub(crate) limit: Duration,
 }
@@ -61,7 +68,14 @@ impl TwinWatch {
         let limit = stall(manifest);
         let mut watch = Self { machine: TwinSearch::new(places.len(), limit, Time::ZERO), places, dialing: None };
         let began = Instant::now();
-        let asking = Asking { me, run: manifest.run_id(), credentials: credentials.clone(), incarnation: None, limit };
+        let asking = Asking {
+            me,
+            run: manifest.run_id(),
+            credentials: credentials.clone(),
+            incarnation: None,
+            others: Vec::new(),
+            limit,
+        };
         let mut deadline = began;
         loop {
             while let Some(output) = watch.machine.poll() {
@@ -72,7 +86,7 @@ impl TwinWatch {
                     Output::Refuse => return Err(error(me, data_dir)),
                 }
             }
-            let dialing = async { watch.dialing.as_mut().expect("invariant: it dials at first").await };
+            let dialing = async { watch.dialing.as_mut().expect("invariant: it dials, or goes on").await };
             let input = tokio::select! {
                 () = sleep_until(deadline) => Input::Expired,
                 outcome = dialing => {
@@ -84,9 +98,9 @@ impl TwinWatch {
         }
     }
 
-    /// There is nowhere to look.
-    pub(crate) fn nowhere() -> Self {
-        Self { machine: TwinSearch::new(0, Duration::ZERO, Time::ZERO), places: Vec::new(), dialing: None }
+    /// It was nowhere before.
+    pub(crate) fn of_new(max_stall: Duration) -> Self {
+        Self { machine: TwinSearch::new(0, max_stall, Time::ZERO), places: Vec::new(), dialing: None }
     }
 
     /// Looks again, if it is time to: without a quorum or a seat. Whether there is another process of this machine.
@@ -114,35 +128,52 @@ impl TwinWatch {
 
 /// Dials this machine at these places, each for itself: whoever answers first at one need not be whom another one has.
 async fn dial(asking: Asking, places: Vec<String>) -> Input {
-    let (asking, mut dialed) = (Arc::new(asking), JoinSet::new());
+    let (asking, mut dialed) = (Arc::new(asking), JoinSet::<Option<Input>>::new());
+    for other in asking.others.iter().take(MAX_ASKED).cloned() {
+        let asking = asking.clone();
+        dialed.spawn(async move { timeout(asking.limit, is_where_it_says(&asking, other)).await.unwrap_or(None) });
+    }
     for place in places {
         let asking = asking.clone();
-        dialed.spawn(async move { timeout(asking.limit, is_there(&asking, place)).await.unwrap_or(false) });
+        dialed.spawn(async move { timeout(asking.limit, is_there(&asking, place)).await.unwrap_or(None) });
     }
-    while let Some(is_there) = dialed.join_next().await {
-        if is_there.unwrap_or(false) {
-            return Input::Answered;
+    while let Some(answered) = dialed.join_next().await {
+        if let Ok(Some(answered)) = answered {
+            return answered;
         }
     }
     Input::Unanswered
 }
 
-/// Whether another process of this machine answers at this place.
-async fn is_there(asking: &Asking, place: String) -> bool {
+/// What another process of this machine answers where somebody else says that it is.
+async fn is_where_it_says(asking: &Asking, other: Contact) -> Option<Input> {
+    let peer = other.peer;
+    let Ok(mut inquiry) = Inquiry::start(asking.run, &asking.credentials, &[other]) else { return None };
+    let Some((_, Ok(()))) = inquiry.next().await else { return None };
+    let opening = inquiry.opener(asking.limit)(peer);
+    let told = async { data::members(opening.await?).await }.await.unwrap_or_default();
+    let places = told.into_iter().filter(|contact| contact.peer == asking.me).flat_map(|contact| contact.addresses);
+    let answers = places.take(MAX_ADDRESSES).map(|place| is_there(asking, place));
+    join_all(answers).await.into_iter().flatten().next()
+}
+
+/// What another process of this machine answers at this place.
+async fn is_there(asking: &Asking, place: String) -> Option<Input> {
     let contact = Contact { peer: asking.me, addresses: vec![place] };
     let mut inquiry = match Inquiry::start(asking.run, &asking.credentials, &[contact]) {
         Ok(inquiry) => inquiry,
         Err(error) => {
             tracing::warn!(%error, "this machine can't look for another process with its identity");
-            return false;
+            return None;
         }
     };
     // Nobody else can prove to be this machine.
-    let Some((_, Ok(()))) = inquiry.next().await else { return false };
-    let Some(incarnation) = asking.incarnation else { return true };
+    let Some((_, Ok(()))) = inquiry.next().await else { return None };
+    let Some(ours) = asking.incarnation else { return Some(Input::Found) };
     let opening = inquiry.opener(asking.limit)(asking.me);
     let theirs = async { questions::process(&mut opening.await?, asking.limit).await };
-    theirs.await.is_ok_and(|theirs| theirs != incarnation)
+    let theirs = theirs.await.ok().filter(|theirs| theirs.incarnation != ours)?;
+    Some(Input::Answered { ours, theirs })
 }
 
 /// Another process is this machine.

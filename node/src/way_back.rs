@@ -7,6 +7,7 @@ use std::path::Path;
 use starling_engine::comeback::{Decision, Holdings, Input, Output, Past, Terms, Wait, Word};
 use starling_engine::{Comeback, search};
 use starling_run::{CheckpointStore, Manifest, Recovered};
+use starling_topology::message::MAX_ADDRESSES;
 use starling_topology::{Contact, PeerId, Root, RunId, Time};
 use tokio::time::{Instant, sleep_until};
 
@@ -93,13 +94,21 @@ impl Memory {
 
     /// Takes in where a member is now, as the user says.
     pub(crate) fn learn(&mut self, contact: &Contact) {
-        if contact.peer != self.me {
-            self.contacts.name_member(contact.clone());
-            if let Some(kept) = &mut self.kept {
-                kept.contacts.retain(|known| known.peer != contact.peer);
-                kept.contacts.push(contact.clone());
-            }
+        if contact.peer == self.me {
+            return;
         }
+        // A ticket may be older than what is known: who comes back by the same command still has the one by which it came first.
+        let kept = self.kept.iter().flat_map(|kept| &kept.contacts).chain(self.contacts.members());
+        let known = kept.filter(|known| known.peer == contact.peer).flat_map(|known| &known.addresses);
+        let mut seen = BTreeSet::new();
+        let (first, rest) = contact.addresses.split_at(contact.addresses.len().min(MAX_ADDRESSES / 2));
+        let addresses = first.iter().chain(known).chain(rest).filter(|address| seen.insert(*address));
+        let contact = Contact { peer: contact.peer, addresses: addresses.take(MAX_ADDRESSES).cloned().collect() };
+        if let Some(kept) = &mut self.kept {
+            kept.contacts.retain(|known| known.peer != contact.peer);
+            kept.contacts.push(contact.clone());
+        }
+        self.contacts.name_member(contact);
     }
 
     /// Other members, those who were there last first.

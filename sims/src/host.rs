@@ -74,6 +74,8 @@ pub struct Host {
     pub told: bool,
     /// Whether it has come back since it was told that the run has finished.
     pub refused: bool,
+    /// Whether it was started again since it was alone beside those who go on.
+    pub reunited: bool,
     /// The alarms that its process waits for, by its clock.
     pub alarms: BTreeSet<Time>,
     /// Which queues of its process take nothing.
@@ -155,6 +157,7 @@ impl Host {
             set_back: false,
             told: false,
             refused: false,
+            reunited: false,
             alarms: BTreeSet::new(),
             full: BTreeSet::new(),
             swallows: false,

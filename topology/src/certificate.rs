@@ -247,6 +247,8 @@ pub(crate) struct Chain {
     bytes: usize,
     /// Views before this one, those too whose successor has no proof.
     ancestors: VecDeque<ViewId>,
+    /// The last views that this process has left for others that don't follow them: what it decided there it has not forgotten.
+    left: VecDeque<ViewId>,
 }
 
 impl Chain {
@@ -262,13 +264,15 @@ impl Chain {
         chain
     }
 
-    /// The same, for one that was on the way: what it knows itself of the way until there stays known.
-    pub(crate) fn led_on(&self, mut links: Vec<Succession>, to: Option<ViewId>) -> Self {
+    /// The same, for one that was on the way, and leaves the view called `left`: what it knows itself of the way until there stays known.
+    pub(crate) fn led_on(&self, left: Option<ViewId>, mut links: Vec<Succession>, to: Option<ViewId>) -> Self {
         let from = links.first().and_then(|link| link.view.parent);
         let ours = self.links.iter().position(|(link, _)| Some(link.view.id()) == from);
         let ours = ours.into_iter().flat_map(|at| self.links.range(..=at)).map(|(link, _)| link.clone());
         links.splice(..0, ours.collect::<Vec<_>>());
-        Self::told(links, to)
+        let left = self.left.iter().copied().chain(left);
+        let newest = left.clone().count().saturating_sub(MAX_LINKS);
+        Self { left: left.skip(newest).collect(), ..Self::told(links, to) }
     }
 
     /// This member goes from the view called `from` to its successor; `link` proves that one. A fork has none, and nobody is
@@ -340,6 +344,11 @@ impl Chain {
                 && link.view.generation < next.generation
         };
         links.filter(between).cloned().collect()
+    }
+
+    /// Whether this process has left the view called `view` for one that does not follow it.
+    pub(crate) fn has_left(&self, view: ViewId) -> bool {
+        self.left.contains(&view)
     }
 
     /// Whether the view called `view` came before this member's.

@@ -332,11 +332,12 @@ impl Membership {
     }
 
     /// Whether it may sign that it has saved the state after `step`, of this lineage: all are to save that, its branch admits it, and
-    /// what it has promised in a decree under way does not say that it holds less.
+    /// what it has promised in a decree under way does not say that it holds less. Before the first step each view assigns the samples
+    /// anew: that state is another one in each, and nobody signs it.
     pub fn vouches_for(&self, step: u64, lineage: Lineage) -> bool {
         self.seat.as_ref().is_some_and(|seat| {
             let is_told = |pledged: Progress| pledged.has_state && step <= pledged.step;
-            let is_due = self.config.due_by(step) == step;
+            let is_due = step > 0 && self.config.due_by(step) == step;
             is_due && seat.root.admits(step, lineage) && seat.pledged.is_none_or(is_told)
         })
     }

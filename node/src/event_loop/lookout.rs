@@ -112,6 +112,7 @@ impl EventLoop {
             run: self.config.run,
             credentials: Credentials { secret: self.network.access.secret(), ..self.lookout.quest.credentials.clone() },
             incarnation: Some(self.shelves.checkpoints.incarnation()),
+            others: self.membership.contacts().filter(|contact| contact.peer != self.me).cloned().collect(),
             limit: self.config.max_stall / 2,
         };
         let is_there = self.lookout.twins.look(now, takes_part, asking);

@@ -163,7 +163,7 @@ where
                             | Reply::View(_)
                             | Reply::Members(_)
                             | Reply::Preprocessing(_)
-                            | Reply::Process(_),
+                            | Reply::Process(..),
                         ),
                         _,
                     ) => Answer::Wrong("it answered another question".to_owned()),

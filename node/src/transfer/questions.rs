@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use starling_engine::download::MAX_DONORS;
+use starling_engine::twin::Process;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
 use starling_run::manifest::MAX_MANIFEST_BYTES;
 use starling_run::{Manifest, Preprocessing};
@@ -51,10 +52,13 @@ pub(crate) async fn preprocessing(
     Preprocessing::decode(&bytes, &manifest.data).map(Some).map_err(io::Error::other)
 }
 
-/// Asks which of the processes of its identity a peer is: its incarnation.
-pub(crate) async fn process(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), stall: Duration) -> io::Result<u64> {
+/// Asks which of the processes of its identity a peer is.
+pub(crate) async fn process(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    stall: Duration,
+) -> io::Result<Process> {
     match ask(stream, &Request::Process, 0, stall).await? {
-        Reply::Process(incarnation) => Ok(incarnation),
+        Reply::Process(incarnation, takes_part) => Ok(Process { takes_part, incarnation }),
         _ => Err(io::Error::other("it does not say which process it is")),
     }
 }

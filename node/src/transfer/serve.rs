@@ -113,7 +113,7 @@ pub(crate) async fn serve(
             Request::DataManifest => {
                 shelves.data.as_ref().map_or(Reply::NotHere, |data| Reply::Manifest(data.manifest().encode()))
             }
-            Request::Process => Reply::Process(shelf.incarnation()),
+            Request::Process => Reply::Process(shelf.incarnation(), shelf.is_live()),
             Request::Members => Reply::Members(shelves.known().members),
             Request::Preprocessing => match shelf.preprocessing().await? {
                 Some(bytes) => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use starling_engine::Lookout;
 use starling_engine::lookout::{Apart, Output, Searched};
-use starling_topology::{Root, Time};
+use starling_topology::{Root, Time, View};
 
 use super::{Effect, Peer};
 
@@ -43,6 +43,11 @@ impl Peer {
     /// Which checkpoints are of the branch that it is on, or was on when it left.
     pub fn root(&self) -> Option<Root> {
         self.machine.root()
+    }
+
+    /// The view that it has a seat in, also while it waits there for more members.
+    pub fn seat(&self) -> Option<&View> {
+        self.machine.view()
     }
 
     /// Whether it has a seat, and a quorum.

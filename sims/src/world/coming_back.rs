@@ -218,8 +218,7 @@ impl World {
         let contacts: Vec<Contact> = known.into_iter().map(|peer| Contact { peer, addresses: Vec::new() }).collect();
         let disk = host.disk.clone();
         let initial = self.workload.ledger();
-        let incarnation = u64::from(self.hosts[seat].incarnation) | u64::from(seat >= self.plan.peers) << 32;
-        let config = Config { incarnation, ..self.config.clone() };
+        let config = Config { incarnation: self.incarnation_of(seat), ..self.config.clone() };
         self.hosts[seat].is_outside = matches!(outcome, Decision::Join { .. });
         if let Decision::Join { doors, .. } = outcome {
             self.hear_of_keepers(seat, doors);
@@ -358,6 +357,33 @@ impl World {
         self.close_process(seat, false);
         let host = &mut self.hosts[seat];
         (host.word, host.guided) = (Some(Word { alone: true, ..Word::default() }), false);
+        self.invariants.progress.goes_on(self.now);
+        self.start(seat);
+    }
+
+    /// Where a disk was set back, a view may have two successors, neither of which is a fork and gives way. Who is left alone in one, and
+    /// waits there for more members, is started again by its user once, with a ticket of those who go on.
+    pub(super) fn reunite(&mut self) {
+        let progress = &self.invariants.progress;
+        let is_due = progress.is_healed() && progress.stands_still(self.now, self.config.max_stall * 10);
+        if !self.forgotten || !is_due || !self.completed.is_empty() {
+            return;
+        }
+        let least = self.plan.min_members;
+        let view = |seat: Seat| {
+            let host = &self.hosts[seat];
+            host.peer.as_ref().filter(|_| host.stopped.is_none() && host.is_in_the_run()).and_then(Peer::seat)
+        };
+        let is_alone = |seat: &Seat| {
+            let is_new = !self.hosts[*seat].reunited;
+            is_new && view(*seat).is_some_and(|it| !it.forked && it.members().len() == 1 && least > 1)
+        };
+        let can = |seat: Seat| self.hosts[seat].peer.as_ref().is_some_and(Peer::goes_on);
+        let goes_on = |seat: Seat| can(seat) && view(seat).is_some_and(|it| !it.forked && it.members().len() >= least);
+        let Some(seat) = self.honest().find(is_alone).filter(|_| self.honest().any(goes_on)) else { return };
+        self.close_process(seat, false);
+        let host = &mut self.hosts[seat];
+        (host.word, host.guided, host.reunited) = (None, true, true);
         self.invariants.progress.goes_on(self.now);
         self.start(seat);
     }

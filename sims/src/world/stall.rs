@@ -55,9 +55,9 @@ impl World {
         let runs = |host: &Host| host.peer.is_some() && host.stopped.is_none() && !host.is_hostile();
         let is_well = |host: &Host| runs(host) && host.disk.takes_votes();
         let all = (0..self.hosts.len()).filter(|seat| is_well(&self.hosts[*seat]));
-        // Of whom there are two, neither is counted on. Keepers may hold the end of one of them, and never that of the other.
-        let has_ended_apart = |seat: Seat| self.hosts[seat].completed.is_some() && self.twins.len() > 0;
-        let is_relied_on = |seat: &Seat| !self.has_twin_there(*seat) && !has_ended_apart(*seat);
+        // Of whom there are two, neither is counted on; nor is who has completed the run: it takes no part any more, and for how long it
+        // stays for signatures and keepers is another bound.
+        let is_relied_on = |seat: &Seat| !self.has_twin_there(*seat) && self.hosts[*seat].completed.is_none();
         let mut well: Vec<Seat> = all.filter(is_relied_on).collect();
         if !self.network.has_blocks() {
             return vec![well];
@@ -117,7 +117,12 @@ impl World {
             let mut chain = std::iter::successors(Some(id), |view| self.parents.get(view).copied());
             theirs.is_none_or(|theirs| chain.any(|view| view == theirs))
         };
-        let stay = hosts().filter(|host| !host.leaving).filter(led_here).count();
+        // Who asks to be let in asks those whom it knows. One whose disk takes nothing answers nobody.
+        let finds = |host: &&Host| {
+            let votes_there = |other: PeerId| other != host.name() && votes.contains(&other);
+            votes.contains(&host.name()) || host.peer.as_ref().is_some_and(|peer| peer.knows().any(votes_there))
+        };
+        let stay = hosts().filter(|host| !host.leaving).filter(led_here).filter(finds).count();
         stay >= self.plan.min_members && view.has_quorum(&votes) && hosts().any(holds)
     }
 }

@@ -32,6 +32,7 @@ impl World {
         self.release();
         self.guide_the_lost();
         self.end_the_wait();
+        self.reunite();
         self.look_for_a_stall();
         self.look_for_votes_due();
         self.over = !self.wake_the_finished() && self.is_abandoned();

@@ -5,10 +5,10 @@
 //! changes its mind. What answers a question goes to who asked it; the segments of a view come from and go to the one of which it
 //! has a link for that view.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use starling_engine::TwinSearch;
-use starling_engine::twin::{Input, Output};
+use starling_engine::twin::{Input, Output, Process};
 use starling_topology::{Ballot, Contact, Event, PeerId, Record, ViewId};
 
 use super::{Happening, World};
@@ -25,6 +25,8 @@ use crate::scenario::Plan;
 
 /// The network changes its mind once in so many messages.
 const CHANGES: u64 = 8;
+/// Others that a process asks where it is.
+const MAX_ASKED: usize = 4;
 /// How fast second machines may compute, in samples.
 const SPEEDS: (u64, u64) = (50, 1_000);
 
@@ -44,8 +46,8 @@ pub struct Looking {
 pub enum Dialed {
     /// Somebody dials that machine, for so many times.
     At(Seat, u32),
-    /// Whether its own identity answered there that time.
-    Answers(bool, u32),
+    /// What its own identity answered there that time, if it did.
+    Answers(Option<Input>, u32),
     /// The time that was asked for is there.
     Expires,
 }
@@ -146,9 +148,9 @@ impl World {
 
     /// A process looks whether another one is it, if it knows of a place where that may be.
     pub(super) fn looks_for_twin(&mut self, seat: Seat) -> bool {
-        let max_stall = self.config.max_stall;
+        let (max_stall, is_one_of_two) = (self.config.max_stall, self.is_one_of_two(seat));
         let host = &mut self.hosts[seat];
-        if host.places.is_empty() {
+        if host.places.is_empty() && !is_one_of_two {
             return false;
         }
         let mut search = TwinSearch::new(host.places.len(), max_stall, host.clock(self.now));
@@ -170,12 +172,26 @@ impl World {
         self.drive_look(seat);
     }
 
+    /// Where a few others that it knows say that it is, once it takes part.
+    fn told_places(&self, seat: Seat) -> Vec<Seat> {
+        let Some(peer) = &self.hosts[seat].peer else { return Vec::new() };
+        let first = self.seats.get(&self.hosts[seat].name()).copied().unwrap_or(seat);
+        let others = peer.knows().filter_map(|other| self.at(seat, other)).take(MAX_ASKED);
+        let others = others.filter(|other| self.hosts[*other].peer.is_some() && !self.is_cut_off(seat, *other));
+        let told = others.filter_map(|other| self.twins.taken.get(&(other, first)).copied());
+        let known = self.hosts[seat].looking.iter().flat_map(|looking| &looking.places).copied();
+        let known: BTreeSet<Seat> = known.chain([seat]).collect();
+        told.collect::<BTreeSet<Seat>>().difference(&known).copied().collect()
+    }
+
     fn drive_look(&mut self, seat: Seat) {
         let incarnation = self.hosts[seat].incarnation;
         while let Some(output) = self.hosts[seat].looking.as_mut().and_then(|looking| looking.search.poll()) {
             match output {
                 Output::Dial => {
+                    let told = self.told_places(seat);
                     let Some(looking) = &mut self.hosts[seat].looking else { return };
+                    looking.places.extend(told);
                     (looking.looks, looking.silent) = (looking.looks + 1, looking.places.len());
                     let looks = looking.looks;
                     for place in looking.places.clone() {
@@ -203,22 +219,30 @@ impl World {
                 let there = &self.hosts[place];
                 if !there.off && there.stopped.is_none() && !self.is_cut_off(seat, place) {
                     // Others may have its address by now.
-                    let is_there = there.peer.is_some() && there.name() == self.hosts[seat].name();
+                    let is_it = there.name() == self.hosts[seat].name() && place != seat;
+                    let takes_part = there.peer.as_ref().filter(|_| is_it).map(Peer::goes_on);
+                    let answer = takes_part.map(|takes_part| match self.hosts[seat].peer {
+                        None => Input::Found,
+                        Some(_) => Input::Answered {
+                            ours: self.incarnation_of(seat),
+                            theirs: Process { takes_part, incarnation: self.incarnation_of(place) },
+                        },
+                    });
                     let slow = self.twins.rng.one_in(4).then(|| self.twins.rng.spread(100_000, 3_000_000));
                     let at = self.now + self.network.delay(place, seat) + slow.unwrap_or_default();
-                    self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::Answers(is_there, looks)));
+                    self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::Answers(answer, looks)));
                 }
                 return;
             }
-            Dialed::Answers(is_there, looks) => {
+            Dialed::Answers(answer, looks) => {
                 let Some(looking) = self.hosts[seat].looking.as_mut().filter(|looking| looking.looks == looks) else {
                     return;
                 };
                 looking.silent -= 1;
-                match is_there {
-                    true => Input::Answered,
-                    false if looking.silent == 0 => Input::Unanswered,
-                    false => return,
+                match answer {
+                    Some(answered) => answered,
+                    None if looking.silent == 0 => Input::Unanswered,
+                    None => return,
                 }
             }
             Dialed::Expires => Input::Expired,
@@ -230,7 +254,7 @@ impl World {
         self.drive_look(seat);
         self.look_again(seat);
         let is_refused = self.hosts[seat].ended.is_some();
-        if input == Input::Answered && !is_refused && is_awaited {
+        if input == Input::Found && !is_refused && is_awaited {
             let name = self.hosts[seat].name();
             self.breaks(Err(TwinTold::overlooked(name)));
         }
@@ -261,6 +285,11 @@ impl World {
     /// Whether another process of that name takes part, or will again.
     pub(super) fn has_twin_there(&self, seat: Seat) -> bool {
         self.hosts[seat].twin.is_some_and(|twin| self.hosts[twin].is_in_the_run())
+    }
+
+    /// What tells the process of this machine apart from others of its name.
+    pub(super) fn incarnation_of(&self, seat: Seat) -> u64 {
+        u64::from(self.hosts[seat].incarnation) | u64::from(seat >= self.plan.peers) << 32
     }
 
     // --- what gets where -----------------------------------------------------------------------------------------

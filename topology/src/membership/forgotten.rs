@@ -74,7 +74,7 @@ impl Membership {
             let view = &link.view;
             let is_ours = view.branch == seat.view.branch && !view.forked;
             // Of a view that we have been through we know what was decided there, if not by whom else.
-            let is_past = view.parent.is_some_and(|parent| self.chain.came_from(parent));
+            let is_past = view.parent.is_some_and(|parent| self.chain.came_from(parent) || self.chain.has_left(parent));
             let may_follow = view.generation > seat.view.generation && (is_alone || view.parent != Some(seat.id));
             is_ours && ((may_follow && !is_past) || self.went_beside(link))
         };

@@ -212,7 +212,8 @@ impl Membership {
             seat.ours_since = Some(seat.view.generation);
         }
         if joins {
-            self.chain = self.chain.led_on(chain, proposal.view.parent);
+            let left = old.as_ref().map(|old| old.id);
+            self.chain = self.chain.led_on(left, chain, proposal.view.parent);
         }
         if let Some(parent) = proposal.view.parent {
             self.chain.go_on(parent, certificate.map(|certificate| Succession::to(&proposal, certificate)));

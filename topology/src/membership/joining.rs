@@ -46,7 +46,9 @@ impl Membership {
             let of_it = |known: &&Joiner| known.contact.peer == from;
             let known = seat.origin.as_ref().and_then(|origin| origin.joiners.iter().find(of_it));
             let is_behind = joiner.branch == seat.view.branch && joiner.generation.next() == seat.view.generation;
-            let invited = known.map_or(is_behind, |known| known.incarnation == joiner.incarnation);
+            // Who was in it has heard of it, and has gone since, perhaps while this process was not there.
+            let was_here = joiner.branch == seat.view.branch && joiner.generation == seat.view.generation;
+            let invited = known.map_or(is_behind, |known| known.incarnation == joiner.incarnation && !was_here);
             if invited && !seat.heard.contains(&from) {
                 // It asked before it heard that it is in, or still is, and followed its old view until now.
                 seat.suspects.retain(|peer, evidence| *peer != from || *evidence != Evidence::Elsewhere);
@@ -122,7 +124,10 @@ impl Membership {
 
     /// Whether our view left this peer out because no ring went with it, and has taken no step since: that one comes first.
     fn is_in_the_way(&self, now: Time, peer: PeerId) -> bool {
-        let Some(seat) = self.seat.as_ref().filter(|seat| !seat.waiting) else { return false };
+        // At the end nobody needs a ring any more, and who comes late has no time to wait.
+        let Some(seat) = self.seat.as_ref().filter(|seat| !seat.waiting && self.finished.is_none()) else {
+            return false;
+        };
         let was_left_out = Reason::Lost { peer, evidence: Evidence::LinkFailed };
         let is_new = now - seat.entered < self.config.max_stall && self.reached <= seat.least();
         is_new && seat.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&was_left_out))

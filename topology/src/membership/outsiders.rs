@@ -208,9 +208,12 @@ impl Membership {
         self.note_follower(proven);
     }
 
-    /// While we are outside: this view is proven to have followed ours.
+    /// While we are outside: this view is proven to have followed ours. The first one counts: what our old view decides afterwards, with
+    /// our vote, may be beside where we go.
     pub(super) fn note_follower(&mut self, view: Option<View>) {
-        self.asking.iter_mut().for_each(|asking| asking.followed_by = view.clone());
+        if let Some(asking) = self.asking.as_mut().filter(|asking| asking.followed_by.is_none()) {
+            asking.followed_by = view;
+        }
     }
 
     /// The others go on without us: we vote on in our view, stand still, and ask `members` to be let in.

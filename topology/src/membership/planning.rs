@@ -376,16 +376,29 @@ fn resume_from(donor: &Joiner, staying: &BTreeMap<PeerId, Progress>, candidates:
     Resume { step, lineage, holders: Vec::new(), donors, syncing: syncing.into_iter().collect() }
 }
 
-/// A member that needs the state, or the last result, and can reach nobody who has it: it would be of no use.
+/// A member that needs the state, or the last result, and can reach nobody who has it: it would be of no use. Donors that lack the
+/// result hand it on once they have it; those that have loaded the state after it never have it.
 fn stranded(staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)], resume: &Resume) -> Option<PeerId> {
     let apart = |a: PeerId, b: PeerId| severed.binary_search(&(a.min(b), a.max(b))).is_ok();
-    let cut_off = |peer: PeerId, progress: &Progress| {
-        let needs_state = resume.syncing.binary_search(&peer).is_ok();
-        let sources = if needs_state { [].iter() } else { resume.holders.iter() }.chain(&resume.donors);
-        let in_need = needs_state || progress.step != resume.step;
-        in_need && sources.into_iter().all(|source| *source == peer || apart(*source, peer))
+    let reaches = |peer: PeerId, sources: &[PeerId]| sources.iter().any(|it| *it != peer && !apart(*it, peer));
+    let needs_state = |peer: PeerId| resume.syncing.binary_search(&peer).is_ok();
+    let lacks_result = |peer: PeerId, it: &Progress| it.step != resume.step && !needs_state(peer);
+    let mut sources = resume.holders.clone();
+    let mut lacking: Vec<PeerId> =
+        staying.iter().filter(|(peer, it)| lacks_result(**peer, it)).map(|(peer, _)| *peer).collect();
+    loop {
+        let (served, others): (Vec<_>, Vec<_>) = lacking.iter().copied().partition(|peer| reaches(*peer, &sources));
+        lacking = others;
+        sources.extend(served.iter().filter(|peer| resume.donors.binary_search(peer).is_ok()));
+        if served.is_empty() {
+            break;
+        }
+    }
+    let cut_off = |peer: PeerId| match needs_state(peer) {
+        true => !reaches(peer, &resume.donors),
+        false => lacking.contains(&peer),
     };
-    let stranded = staying.iter().filter(|(peer, progress)| cut_off(**peer, progress));
+    let stranded = staying.iter().filter(|(peer, _)| cut_off(**peer));
     // Rather one without the state.
     stranded.min_by_key(|(_, progress)| progress.has_state).map(|(peer, _)| *peer)
 }
@@ -488,6 +501,24 @@ mod tests {
                 assert_eq!(reasons, [Reason::Lost { peer: peer(3), evidence: Evidence::Misbehaved }], "{claim:?}");
             }
         }
+    }
+
+    #[test]
+    fn who_can_reach_nobody_that_will_have_the_result_is_of_no_use() {
+        let stands = |step, has_result| Progress { step, lineage: Lineage::NONE, has_state: true, has_result };
+        // The first one has reduced the step, the second has loaded the state after it, and two are a step behind.
+        let staying = [stands(20, true), stands(20, false), stands(19, true), stands(19, true)];
+        let staying: BTreeMap<PeerId, Progress> = (0..).map(peer).zip(staying).collect();
+        let (holders, donors) = (vec![peer(0)], (0..4).map(peer).collect());
+        let resume = Resume { step: 20, lineage: Lineage::NONE, holders, donors, syncing: Vec::new() };
+        let stranded = |severed: &[(u8, u8)]| {
+            let severed: Vec<_> = severed.iter().map(|(one, other)| (peer(*one), peer(*other))).collect();
+            super::stranded(&staying, &severed, &resume)
+        };
+        assert_eq!(stranded(&[]), None);
+        assert_eq!(stranded(&[(0, 2)]), None, "the other one hands it on");
+        assert_eq!(stranded(&[(0, 2), (2, 3)]), Some(peer(2)), "who has loaded the state has no result of it");
+        assert_eq!(stranded(&[(0, 2), (0, 3)]), Some(peer(2)), "neither gets it from the other");
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Membership {
         }
         self.asking = None;
         let view = proposal.view.clone();
-        let chain = self.chain.led_on(chain, view.parent).until(None);
+        let chain = self.chain.led_on(None, chain, view.parent).until(None);
         let origin = Some(proposal);
         let record = Record { view, origin, certificate, chain, root, promised: None, accepted: None, echoed: None };
         self.take_back(now, record);

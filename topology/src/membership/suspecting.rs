@@ -52,13 +52,21 @@ impl Membership {
     /// Nobody gave us the result that some say they hold. Their word moves nobody out of the view: we doubt them, and ask for a
     /// view that goes on from what there is without them. Where it has no link from us to any of them we ask for one all the same,
     /// and keep our state and our seat: those who could have the result tell then that they did go on.
+    ///
+    /// Of fewer than four voters one accuser is enough to put others out. There most of them are not wrong all at once: it is the links
+    /// to us that fail, and after another try it is we who go.
     pub(super) fn miss_result(&mut self, now: Time) {
         let me = self.me.peer;
         let Some(seat) = &self.seat else { return };
         let holders = seat.origin.iter().flat_map(|origin| &origin.resume.holders).copied();
-        let blamed: Vec<PeerId> = holders.filter(|peer| *peer != me && !seat.view.is_severed(me, *peer)).collect();
-        for peer in blamed {
-            self.suspect(now, peer, Evidence::Misbehaved);
+        let holders: Vec<PeerId> = holders.filter(|peer| *peer != me).collect();
+        let voters = holders.iter().filter(|peer| seat.view.votes(**peer)).count();
+        let are_most = seat.view.most_hostile() == 0 && 2 * voters > seat.view.voter_count();
+        let evidence = if are_most { Evidence::LinkFailed } else { Evidence::Misbehaved };
+        let is_doubted = |peer: &PeerId| !seat.view.is_severed(me, *peer) && !(are_most && seat.accused.contains(peer));
+        let doubted: Vec<PeerId> = holders.into_iter().filter(is_doubted).collect();
+        for peer in doubted {
+            self.suspect(now, peer, evidence);
         }
         self.held_since.get_or_insert(now);
         self.hold(Hold::Now);

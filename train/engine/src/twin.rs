@@ -2,8 +2,8 @@
 //! brought it to another machine while the first one runs. It does so first of all when it starts.
 //!
 //! It dials itself at the places where its identity was last heard of. Nobody else can prove to be it. Who is cut off, stopped or
-//! down does not answer, so it looks again each half of `max_stall` as long as it takes no part: that may be because of the twin,
-//! which takes what others say to both. Two that take part put each other out by turns; then
+//! down does not answer, so it looks again each half of `max_stall` as long as it takes no part, also where others say that it is: that
+//! may be because of the twin, which takes what others say to both. Two that take part put each other out by turns; then
 //! [`starling_topology::Event::Twin`] ends one of them.
 
 use std::collections::VecDeque;
@@ -17,11 +17,30 @@ use starling_topology::Time;
 /// of `max_stall`.
 const LIMIT: Duration = Duration::from_secs(1);
 
+/// So often is one heard that has no seat either and would give way, if it finds this one: then it does not.
+const MAX_HEARD: u32 = 3;
+
+/// One of the processes of an identity: of two, the lesser one gives way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    /// Whether it has a seat and a quorum.
+    pub takes_part: bool,
+    /// What tells it apart.
+    pub incarnation: u64,
+}
+
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// Somebody answers there who has proven to be this machine, and is another process.
-    Answered,
+    /// Somebody answers there who has proven to be this machine, before this process listens anywhere.
+    Found,
+    /// Another process answers there that has proven to be this machine.
+    Answered {
+        /// This process's incarnation.
+        ours: u64,
+        /// The other one.
+        theirs: Process,
+    },
     /// Nobody does, at none of the places, but perhaps this process itself.
     Unanswered,
     /// The time that was asked for has come.
@@ -31,7 +50,8 @@ pub enum Input {
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// Dial this machine's identity at all places where it was last heard of, its own listeners aside.
+    /// Dial this machine's identity at all places where it was last heard of, and, once this process takes part, where others say that
+    /// it is.
     Dial,
     /// Call back with [`Input::Expired`].
     SetTimer(Time),
@@ -46,6 +66,8 @@ pub enum Output {
 pub struct TwinSearch {
     max_stall: Duration,
     stage: Stage,
+    /// How often one has answered that would give way.
+    heard: u32,
     outputs: VecDeque<Output>,
     #[cfg(feature = "flaws")]
     flaw: Option<Flaw>,
@@ -59,7 +81,7 @@ enum Stage {
     Idle,
     /// It takes no part, and looks again then.
     Waits { until: Time },
-    /// There is nowhere to look, or a twin.
+    /// There is a twin.
     Over,
 }
 
@@ -68,7 +90,8 @@ impl TwinSearch {
     pub fn new(places: usize, max_stall: Duration, now: Time) -> Self {
         let mut search = Self {
             max_stall,
-            stage: Stage::Over,
+            stage: Stage::Idle,
+            heard: 0,
             outputs: VecDeque::new(),
             #[cfg(feature = "flaws")]
             flaw: None,
@@ -109,16 +132,26 @@ impl TwinSearch {
     pub fn handle(&mut self, now: Time, input: Input) {
         let Stage::Looks { until, is_first } = self.stage else { return };
         match input {
-            Input::Answered if !self.overlooks_it() => {
+            Input::Found | Input::Answered { .. } if self.gives_way(input) => {
                 self.stage = Stage::Over;
                 self.outputs.push_back(Output::Refuse);
             }
             Input::Expired if now < until => {}
-            Input::Answered | Input::Unanswered | Input::Expired => {
+            Input::Found | Input::Answered { .. } | Input::Unanswered | Input::Expired => {
                 self.stage = Stage::Idle;
                 self.outputs.extend(is_first.then_some(Output::GoOn));
             }
         }
+    }
+
+    /// Whether it is this process that ends. Where both look at one time, it is one of them.
+    fn gives_way(&mut self, input: Input) -> bool {
+        let is_lesser = match input {
+            Input::Answered { ours, theirs } => theirs > Process { takes_part: false, incarnation: ours },
+            _ => true,
+        };
+        self.heard += u32::from(!is_lesser);
+        (is_lesser || self.heard >= MAX_HEARD) && !self.overlooks_it()
     }
 
     fn look(&mut self, now: Time, is_first: bool) {
@@ -163,7 +196,7 @@ mod tests {
         let late = Time::ZERO + LIMIT;
         assert_eq!(drain(&mut TwinSearch::new(0, STALL, Time::ZERO)), [Output::GoOn], "it was nowhere");
         for (input, outcome) in
-            [(Input::Answered, Output::Refuse), (Input::Unanswered, Output::GoOn), (Input::Expired, Output::GoOn)]
+            [(Input::Found, Output::Refuse), (Input::Unanswered, Output::GoOn), (Input::Expired, Output::GoOn)]
         {
             let mut search = TwinSearch::new(2, STALL, Time::ZERO);
             assert_eq!(drain(&mut search), [Output::SetTimer(late), Output::Dial]);
@@ -171,9 +204,29 @@ mod tests {
             assert_eq!(drain(&mut search), [], "it is not over yet");
             search.handle(late, input);
             assert_eq!(drain(&mut search), [outcome]);
-            search.handle(late, Input::Answered);
+            search.handle(late, Input::Found);
             assert_eq!(drain(&mut search), [], "it says so once");
         }
+    }
+
+    fn answered(takes_part: bool, incarnation: u64) -> Input {
+        Input::Answered { ours: 5, theirs: Process { takes_part, incarnation } }
+    }
+
+    #[test]
+    fn of_two_that_find_each_other_one_ends() {
+        let outcome = |input: Input, times: u64| {
+            let mut search = TwinSearch::new(0, STALL, at(0));
+            (0..times).for_each(|time| {
+                search.note(at(30 * time), false);
+                search.note(at(30 * time + 10), false);
+                search.handle(at(30 * time + 11), input);
+            });
+            drain(&mut search).contains(&Output::Refuse)
+        };
+        assert!(outcome(answered(true, 1), 1), "who has no seat gives way to who has one");
+        assert!(outcome(answered(false, 9), 1) && !outcome(answered(false, 1), 2));
+        assert!(outcome(answered(false, 1), 3), "the other one does not find this one");
     }
 
     #[test]
@@ -196,13 +249,13 @@ mod tests {
         assert_eq!(drain(&mut search), [Output::SetTimer(at(31))], "nothing new, and it asks again");
         search.note(at(31), false);
         search.note(at(32), true);
-        search.handle(at(33), Input::Answered);
+        search.handle(at(33), answered(true, 9));
         assert_eq!(drain(&mut search), [Output::SetTimer(at(41)), Output::Dial], "it was let in meanwhile");
         search.note(at(30), true);
         assert_eq!(drain(&mut search), [], "it takes part");
         search.note(at(40), false);
         search.note(at(50), false);
-        search.handle(at(51), Input::Answered);
+        search.handle(at(51), answered(true, 1));
         assert_eq!(
             drain(&mut search),
             [Output::SetTimer(at(50)), Output::SetTimer(at(60)), Output::Dial, Output::Refuse]

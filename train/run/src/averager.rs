@@ -162,10 +162,12 @@ impl Replicated for Averager {
         self.lineage
     }
 
-    /// What a program brings does not depend on who else does.
+    /// What a program brings does not depend on who else does. Until the first step the ledger is the newest view's.
     fn begin(&mut self, members: &[PeerId]) -> bool {
         if self.step == 0 {
-            self.ledger.assign(members);
+            let mut ledger = Ledger::new(self.ledger.seed(), self.ledger.samples(), self.ledger.batch_size());
+            ledger.assign(members);
+            self.ledger = ledger;
         }
         false
     }
