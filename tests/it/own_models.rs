@@ -151,7 +151,7 @@ fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_val
     // With another width, it is refused by that.
     let wider = Peer::run(&PeerOptions::flags("--model mlp:65 --min-peers 2"));
     let refused = Peer::program_in(fresh(), &program, &wider.ticket()).finish();
-    assert!(refused.stderr.contains("model.hidden: ours 64, theirs 65"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("model: ours mlp:64, theirs mlp:65"), "{}", refused.stderr);
     let founder = Peer::run(&PeerOptions::flags("--model mlp:64 --min-peers 3 --steps 200"));
     let joins = Peer::program_in(dir.clone(), &program, &founder.ticket());
     let commands = Peer::join(&founder.ticket(), &PeerOptions::default());

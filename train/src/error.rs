@@ -1,6 +1,7 @@
 //! What can go wrong in training.
 
 use burn::tensor::ExecutionError;
+use starling_run::manifest::FROM_MODEL;
 use starling_run::{Difference, Manifest};
 use thiserror::Error;
 
@@ -53,6 +54,16 @@ pub enum Error {
         /// What the device says.
         source: ExecutionError,
     },
+    /// The run trains a model by a name that the command line has none of.
+    #[error(
+        "the run trains `{model}`, a model that this program lacks: it has {}; join it with the release of Starling, or the program, that it was founded with", ours.join(", ")
+    )]
+    UnknownModel {
+        /// What the run trains.
+        model: String,
+        /// What there is here.
+        ours: Vec<String>,
+    },
     /// The run trains what a program brings, and this is another program.
     #[error(
         "the run trains the task `{name}`, and this program has {}; join it with the program that it was founded with", ours.as_ref().map_or_else(|| "the models of the command line".to_owned(), |ours| format!("`{ours}`"))
@@ -99,7 +110,7 @@ impl Error {
         let differences = run.differences(here);
         match &differences[..] {
             [] => Ok(()),
-            [first, ..] if first.field.starts_with("model") => Err(Self::OtherModel { differences }),
+            found if found.iter().any(is_of_model) => Err(Self::OtherModel { differences }),
             _ => Err(Self::OtherData { differences }),
         }
     }
@@ -112,6 +123,10 @@ impl From<Error> for starling_run::Error {
             other => Self::Program(Box::new(other)),
         }
     }
+}
+
+fn is_of_model(difference: &Difference) -> bool {
+    difference.field.split('.').next().is_some_and(|field| FROM_MODEL.contains(&field))
 }
 
 fn list(differences: &[Difference]) -> String {

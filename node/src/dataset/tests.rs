@@ -7,7 +7,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use futures::future::BoxFuture;
 use starling_run::data::CSV;
-use starling_run::{CheckpointStore, DataDescription, Delimiter, Error, Learner, ModelSpec, RunSpec};
+use starling_run::{CheckpointStore, DataDescription, Delimiter, Error, Learner, RunSpec};
 use starling_topology::Digest;
 use tempfile::TempDir;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
@@ -80,8 +80,8 @@ impl Workload for Table {
         self.0.clone()
     }
 
-    fn model(&self) -> Option<ModelSpec> {
-        None
+    fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {
+        self.found(spec)
     }
 
     fn found(&self, spec: &RunSpec) -> Result<Manifest, Error> {

@@ -13,8 +13,8 @@ use starling::{
     export, fingerprint, trained,
 };
 use starling_run::{
-    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Learner, Manifest, ModelSpec, Program,
-    Replicated, ReplicatedState, ResultRecord, StepReport, Workload,
+    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Learner, Manifest, Program, Replicated,
+    ReplicatedState, ResultRecord, StepReport, Workload,
 };
 use starling_topology::{Ledger, Lineage, PeerId};
 use starling_train::TaskProgram;
@@ -119,8 +119,8 @@ impl Workload for FlawedWorkload {
         self.0.description()
     }
 
-    fn model(&self) -> Option<ModelSpec> {
-        self.0.model()
+    fn describe(&self, spec: &RunSpec) -> Result<Manifest> {
+        self.0.describe(spec)
     }
 
     fn found(&self, spec: &RunSpec) -> Result<Manifest> {

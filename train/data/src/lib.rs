@@ -93,6 +93,18 @@ impl Dataset {
         &self.held_out
     }
 
+    /// The samples of these numbers and their places among them: those to train on are numbered from 0, those held out come behind
+    /// them. All are of one kind.
+    pub fn numbered(&self, numbers: &[u32]) -> (&Samples, Vec<u32>) {
+        let training = u32::try_from(self.training.len()).expect("invariant: samples fit their description");
+        match numbers.first() {
+            Some(first) if *first >= training => {
+                (&self.held_out, numbers.iter().map(|number| number - training).collect())
+            }
+            _ => (&self.training, numbers.to_vec()),
+        }
+    }
+
     /// The seed of the split.
     pub fn seed(&self) -> u64 {
         self.seed

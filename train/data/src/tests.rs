@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use starling_run::data::source_in;
-use starling_run::{Download, Manifest, ModelSpec, RunSpec, Scales, SharedData};
+use starling_run::{Download, Manifest, RunSpec, Scales, SharedData};
 use starling_topology::Generator;
 use tempfile::TempDir;
 
@@ -134,7 +134,7 @@ mod csv {
         let founder = founder.expect("good data");
         let description = founder.description();
         assert_eq!((description.label, description.header), (Some(1), Some(true)));
-        let spec = RunSpec { held_out: 0.0, model: ModelSpec::Softmax, ..RunSpec::default() };
+        let spec = RunSpec { held_out: 0.0, ..RunSpec::default() };
         let manifest = Manifest::of(&spec, founder.description());
         let joiner = load_csv(text, |options| *options = options.clone().for_run(&manifest)).expect("the same data");
         assert_eq!(joiner.description(), description);

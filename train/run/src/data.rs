@@ -105,16 +105,19 @@ impl DataDescription {
         Self { kind: PROGRAM.to_owned(), samples: samples.into(), fingerprint, ..Self::none() }
     }
 
+    /// Whether a program brings it.
+    pub fn is_of_program(&self) -> bool {
+        self.kind == PROGRAM
+    }
+
     /// Whether a run of `model` can have this data.
     pub fn is_for(&self, model: &ModelSpec) -> bool {
         match model {
-            ModelSpec::Raw { .. } => *self == Self::none(),
-            ModelSpec::Task { .. } => {
+            ModelSpec::Raw => *self == Self::none(),
+            ModelSpec::Named { .. } if self.is_of_program() => {
                 u32::try_from(self.samples).is_ok_and(|samples| *self == Self::of_program(samples, self.fingerprint))
             }
-            ModelSpec::Softmax | ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } => {
-                ![NONE, PROGRAM].contains(&self.kind.as_str())
-            }
+            ModelSpec::Named { .. } => self.kind != NONE,
         }
     }
 

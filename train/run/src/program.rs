@@ -7,7 +7,7 @@ use crate::data::{DataDescription, DataOptions};
 use crate::error::Error;
 use crate::learner::Learner;
 use crate::manifest::Manifest;
-use crate::spec::{ModelSpec, RunSpec};
+use crate::spec::RunSpec;
 
 /// What computes, and what it can compute.
 pub trait Program: Send + Sync {
@@ -35,8 +35,12 @@ pub trait Workload: Send {
     /// What members compare of the data.
     fn description(&self) -> DataDescription;
 
-    /// The model that the program is written for; `None` if it takes that of any run.
-    fn model(&self) -> Option<ModelSpec>;
+    /// What a run over the data is, but for its initial parameters: the program's own model, or what it has by the name in `spec`.
+    /// That the data is split as `spec` says is not looked at.
+    ///
+    /// # Errors
+    /// If there is no such model, or it can't work on the data.
+    fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error>;
 
     /// The manifest of a new run.
     ///

@@ -208,7 +208,7 @@ fn another_runs_task_is_refused_by_what_differs() {
     let error = refused(Plane::new(Flaw::OtherShape));
     assert!(
         error.contains("the model of this program is not the run's: ")
-            && error.contains("model.leaves.linear.weight is [3,1], the run has [2,1]"),
+            && error.contains("leaves.linear.weight is [3,1], the run has [2,1]"),
         "{error}"
     );
     let error = refused(Plane { shift: 2.0, ..Plane::new(Flaw::None) });
@@ -217,7 +217,7 @@ fn another_runs_task_is_refused_by_what_differs() {
     let of = |model: &str| Manifest { model: model.parse().expect("a model"), ..manifest.clone() };
     let error = own.check(&of("mlp:64")).expect_err("another program's").to_string();
     assert!(error.contains("trains the task `mlp:64`, and this program has `plane`"), "{error}");
-    let error = crate::Classifiers::new(DeviceChoice::Cpu).check(&manifest).expect_err("another's").to_string();
+    let error = crate::Models::new(DeviceChoice::Cpu).check(&manifest).expect_err("another's").to_string();
     assert!(error.contains("trains the task `plane`, and this program has the models of the command line"), "{error}");
     let schema = Schema::new(Vec::new());
     let error = Training::new(&manifest, schema, Vec::new(), SAMPLES).expect_err("refused").to_string();
@@ -261,7 +261,7 @@ impl Task for Stands {
     }
 
     fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
-        Some((ModelSpec::Mlp { hidden: vec![self.says] }, &self.dataset))
+        Some((ModelSpec::sized("mlp", &[self.says]), &self.dataset))
     }
 
     fn module(&self, device: &Device) -> Layers {
@@ -288,14 +288,14 @@ fn a_task_that_stands_for_a_model_of_the_command_line_has_its_runs_or_says_what_
     let learner = read(Stands::new(42, 64, 64)).open(&manifest).expect("opened");
     assert_eq!(learner.manifest(), &manifest);
     for (task, reason) in [
-        (Stands::new(42, 32, 32), "model.hidden is 32, the run has 64"),
-        (Stands::new(42, 64, 32), "model.leaves.hidden.0.weight is [64,32], the run has [64,64]"),
+        (Stands::new(42, 32, 32), "model is mlp:32, the run has mlp:64"),
+        (Stands::new(42, 64, 32), "leaves.hidden.0.weight is [64,32], the run has [64,64]"),
         (Stands::new(7, 64, 64), "seed is 7, the run has 42"),
     ] {
         let error = read(task).open(&manifest).expect_err("refused").to_string();
         assert!(error.contains(reason), "{error}");
     }
-    let other = Manifest { model: ModelSpec::Softmax, ..manifest };
+    let other = Manifest { model: ModelSpec::sized("softmax", &[]), ..manifest };
     let error = program(Stands::new(42, 64, 64)).check(&other).expect_err("another model").to_string();
     assert!(error.contains("trains the task `softmax`, and this program has `mlp:64`"), "{error}");
     let error = read(Stands::new(7, 64, 64)).found(&spec).expect_err("other samples are held out").to_string();
