@@ -1,5 +1,7 @@
 //! What can go wrong in training.
 
+use std::fmt;
+
 use burn::tensor::ExecutionError;
 use starling_run::manifest::FROM_MODEL;
 use starling_run::{Difference, Manifest};
@@ -64,15 +66,30 @@ pub enum Error {
         /// What there is here.
         ours: Vec<String>,
     },
-    /// The run trains what a program brings, and this is another program.
-    #[error(
-        "the run trains the task `{name}`, and this program has {}; join it with the program that it was founded with", ours.as_ref().map_or_else(|| "the models of the command line".to_owned(), |ours| format!("`{ours}`"))
-    )]
+    /// The run trains what another program has.
+    #[error("the run trains {theirs}, and this program has {ours}; {}", theirs.way_in())]
     OtherTask {
         /// What the run trains.
-        name: String,
-        /// The task of this program; `None` of the command line.
-        ours: Option<String>,
+        theirs: Trained,
+        /// What this program has.
+        ours: Trained,
+    },
+    /// A task stands for a model on a data set, and has other samples than that.
+    #[error(
+        "the task `{task}` stands for a model on the data set `{data}`, but `{method}` gives {found}, where that has {expected}; \
+         return what the data set has, whose samples the run numbers"
+    )]
+    OtherSamples {
+        /// The task.
+        task: String,
+        /// The kind of the data set.
+        data: String,
+        /// Which of its methods.
+        method: &'static str,
+        /// What that gives.
+        found: String,
+        /// What it has to give.
+        expected: String,
     },
     /// A task's module can't be trained.
     #[error("the module of the task `{task}` can't be trained: {reason}")]
@@ -102,6 +119,45 @@ pub enum Error {
         /// What the panic says.
         reason: String,
     },
+}
+
+/// What a run trains, or a program can train.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trained {
+    /// Whatever the command line has.
+    Models,
+    /// A model of the command line, as it is written.
+    Model(String),
+    /// A program's own task, by its name.
+    Task(String),
+}
+
+impl Trained {
+    /// What the run that `manifest` describes trains.
+    pub(crate) fn by(manifest: &Manifest) -> Self {
+        let name = manifest.model.to_string();
+        if manifest.data.is_of_program() { Self::Task(name) } else { Self::Model(name) }
+    }
+
+    /// What whoever has something else does about it.
+    fn way_in(&self) -> &'static str {
+        match self {
+            Self::Task(_) => "join it with the program that it was founded with",
+            Self::Models | Self::Model(_) => {
+                "join it with `starling join`, or with a program whose task stands for that model (`Task::stands_for`)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Trained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Models => f.write_str("the models of the command line"),
+            Self::Model(name) => write!(f, "the command line's model `{name}`"),
+            Self::Task(name) => write!(f, "the task `{name}`, which is a program's own"),
+        }
+    }
 }
 
 impl Error {

@@ -10,7 +10,7 @@ use starling_run::{
 
 use crate::classification::Classification;
 use crate::device::DeviceChoice;
-use crate::error;
+use crate::error::{self, Trained};
 use crate::models::{self, Classifier};
 use crate::replica::Replica;
 
@@ -123,7 +123,7 @@ fn check_model(manifest: &Manifest) -> Result<(), error::Error> {
         return Err(error::Error::NoModel { elements: manifest.parameters });
     };
     if manifest.data.is_of_program() {
-        return Err(error::Error::OtherTask { name: manifest.model.to_string(), ours: None });
+        return Err(error::Error::OtherTask { theirs: Trained::by(manifest), ours: Trained::Models });
     }
     match models::find(name) {
         Some(_) => Ok(()),

@@ -13,7 +13,7 @@ use starling_run::{
 };
 
 use crate::device::DeviceChoice;
-use crate::error;
+use crate::error::{self, Trained};
 use crate::flatten;
 use crate::models;
 use crate::panics::caught;
@@ -73,7 +73,31 @@ impl<T: Task> TaskProgram<T> {
         if ours.name() == Some(name) && manifest.data.is_of_program() == brings_data {
             return Ok(());
         }
-        Err(error::Error::OtherTask { name: manifest.model.to_string(), ours: Some(ours.to_string()) })
+        let ours = if brings_data { Trained::Task(ours.to_string()) } else { Trained::Model(ours.to_string()) };
+        Err(error::Error::OtherTask { theirs: Trained::by(manifest), ours })
+    }
+
+    /// Checks that the task's samples are those of the data set that it stands on: the run numbers these, and a batch of others
+    /// would be no batch, or another one, in the middle of it.
+    fn check_samples(&self) -> Result<(), error::Error> {
+        let Some((_, dataset)) = self.task.stands_for() else { return Ok(()) };
+        let description = dataset.description();
+        let refused = |method, found: String, expected: String| {
+            let (task, data) = (self.task.name().to_owned(), description.kind.clone());
+            Err(error::Error::OtherSamples { task, data, method, found, expected })
+        };
+        let (training, held_out) = (dataset.training().len(), dataset.held_out().len());
+        if self.task.training() as usize != training {
+            return refused("training", self.task.training().to_string(), training.to_string());
+        }
+        // It need not evaluate on all.
+        if self.task.held_out() as usize > held_out {
+            return refused("held_out", self.task.held_out().to_string(), format!("{held_out} at most"));
+        }
+        if self.task.fingerprint() != description.fingerprint {
+            return refused("fingerprint", self.task.fingerprint().to_string(), description.fingerprint.to_string());
+        }
+        Ok(())
     }
 
     /// How the task stands in a manifest.
@@ -96,6 +120,7 @@ impl<T: Task> Program for TaskProgram<T> {
     }
 
     fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {
+        self.check_samples()?;
         let schema = self.schema()?;
         Ok(Box::new(Own { model: self.model()?, schema, task: self.task.clone(), device: self.device }))
     }
