@@ -4,6 +4,7 @@
 //! and whatever takes, shows or completes a name goes by that list: a new model is a file and a line there.
 
 mod classifier;
+mod linear;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::task::Task;
 pub use classifier::Classifier;
 
 /// All models. An order that is shown, and nothing else: runs know them by name.
-pub const REGISTRY: &[&dyn Model] = &[&Classifier::SOFTMAX, &Classifier::MLP, &Classifier::CNN];
+pub const REGISTRY: &[&dyn Model] = &[&Classifier::SOFTMAX, &Classifier::MLP, &Classifier::CNN, &linear::Linear];
 
 /// What the command line trains by a name, on whatever data it reads.
 pub trait Model: fmt::Debug + Sync {
@@ -150,7 +151,7 @@ mod tests {
         }
         let of = |text: &str| text.parse::<ModelSpec>().expect("a text");
         for (spec, reason) in [
-            (of("gpt:1"), "there is no model `gpt:1`; write softmax, mlp:64, cnn:8,16"),
+            (of("gpt:1"), "there is no model `gpt:1`; write softmax, mlp:64, cnn:8,16, linear"),
             (of("softmax:3"), "softmax has no sizes"),
             (of("mlp:0"), "a hidden layer has size 0, but 1 to 65536"),
             (of("mlp:70000"), "a hidden layer has size 70000"),
