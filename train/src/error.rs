@@ -56,6 +56,16 @@ pub enum Error {
         /// What the device says.
         source: ExecutionError,
     },
+    /// The run's data is of a kind that no reader here has.
+    #[error(
+        "the run trains on data of the kind `{kind}`, which this program can't read: it reads {}; join it with the release of Starling that it was founded with", ours.join(", ")
+    )]
+    UnknownKind {
+        /// The kind.
+        kind: String,
+        /// What is read here.
+        ours: Vec<&'static str>,
+    },
     /// The run trains a model by a name that the command line has none of.
     #[error(
         "the run trains `{model}`, a model that this program lacks: it has {}; join it with the release of Starling, or the program, that it was founded with", ours.join(", ")

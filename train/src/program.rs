@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use starling_data::{Dataset, files};
+use starling_data::{Dataset, files, kinds};
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Learner, Manifest, Program, RunSpec, Workload, initial,
+    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, Program, RunSpec, Workload, initial,
 };
 
 use crate::classification::Classification;
@@ -30,10 +30,18 @@ impl Models {
 impl Program for Models {
     fn check(&self, manifest: &Manifest) -> Result<(), Error> {
         check_model(manifest)?;
+        if self.kind(&manifest.data.kind).is_none() {
+            let (kind, ours) = (manifest.data.kind.clone(), kinds().map(|kind| kind.name).collect());
+            return Err(error::Error::UnknownKind { kind, ours }.into());
+        }
         Ok(models::sized(&manifest.model).map(|_| ())?)
     }
 
-    fn files(&self, source: &str) -> Result<(&'static str, Vec<PathBuf>), Error> {
+    fn kind(&self, name: &str) -> Option<Kind> {
+        kinds().find(|kind| kind.name == name)
+    }
+
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error> {
         Ok(files(source).map_err(error::Error::from)?)
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::Device;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Learner, Manifest, ModelSpec, Program, ReplicatedState, RunSpec,
-    Schema, Workload, initial,
+    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ModelSpec, Program, ReplicatedState,
+    RunSpec, Schema, Workload, initial,
 };
 
 use crate::device::DeviceChoice;
@@ -115,8 +115,12 @@ impl<T: Task> Program for TaskProgram<T> {
         Ok(self.check_task(manifest)?)
     }
 
-    fn files(&self, _: &str) -> Result<(&'static str, Vec<PathBuf>), Error> {
-        Ok((starling_run::data::PROGRAM, Vec::new()))
+    fn kind(&self, name: &str) -> Option<Kind> {
+        Some(Kind::PROGRAM).filter(|kind| kind.name == name)
+    }
+
+    fn files(&self, _: &str) -> Result<(Kind, Vec<PathBuf>), Error> {
+        Ok((Kind::PROGRAM, Vec::new()))
     }
 
     fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {

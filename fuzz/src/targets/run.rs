@@ -98,7 +98,7 @@ pub(super) const DATA: Target = Target {
         let file = SharedFile { name: "table.csv".to_owned(), bytes, chunks };
         vec![DataManifest { files: vec![file] }.encode()]
     },
-    take: |bytes| DataManifest::decode(bytes, "csv").is_ok_and(|manifest| manifest.encode() == bytes),
+    take: |bytes| DataManifest::decode(bytes, &["table.csv"]).is_ok_and(|manifest| manifest.encode() == bytes),
     longest: 64 * KIB,
     per_byte: 40,
     besides: 16 * KIB,

@@ -13,7 +13,7 @@ use starling::{
     export, fingerprint, trained,
 };
 use starling_run::{
-    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Learner, Manifest, Program, Replicated,
+    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Kind, Learner, Manifest, Program, Replicated,
     ReplicatedState, ResultRecord, StepReport, Workload,
 };
 use starling_topology::{Ledger, Lineage, PeerId};
@@ -105,7 +105,11 @@ impl Program for Flawed {
         self.0.check(manifest)
     }
 
-    fn files(&self, source: &str) -> Result<(&'static str, Vec<PathBuf>)> {
+    fn kind(&self, name: &str) -> Option<Kind> {
+        self.0.kind(name)
+    }
+
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>)> {
         self.0.files(source)
     }
 

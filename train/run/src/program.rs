@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::data::{DataDescription, DataOptions};
+use crate::data::{DataDescription, DataOptions, Kind};
 use crate::error::Error;
 use crate::learner::Learner;
 use crate::manifest::Manifest;
@@ -17,11 +17,14 @@ pub trait Program: Send + Sync {
     /// If the run is another program's.
     fn check(&self, manifest: &Manifest) -> Result<(), Error>;
 
-    /// The files that `source` stands for, with the kind of data they hold: what members share. None of data without files.
+    /// The kind of data that is called so; `None` if this program reads no such data.
+    fn kind(&self, name: &str) -> Option<Kind>;
+
+    /// The files that `source` stands for, in their kind's order: what members share. None of data without files.
     ///
     /// # Errors
     /// If a file can't be read, or they are not those of one data set.
-    fn files(&self, source: &str) -> Result<(&'static str, Vec<PathBuf>), Error>;
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error>;
 
     /// Reads the data that `options` name, if the program does not bring its own.
     ///
