@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::Multiaddr;
-use starling_run::data::{DIGITS, LabelColumn, PROGRAM, source_in};
-use starling_run::{DataOptions, Manifest, Program, SharedData, Workload};
+use starling_run::data::{DIGITS, LabelColumn};
+use starling_run::{DataOptions, Kind, Manifest, Program, SharedData, Workload};
 use starling_topology::{Contact, PeerId};
 use tokio::time::Instant;
 
@@ -68,7 +68,7 @@ pub(crate) fn share(
         return Ok(None);
     }
     let (kind, files) = program.files(source)?;
-    let shared = SharedData::open(kind, &files).map_err(starling_run::Error::from)?;
+    let shared = SharedData::open(kind.files, &files).map_err(starling_run::Error::from)?;
     Ok(shared.map(Arc::new))
 }
 
@@ -81,13 +81,15 @@ pub(crate) async fn of_run(
     (identity, member): (&Identity, &Member),
     observer: Arc<dyn Observer>,
 ) -> Result<Samples, NodeError> {
-    let brings_its_own = program.files(DIGITS)?.0 == PROGRAM;
-    if settings.data.is_some() || brings_its_own || [DIGITS, PROGRAM].contains(&manifest.data.kind.as_str()) {
-        let (options, source) = (options(settings, 0.0, 0).for_run(manifest), source(settings).to_owned());
+    let brings_its_own = program.files(DIGITS)?.0 == Kind::PROGRAM;
+    let kind = program.kind(&manifest.data.kind).filter(|_| settings.data.is_none() && !brings_its_own);
+    let Some(kind) = kind.filter(|kind| !kind.files.is_empty()) else {
+        let source = kind.map_or_else(|| source(settings), |kind| kind.name).to_owned();
+        let options = DataOptions { source: source.clone(), ..options(settings, 0.0, 0).for_run(manifest) };
         let workload = blocking(move || Ok(program.read(&options)?)).await?;
         return Ok(Samples { workload, source, told: Vec::new() });
-    }
-    let place = Place::new(&settings.data_dir, manifest, program);
+    };
+    let place = Place::new(&settings.data_dir, manifest, program, kind);
     let source = place.source(&place.folder);
     if let Some(workload) = place.look(&*observer).await? {
         return Ok(Samples { workload, source, told: Vec::new() });
@@ -130,7 +132,7 @@ where
         Ok(())
     };
     let description = &place.manifest.data;
-    let wanted = Wanted { kind: &description.kind, folder: &place.part, max_bytes: limit };
+    let wanted = Wanted { names: place.kind.files, folder: &place.part, max_bytes: limit };
     let fetched = data::fetch(open, members, wanted, progress, check).await;
     let Err(Failure { reason, is_shared, too_large }) = fetched else {
         return taken.ok_or(NodeError::Stopped("download"));
@@ -183,6 +185,7 @@ struct Place {
     manifest: Manifest,
     /// Whose data it is.
     program: Arc<dyn Program>,
+    kind: Kind,
     /// All of it.
     folder: PathBuf,
     /// What is here of it, while it is being downloaded.
@@ -190,14 +193,20 @@ struct Place {
 }
 
 impl Place {
-    fn new(data_dir: &Path, manifest: &Manifest, program: Arc<dyn Program>) -> Self {
+    fn new(data_dir: &Path, manifest: &Manifest, program: Arc<dyn Program>, kind: Kind) -> Self {
         let name = manifest.data.fingerprint.to_string();
         let dir = data_dir.join(DATA);
-        Self { manifest: manifest.clone(), program, folder: dir.join(&name), part: dir.join(format!("{name}.part")) }
+        Self {
+            manifest: manifest.clone(),
+            program,
+            kind,
+            folder: dir.join(&name),
+            part: dir.join(format!("{name}.part")),
+        }
     }
 
     fn source(&self, folder: &Path) -> String {
-        source_in(folder, &self.manifest.data.kind).display().to_string()
+        self.kind.source_in(folder).display().to_string()
     }
 
     /// What was downloaded at an earlier time. If it was damaged since, whatever is intact is kept for a download.

@@ -248,7 +248,7 @@ async fn manifest(
     let known = manifest_file::load(dir, run).ok();
     let is_complete = |manifest: &Manifest| {
         let file = PreprocessingFile::new(dir, manifest);
-        !manifest.model.is_built_in() || file.load().is_ok_and(|kept| kept.is_some())
+        manifest.data.is_of_program() || file.load().is_ok_and(|kept| kept.is_some())
     };
     let manifest = match known {
         Some(manifest) if is_complete(&manifest) => manifest,

@@ -117,7 +117,7 @@ pub(crate) mod tests {
             fingerprint: Digest([3; 32]),
             ..DataDescription::none()
         };
-        Manifest::of(&RunSpec::default(), data)
+        Manifest { parameters: 4_810, ..Manifest::of(&RunSpec::default(), data) }
     }
 
     #[test]

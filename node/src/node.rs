@@ -114,6 +114,7 @@ async fn take_part(
 ) -> Result<Lived, NodeError> {
     let Prepared { ready, learner, damaged, searched } = prepared;
     let (peer, run) = (ready.identity.peer_id(), ready.manifest.run_id());
+    tracing::Span::current().record("run", run.to_string());
     if let Some(name) = settings.own_name(ready.credentials.secret.is_some()) {
         observer.report(&Report::Named { peer: peer.to_string(), name: name.to_string() });
     }

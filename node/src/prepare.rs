@@ -211,7 +211,7 @@ pub(crate) async fn joiner(
     let member = Member { credentials: credentials.clone(), ..member };
     let Samples { workload, source, told: sharers } =
         dataset::of_run(settings, program.clone(), &manifest, (&identity, &member), observer.clone()).await?;
-    let ours = as_we_see_it(&manifest, joining, workload.as_ref());
+    let ours = as_we_see_it(&manifest, joining, workload.as_ref())?;
     if ours != manifest {
         // The member is shown ours, so that its user learns what differs as well; if it is there.
         let shown = ask(&identity, &member, settings.mdns, Some(&ours)).await;
@@ -359,13 +359,11 @@ pub(crate) fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointSt
 }
 
 /// The manifest with what this machine knows for itself in place: its data, its release, what its user insists on.
-fn as_we_see_it(manifest: &Manifest, joining: &Joining, workload: &dyn Workload) -> Manifest {
+fn as_we_see_it(manifest: &Manifest, joining: &Joining, workload: &dyn Workload) -> Result<Manifest, NodeError> {
     let mut spec = manifest.spec();
     joining.expected.apply(&mut spec);
-    if let Some(model) = workload.model() {
-        spec.model = model;
-    }
-    let data = workload.description().in_form_of(&manifest.data);
-    let Manifest { schema, initial, from, founder, .. } = *manifest;
-    Manifest { schema, initial, from, founder, ..Manifest::of(&spec, data) }
+    let ours = workload.describe(&spec)?;
+    let data = ours.data.clone().in_form_of(&manifest.data);
+    let Manifest { initial, from, founder, .. } = *manifest;
+    Ok(Manifest { data, initial, from, founder, ..ours })
 }

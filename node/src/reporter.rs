@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::NodeError;
+use crate::host;
 use crate::limits::Limits;
 use crate::report::{Observer, Report, Summary};
 
@@ -73,20 +74,18 @@ impl Reporter {
     fn start(observer: Arc<dyn Observer>) -> Result<Arc<Self>, NodeError> {
         let (queue, reports) = sync_channel::<(SystemTime, Report)>(MAX_WAITING);
         let (done, flushed) = sync_channel(1);
-        std::thread::Builder::new()
-            .name("reporter".into())
-            .spawn(move || {
-                let (mut order, mut limits) = (Order::default(), Limits::default());
-                for (at, report) in reports {
-                    order.take(at, report, |at, report| {
-                        observer.report_at(at, report);
-                        limits.hear(report).iter().for_each(|limit| observer.report_at(at, limit));
-                    });
-                }
-                // Nobody waits any more if showing took too long.
-                let _ = done.send(());
-            })
-            .map_err(NodeError::Thread)?;
+        let show = move || {
+            let (mut order, mut limits) = (Order::default(), Limits::default());
+            for (at, report) in reports {
+                order.take(at, report, |at, report| {
+                    observer.report_at(at, report);
+                    limits.hear(report).iter().for_each(|limit| observer.report_at(at, limit));
+                });
+            }
+            // Nobody waits any more if showing took too long.
+            let _ = done.send(());
+        };
+        host::thread("reporter", show).map_err(NodeError::Thread)?;
         Ok(Arc::new(Self { queue: Mutex::new(Some(queue)), flushed: Mutex::new(flushed) }))
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::contacts_file::{Contacts, ContactsFile};
 use crate::error::NodeError;
+use crate::host;
 use crate::report::{Observer, Report};
 
 /// Things to do that wait for the disk: one state, the last state, and what the event loop asks.
@@ -85,10 +86,7 @@ impl Saver {
         let (limit, place) = (stall + Duration::from_secs(state_bytes / SLOWEST_DISK), store.directory().to_owned());
         let pause = LAST_PAUSE.min(limit / (2 * LAST_TRIES));
         let writer = Writer { store: store.clone(), contacts, busy: busy.clone(), told, observer, pause };
-        let thread = std::thread::Builder::new()
-            .name("saver".into())
-            .spawn(move || writer.run(&queue))
-            .map_err(NodeError::Thread)?;
+        let thread = host::thread("saver", move || writer.run(&queue)).map_err(NodeError::Thread)?;
         let saver = Self { tasks: tasks.clone(), busy, thread, limit, place, step: 0, hangs: false, is_lost: false };
         Ok((saver, Desk { tasks, store, saved }))
     }

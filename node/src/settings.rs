@@ -288,7 +288,7 @@ mod tests {
             ("run.public", "true", "no founder sets"),
             ("run.stepz", "1", "no founder sets"),
             ("run.steps", "0", "must be a whole number from 1"),
-            ("run.model", "gpt", "no model named"),
+            ("run.model", "mlp:x", "`x` is not a size"),
         ] {
             let error = expected.insist(id, text).expect_err(id);
             assert!(error.contains(part), "{error}");

@@ -7,6 +7,7 @@ use starling_run::{ReplicatedState, ResultRecord, StateSnapshot};
 use starling_topology::{Digest, Generation};
 use tokio::sync::watch;
 
+use crate::host::thread;
 use crate::pace::Pace;
 
 type Kept = starling_engine::Snapshots<Arc<StateSnapshot>>;
@@ -44,7 +45,7 @@ impl Snapshots {
             let snapshot = Arc::new(StateSnapshot::of(state));
             snapshots.lock().put(step, snapshot);
         };
-        if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(cut) {
+        if let Err(error) = thread("snapshot", cut) {
             tracing::warn!(%error, "no thread for a snapshot; joiners load the state elsewhere");
             self.lock().clear();
         }

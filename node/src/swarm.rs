@@ -39,6 +39,7 @@ use starling_topology::{Event, Lineage};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 pub use error::SwarmError;
 use logged::Logged;
@@ -130,7 +131,7 @@ impl Swarm {
         let credentials =
             if buffers.public { Credentials::default() } else { crate::secret::own(&settings.data_dir, &manifest)? };
         let ready = Part { identity, manifest, credentials, min_peers: buffers.min_peers, start: Start::Found };
-        Self::start(settings, lock, runtime()?, ready)
+        Self::start(settings, lock, runtime(&settings.data_dir)?, ready)
     }
 
     /// Joins a run by the ticket of one of its members. Returns once this peer is a member and holds the mean of the newest
@@ -140,17 +141,18 @@ impl Swarm {
     /// [`SwarmError`], if no member can be reached, or the run trains a model.
     pub fn join(settings: &Settings, ticket: &Ticket) -> Result<Self, SwarmError> {
         let (lock, identity) = enter(settings)?;
-        let runtime = runtime()?;
+        let (runtime, span) = runtime(&settings.data_dir)?;
         let joining = Joining::new(ticket.clone());
         let members = Member::all_of(&joining)?;
-        let (member, welcome) = runtime.block_on(ask_any(&identity, &members, settings.mdns, &Logged::default()))?;
+        let (member, welcome) =
+            span.in_scope(|| runtime.block_on(ask_any(&identity, &members, settings.mdns, &Logged::default())))?;
         let Terms { manifest, min_members } = welcome.terms;
         let others = welcome.members.into_iter().filter(|contact| contact.peer != prepare::own_name(&identity));
         let contacts: Vec<_> = member.contact().into_iter().chain(others).collect();
         let peers = contacts.iter().map(|contact| contact.peer).collect();
         let start = Start::Join { contacts, awaited: Awaited { peers, why: Wait::Live } };
         let ready = Part { identity, manifest, credentials: member.credentials, min_peers: min_members, start };
-        let mut swarm = Self::start(settings, lock, runtime, ready)?;
+        let mut swarm = Self::start(settings, lock, (runtime, span), ready)?;
         loop {
             match swarm.next_task() {
                 // It would be this member's turn: all that comes before is done.
@@ -160,10 +162,17 @@ impl Swarm {
         }
     }
 
-    fn start(settings: &Settings, lock: DataDirLock, runtime: Runtime, part: Part) -> Result<Self, SwarmError> {
+    fn start(
+        settings: &Settings,
+        lock: DataDirLock,
+        (runtime, span): (Runtime, Span),
+        part: Part,
+    ) -> Result<Self, SwarmError> {
+        let _entered = span.enter();
         let Part { identity, manifest, credentials, min_peers, start } = part;
         let averager = Averager::new(&manifest).map_err(NodeError::from)?;
         let (run, ours) = (manifest.run_id(), manifest.clone());
+        span.record("run", run.to_string());
         let logged = Arc::<Logged>::default();
         let ready = Ready {
             store: prepare::open_store(settings, run)?,

@@ -32,6 +32,7 @@ pub(crate) use worker::contribute_nothing;
 
 use crate::error::NodeError;
 use crate::exchange::Exchange;
+use crate::host;
 use crate::report::Observer;
 use crate::saver::Saver;
 use crate::snapshots::Snapshots;
@@ -151,9 +152,6 @@ pub(crate) fn start(
         pace: Pace::new(),
         census: Census::default(),
     };
-    let thread = std::thread::Builder::new()
-        .name("trainer".into())
-        .spawn(move || worker.run(saver))
-        .map_err(NodeError::Thread)?;
+    let thread = host::thread("trainer", move || worker.run(saver)).map_err(NodeError::Thread)?;
     Ok((feed, thread))
 }

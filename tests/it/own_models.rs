@@ -107,12 +107,12 @@ fn another_programs_run_is_refused_by_name() {
     let dir = fresh();
     let founder = Peer::own_model_in(dir.clone(), ENDLESS);
     let error = Peer::join(&founder.ticket(), &PeerOptions::default()).finish();
-    assert!(
-        error.error().contains("the run trains the task `sine`, and this program has the models of the command line")
-    );
+    assert!(error.error().contains(
+        "trains the task `sine`, which is a program's own, and this program has the models of the command line"
+    ));
     let classifiers = Peer::run(&PeerOptions::flags("--steps 100000000"));
     let other = Peer::own_model_in(fresh(), &classifiers.ticket()).finish();
-    assert!(!other.status.success() && other.stderr.contains("and this program has `sine`"), "{}", other.stderr);
+    assert!(!other.status.success() && other.stderr.contains("the command line's model `mlp:64`, and this program has the task `sine`, which is a program's own; join it with `starling join`"), "{}", other.stderr);
 }
 
 /// The command line has no such program. What it keeps of the run, it needs none for.
@@ -151,7 +151,7 @@ fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_val
     // With another width, it is refused by that.
     let wider = Peer::run(&PeerOptions::flags("--model mlp:65 --min-peers 2"));
     let refused = Peer::program_in(fresh(), &program, &wider.ticket()).finish();
-    assert!(refused.stderr.contains("model.hidden: ours 64, theirs 65"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("model: ours mlp:64, theirs mlp:65"), "{}", refused.stderr);
     let founder = Peer::run(&PeerOptions::flags("--model mlp:64 --min-peers 3 --steps 200"));
     let joins = Peer::program_in(dir.clone(), &program, &founder.ticket());
     let commands = Peer::join(&founder.ticket(), &PeerOptions::default());

@@ -52,7 +52,7 @@ fn a_peer_that_wants_another_model_seed_or_batch() {
     let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --seed 1 --model mlp:16 --batch-size 32"));
     let ticket = founder.ticket();
     for (flags, field, ours, theirs) in [
-        ("--model mlp:17", "model", "17", "16"),
+        ("--model mlp:17", "model", "mlp:17", "mlp:16"),
         ("--seed 2", "seed", "2", "1"),
         ("--batch-size 8", "batch_size", "8", "32"),
         ("--max-stall-ms 20000", "max_stall_ms", "20000", "10000"),
@@ -221,7 +221,7 @@ fn a_fresh_run_over_an_older_ones_checkpoints() {
     assert_names(&refused(dir.path(), &args), &["--resume", "step 20"]);
     // Other settings make another run, whose checkpoints these are not.
     let args = ["run", "--resume", "--steps", "20", "--model", "mlp:9", "--data-dir", "state", "--device", "cpu"];
-    assert_names(&refused(dir.path(), &args), &["another run", "model.hidden: ours 9, theirs 8"]);
+    assert_names(&refused(dir.path(), &args), &["another run", "model: ours mlp:9, theirs mlp:8"]);
     // Without --resume it is a run of its own, beside the other.
     let other = Peer::run_in(dir, &PeerOptions::flags("--steps 10 --model mlp:9"));
     let dir = other.dir();

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use starling_run::{Gradient, Learner, Manifest, ModelSpec, OptimizerSpec, Replicated, RunSpec};
+use starling_run::{Gradient, Learner, Manifest, OptimizerSpec, Replicated, RunSpec};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Generator, Order, PeerId};
-use starling_train::{DataOptions, Dataset, DeviceChoice, Network, Trainer};
+use starling_train::{DataOptions, Dataset, DeviceChoice, Layers, Network, Trainer};
 
 const BATCH: u32 = 64;
 const LEARNING_RATE: f32 = 1e-3;
@@ -56,7 +56,7 @@ fn report(case: &Case, json: bool) {
         trainer.compute(me, &gradient, &mut |_| {}).expect("computed");
         trainer.apply(&trainer.training().reduce_alone(&gradient, me, UNMEASURED)).expect("applied");
     };
-    let mut bare = bare_loop(dataset, &spec.model, &manifest);
+    let mut bare = bare_loop(dataset, &manifest);
 
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..=case.rounds {
@@ -80,10 +80,11 @@ fn report(case: &Case, json: bool) {
 }
 
 /// One step of a training loop as Burn's guide writes it: forward, backward, optimizer.
-fn bare_loop(dataset: Dataset, model: &ModelSpec, manifest: &Manifest) -> impl FnMut() {
+fn bare_loop(dataset: Dataset, manifest: &Manifest) -> impl FnMut() {
     let inner = Device::flex();
     let device = inner.clone().autodiff();
-    let mut current = Some(Network::new(model, manifest.data.shape, manifest.data.classes, &device));
+    let layers = Layers { hidden: manifest.model.sizes().expect("an mlp"), ..Layers::default() };
+    let mut current = Some(Network::new(&layers, manifest.data.shape, manifest.data.classes, &device));
     let loss = CrossEntropyLossConfig::new().init(&device);
     let mut optimizer = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
     let samples = u32::try_from(dataset.training().len()).expect("few samples");

@@ -1,16 +1,15 @@
 //! The task of the command line's models: which class a sample is of.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
 use starling_data::{Dataset, Samples};
-use starling_run::ModelSpec;
 use starling_topology::Digest;
 
 use crate::cut::Cut;
 use crate::evaluation;
-use crate::network::Network;
+use crate::network::{Layers, Network};
 use crate::task::Task;
 
 /// Samples on a device.
@@ -35,25 +34,14 @@ impl Batch {
 /// A [`Network`] that learns the labels of a [`Dataset`] by cross-entropy.
 #[derive(Debug)]
 pub struct Classification {
-    model: ModelSpec,
-    dataset: Dataset,
+    layers: Layers,
+    dataset: Arc<Dataset>,
 }
 
 impl Classification {
-    /// The model of a run over `dataset`.
-    pub fn new(model: ModelSpec, dataset: Dataset) -> Self {
-        Self { model, dataset }
-    }
-
-    /// The samples that these numbers are of, all of which are to train on or all held out, and their places among those.
-    fn find<'a>(&'a self, samples: &'a [u32]) -> (&'a Samples, Cow<'a, [u32]>) {
-        let training = self.training();
-        match samples.first() {
-            Some(first) if *first >= training => {
-                (self.dataset.held_out(), samples.iter().map(|sample| sample - training).collect())
-            }
-            _ => (self.dataset.training(), samples.into()),
-        }
+    /// By a network of these layers.
+    pub fn new(layers: Layers, dataset: Arc<Dataset>) -> Self {
+        Self { layers, dataset }
     }
 }
 
@@ -79,11 +67,11 @@ impl Task for Classification {
 
     fn module(&self, device: &Device) -> Network {
         let description = self.dataset.description();
-        Network::new(&self.model, description.shape, description.classes, device)
+        Network::new(&self.layers, description.shape, description.classes, device)
     }
 
     fn batch(&self, samples: &[u32], device: &Device) -> Batch {
-        let (samples, places) = self.find(samples);
+        let (samples, places) = self.dataset.numbered(samples);
         Batch::new(samples, &places, device)
     }
 
@@ -106,7 +94,7 @@ impl Task for Classification {
         samples: &[u32],
         device: &Device,
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-        let (samples, places) = self.find(samples);
+        let (samples, places) = self.dataset.numbered(samples);
         evaluation::measure(network, samples, &places, device)
     }
 }

@@ -1,6 +1,9 @@
 //! What can go wrong in training.
 
+use std::fmt;
+
 use burn::tensor::ExecutionError;
+use starling_run::manifest::FROM_MODEL;
 use starling_run::{Difference, Manifest};
 use thiserror::Error;
 
@@ -53,15 +56,50 @@ pub enum Error {
         /// What the device says.
         source: ExecutionError,
     },
-    /// The run trains what a program brings, and this is another program.
+    /// The run's data is of a kind that no reader here has.
     #[error(
-        "the run trains the task `{name}`, and this program has {}; join it with the program that it was founded with", ours.as_ref().map_or_else(|| "the models of the command line".to_owned(), |ours| format!("`{ours}`"))
+        "the run trains on data of the kind `{kind}`, which this program can't read: it reads {}; join it with the release of Starling that it was founded with", ours.join(", ")
     )]
+    UnknownKind {
+        /// The kind.
+        kind: String,
+        /// What is read here.
+        ours: Vec<&'static str>,
+    },
+    /// The run trains a model by a name that the command line has none of.
+    #[error(
+        "the run trains `{model}`, a model that this program lacks: it has {}; join it with the release of Starling, or the program, that it was founded with", ours.join(", ")
+    )]
+    UnknownModel {
+        /// What the run trains.
+        model: String,
+        /// What there is here.
+        ours: Vec<String>,
+    },
+    /// The run trains what another program has.
+    #[error("the run trains {theirs}, and this program has {ours}; {}", theirs.way_in())]
     OtherTask {
         /// What the run trains.
-        name: String,
-        /// The task of this program; `None` of the command line.
-        ours: Option<String>,
+        theirs: Trained,
+        /// What this program has.
+        ours: Trained,
+    },
+    /// A task stands for a model on a data set, and has other samples than that.
+    #[error(
+        "the task `{task}` stands for a model on the data set `{data}`, but `{method}` gives {found}, where that has {expected}; \
+         return what the data set has, whose samples the run numbers"
+    )]
+    OtherSamples {
+        /// The task.
+        task: String,
+        /// The kind of the data set.
+        data: String,
+        /// Which of its methods.
+        method: &'static str,
+        /// What that gives.
+        found: String,
+        /// What it has to give.
+        expected: String,
     },
     /// A task's module can't be trained.
     #[error("the module of the task `{task}` can't be trained: {reason}")]
@@ -93,13 +131,52 @@ pub enum Error {
     },
 }
 
+/// What a run trains, or a program can train.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trained {
+    /// Whatever the command line has.
+    Models,
+    /// A model of the command line, as it is written.
+    Model(String),
+    /// A program's own task, by its name.
+    Task(String),
+}
+
+impl Trained {
+    /// What the run that `manifest` describes trains.
+    pub(crate) fn by(manifest: &Manifest) -> Self {
+        let name = manifest.model.to_string();
+        if manifest.data.is_of_program() { Self::Task(name) } else { Self::Model(name) }
+    }
+
+    /// What whoever has something else does about it.
+    fn way_in(&self) -> &'static str {
+        match self {
+            Self::Task(_) => "join it with the program that it was founded with",
+            Self::Models | Self::Model(_) => {
+                "join it with `starling join`, or with a program whose task stands for that model (`Task::stands_for`)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Trained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Models => f.write_str("the models of the command line"),
+            Self::Model(name) => write!(f, "the command line's model `{name}`"),
+            Self::Task(name) => write!(f, "the task `{name}`, which is a program's own"),
+        }
+    }
+}
+
 impl Error {
     /// Checks that what is here is what the run has.
     pub(crate) fn unless_alike(run: &Manifest, here: &Manifest) -> Result<(), Self> {
         let differences = run.differences(here);
         match &differences[..] {
             [] => Ok(()),
-            [first, ..] if first.field.starts_with("model") => Err(Self::OtherModel { differences }),
+            found if found.iter().any(is_of_model) => Err(Self::OtherModel { differences }),
             _ => Err(Self::OtherData { differences }),
         }
     }
@@ -112,6 +189,10 @@ impl From<Error> for starling_run::Error {
             other => Self::Program(Box::new(other)),
         }
     }
+}
+
+fn is_of_model(difference: &Difference) -> bool {
+    difference.field.split('.').next().is_some_and(|field| FROM_MODEL.contains(&field))
 }
 
 fn list(differences: &[Difference]) -> String {

@@ -36,11 +36,12 @@ mod tests {
 
     use super::*;
     use crate::flatten::write_parameters;
+    use crate::network::Layers;
 
     fn softmax(parameters: &[f32]) -> (Network, Device) {
         let device = Device::flex();
         let autodiff = device.clone().autodiff();
-        let network = Network::new(&"softmax".parse().expect("a model"), [1, 1, 1], 3, &autodiff);
+        let network = Network::new(&Layers::default(), [1, 1, 1], 3, &autodiff);
         (write_parameters(network, parameters, &autodiff), device)
     }
 

@@ -57,9 +57,11 @@ pub fn write_safetensors(
         ("layout", "burn".to_owned()),
     ];
     match &manifest.model {
-        ModelSpec::Task { settings, .. } => described.push(("settings", settings.clone())),
-        ModelSpec::Raw { .. } => {}
-        ModelSpec::Softmax | ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } => described.extend([
+        ModelSpec::Raw => {}
+        ModelSpec::Named { settings, .. } if manifest.data.is_of_program() => {
+            described.push(("settings", settings.clone()));
+        }
+        ModelSpec::Named { .. } => described.extend([
             ("shape", format!("{channels},{height},{width}")),
             ("classes", manifest.data.classes.to_string()),
         ]),
@@ -126,7 +128,7 @@ mod tests {
     use starling_topology::{Ledger, RunId};
 
     use super::*;
-    use crate::{found, schema};
+    use crate::found;
     use starling_data::{DataOptions, Dataset, LabelColumn};
 
     #[test]
@@ -134,7 +136,7 @@ mod tests {
         let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
         let spec = RunSpec { model: "mlp:4".parse().expect("a model"), ..RunSpec::default() };
         let manifest = found(&spec, &dataset).expect("a run");
-        let schema = schema::of(&spec.model, manifest.data.shape, manifest.data.classes);
+        let schema = manifest.listed();
         let parameters: Vec<f32> = (0..schema.parameters()).map(|at| at as f32 * 0.5).collect();
         let state = ReplicatedState {
             run: manifest.run_id(),

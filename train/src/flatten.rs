@@ -79,15 +79,13 @@ impl ModuleMapper for Scatter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use starling_run::ModelSpec;
-
     use super::*;
+    use crate::models::Classifier;
     use crate::network::Network;
     use crate::schema;
 
     fn network(spec: &str, device: &Device) -> (Network, usize) {
-        let spec: ModelSpec = spec.parse().expect("a model");
-        let network = Network::new(&spec, [1, 4, 4], 3, device);
+        let network = Network::new(&Classifier::layers_of(spec), [1, 4, 4], 3, device);
         let parameters = schema::of_module(&network).parameters();
         (network, parameters)
     }

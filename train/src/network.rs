@@ -6,7 +6,15 @@ use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use starling_run::ModelSpec;
+
+/// What lies before a classifier's linear output.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Layers {
+    /// Of each 3x3 convolution, which relu and 2x2 max pooling follow: its output channels. With any, a global mean comes next.
+    pub convolutions: Vec<u32>,
+    /// Of each hidden linear layer, which relu follows: its width.
+    pub hidden: Vec<u32>,
+}
 
 /// A classifier: convolutions, then hidden linear layers, then a linear output. Softmax regression has neither of the
 /// first two, an MLP no convolutions, a CNN no hidden layers.
@@ -23,29 +31,21 @@ pub struct Network {
 }
 
 impl Network {
-    /// The model `spec` on `device`, for images of `shape` (channels, height, width) and `classes` classes. Its
+    /// These layers and an output on `device`, for images of `shape` (channels, height, width) and `classes` classes. Its
     /// parameters are not yet drawn.
-    pub fn new(spec: &ModelSpec, shape: [u32; 3], classes: u32, device: &Device) -> Self {
+    pub fn new(layers: &Layers, shape: [u32; 3], classes: u32, device: &Device) -> Self {
         let shape = shape.map(|dimension| dimension as usize);
         let mut convolutions = Vec::new();
         let mut hidden = Vec::new();
-        let mut inputs = shape.iter().product();
-        match spec {
-            ModelSpec::Softmax | ModelSpec::Raw { .. } | ModelSpec::Task { .. } => {}
-            ModelSpec::Mlp { hidden: widths } => {
-                for width in widths {
-                    hidden.push(LinearConfig::new(inputs, *width as usize).init(device));
-                    inputs = *width as usize;
-                }
-            }
-            ModelSpec::Cnn { channels } => {
-                inputs = shape[0];
-                for outputs in channels {
-                    let convolution = Conv2dConfig::new([inputs, *outputs as usize], [3, 3]);
-                    convolutions.push(convolution.with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init(device));
-                    inputs = *outputs as usize;
-                }
-            }
+        let mut inputs = if layers.convolutions.is_empty() { shape.iter().product() } else { shape[0] };
+        for outputs in layers.convolutions.iter().map(|channels| *channels as usize) {
+            let convolution = Conv2dConfig::new([inputs, outputs], [3, 3]);
+            convolutions.push(convolution.with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init(device));
+            inputs = outputs;
+        }
+        for outputs in layers.hidden.iter().map(|width| *width as usize) {
+            hidden.push(LinearConfig::new(inputs, outputs).init(device));
+            inputs = outputs;
         }
         Self {
             convolutions,
@@ -111,12 +111,13 @@ mod tests {
 
     use super::*;
     use crate::flatten::write_parameters;
+    use crate::models::Classifier;
     use crate::schema;
 
     /// The logits of one sample.
     fn logits(spec: &str, shape: [u32; 3], parameters: &[f32], sample: &[f32]) -> Vec<f32> {
         let device = Device::flex().autodiff();
-        let network = Network::new(&spec.parse().expect("a model"), shape, 2, &device);
+        let network = Network::new(&Classifier::layers_of(spec), shape, 2, &device);
         assert_eq!(schema::of_module(&network).parameters(), parameters.len());
         let network = write_parameters(network, parameters, &device);
         let sample = Tensor::from_data(TensorData::new(sample.to_vec(), [1, sample.len()]), &device.inner());
@@ -129,7 +130,7 @@ mod tests {
         for (spec, borders) in
             [("mlp:8,6,4", vec![136, 190, 218]), ("mlp:8", vec![136]), ("softmax", vec![]), ("cnn:4,4", vec![])]
         {
-            let network = Network::new(&spec.parse().expect("a model"), [1, 4, 4], 2, &device);
+            let network = Network::new(&Classifier::layers_of(spec), [1, 4, 4], 2, &device);
             assert_eq!(network.borders(), borders, "{spec}");
         }
     }

@@ -39,7 +39,8 @@ pub trait Task: Send + Sync + 'static {
     fn fingerprint(&self) -> Digest;
 
     /// The model of the command line that this one is, leaf for leaf, and the data set whose samples it numbers in their order:
-    /// members of both programs then take part in the same runs. As it is, `None`: a run of this task is for its own program.
+    /// members of both programs then take part in the same runs. Counts and [`Self::fingerprint`] are the data set's, of those held
+    /// out fewer will do. As it is, `None`: a run of this task is for its own program.
     fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
         None
     }

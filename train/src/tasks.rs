@@ -2,21 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::mem::discriminant;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use serde_json::Value;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Learner, Manifest, ModelSpec, Program, ReplicatedState, RunSpec,
-    Schema, Workload, initial,
+    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ModelSpec, Program, ReplicatedState,
+    RunSpec, Schema, Workload, initial,
 };
 
 use crate::device::DeviceChoice;
-use crate::error;
+use crate::error::{self, Trained};
 use crate::flatten;
+use crate::models;
 use crate::panics::caught;
 use crate::replica::{self, Replica};
 use crate::schema::{self, Visited};
@@ -51,10 +50,11 @@ impl<T: Task> TaskProgram<T> {
     pub fn module(&self, manifest: &Manifest, state: &ReplicatedState) -> Result<(T::Module, Device), error::Error> {
         self.check_task(manifest)?;
         let schema = self.schema()?;
-        error::Error::unless_alike(manifest, &Manifest { model: self.model(&schema), ..manifest.clone() })?;
-        if schema.fingerprint() != manifest.schema || state.parameters.len() != schema.parameters() {
-            let (ours, theirs) = (schema.fingerprint(), manifest.schema);
-            return Err(starling_run::Error::OtherSchema { ours, theirs }.into());
+        let ours = Manifest { model: self.model()?, ..manifest.clone() }.with_schema(&schema);
+        error::Error::unless_alike(manifest, &ours)?;
+        if state.parameters.len() != schema.parameters() {
+            let (expected, found) = (schema.parameters().to_string(), state.parameters.len().to_string());
+            return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());
         }
         let open = self.device.open()?.device;
         let device = open.clone().autodiff();
@@ -63,26 +63,50 @@ impl<T: Task> TaskProgram<T> {
     }
 
     fn check_task(&self, manifest: &Manifest) -> Result<(), error::Error> {
-        let (ours, stands_for) = (self.task.name(), self.task.stands_for());
-        let is_ours = match (&manifest.model, &stands_for) {
-            (ModelSpec::Raw { elements }, _) => return Err(error::Error::NoModel { elements: *elements }),
-            // What else there is of it is compared later.
-            (theirs, Some((ours, _))) => discriminant(theirs) == discriminant(ours),
-            (ModelSpec::Task { name, .. }, None) => name == ours,
-            (ModelSpec::Softmax | ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. }, None) => false,
+        manifest.check().map_err(starling_run::Error::from)?;
+        let Some(name) = manifest.model.name() else {
+            return Err(error::Error::NoModel { elements: manifest.parameters });
         };
-        let ours = stands_for.map_or_else(|| ours.to_owned(), |(model, _)| model.to_string());
-        if is_ours {
-            Ok(())
-        } else {
-            Err(error::Error::OtherTask { name: manifest.model.to_string(), ours: Some(ours) })
+        let ours = self.model()?;
+        // What else there is of it is compared later.
+        let brings_data = self.task.stands_for().is_none();
+        if ours.name() == Some(name) && manifest.data.is_of_program() == brings_data {
+            return Ok(());
         }
+        let ours = if brings_data { Trained::Task(ours.to_string()) } else { Trained::Model(ours.to_string()) };
+        Err(error::Error::OtherTask { theirs: Trained::by(manifest), ours })
+    }
+
+    /// Checks that the task's samples are those of the data set that it stands on: the run numbers these, and a batch of others
+    /// would be no batch, or another one, in the middle of it.
+    fn check_samples(&self) -> Result<(), error::Error> {
+        let Some((_, dataset)) = self.task.stands_for() else { return Ok(()) };
+        let description = dataset.description();
+        let refused = |method, found: String, expected: String| {
+            let (task, data) = (self.task.name().to_owned(), description.kind.clone());
+            Err(error::Error::OtherSamples { task, data, method, found, expected })
+        };
+        let (training, held_out) = (dataset.training().len(), dataset.held_out().len());
+        if self.task.training() as usize != training {
+            return refused("training", self.task.training().to_string(), training.to_string());
+        }
+        // It need not evaluate on all.
+        if self.task.held_out() as usize > held_out {
+            return refused("held_out", self.task.held_out().to_string(), format!("{held_out} at most"));
+        }
+        if self.task.fingerprint() != description.fingerprint {
+            return refused("fingerprint", self.task.fingerprint().to_string(), description.fingerprint.to_string());
+        }
+        Ok(())
     }
 
     /// How the task stands in a manifest.
-    fn model(&self, schema: &Schema) -> ModelSpec {
-        let own = || ModelSpec::task(self.task.name(), &self.task.settings(), schema);
-        self.task.stands_for().map_or_else(own, |(model, _)| model)
+    fn model(&self) -> Result<ModelSpec, error::Error> {
+        let Some((model, _)) = self.task.stands_for() else {
+            return Ok(ModelSpec::named(self.task.name(), &self.task.settings()));
+        };
+        let (model, sizes) = models::sized(&model)?;
+        Ok(ModelSpec::sized(model.name(), &sizes))
     }
 }
 
@@ -91,13 +115,18 @@ impl<T: Task> Program for TaskProgram<T> {
         Ok(self.check_task(manifest)?)
     }
 
-    fn files(&self, _: &str) -> Result<(&'static str, Vec<PathBuf>), Error> {
-        Ok((starling_run::data::PROGRAM, Vec::new()))
+    fn kind(&self, name: &str) -> Option<Kind> {
+        Some(Kind::PROGRAM).filter(|kind| kind.name == name)
+    }
+
+    fn files(&self, _: &str) -> Result<(Kind, Vec<PathBuf>), Error> {
+        Ok((Kind::PROGRAM, Vec::new()))
     }
 
     fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {
+        self.check_samples()?;
         let schema = self.schema()?;
-        Ok(Box::new(Own { model: self.model(&schema), schema, task: self.task.clone(), device: self.device }))
+        Ok(Box::new(Own { model: self.model()?, schema, task: self.task.clone(), device: self.device }))
     }
 }
 
@@ -121,18 +150,17 @@ impl<T: Task> Workload for Own<T> {
         self.task.stands_for().map_or_else(own, |(_, dataset)| dataset.description())
     }
 
-    fn model(&self) -> Option<ModelSpec> {
-        Some(self.model.clone())
+    fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {
+        let spec = RunSpec { model: self.model.clone(), ..spec.clone() };
+        Ok(Manifest::of(&spec, self.description()).with_schema(&self.schema))
     }
 
     fn found(&self, spec: &RunSpec) -> Result<Manifest, Error> {
         if let Some((_, dataset)) = self.task.stands_for() {
             dataset.check_split(spec.held_out, spec.seed).map_err(error::Error::from)?;
         }
-        let spec = RunSpec { model: self.model.clone(), ..spec.clone() };
-        let mut manifest = Manifest::of(&spec, self.description());
+        let mut manifest = self.describe(spec)?;
         manifest.check()?;
-        manifest.schema = self.schema.fingerprint();
         manifest.initial = initial::digest(&replica::initial(&*self.task, &self.schema, manifest.seed)?);
         Ok(manifest)
     }
@@ -142,14 +170,8 @@ impl<T: Task> Workload for Own<T> {
         let data = self.description().in_form_of(&manifest.data);
         // Another seed would hold out other samples.
         let seed = self.task.stands_for().map_or(manifest.seed, |(_, dataset)| dataset.seed());
-        let ours = Manifest { model: self.model.clone(), data, seed, ..manifest.clone() };
+        let ours = Manifest { model: self.model.clone(), data, seed, ..manifest.clone() }.with_schema(&self.schema);
         error::Error::unless_alike(manifest, &ours)?;
-        if manifest.model.is_built_in() {
-            // Which leaves those have stands in no manifest.
-            let schema = schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
-            let with = |schema| Manifest { model: ModelSpec::task("", &Value::Null, schema), ..manifest.clone() };
-            error::Error::unless_alike(&with(&schema), &with(&self.schema))?;
-        }
         Ok(Box::new(Replica::open(self.task, manifest, DataNotes::default(), self.device)?))
     }
 }

@@ -14,12 +14,25 @@ use crate::config::Loaded;
 /// [`CommandError::TrainsNothing`] without the feature `train`; [`CommandError::Config`] if the device is none.
 #[cfg(feature = "train")]
 pub(crate) fn program(loaded: &Loaded) -> Result<Arc<dyn Program>, CommandError> {
-    Ok(Arc::new(starling_train::Classifiers::new(loaded.device()?)))
+    Ok(Arc::new(starling_train::Models::new(loaded.device()?)))
 }
 
 #[cfg(not(feature = "train"))]
 pub(crate) fn program(_: &Loaded) -> Result<Arc<dyn Program>, CommandError> {
     Err(CommandError::TrainsNothing)
+}
+
+/// The models that it trains, as a user may write them.
+#[cfg(feature = "train")]
+pub(crate) fn models() -> Vec<&'static str> {
+    static NAMES: std::sync::LazyLock<Vec<String>> =
+        std::sync::LazyLock::new(|| starling_train::models::names().collect());
+    NAMES.iter().map(String::as_str).collect()
+}
+
+#[cfg(not(feature = "train"))]
+pub(crate) fn models() -> Vec<&'static str> {
+    Vec::new()
 }
 
 /// Writes the model of a state as safetensors.
@@ -33,8 +46,7 @@ pub(crate) fn write_model(
     manifest: &Manifest,
     preprocessing: Option<&Preprocessing>,
 ) -> Result<(), CommandError> {
-    let schema = starling_train::schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
-    Ok(starling_train::write_safetensors(to, state, &schema, manifest, preprocessing)?)
+    Ok(starling_train::write_safetensors(to, state, &manifest.listed(), manifest, preprocessing)?)
 }
 
 #[cfg(not(feature = "train"))]

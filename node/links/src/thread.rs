@@ -30,7 +30,9 @@ impl DataThread {
         let handle = runtime.handle().clone();
         let (running, stopped) = oneshot::channel();
         // Only ever dropped, which is an error at this end.
-        let work = move || _ = runtime.block_on(stopped).is_err();
+        // What is logged there is of whoever starts it.
+        let span = tracing::Span::current();
+        let work = move || span.in_scope(|| _ = runtime.block_on(stopped).is_err());
         std::thread::Builder::new().name("data".into()).spawn(work)?;
         Ok(Self { handle, _running: Arc::new(running) })
     }

@@ -6,8 +6,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use futures::future::BoxFuture;
-use starling_run::data::CSV;
-use starling_run::{CheckpointStore, DataDescription, Delimiter, Error, Learner, ModelSpec, RunSpec};
+use starling_run::{CheckpointStore, DataDescription, Delimiter, Error, Learner, RunSpec};
 use starling_topology::Digest;
 use tempfile::TempDir;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
@@ -21,6 +20,8 @@ use crate::transfer::{Shelves, serve};
 
 const TABLE: &str = "a,b,y\n1,2,0\n2,1,1\n3,2,0\n4,1,1\n5,2,0\n";
 const STALL: Duration = Duration::from_secs(30);
+
+const TABLES: Kind = Kind { name: "csv", files: &["table.csv"], holds_out: false };
 
 type Stream = Compat<tokio::io::DuplexStream>;
 
@@ -38,8 +39,12 @@ impl Program for Tables {
         Ok(())
     }
 
-    fn files(&self, source: &str) -> Result<(&'static str, Vec<PathBuf>), Error> {
-        Ok((CSV, vec![source.into()]))
+    fn kind(&self, _: &str) -> Option<Kind> {
+        Some(TABLES)
+    }
+
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error> {
+        Ok((TABLES, vec![source.into()]))
     }
 
     fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error> {
@@ -62,7 +67,7 @@ struct Table(DataDescription);
 impl Table {
     fn new(text: &[u8]) -> Self {
         Self(DataDescription {
-            kind: CSV.to_owned(),
+            kind: TABLES.name.to_owned(),
             samples: text.iter().filter(|byte| **byte == b'\n').count() as u64 - 1,
             features: 2,
             shape: [1, 1, 2],
@@ -80,8 +85,8 @@ impl Workload for Table {
         self.0.clone()
     }
 
-    fn model(&self) -> Option<ModelSpec> {
-        None
+    fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {
+        self.found(spec)
     }
 
     fn found(&self, spec: &RunSpec) -> Result<Manifest, Error> {
@@ -109,7 +114,7 @@ impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temp dir");
         let manifest = Table::new(TABLE.as_bytes()).found(&RunSpec::default()).expect("a run");
-        let place = Place::new(&dir.path().join("state"), &manifest, Arc::new(Tables));
+        let place = Place::new(&dir.path().join("state"), &manifest, Arc::new(Tables), TABLES);
         Self { dir, shelves: BTreeMap::new(), manifest, place }
     }
 
@@ -117,7 +122,7 @@ impl Fixture {
     fn share(&mut self, name: u8, bytes: &[u8]) {
         let path = self.dir.path().join(format!("{name}.csv"));
         fs::write(&path, bytes).expect("written");
-        let data = SharedData::open(CSV, &[path]).expect("readable").map(Arc::new);
+        let data = SharedData::open(TABLES.files, &[path]).expect("readable").map(Arc::new);
         let pace = Pace::new(0);
         let store = CheckpointStore::open(self.dir.path().join(name.to_string()), 1).expect("a store");
         let shelf = Shelf::new(1, &self.manifest, store, pace.clone());
@@ -191,8 +196,12 @@ impl Program for Bringing {
         Ok(())
     }
 
-    fn files(&self, _: &str) -> Result<(&'static str, Vec<PathBuf>), Error> {
-        Ok((PROGRAM, Vec::new()))
+    fn kind(&self, name: &str) -> Option<Kind> {
+        Tables.kind(name)
+    }
+
+    fn files(&self, _: &str) -> Result<(Kind, Vec<PathBuf>), Error> {
+        Ok((Kind::PROGRAM, Vec::new()))
     }
 
     fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {

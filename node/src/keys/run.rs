@@ -18,7 +18,7 @@ pub(super) static RUN: &[Key] = &[
         "run.model",
         Kind::Text,
         Is("mlp:64"),
-        "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels).",
+        "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) for classes; linear for labels that are numbers.",
         Sets::Run(|run, value| value.parse().map(|model| run.model = model)),
     )
     .flag("--model", "MODEL"),

@@ -8,6 +8,7 @@ use starling_run::{Averager, Replicated};
 use super::locked;
 use crate::error::NodeError;
 use crate::exchange::Exchange;
+use crate::host;
 use crate::snapshots::Snapshots;
 
 /// Joiners want what this member holds after a step, and its program may compute for long before it takes the next one.
@@ -24,7 +25,7 @@ pub(super) fn hand_out_snapshots(
             snapshots.take(locked(&averager).state());
         }
     };
-    std::thread::Builder::new().name("snapshots".into()).spawn(serve).map_err(NodeError::Thread)?;
+    host::thread("snapshots", serve).map_err(NodeError::Thread)?;
     Ok(())
 }
 

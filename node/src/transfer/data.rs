@@ -34,8 +34,8 @@ pub(crate) async fn members(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// Of which kind the run's data is.
-    pub(crate) kind: &'a str,
+    /// What the files of such data are called.
+    pub(crate) names: &'a [&'a str],
     /// Where it is put, and may be in part.
     pub(crate) folder: &'a Path,
     pub(crate) max_bytes: u64,
@@ -98,7 +98,7 @@ where
     }
 
     fn read(&self, bytes: &[u8]) -> Result<DataManifest, String> {
-        DataManifest::decode(bytes, self.wanted.kind).map_err(|error| error.to_string())
+        DataManifest::decode(bytes, self.wanted.names).map_err(|error| error.to_string())
     }
 
     fn id(manifest: &DataManifest) -> Digest {

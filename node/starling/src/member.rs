@@ -56,7 +56,8 @@ impl Member {
         let ends = AtEnd(told.clone());
         let live = move || {
             let _ends = ends;
-            let runtime = starling_node::runtime()?;
+            let (runtime, span) = starling_node::runtime(&settings.data_dir)?;
+            let _logs = span.enter();
             if heeds_signals {
                 let _entered = runtime.enter();
                 // Where signals can't be had, they end the process as ever.

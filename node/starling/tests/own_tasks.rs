@@ -1,9 +1,10 @@
 //! Members of one process, with a task of their own: one that fails leaves in order, and the others go on.
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use starling::burn::module::{Module, Param};
 use starling::burn::tensor::{Device, Tensor, TensorData};
@@ -13,7 +14,7 @@ use starling::{
     export, fingerprint, trained,
 };
 use starling_run::{
-    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Learner, Manifest, ModelSpec, Program,
+    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Kind, Learner, Manifest, Program,
     Replicated, ReplicatedState, ResultRecord, StepReport, Workload,
 };
 use starling_topology::{Ledger, Lineage, PeerId};
@@ -105,7 +106,11 @@ impl Program for Flawed {
         self.0.check(manifest)
     }
 
-    fn files(&self, source: &str) -> Result<(&'static str, Vec<PathBuf>)> {
+    fn kind(&self, name: &str) -> Option<Kind> {
+        self.0.kind(name)
+    }
+
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>)> {
         self.0.files(source)
     }
 
@@ -119,8 +124,8 @@ impl Workload for FlawedWorkload {
         self.0.description()
     }
 
-    fn model(&self) -> Option<ModelSpec> {
-        self.0.model()
+    fn describe(&self, spec: &RunSpec) -> Result<Manifest> {
+        self.0.describe(spec)
     }
 
     fn found(&self, spec: &RunSpec) -> Result<Manifest> {
@@ -258,7 +263,8 @@ fn whose_learner_brings_another_length_leaves_in_order_and_the_others_go_on() ->
             Arc::new(Silent),
             CancellationToken::new(),
         );
-        let error = starling_node::runtime()?.block_on(joins).expect_err("it can't take part").to_string();
+        let (runtime, logs) = starling_node::runtime(dir.path())?;
+        let error = logs.in_scope(|| runtime.block_on(joins)).expect_err("it can't take part").to_string();
         assert!(error.contains(reason), "{flaw:?}: {error}");
         let alone = |report: &Report| matches!(report, Report::View { reason, members, .. } if reason.ends_with(" left") && members.len() == 1);
         assert!(reports.iter().any(|report| alone(&report)), "{flaw:?}: it leaves in order");
@@ -319,4 +325,50 @@ fn who_panics_leaves_in_order_and_the_others_go_on() -> std::result::Result<(), 
     export(&dir.path().join("first"), None, &file)?;
     assert!(std::fs::metadata(&file)?.len() > 4);
     Ok(())
+}
+
+/// Collects what is logged, line by line.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic").extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Two members of one process: each line says which of them logs it, and of which run.
+#[test]
+fn members_of_one_process_log_in_spans_of_their_own() {
+    let lines = Lines::default();
+    let (writer, filter) = (lines.clone(), "starling_node=trace,starling_links=trace");
+    let logs = tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter).with_writer(move || writer.clone());
+    logs.init();
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let at = |name: &str| settings(&dir.path().join(name)).expect("an address");
+    let founding =
+        Founding { min_peers: 2, ..Founding::new(RunSpec { steps: 20, batch_size: 16, ..RunSpec::default() }) };
+    let first =
+        Run::new(Numbers::new(u32::MAX)).on(DeviceChoice::Cpu).found(at("logs_first"), founding).expect("starts");
+    let ticket = first.ticket().expect("it listens");
+    let second = Run::new(Numbers::new(u32::MAX)).on(DeviceChoice::Cpu);
+    let second = second.join(at("logs_second"), Joining::new(ticket)).expect("starts");
+    first.wait().expect("trained");
+    second.wait().expect("trained");
+    let logged = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("text");
+    let of = |name: &str| logged.lines().filter(|line| line.contains(&format!("/{name} "))).collect::<Vec<_>>();
+    for name in ["logs_first", "logs_second"] {
+        assert!(
+            of(name).iter().any(|line| line.contains("member{dir=") && line.contains(" run=")),
+            "{name}:\n{logged}"
+        );
+    }
+    // Others of this process run beside it, in spans of their own.
+    let without = logged.lines().filter(|line| !line.contains("member{dir=")).collect::<Vec<_>>();
+    assert!(without.is_empty(), "{without:#?}");
 }

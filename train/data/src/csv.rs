@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::csv::ByteRecord;
 use flate2::bufread::MultiGzDecoder;
+use starling_run::Kind;
 use starling_run::manifest::MAX_FEATURES;
 
 use super::delimiter::has_decimal_comma;
@@ -13,6 +14,7 @@ use super::doubts::{Understood, column, is_rising, quoted};
 use super::error::DataError;
 use super::files::Capped;
 use super::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
+use super::source::Source;
 use super::{DataSummary, Delimiter, LabelColumn, delimiter, foreign, labels, shorten};
 
 /// What is looked at to find out what separates cells, and whether it is text at all.
@@ -26,10 +28,32 @@ pub(super) struct Form<'a> {
     pub(super) delimiter: Option<Delimiter>,
 }
 
-/// Reads the CSV file at `path`, gzipped or not, with at most `max` bytes of text.
-pub(super) fn read(path: &Path, form: Form<'_>, max: u64) -> Result<Raw, DataError> {
-    let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-    parse(file, path, form, max)
+/// A table.
+const KIND: Kind = Kind { name: "csv", files: &["table.csv"], holds_out: false };
+
+/// The reader of a CSV file, gzipped or not.
+#[derive(Debug)]
+pub(super) struct Csv;
+
+impl Source for Csv {
+    fn kinds(&self) -> &'static [Kind] {
+        &[KIND]
+    }
+
+    /// Whatever it is, it says why it is no table.
+    fn knows(&self, _: &str) -> Result<bool, DataError> {
+        Ok(true)
+    }
+
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), DataError> {
+        Ok((KIND, vec![source.into()]))
+    }
+
+    fn read(&self, source: &str, form: Form<'_>, max: u64) -> Result<Raw, DataError> {
+        let path = Path::new(source);
+        let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
+        parse(file, path, form, max)
+    }
 }
 
 /// Reads at most `max` bytes of CSV text from `bytes`, gzipped or not. `path` is for messages.
@@ -111,7 +135,7 @@ impl<'a> Table<'a> {
             label_name = Some(feature_names.remove(table.label));
         }
         Ok(Raw {
-            kind: super::CSV,
+            kind: KIND,
             origin: path.display().to_string(),
             shape: [1, 1, features],
             values: Values::Numbers(values),

@@ -4,19 +4,43 @@
 //! E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository, <https://doi.org/10.24432/C50P49>, licensed under
 //! [CC BY 4.0](https://creativecommons.org/licenses/by/4.0/). The values are unchanged; the file was compressed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use starling_run::Kind;
+use starling_run::data::DIGITS;
 
 use super::Delimiter;
 use super::csv::{self, Form};
 use super::error::DataError;
 use super::raw::{Raw, Scaling};
+use super::source::Source;
 
-const DIGITS: &[u8] = include_bytes!("../digits.csv.gz");
+const ROWS: &[u8] = include_bytes!("../digits.csv.gz");
 
-/// Reads the embedded file: 64 pixels and the digit per row.
-pub(super) fn read() -> Result<Raw, DataError> {
-    let form = Form { label: None, header: Some(false), delimiter: Some(Delimiter::Comma) };
-    let raw = csv::parse(DIGITS, Path::new("digits (embedded)"), form, u64::MAX)?;
-    let (origin, scaling) = ("digits".to_owned(), Scaling::Divide(16.0));
-    Ok(Raw { kind: super::DIGITS, origin, shape: [1, 8, 8], scaling, columns: None, doubts: Vec::new(), ..raw })
+/// What has no file.
+const KIND: Kind = Kind { name: DIGITS, files: &[], holds_out: false };
+
+/// The reader of the embedded file: 64 pixels and the digit per row.
+#[derive(Debug)]
+pub(super) struct Digits;
+
+impl Source for Digits {
+    fn kinds(&self) -> &'static [Kind] {
+        &[KIND]
+    }
+
+    fn knows(&self, source: &str) -> Result<bool, DataError> {
+        Ok(source == DIGITS)
+    }
+
+    fn files(&self, _: &str) -> Result<(Kind, Vec<PathBuf>), DataError> {
+        Ok((KIND, Vec::new()))
+    }
+
+    fn read(&self, _: &str, _: Form<'_>, _: u64) -> Result<Raw, DataError> {
+        let form = Form { label: None, header: Some(false), delimiter: Some(Delimiter::Comma) };
+        let raw = csv::parse(ROWS, Path::new("digits (embedded)"), form, u64::MAX)?;
+        let (origin, scaling) = (DIGITS.to_owned(), Scaling::Divide(16.0));
+        Ok(Raw { kind: KIND, origin, shape: [1, 8, 8], scaling, columns: None, doubts: Vec::new(), ..raw })
+    }
 }

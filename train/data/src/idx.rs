@@ -10,27 +10,65 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use starling_run::Kind;
 
-use super::csv::is_gzipped;
+use super::csv::{Form, is_gzipped};
 use super::error::DataError;
 use super::files::Capped;
 use super::labels;
 use super::raw::{MAX_VALUES, Raw, RawSamples, Scaling, Values};
+use super::source::Source;
 
 const IMAGES: [u8; 4] = [0, 0, 8, 3];
 const LABELS: [u8; 4] = [0, 0, 8, 1];
 
-/// Whether the file at `path` starts as an IDX file does. A gzipped file is looked into.
-pub(super) fn is_idx(path: &Path) -> Result<bool, DataError> {
-    let mut start = Vec::new();
-    // A gzip file that is damaged at its start is no IDX file; whoever reads it next says what is wrong.
-    let _ = open(path)?.take(4).read_to_end(&mut start);
-    Ok(start == IMAGES || start == LABELS)
+/// What the files are called where they are copied to; the first two have the samples to train on.
+const NAMES: [&str; 4] =
+    ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
+/// Images with their labels.
+const IMAGES_ALONE: Kind = Kind { name: "idx", files: NAMES.first_chunk::<2>().expect("four"), holds_out: false };
+/// Images with their labels, and others to hold out.
+const WITH_HELD_OUT: Kind = Kind { name: "idx with held-out files", files: &NAMES, holds_out: true };
+
+/// The reader of a directory with IDX files, or of an images file and the labels file whose name goes with it.
+#[derive(Debug)]
+pub(super) struct Idx;
+
+impl Source for Idx {
+    fn kinds(&self) -> &'static [Kind] {
+        &[IMAGES_ALONE, WITH_HELD_OUT]
+    }
+
+    /// A gzipped file is looked into.
+    fn knows(&self, source: &str) -> Result<bool, DataError> {
+        let path = Path::new(source);
+        if path.is_dir() {
+            return Ok(true);
+        }
+        let mut start = Vec::new();
+        // A gzip file that is damaged at its start is no IDX file; whoever reads it next says what is wrong.
+        let _ = open(path)?.take(4).read_to_end(&mut start);
+        Ok(start == IMAGES || start == LABELS)
+    }
+
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), DataError> {
+        let (images, held_out) = images(Path::new(source))?;
+        let kind = if held_out.is_some() { WITH_HELD_OUT } else { IMAGES_ALONE };
+        let mut files = Vec::new();
+        for images in [Some(images), held_out].into_iter().flatten() {
+            let labels = labels_of(&images)?;
+            files.extend([images, labels]);
+        }
+        Ok((kind, files))
+    }
+
+    fn read(&self, source: &str, _: Form<'_>, max: u64) -> Result<Raw, DataError> {
+        read(Path::new(source), max)
+    }
 }
 
-/// Reads a directory with IDX files, or an images file and the labels file whose name goes with it. No file may have more
-/// than `max` bytes, unpacked.
-pub(super) fn read(path: &Path, max: u64) -> Result<Raw, DataError> {
+/// No file may have more than `max` bytes, unpacked.
+fn read(path: &Path, max: u64) -> Result<Raw, DataError> {
     let (images, held_out_images) = images(path)?;
     let training = Part::read(&images, max)?;
     let held_out = held_out_images.map(|images| Part::read(&images, max)).transpose()?;
@@ -49,7 +87,7 @@ pub(super) fn read(path: &Path, max: u64) -> Result<Raw, DataError> {
         labels::classify(&written).map_err(|reason| DataError::File { path: path.to_owned(), reason })?;
     let held_out_labels = all.split_off(training.labels.len());
     Ok(Raw {
-        kind: if held_out.is_some() { super::IDX_HELD_OUT } else { super::IDX },
+        kind: if held_out.is_some() { WITH_HELD_OUT } else { IMAGES_ALONE },
         origin: path.display().to_string(),
         shape: [1, height, width],
         values: Values::Bytes(training.pixels),
@@ -61,17 +99,6 @@ pub(super) fn read(path: &Path, max: u64) -> Result<Raw, DataError> {
         held_out: held_out.map(|part| RawSamples { values: Values::Bytes(part.pixels), labels: held_out_labels }),
         doubts: Vec::new(),
     })
-}
-
-/// The files that [`read`] reads: images and labels, and those held out, if there are some.
-pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let (images, held_out) = images(path)?;
-    let mut files = Vec::new();
-    for images in [Some(images), held_out].into_iter().flatten() {
-        let labels = labels_of(&images)?;
-        files.extend([images, labels]);
-    }
-    Ok(files)
 }
 
 /// The images file to train on, and the one held out, if there is one.

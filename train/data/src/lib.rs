@@ -13,17 +13,16 @@ mod idx;
 mod labels;
 mod raw;
 mod samples;
+mod source;
 mod split;
 
-use std::path::Path;
-
-use starling_run::data::{CSV, DIGITS, IDX, IDX_HELD_OUT, shorten};
+use starling_run::data::shorten;
 use starling_run::{DataDescription, Delimiter, Preprocessing};
 use starling_topology::Digest;
 
 pub use error::DataError;
-pub use files::files;
 pub use samples::Samples;
+pub use source::{files, kinds};
 pub use split::held_out_rows;
 pub use starling_run::data::{ClassCount, DataOptions, DataSummary, LabelColumn};
 
@@ -58,17 +57,9 @@ impl Dataset {
     pub fn load(options: &DataOptions) -> Result<Self, DataError> {
         let permille = split::permille(options.held_out)?;
         let form = Form { label: options.label.as_ref(), header: options.header, delimiter: options.delimiter };
-        let raw = if options.source == DIGITS {
-            digits::read()?
-        } else {
-            let (path, max) = (Path::new(&options.source), options.max_file_bytes);
-            match path.is_dir() || idx::is_idx(path)? {
-                true => idx::read(path, max)?,
-                false => csv::read(path, form, max)?,
-            }
-        };
+        let raw = source::find(&options.source)?.read(&options.source, form, options.max_file_bytes)?;
         let mut dataset = Self::build(raw, permille, options.seed)?;
-        if dataset.description.kind != CSV
+        if !dataset.description.is_table()
             && (form.label.is_some() || form.header.is_some() || form.delimiter.is_some())
         {
             dataset
@@ -91,6 +82,18 @@ impl Dataset {
     /// The samples kept from training. May be empty.
     pub fn held_out(&self) -> &Samples {
         &self.held_out
+    }
+
+    /// The samples of these numbers and their places among them: those to train on are numbered from 0, those held out come behind
+    /// them. All are of one kind.
+    pub fn numbered(&self, numbers: &[u32]) -> (&Samples, Vec<u32>) {
+        let training = u32::try_from(self.training.len()).expect("invariant: samples fit their description");
+        match numbers.first() {
+            Some(first) if *first >= training => {
+                (&self.held_out, numbers.iter().map(|number| number - training).collect())
+            }
+            _ => (&self.training, numbers.to_vec()),
+        }
     }
 
     /// The seed of the split.
@@ -155,7 +158,7 @@ impl Dataset {
 
     fn build(raw: Raw, permille: u32, seed: u64) -> Result<Self, DataError> {
         let (fingerprint, kind, origin, shape) =
-            (raw.fingerprint(), raw.kind.to_owned(), raw.origin.clone(), raw.shape);
+            (raw.fingerprint(), raw.kind.name.to_owned(), raw.origin.clone(), raw.shape);
         let own_held_out = raw.held_out.iter().flat_map(|held_out| &held_out.labels);
         let counts = DataSummary::count(&raw.class_names, raw.labels.iter().chain(own_held_out));
         let (columns, mut doubts) = (raw.columns.clone(), raw.doubts.clone());

@@ -1,5 +1,6 @@
 //! Data as it was read, before split and scaling.
 
+use starling_run::Kind;
 use starling_topology::Digest;
 
 use super::Delimiter;
@@ -10,8 +11,8 @@ pub(super) const MAX_VALUES: u64 = 1 << 31;
 /// What a reader hands over. All vectors agree in length; values are finite.
 #[derive(Debug)]
 pub(super) struct Raw {
-    /// What members compare, for example `csv`.
-    pub(super) kind: &'static str,
+    /// What members compare by its name.
+    pub(super) kind: Kind,
     /// Where it comes from, for messages.
     pub(super) origin: String,
     /// Channels, height, width.

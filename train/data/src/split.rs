@@ -1,12 +1,12 @@
 //! Raw data to scaled training and held-out samples.
 
-use starling_run::data::{IDX_HELD_OUT, NONE, PROGRAM};
 use starling_run::{DataDescription, Scales};
 use starling_topology::Generator;
 
 use super::error::DataError;
 use super::raw::{Raw, Scaling, Values};
 use super::samples::Samples;
+use super::source::kinds;
 
 /// The largest data set whose held-out rows are numbered.
 const MAX_NUMBERED_SAMPLES: u64 = 1 << 22;
@@ -80,7 +80,7 @@ pub(super) fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>)
 /// The rows that are held out of the data that `description` is of, split by `seed`; they count from 0, without the header.
 /// `None` if the data brings held-out samples of its own, or is so large that nobody reads a list.
 pub fn held_out_rows(description: &DataDescription, seed: u64) -> Option<Vec<u32>> {
-    let has_rows = ![IDX_HELD_OUT, NONE, PROGRAM].contains(&description.kind.as_str());
+    let has_rows = kinds().any(|kind| kind.name == description.kind && !kind.holds_out);
     let samples = u32::try_from(description.samples).ok().filter(|_| description.samples <= MAX_NUMBERED_SAMPLES)?;
     has_rows.then(|| draw(samples, description.held_out, seed).1)
 }

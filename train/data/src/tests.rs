@@ -1,10 +1,9 @@
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use starling_run::data::source_in;
-use starling_run::{Download, Manifest, ModelSpec, RunSpec, Scales, SharedData};
+use starling_run::{Download, Manifest, RunSpec, Scales, SharedData};
 use starling_topology::Generator;
 use tempfile::TempDir;
 
@@ -134,7 +133,7 @@ mod csv {
         let founder = founder.expect("good data");
         let description = founder.description();
         assert_eq!((description.label, description.header), (Some(1), Some(true)));
-        let spec = RunSpec { held_out: 0.0, model: ModelSpec::Softmax, ..RunSpec::default() };
+        let spec = RunSpec { held_out: 0.0, ..RunSpec::default() };
         let manifest = Manifest::of(&spec, founder.description());
         let joiner = load_csv(text, |options| *options = options.clone().for_run(&manifest)).expect("the same data");
         assert_eq!(joiner.description(), description);
@@ -362,17 +361,18 @@ fn images_keep_their_kind_under_any_name_and_compressed() {
             write("test-labels-idx1", labels(held_out));
         }
         let (found, paths) = files(&source).expect("readable");
-        let shared = SharedData::open(found, &paths).expect("readable").expect("files");
+        let shared = SharedData::open(found.files, &paths).expect("readable").expect("files");
         let to = folder.path().join(kind);
         let mut download = Download::open(&to, shared.manifest().clone(), 1 << 20).expect("made");
         for chunk in download.missing() {
             download.insert(&shared.chunk(chunk).expect("read").expect("there")).expect("taken");
         }
         let load = |source: String| Dataset::load(&DataOptions { source, ..DataOptions::default() }).expect("images");
-        let (ours, theirs) = (load(source_in(&to, kind).display().to_string()), load(source.clone()));
+        let (ours, theirs) = (load(found.source_in(&to).display().to_string()), load(source.clone()));
         assert_eq!((ours.description(), ours.description().kind.as_str()), (theirs.description(), kind));
     }
-    assert_eq!(files("digits").expect("embedded"), ("digits", Vec::new()));
+    let (kind, files) = files("digits").expect("embedded");
+    assert_eq!((kind.name, kind.source_in(folder.path()), files), ("digits", "digits".into(), Vec::new()));
 }
 
 #[test]

@@ -66,10 +66,10 @@ impl Averager {
     /// If the manifest is not usable, or is that of a run that trains a model.
     pub fn new(manifest: &Manifest) -> Result<Self, Error> {
         manifest.check()?;
-        let ModelSpec::Raw { elements } = manifest.model else {
+        if manifest.model != ModelSpec::Raw {
             return Err(Error::HasModel { model: manifest.model.to_string() });
-        };
-        let elements = usize::try_from(elements).expect("invariant: a manifest's sizes are checked");
+        }
+        let elements = manifest.parameters();
         Ok(Self {
             run: manifest.run_id(),
             ledger: Ledger::new(manifest.seed, 2, manifest.batch_size),

@@ -18,46 +18,45 @@ pub use summary::{ClassCount, DataSummary, shorten};
 use crate::manifest::{MAX_CLASSES, MAX_FEATURES};
 use crate::spec::ModelSpec;
 
-/// The `source` that names the embedded digits.
+/// The kind of the embedded digits, and the `source` that names them: what a machine has whose user names no data.
 pub const DIGITS: &str = "digits";
-/// The kinds of data there are.
-pub const KINDS: [&str; 6] = [DIGITS, CSV, IDX, IDX_HELD_OUT, NONE, PROGRAM];
-/// The kind of a table.
-pub const CSV: &str = "csv";
-/// The kind of images with their labels.
-pub const IDX: &str = "idx";
-/// The kind of images with their labels, and others to hold out.
-pub const IDX_HELD_OUT: &str = "idx with held-out files";
 /// No data: see [`DataDescription::none`].
 pub const NONE: &str = "none";
 /// What a program brings: see [`DataDescription::of_program`].
 pub const PROGRAM: &str = "program";
+/// The longest name of a kind of data, in bytes.
+const MAX_KIND: usize = 64;
 
-/// What the files of IDX data are called where they are copied to; the first two have the samples to train on.
-const IDX_NAMES: [&str; 4] =
-    ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
-
-/// What the files of a data set of `kind` are called where they are copied to, compressed or not: the reader looks into
-/// them. None for data that has no files.
-pub fn names(kind: &str) -> &'static [&'static str] {
-    match kind {
-        CSV => &["table.csv"],
-        IDX => &IDX_NAMES[..2],
-        IDX_HELD_OUT => &IDX_NAMES,
-        _ => &[],
-    }
+/// A kind of data that a program reads. Manifests name it; what it is, its program alone knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name. Of data without files it is the `source`, too, that all machines have.
+    pub name: &'static str,
+    /// What its files are called where they are copied to, compressed or not: the reader looks into them.
+    pub files: &'static [&'static str],
+    /// Whether samples that are held out come apart from the others.
+    pub holds_out: bool,
 }
 
-/// The `source` of a data set of `kind` whose files lie in `folder` under their [`names`].
-pub fn source_in(folder: &Path, kind: &str) -> PathBuf {
-    if kind == CSV { folder.join(names(CSV)[0]) } else { folder.to_owned() }
+impl Kind {
+    /// What a program brings that has one task with its own data.
+    pub const PROGRAM: Self = Self { name: PROGRAM, files: &[], holds_out: false };
+
+    /// The `source` of a data set whose files lie in `folder` under their names.
+    pub fn source_in(&self, folder: &Path) -> PathBuf {
+        match self.files {
+            [] => self.name.into(),
+            [file] => folder.join(file),
+            _ => folder.to_owned(),
+        }
+    }
 }
 
 /// What members compare to know that they hold the same data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataDescription {
-    /// One of [`KINDS`].
+    /// The name of its [`Kind`].
     pub kind: String,
     /// How many samples there are, those held out included.
     pub samples: u64,
@@ -105,16 +104,24 @@ impl DataDescription {
         Self { kind: PROGRAM.to_owned(), samples: samples.into(), fingerprint, ..Self::none() }
     }
 
+    /// Whether it is a table, of which one column holds the labels.
+    pub fn is_table(&self) -> bool {
+        self.label.is_some()
+    }
+
+    /// Whether a program brings it.
+    pub fn is_of_program(&self) -> bool {
+        self.kind == PROGRAM
+    }
+
     /// Whether a run of `model` can have this data.
     pub fn is_for(&self, model: &ModelSpec) -> bool {
         match model {
-            ModelSpec::Raw { .. } => *self == Self::none(),
-            ModelSpec::Task { .. } => {
+            ModelSpec::Raw => *self == Self::none(),
+            ModelSpec::Named { .. } if self.is_of_program() => {
                 u32::try_from(self.samples).is_ok_and(|samples| *self == Self::of_program(samples, self.fingerprint))
             }
-            ModelSpec::Softmax | ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } => {
-                ![NONE, PROGRAM].contains(&self.kind.as_str())
-            }
+            ModelSpec::Named { .. } => self.kind != NONE,
         }
     }
 
@@ -122,7 +129,7 @@ impl DataDescription {
     /// about the values.
     #[must_use]
     pub fn in_form_of(self, other: &Self) -> Self {
-        let is_table = self.kind == CSV && other.kind == CSV;
+        let is_table = self.is_table() && other.is_table();
         let delimiter = if is_table { other.delimiter } else { self.delimiter };
         Self { delimiter, preprocessing: other.preprocessing, ..self }
     }
@@ -133,13 +140,16 @@ impl DataDescription {
     /// What is wrong, as a sentence.
     pub fn check(&self) -> Result<(), String> {
         let product = self.shape.iter().try_fold(1_u32, |product, dimension| product.checked_mul(*dimension));
-        if !KINDS.contains(&self.kind.as_str()) {
+        let is_in_kind =
+            |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_. ".contains(letter);
+        if !(1..=MAX_KIND).contains(&self.kind.len()) || !self.kind.chars().all(is_in_kind) {
             // Not repeated here: it may come from another machine, and end on a terminal.
-            return Err(format!("its kind is none of {}", KINDS.join(", ")));
+            return Err(format!(
+                "a kind has 1 to {MAX_KIND} lower-case letters, digits, blanks, `-`, `_` and `.`, and this one is none"
+            ));
         }
-        let is_table = self.kind == CSV;
-        if [self.label.is_some(), self.header.is_some(), self.delimiter.is_some()] != [is_table; 3] {
-            return Err("a label column, a header and a delimiter belong to a CSV file, and to nothing else".to_owned());
+        if [self.header.is_some(), self.delimiter.is_some()] != [self.is_table(); 2] {
+            return Err("a label column, a header and a delimiter belong to a table, all of them".to_owned());
         }
         if !(2..=u64::from(u32::MAX)).contains(&self.samples) {
             return Err(format!("it has {} samples, but 2 to {} are possible", self.samples, u32::MAX));
@@ -199,10 +209,10 @@ mod tests {
             (|data| data.shape = [u32::MAX; 3], "does not hold"),
             (|data| data.classes = 1, "1 classes"),
             (|data| data.held_out = 1000, "1000 thousandths"),
-            (|data| data.kind.clear(), "its kind is none of digits, csv, idx"),
-            (|data| data.kind = "\u{1b}[2J".to_owned(), "its kind is none of"),
-            (|data| data.label = Some(3), "belong to a CSV file"),
-            (|data| data.kind = "csv".to_owned(), "belong to a CSV file"),
+            (|data| data.kind.clear(), "and this one is none"),
+            (|data| data.kind = "\u{1b}[2J".to_owned(), "a kind has 1 to 64 lower-case letters"),
+            (|data| data.label = Some(3), "belong to a table"),
+            (|data| data.header = Some(true), "belong to a table"),
             (
                 |data| {
                     (data.kind, data.label, data.header) = ("csv".to_owned(), Some(65), Some(true));

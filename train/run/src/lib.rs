@@ -49,7 +49,7 @@ pub use buffer::BufferLayout;
 pub use checkpoint::{
     CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,
 };
-pub use data::{DataDescription, DataOptions, DataSummary, Delimiter, Preprocessing, Scales};
+pub use data::{DataDescription, DataOptions, DataSummary, Delimiter, Kind, Preprocessing, Scales};
 pub use draft::Draft;
 pub use error::Error;
 pub use gradient::Gradient;

@@ -18,7 +18,8 @@ use crate::data::DataDescription;
 use crate::error::Error;
 use crate::optimizer::OptimizerSpec;
 use crate::schedule::Schedule;
-use crate::spec::{LayoutSpec, ModelSpec, RunSpec};
+use crate::schema::{Entry, Schema};
+use crate::spec::{LayoutSpec, Leaf, ModelSpec, RunSpec, check_leaves};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
@@ -39,6 +40,9 @@ pub const CLIP: RangeInclusive<f64> = 1e-6..=1e6;
 /// How long a run may be allowed to stand still because of one member, in milliseconds.
 pub const MAX_STALL_MS: RangeInclusive<u64> = 500..=3_600_000;
 
+/// What a manifest says of its model: each follows from those before it.
+pub const FROM_MODEL: [&str; 4] = ["model", "leaves", "parameters", "schema"];
+
 /// One run: what its members must agree on before they can train together. Its hash is the run's name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +51,10 @@ pub struct Manifest {
     pub wire_version: u32,
     /// The model.
     pub model: ModelSpec,
+    /// How many parameters it has, or numbers a buffer. What holds a state needs no more of the model; who trains it checks this.
+    pub parameters: u64,
+    /// What the parameters are, in their order; none if they are too many to be listed.
+    pub leaves: Vec<Leaf>,
     /// The data, as each member must find it on its own disk.
     pub data: DataDescription,
     /// The optimizer.
@@ -131,8 +139,7 @@ impl Manifest {
     /// # Panics
     /// If they are more than memory has addresses for, which [`Self::check`] excludes.
     pub fn parameters(&self) -> usize {
-        let parameters = self.model.parameters(self.data.shape, self.data.classes);
-        parameters.and_then(|count| count.try_into().ok()).expect("invariant: a manifest's sizes are checked")
+        self.parameters.try_into().expect("invariant: a manifest's sizes are checked")
     }
 
     /// The largest magnitude of a number of a contribution, which is a mean times samples. What tells of a member's speed goes
@@ -153,7 +160,8 @@ impl Manifest {
     /// If a value is out of range.
     pub fn raw(elements: u64, spec: &RunSpec) -> Result<Self, Error> {
         let manifest = Self {
-            model: ModelSpec::Raw { elements },
+            model: ModelSpec::Raw,
+            parameters: elements,
             optimizer: OptimizerSpec::sgd(1.0),
             schedule: Schedule::default(),
             clip: None,
@@ -169,11 +177,14 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What a founder says, of a run over `data`. What follows from the model is left open: schema and initial parameters.
+    /// What a founder says, of a run over `data`. What follows from the model is left open: see [`Self::with_schema`], and the initial
+    /// parameters.
     pub fn of(spec: &RunSpec, data: DataDescription) -> Self {
         Self {
             wire_version: WIRE_VERSION,
             model: spec.model.clone(),
+            parameters: 0,
+            leaves: Vec::new(),
             data,
             optimizer: spec.optimizer,
             schedule: spec.schedule,
@@ -194,6 +205,25 @@ impl Manifest {
             founder: None,
             quorum: spec.quorum,
         }
+    }
+
+    /// The manifest of a model with these parameters.
+    #[must_use]
+    pub fn with_schema(self, schema: &Schema) -> Self {
+        let parameters = schema.parameters() as u64;
+        Self { parameters, leaves: Leaf::list(schema), schema: schema.fingerprint(), ..self }
+    }
+
+    /// The parameters as it lists them; one row of numbers if it lists none.
+    pub fn listed(&self) -> Schema {
+        if self.leaves.is_empty() {
+            return Schema::new(vec![Entry {
+                path: "values".to_owned(),
+                shape: vec![self.parameters()],
+                dtype: "f32",
+            }]);
+        }
+        Leaf::schema(&self.leaves)
     }
 
     /// What its founder said, but for the share of samples that is kept from training, which is in the data's description.
@@ -268,22 +298,18 @@ impl Manifest {
         if let Err(reason) = self.data.check() {
             return invalid("data", reason);
         }
-        if let Err(reason) = self.model.check().and_then(|()| self.model.check_shape(self.data.shape)) {
+        if let Err(reason) = self.model.check() {
             return invalid("model", reason);
         }
-        match self.model.parameters(self.data.shape, self.data.classes) {
-            Some(parameters) if parameters <= MAX_PARAMETERS => {}
-            parameters => {
-                let parameters = parameters.map_or_else(|| "more than 2^64".to_owned(), |count| count.to_string());
-                return invalid(
-                    "model",
-                    format!("it has {parameters} parameters, but at most {MAX_PARAMETERS} are possible"),
-                );
-            }
+        if !(1..=MAX_PARAMETERS).contains(&self.parameters) {
+            let found = self.parameters;
+            return invalid("model", format!("it has {found} parameters, but 1 to {MAX_PARAMETERS} are possible"));
+        }
+        if let Err(reason) = check_leaves(&self.leaves, self.parameters) {
+            return invalid("model", reason);
         }
         if !self.data.is_for(&self.model) {
-            let reason =
-                "a model of ours trains on files or the digits, a program's task on its own data, and buffers on none";
+            let reason = "a model trains on files, the digits or what its program brings, as that is described, and buffers on none";
             return invalid("data", reason.to_owned());
         }
         if let Err(reason) = self.optimizer.check() {
@@ -328,6 +354,11 @@ impl Manifest {
         };
         let mut differences = Vec::new();
         compare(String::new(), &value(self), &value(theirs), &mut differences);
+        // What follows from another model, or from other leaves, says no more than these.
+        let differs = |name| differences.iter().any(|difference| difference.field.split('.').next() == Some(name));
+        let follows =
+            FROM_MODEL.iter().position(|field| differs(field)).map_or(&[][..], |first| &FROM_MODEL[first + 1..]);
+        differences.retain(|difference| !follows.iter().any(|field| difference.field.split('.').next() == Some(field)));
         differences
     }
 }
@@ -335,7 +366,7 @@ impl Manifest {
 /// A field in which two manifests differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// The field's path, for example `model.hidden`.
+    /// The field's path, for example `schedule.warm_up`.
     pub field: String,
     /// Our value.
     pub ours: String,
@@ -392,7 +423,7 @@ fn compare_leaves(field: &str, ours: &[Value], theirs: &[Value], into: &mut Vec<
         return into.push(Difference { field: field.to_owned(), ours, theirs });
     }
     let paths: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let of = |leaves: &BTreeMap<String, String>, path| leaves.get(path).map_or("not there", String::as_str).to_owned();
+    let of = |leaves: &BTreeMap<String, String>, path| leaves.get(path).map_or("none", String::as_str).to_owned();
     for path in paths.into_iter().filter(|path| a.get(*path) != b.get(*path)) {
         into.push(Difference { field: format!("{field}.{path}"), ours: of(&a, path), theirs: of(&b, path) });
     }
@@ -439,7 +470,12 @@ mod tests {
     use crate::schedule::Decay;
 
     fn manifest() -> Manifest {
-        Manifest::of(&RunSpec::default(), digits())
+        Manifest::of(&RunSpec::default(), digits()).with_schema(&schema(64))
+    }
+
+    fn schema(outputs: usize) -> Schema {
+        let entry = |path: &str, shape: &[usize]| Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" };
+        Schema::new(vec![entry("output.weight", &[64, outputs]), entry("output.bias", &[outputs])])
     }
 
     #[test]
@@ -465,7 +501,7 @@ mod tests {
         let refused = |change: fn(&mut RunSpec)| {
             let mut spec = RunSpec::default();
             change(&mut spec);
-            Manifest::of(&spec, digits()).check().expect_err("not a run").to_string()
+            Manifest::of(&spec, digits()).with_schema(&schema(64)).check().expect_err("not a run").to_string()
         };
         for (change, reason) in [
             ((|spec| spec.batch_size = 0) as fn(&mut RunSpec), "`batch_size` is not usable: it is 0"),
@@ -476,12 +512,7 @@ mod tests {
             (|spec| spec.bound = 1e29, "numbers above 0 up to 1.56"),
             (|spec| spec.max_stall_ms = 499, "`max_stall_ms` is not usable: it is 499, but 500 to 3600000"),
             (|spec| spec.max_stall_ms = 3_600_001, "`max_stall_ms` is not usable"),
-            (|spec| spec.model = ModelSpec::Mlp { hidden: vec![] }, "`model` is not usable: it has 0 hidden layers"),
-            (
-                |spec| spec.model = ModelSpec::Mlp { hidden: vec![65_536; 3] },
-                "`model` is not usable: it has 8594980874 parameters",
-            ),
-            (|spec| spec.model = ModelSpec::Cnn { channels: vec![2; 4] }, "halves its images 4 times"),
+            (|spec| spec.model = ModelSpec::sized("\u{1b}[2J", &[]), "`model` is not usable: a name has 1 to 64 "),
             (|spec| spec.optimizer = OptimizerSpec::sgd(-1.0), "`optimizer` is not usable: learning_rate is -1"),
             (|spec| spec.schedule.warm_up = u64::MAX, "`schedule` is not usable: its warm-up is 18446744073709551615"),
             (|spec| spec.clip = Some(0.0), "`clip` is not usable: it is 0, but norms of 1e-6 to 1e6"),
@@ -529,11 +560,26 @@ mod tests {
     }
 
     #[test]
+    fn sizes_of_a_model_that_no_state_can_have_are_refused() {
+        for (parameters, leaves, reason) in [
+            (0, Vec::new(), "it has 0 parameters"),
+            (MAX_PARAMETERS + 1, Vec::new(), "but 1 to 1073741824 are possible"),
+            (3, manifest().leaves, "do not have the 3 parameters"),
+        ] {
+            let other = Manifest { parameters, leaves, ..manifest() };
+            let message = Manifest::decode(&other.encode()).expect_err("impossible").to_string();
+            assert!(message.starts_with("manifest field `model`") && message.contains(reason), "{message}");
+        }
+        assert_eq!(manifest().listed(), schema(64));
+        assert_eq!(Manifest { leaves: Vec::new(), ..manifest() }.listed().parameters(), 64 * 65);
+    }
+
+    #[test]
     fn a_kind_from_another_machine_is_not_printed() {
         let mut manifest = manifest();
         manifest.data.kind = "\u{1b}[2Jdigits".to_owned();
         let message = Manifest::decode(&manifest.encode()).expect_err("no kind").to_string();
-        assert!(message.contains("its kind is none of digits, csv") && !message.contains('\u{1b}'), "{message}");
+        assert!(message.contains("a kind has 1 to 64 lower-case letters") && !message.contains('\u{1b}'), "{message}");
     }
 
     #[test]
@@ -553,7 +599,7 @@ mod tests {
 
     #[test]
     fn a_length_in_the_bytes_reserves_nothing() {
-        // A hidden layer list that claims 2^40 entries.
+        // A name that claims 2^40 bytes.
         let mut bytes = vec![WIRE_VERSION as u8, 1];
         bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0x1f]);
         assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::Undecodable { .. })));
@@ -576,13 +622,18 @@ mod tests {
         let theirs = "quorum: ours majority, theirs two-thirds";
         assert_eq!(lines(|manifest| manifest.quorum = Quorum::TwoThirds), [theirs]);
         assert_eq!(
-            lines(|manifest| manifest.model = ModelSpec::Mlp { hidden: vec![128, 32] }),
-            ["model.hidden: ours 64, theirs 128,32"]
+            lines(|manifest| manifest.model = ModelSpec::sized("mlp", &[128, 32])),
+            ["model: ours mlp:64, theirs mlp:128,32"]
         );
-        assert_eq!(
-            lines(|manifest| manifest.model = ModelSpec::Softmax),
-            ["model: ours mlp(hidden=64), theirs softmax"]
-        );
+        // Settings stay in their canonical form, which a terminal can show; what follows from them is not told too.
+        let theirs = "model: ours mlp:64, theirs sine(settings={\"a\":\"\\u001b\"})";
+        let other = |manifest: &mut Manifest| {
+            manifest.model = ModelSpec::named("sine", &serde_json::json!({ "a": "\u{1b}" }));
+            *manifest = manifest.clone().with_schema(&schema(3));
+        };
+        assert_eq!(lines(other), [theirs]);
+        let leaves = ["leaves.output.bias: ours [64], theirs [3]", "leaves.output.weight: ours [64,64], theirs [64,3]"];
+        assert_eq!(lines(|manifest| *manifest = manifest.clone().with_schema(&schema(3))), leaves);
         assert_eq!(
             lines(|manifest| manifest.optimizer = OptimizerSpec::adam_w(0.1)),
             ["optimizer.learning_rate: ours 0.001, theirs 0.1"]

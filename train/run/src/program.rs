@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use crate::data::{DataDescription, DataOptions};
+use crate::data::{DataDescription, DataOptions, Kind};
 use crate::error::Error;
 use crate::learner::Learner;
 use crate::manifest::Manifest;
-use crate::spec::{ModelSpec, RunSpec};
+use crate::spec::RunSpec;
 
 /// What computes, and what it can compute.
 pub trait Program: Send + Sync {
@@ -17,11 +17,14 @@ pub trait Program: Send + Sync {
     /// If the run is another program's.
     fn check(&self, manifest: &Manifest) -> Result<(), Error>;
 
-    /// The files that `source` stands for, with the kind of data they hold: what members share. None of data without files.
+    /// The kind of data that is called so; `None` if this program reads no such data.
+    fn kind(&self, name: &str) -> Option<Kind>;
+
+    /// The files that `source` stands for, in their kind's order: what members share. None of data without files.
     ///
     /// # Errors
     /// If a file can't be read, or they are not those of one data set.
-    fn files(&self, source: &str) -> Result<(&'static str, Vec<PathBuf>), Error>;
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error>;
 
     /// Reads the data that `options` name, if the program does not bring its own.
     ///
@@ -35,8 +38,12 @@ pub trait Workload: Send {
     /// What members compare of the data.
     fn description(&self) -> DataDescription;
 
-    /// The model that the program is written for; `None` if it takes that of any run.
-    fn model(&self) -> Option<ModelSpec>;
+    /// What a run over the data is, but for its initial parameters: the program's own model, or what it has by the name in `spec`.
+    /// That the data is split as `spec` says is not looked at.
+    ///
+    /// # Errors
+    /// If there is no such model, or it can't work on the data.
+    fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error>;
 
     /// The manifest of a new run.
     ///

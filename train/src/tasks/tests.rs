@@ -208,7 +208,7 @@ fn another_runs_task_is_refused_by_what_differs() {
     let error = refused(Plane::new(Flaw::OtherShape));
     assert!(
         error.contains("the model of this program is not the run's: ")
-            && error.contains("model.leaves.linear.weight is [3,1], the run has [2,1]"),
+            && error.contains("leaves.linear.weight is [3,1], the run has [2,1]"),
         "{error}"
     );
     let error = refused(Plane { shift: 2.0, ..Plane::new(Flaw::None) });
@@ -216,9 +216,12 @@ fn another_runs_task_is_refused_by_what_differs() {
     let own = program(Plane::new(Flaw::None));
     let of = |model: &str| Manifest { model: model.parse().expect("a model"), ..manifest.clone() };
     let error = own.check(&of("mlp:64")).expect_err("another program's").to_string();
-    assert!(error.contains("trains the task `mlp:64`, and this program has `plane`"), "{error}");
-    let error = crate::Classifiers::new(DeviceChoice::Cpu).check(&manifest).expect_err("another's").to_string();
-    assert!(error.contains("trains the task `plane`, and this program has the models of the command line"), "{error}");
+    assert!(
+        error.contains("trains the task `mlp:64`, which is a program's own, and this program has the task `plane`"),
+        "{error}"
+    );
+    let error = crate::Models::new(DeviceChoice::Cpu).check(&manifest).expect_err("another's").to_string();
+    assert!(error.contains("the task `plane`, which is a program's own, and this program has the models of the command line; join it with the program"), "{error}");
     let schema = Schema::new(Vec::new());
     let error = Training::new(&manifest, schema, Vec::new(), SAMPLES).expect_err("refused").to_string();
     assert!(error.contains("has schema"), "{error}");
@@ -229,6 +232,8 @@ struct Stands {
     dataset: Dataset,
     says: u32,
     width: usize,
+    /// What it adds to what the data set has: samples to train on, held out; to the fingerprint.
+    off: [u32; 3],
 }
 
 #[derive(Module, Debug)]
@@ -240,7 +245,7 @@ struct Layers {
 impl Stands {
     fn new(seed: u64, says: u32, width: usize) -> Self {
         let dataset = Dataset::load(&DataOptions { seed, ..DataOptions::default() }).expect("the embedded digits");
-        Self { dataset, says, width }
+        Self { dataset, says, width, off: [0; 3] }
     }
 }
 
@@ -253,15 +258,21 @@ impl Task for Stands {
     }
 
     fn training(&self) -> u32 {
-        self.dataset.training().len() as u32
+        self.dataset.training().len() as u32 + self.off[0]
+    }
+
+    fn held_out(&self) -> u32 {
+        self.off[1]
     }
 
     fn fingerprint(&self) -> Digest {
-        self.dataset.description().fingerprint
+        let mut fingerprint = self.dataset.description().fingerprint;
+        fingerprint.0[0] = fingerprint.0[0].wrapping_add(self.off[2] as u8);
+        fingerprint
     }
 
     fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
-        Some((ModelSpec::Mlp { hidden: vec![self.says] }, &self.dataset))
+        Some((ModelSpec::sized("mlp", &[self.says]), &self.dataset))
     }
 
     fn module(&self, device: &Device) -> Layers {
@@ -288,16 +299,33 @@ fn a_task_that_stands_for_a_model_of_the_command_line_has_its_runs_or_says_what_
     let learner = read(Stands::new(42, 64, 64)).open(&manifest).expect("opened");
     assert_eq!(learner.manifest(), &manifest);
     for (task, reason) in [
-        (Stands::new(42, 32, 32), "model.hidden is 32, the run has 64"),
-        (Stands::new(42, 64, 32), "model.leaves.hidden.0.weight is [64,32], the run has [64,64]"),
+        (Stands::new(42, 32, 32), "model is mlp:32, the run has mlp:64"),
+        (Stands::new(42, 64, 32), "leaves.hidden.0.weight is [64,32], the run has [64,64]"),
         (Stands::new(7, 64, 64), "seed is 7, the run has 42"),
     ] {
         let error = read(task).open(&manifest).expect_err("refused").to_string();
         assert!(error.contains(reason), "{error}");
     }
-    let other = Manifest { model: ModelSpec::Softmax, ..manifest };
+    let other = Manifest { model: ModelSpec::sized("softmax", &[]), ..manifest };
     let error = program(Stands::new(42, 64, 64)).check(&other).expect_err("another model").to_string();
-    assert!(error.contains("trains the task `softmax`, and this program has `mlp:64`"), "{error}");
+    assert!(error.contains("trains the command line's model `softmax`, and this program has the command line's model `mlp:64`; join it with `starling join`"), "{error}");
     let error = read(Stands::new(7, 64, 64)).found(&spec).expect_err("other samples are held out").to_string();
     assert!(error.contains("seed 7"), "{error}");
+}
+
+#[test]
+fn a_task_that_has_other_samples_than_the_data_set_it_stands_on_is_refused_before_a_step() {
+    let read = |off: [u32; 3]| {
+        let task = Stands { off, ..Stands::new(42, 64, 64) };
+        TaskProgram::new(task, DeviceChoice::Cpu).read(&DataOptions::default()).map(|_| ())
+    };
+    read([0, 359, 0]).expect("all that are held out");
+    for (off, reason) in [
+        ([1, 0, 0], "on the data set `digits`, but `training` gives 1439, where that has 1438"),
+        ([0, 360, 0], "`held_out` gives 360, where that has 359 at most"),
+        ([0, 0, 1], "`fingerprint` gives "),
+    ] {
+        let error = read(off).expect_err("refused").to_string();
+        assert!(error.contains("the task `stands` stands for a model") && error.contains(reason), "{error}");
+    }
 }

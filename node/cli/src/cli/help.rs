@@ -10,13 +10,14 @@ use clap::{Arg, Command, CommandFactory, FromArgMatches};
 use starling_node::keys::{Key, Kind, Unsaid, keys};
 
 use super::{Cli, JOIN};
+use crate::program;
 
 /// Flags that every verb has.
 const GLOBAL: (&str, &[&str]) = ("Every verb", &["json", "config", "verbose", "quiet", "show-ticket", "log-format"]);
 /// The heading of what the run says and a joiner may insist on.
 const INSIST: &str = "To insist on (a run that differs is refused)";
-/// Beginnings of what these flags take.
-const BEGINNINGS: [(&str, &[&str]); 2] = [("device", &["auto", "cpu", "gpu"]), ("model", &["softmax", "mlp:", "cnn:"])];
+/// Beginnings of what `--device` takes.
+const DEVICES: [&str; 3] = ["auto", "cpu", "gpu"];
 
 /// The whole command line.
 pub fn command() -> Command {
@@ -102,7 +103,11 @@ fn completed(argument: Arg, long: &str) -> Arg {
         Kind::Choice(words) => Some(words),
         _ => None,
     });
-    let words = of_key.or_else(|| BEGINNINGS.iter().find(|(name, _)| *name == long).map(|(_, words)| *words));
+    let words = match long {
+        "device" => Some(DEVICES.to_vec()),
+        "model" => Some(program::models()),
+        _ => of_key.map(<[_]>::to_vec),
+    };
     // Flags that are read at once have their words already.
     let is_text = argument.get_value_parser().type_id() == TypeId::of::<String>();
     match words {
@@ -136,8 +141,8 @@ pub(super) fn heading(argument: Arg, key: &Key, verb: u8) -> Arg {
 }
 
 /// Any text, of which some are known.
-#[derive(Debug, Clone, Copy)]
-struct Words(&'static [&'static str]);
+#[derive(Debug, Clone)]
+struct Words(Vec<&'static str>);
 
 impl TypedValueParser for Words {
     type Value = String;
@@ -147,6 +152,6 @@ impl TypedValueParser for Words {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.0.iter().map(|word| PossibleValue::new(*word))))
+        Some(Box::new(self.0.iter().copied().map(PossibleValue::new)))
     }
 }

@@ -204,7 +204,7 @@ fn what_only_the_node_understands_is_checked_too() {
     let settings = |key, value: &str| with_flag(key, value).settings().expect_err("bad").to_string();
     let peer = format!("/p2p/{}", starling_node::identity::Identity::generate().peer_id());
     for (error, part) in [
-        (founding("run.model", "gpt"), "--flag: run.model: "),
+        (founding("run.model", "mlp:x"), "--flag: run.model: `mlp:x` is not a model: `x` is not a size"),
         (founding("run.min_peers", "65"), "network.max_peers is 64"),
         (founding("run.schedule", "cosin"), "--flag: run.schedule: `cosin` is not a schedule: there is none named"),
         (founding("run.schedule", "step:0.5,0"), "the time between two falls is 0 steps"),

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
 use starling_run::SharedData;
-use starling_run::data::CSV;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::super::tests::empty_shelf;
@@ -93,7 +92,7 @@ impl Files {
     fn share(&self, name: &str, bytes: &[u8]) -> Arc<SharedData> {
         let path = self.0.path().join(name);
         std::fs::write(&path, bytes).expect("written");
-        Arc::new(SharedData::open(CSV, &[path]).expect("readable").expect("files"))
+        Arc::new(SharedData::open(&["table.csv"], &[path]).expect("readable").expect("files"))
     }
 
     fn downloaded(&self) -> Vec<u8> {
@@ -104,7 +103,7 @@ impl Files {
     async fn fetch(&self, swarm: &Swarm, members: &[u8], max_bytes: u64) -> Result<Vec<(u64, u64)>, String> {
         let members: Vec<PeerId> = members.iter().map(|name| peer(*name)).collect();
         let mut told = Vec::new();
-        let wanted = Wanted { kind: "csv", folder: &self.0.path().join("here"), max_bytes };
+        let wanted = Wanted { names: &["table.csv"], folder: &self.0.path().join("here"), max_bytes };
         let progress = |here, of| told.push((here, of));
         let fetched = fetch(&swarm.open(), &members, wanted, progress, async || Ok(())).await;
         fetched.map(|()| told).map_err(|failure| failure.reason)
@@ -148,7 +147,7 @@ async fn what_most_members_have_is_offered_first() {
     let swarm = Swarm::default().with(1, Some(other)).with(2, Some(ours.clone())).with(3, Some(ours.clone()));
     let members = [peer(1), peer(2), peer(3)];
     let (folder, mut tried) = (files.0.path().join("here"), Vec::new());
-    let wanted = Wanted { kind: "csv", folder: &folder, max_bytes: u64::MAX };
+    let wanted = Wanted { names: &["table.csv"], folder: &folder, max_bytes: u64::MAX };
     let check = async || -> Result<(), String> {
         tried.push(files.downloaded());
         Err("it is not the run's".to_owned())
@@ -157,9 +156,9 @@ async fn what_most_members_have_is_offered_first() {
     assert!(failure.is_shared && failure.reason.contains("not the run's"), "{failure:?}");
     assert_eq!(tried, [content(0), content(1)], "each, those first that most have");
     // Files of another kind than the run's are no offer.
-    let wanted = Wanted { kind: "idx", ..wanted };
+    let wanted = Wanted { names: &["images"], ..wanted };
     let failure = fetch(&swarm.open(), &members, wanted, |_, _| {}, async || Ok(())).await.expect_err("it is a table");
-    assert!(!failure.is_shared && failure.reason.contains("kind idx"), "{failure:?}");
+    assert!(!failure.is_shared && failure.reason.contains("such a data set has: images"), "{failure:?}");
 }
 
 #[tokio::test]
@@ -218,7 +217,7 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
             tokio::spawn(liar(answer.clone())(theirs.compat()));
             Box::pin(std::future::ready(Ok(ours.compat())))
         };
-        let wanted = Wanted { kind: "csv", folder: folder.path(), max_bytes: u64::MAX };
+        let wanted = Wanted { names: &["table.csv"], folder: folder.path(), max_bytes: u64::MAX };
         let members = [peer(2), peer(1), peer(3)];
         fetch(&open, &members, wanted, |_, _| {}, async || Ok(())).await.expect("one is honest");
         assert_eq!(std::fs::read(folder.path().join("table.csv")).expect("here"), content(0));

@@ -44,7 +44,7 @@ impl Task for Digits {
     }
 
     fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
-        Some((ModelSpec::Mlp { hidden: vec![WIDTH] }, &self.0))
+        Some((ModelSpec::sized("mlp", &[WIDTH]), &self.0))
     }
 
     fn module(&self, device: &Device) -> Mlp {
@@ -54,12 +54,7 @@ impl Task for Digits {
     }
 
     fn batch(&self, samples: &[u32], device: &Device) -> Self::Batch {
-        // Either all are to train on, or all are held out.
-        let (data, first) = match samples.first() {
-            Some(first) if *first >= self.training() => (self.0.held_out(), self.training()),
-            _ => (self.0.training(), 0),
-        };
-        let places: Vec<u32> = samples.iter().map(|sample| sample - first).collect();
+        let (data, places) = self.0.numbered(samples);
         let labels: Vec<i64> = places.iter().map(|place| i64::from(data.labels()[*place as usize])).collect();
         let rows = TensorData::new(data.gather(&places), [places.len(), data.features()]);
         (Tensor::from_data(rows, device), Tensor::from_data(TensorData::new(labels, [places.len()]), device))

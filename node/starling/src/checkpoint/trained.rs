@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use starling_node::node::CHECKPOINTS;
 use starling_node::{NodeError, manifest_file};
 use starling_run::{CheckpointFolder, Manifest, ReplicatedState};
-use starling_train::{DeviceChoice, Task, TaskProgram, schema, write_safetensors};
+use starling_train::{DeviceChoice, Task, TaskProgram, write_safetensors};
 
 /// Writes the model after a step, or in the newest checkpoint, of the run that was saved last to a safetensors file.
 ///
@@ -14,8 +14,7 @@ use starling_train::{DeviceChoice, Task, TaskProgram, schema, write_safetensors}
 /// If there is no such checkpoint, it is damaged, or the file can't be written.
 pub fn export(data_dir: &Path, step: Option<u64>, to: &Path) -> Result<(), NodeError> {
     let (manifest, state) = load(data_dir, step)?;
-    let schema = schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
-    Ok(write_safetensors(to, &state, &schema, &manifest, None)?)
+    Ok(write_safetensors(to, &state, &manifest.listed(), &manifest, None)?)
 }
 
 /// A task's module with the values after a step, or of the newest checkpoint, of the run that was saved last; and the device,

@@ -186,7 +186,7 @@ fn a_copy_with_other_names_is_the_same_data_but_other_values_are_not() {
 fn the_run_says_what_separates_cells() {
     let text = b"1;2\n3;4\n5;6\n";
     let founder = load_csv(text, |_| {}).expect("good data");
-    let spec = RunSpec { held_out: 0.0, model: ModelSpec::Softmax, ..RunSpec::default() };
+    let spec = RunSpec { held_out: 0.0, ..RunSpec::default() };
     let manifest = Manifest::of(&spec, founder.description());
     let joiner = DataOptions::default().for_run(&manifest);
     assert_eq!(joiner.delimiter, Some(Delimiter::Semicolon));

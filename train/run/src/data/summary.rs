@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CSV, Delimiter};
+use super::Delimiter;
 
 /// Classes whose samples are counted one by one for programs.
 const MAX_COUNTED: usize = 100;
@@ -27,7 +27,7 @@ pub struct ClassCount {
 pub struct DataSummary {
     /// Where it comes from.
     pub source: String,
-    /// One of [`KINDS`](super::KINDS).
+    /// The name of its [`Kind`](super::Kind).
     pub kind: String,
     /// How many samples there are, those held out included.
     pub samples: u64,
@@ -94,7 +94,7 @@ impl fmt::Display for ClassCount {
 impl fmt::Display for DataSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { source, samples, features, held_out, .. } = self;
-        if self.kind != CSV {
+        if self.label.is_none() {
             let [channels, height, width] = self.shape;
             let depth = if channels == 1 { String::new() } else { format!("{channels}x") };
             return write!(
@@ -133,7 +133,7 @@ mod tests {
         let counts = [("a", 59), ("b", 71), ("c", 48)];
         DataSummary {
             source: "table.csv".to_owned(),
-            kind: CSV.to_owned(),
+            kind: "csv".to_owned(),
             samples: 178,
             held_out: 36,
             features: 13,
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn images_are_one_line() {
-        let images =
-            DataSummary { kind: "digits".to_owned(), source: "digits".to_owned(), shape: [1, 8, 8], ..summary() };
+        let (kind, source) = ("digits".to_owned(), "digits".to_owned());
+        let images = DataSummary { kind, source, shape: [1, 8, 8], label: None, ..summary() };
         assert_eq!(images.to_string(), "digits: 178 images of 8x8 (3 classes: a 59, b 71, c 48), 36 held out");
     }
 }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
 use super::SharingError;
-use crate::data;
 use crate::snapshot::{CHUNK_BYTES, hash};
 
 /// The largest data set that can be shared, in bytes: more than the largest that can be read takes as a table.
@@ -53,30 +52,29 @@ impl DataManifest {
         self.files.iter().fold(0, |bytes: u64, file| bytes.saturating_add(file.bytes))
     }
 
-    /// Reads the manifest of a data set of `kind` from its canonical bytes, which may come from anybody.
+    /// Reads the manifest of a data set whose files have these names from its canonical bytes, which may come from anybody.
     ///
     /// # Errors
-    /// If the bytes are too long or not exactly one manifest; if the files are not those that data of this kind has, by
-    /// these names; or if lengths and chunks don't agree.
-    pub fn decode(bytes: &[u8], kind: &str) -> Result<Self, SharingError> {
+    /// If the bytes are too long or not exactly one manifest; if the files are not those of these names; or if lengths and chunks
+    /// don't agree.
+    pub fn decode(bytes: &[u8], names: &[&str]) -> Result<Self, SharingError> {
         let fail = |reason: String| SharingError::Manifest { reason };
         if bytes.len() > MAX_DATA_MANIFEST_BYTES {
             return Err(fail(format!("it is longer than {MAX_DATA_MANIFEST_BYTES} bytes")));
         }
         let (manifest, rest): (Self, _) = postcard::take_from_bytes(bytes).map_err(|error| fail(error.to_string()))?;
-        manifest.check(kind).map_err(fail)?;
+        manifest.check(names).map_err(fail)?;
         if !rest.is_empty() || manifest.encode() != bytes {
             return Err(fail("it is not in its canonical form".to_owned()));
         }
         Ok(manifest)
     }
 
-    /// Checks that a data set of `kind` can consist of this.
-    pub(super) fn check(&self, kind: &str) -> Result<(), String> {
-        let names = data::names(kind);
+    /// Checks that a data set whose files have these names can consist of this.
+    pub(super) fn check(&self, names: &[&str]) -> Result<(), String> {
         // Files get no other names than these, so there is nothing that a name could do.
         if names.is_empty() || !self.files.iter().map(|file| file.name.as_str()).eq(names.iter().copied()) {
-            return Err(format!("its files are not those of a data set of kind {kind}: {}", names.join(", ")));
+            return Err(format!("its files are not those that such a data set has: {}", names.join(", ")));
         }
         if self.bytes() > MAX_DATA_BYTES {
             return Err(format!("it has more than {MAX_DATA_BYTES} bytes"));

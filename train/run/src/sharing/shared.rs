@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use starling_topology::Digest;
 
 use super::{DataManifest, SharedFile, SharingError};
-use crate::data;
 use crate::snapshot::{CHUNK_BYTES, hash};
 
 /// The files of a data set, cut into chunks that stay on disk until they are asked for.
@@ -21,13 +20,12 @@ pub struct SharedData {
 }
 
 impl SharedData {
-    /// Reads the files at `paths`, in the order of their [`names`](data::names), whatever they are called here: a data set
-    /// of `kind`. `None` for data that has no files: all have it.
+    /// Reads the files at `paths`, in the order of their `names`, whatever they are called here. `None` for data that has no files:
+    /// all have it.
     ///
     /// # Errors
     /// If a file can't be read, or they are more than [`MAX_DATA_BYTES`](super::MAX_DATA_BYTES).
-    pub fn open(kind: &str, paths: &[PathBuf]) -> Result<Option<Self>, SharingError> {
-        let names = data::names(kind);
+    pub fn open(names: &[&str], paths: &[PathBuf]) -> Result<Option<Self>, SharingError> {
         if names.is_empty() {
             return Ok(None);
         }
@@ -38,7 +36,7 @@ impl SharedData {
             files.push(file);
         }
         let manifest = DataManifest { files };
-        manifest.check(kind).map_err(|reason| SharingError::Manifest { reason })?;
+        manifest.check(names).map_err(|reason| SharingError::Manifest { reason })?;
         Ok(Some(Self { id: manifest.id(), manifest, places }))
     }
 

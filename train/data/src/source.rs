@@ -1,0 +1,74 @@
+//! Where data comes from.
+//!
+//! One file holds one [`Source`]: what it reads, and how. [`REGISTRY`] lists them, and whatever opens, shares or names data goes by
+//! that list: a new reader is a file and a line there.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use starling_run::Kind;
+
+use super::csv::{Csv, Form};
+use super::digits::Digits;
+use super::error::DataError;
+use super::idx::Idx;
+use super::raw::Raw;
+
+/// All readers: the first that knows a source has it. The last one takes whatever is left.
+pub(super) const REGISTRY: &[&dyn Source] = &[&Digits, &Idx, &Csv];
+
+/// A reader of data.
+pub(super) trait Source: fmt::Debug + Sync {
+    /// The kinds of data that it reads.
+    fn kinds(&self) -> &'static [Kind];
+
+    /// Whether it is for `source`: by its name, or by how its file begins.
+    fn knows(&self, source: &str) -> Result<bool, DataError>;
+
+    /// The files that `source` stands for, in their kind's order.
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), DataError>;
+
+    /// Reads them, none of which may have more than `max` bytes, unpacked. A table is read as `form` says.
+    fn read(&self, source: &str, form: Form<'_>, max: u64) -> Result<Raw, DataError>;
+}
+
+/// The reader of `source`.
+pub(super) fn find(source: &str) -> Result<&'static dyn Source, DataError> {
+    for reader in REGISTRY {
+        if reader.knows(source)? {
+            return Ok(*reader);
+        }
+    }
+    Err(DataError::File { path: source.into(), reason: "no reader knows it".to_owned() })
+}
+
+/// All kinds of data that are read.
+pub fn kinds() -> impl Iterator<Item = Kind> {
+    REGISTRY.iter().flat_map(|reader| reader.kinds()).copied()
+}
+
+/// The files that `source` stands for, in their kind's order.
+///
+/// # Errors
+/// If a file cannot be read, or a directory does not hold the files of one data set.
+pub fn files(source: &str) -> Result<(Kind, Vec<PathBuf>), DataError> {
+    find(source)?.files(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn kinds_have_names_of_their_own_that_a_manifest_can_hold() {
+        let names: BTreeSet<&str> = kinds().map(|kind| kind.name).collect();
+        assert_eq!(names.len(), kinds().count());
+        let digits = crate::Dataset::load(&crate::DataOptions::default()).expect("embedded").description();
+        for name in names {
+            let description = crate::DataDescription { kind: name.to_owned(), ..digits.clone() };
+            assert_eq!(description.check(), Ok(()));
+        }
+    }
+}

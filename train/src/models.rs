@@ -1,0 +1,181 @@
+//! The models of the command line.
+//!
+//! One file holds one [`Model`]: its sizes with their bounds, and the [`Task`] that it is on a [`Dataset`]. [`REGISTRY`] lists them,
+//! and whatever takes, shows or completes a name goes by that list: a new model is a file and a line there.
+
+mod classifier;
+mod linear;
+
+use std::fmt;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use starling_data::Dataset;
+use starling_run::{DataNotes, Learner, Manifest, ManifestError, ModelSpec, RunSpec, Schema};
+
+use crate::device::DeviceChoice;
+use crate::error::Error;
+use crate::replica::{self, Replica};
+use crate::schema;
+use crate::task::Task;
+
+pub use classifier::Classifier;
+
+/// All models. An order that is shown, and nothing else: runs know them by name.
+pub const REGISTRY: &[&dyn Model] = &[&Classifier::SOFTMAX, &Classifier::MLP, &Classifier::CNN, &linear::Linear];
+
+/// What the command line trains by a name, on whatever data it reads.
+pub trait Model: fmt::Debug + Sync {
+    /// Its name in manifests, configurations and flags.
+    fn name(&self) -> &'static str;
+
+    /// Its sizes where nobody says others. As it is, it has none.
+    fn usual(&self) -> &'static [u32] {
+        &[]
+    }
+
+    /// Checks sizes, which may be a stranger's: before the data is known, and before anything is built.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence. As it is, if there are any.
+    fn check(&self, sizes: &[u32]) -> Result<(), String> {
+        if sizes.is_empty() { Ok(()) } else { Err(format!("{} has no sizes", self.name())) }
+    }
+
+    /// The task that a model of these sizes is on a data set.
+    ///
+    /// # Errors
+    /// Why it can't work on that and what to do, as a sentence.
+    fn task(&self, sizes: &[u32], dataset: &Arc<Dataset>) -> Result<Box<dyn Trainable>, String>;
+}
+
+/// A task of any module.
+pub trait Trainable: Send + Sync {
+    /// The parameters of its module, which is described and not drawn.
+    fn schema(&self) -> Schema;
+
+    /// The values that a run of this `seed` begins with.
+    ///
+    /// # Errors
+    /// If they are not as many as the parameters.
+    fn initial(&self, schema: &Schema, seed: u64) -> Result<Vec<f32>, Error>;
+
+    /// What [`Replica::open`] opens.
+    ///
+    /// # Errors
+    /// As that.
+    fn open(
+        self: Box<Self>,
+        manifest: &Manifest,
+        notes: DataNotes,
+        device: DeviceChoice,
+    ) -> Result<Box<dyn Learner>, Error>;
+}
+
+impl<T: Task> Trainable for T {
+    fn schema(&self) -> Schema {
+        // Parameters are lazy: the visit reads shapes and draws nothing.
+        schema::of_module(&self.module(&Device::flex()))
+    }
+
+    fn initial(&self, schema: &Schema, seed: u64) -> Result<Vec<f32>, Error> {
+        replica::initial(self, schema, seed)
+    }
+
+    fn open(
+        self: Box<Self>,
+        manifest: &Manifest,
+        notes: DataNotes,
+        device: DeviceChoice,
+    ) -> Result<Box<dyn Learner>, Error> {
+        let task: Arc<T> = self.into();
+        Ok(Box::new(Replica::open(task, manifest, notes, device)?))
+    }
+}
+
+/// All models as a user may write them.
+pub fn names() -> impl Iterator<Item = String> {
+    REGISTRY.iter().map(|model| ModelSpec::sized(model.name(), model.usual()).to_string())
+}
+
+/// The model called `name`.
+pub fn find(name: &str) -> Option<&'static dyn Model> {
+    REGISTRY.iter().copied().find(|model| model.name() == name)
+}
+
+/// The model that is named, and its sizes, which are the usual ones if none are said.
+///
+/// # Errors
+/// If there is none of that name, or it can't have these sizes.
+pub(crate) fn sized(spec: &ModelSpec) -> Result<(&'static dyn Model, Vec<u32>), Error> {
+    // Before its name is repeated: it may be a stranger's.
+    spec.check().map_err(unusable)?;
+    let Some(model) = spec.name().and_then(find) else {
+        return Err(unusable(format!("there is no model `{spec}`; write {}", names().collect::<Vec<_>>().join(", "))));
+    };
+    let said =
+        spec.sizes().ok_or_else(|| unusable(format!("its settings are no sizes, which {} takes", model.name())))?;
+    let sizes = if said.is_empty() { model.usual().to_vec() } else { said };
+    model.check(&sizes).map_err(unusable)?;
+    Ok((model, sizes))
+}
+
+/// What a run of a model over a data set is, but for its initial parameters; and the task.
+///
+/// # Errors
+/// If there is no such model, or it can't work on the data.
+pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manifest, Box<dyn Trainable>), Error> {
+    let (model, sizes) = sized(&spec.model)?;
+    let task = model.task(&sizes, dataset).map_err(unusable)?;
+    let manifest =
+        Manifest { model: ModelSpec::sized(model.name(), &sizes), ..Manifest::of(spec, dataset.description()) };
+    Ok((manifest.with_schema(&task.schema()), task))
+}
+
+fn unusable(reason: String) -> Error {
+    starling_run::Error::from(ManifestError::Invalid { field: "model", reason }).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use starling_data::DataOptions;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_out_and_bounded() {
+        for (text, full) in [("softmax", "softmax"), ("mlp", "mlp:64"), ("mlp:1,2", "mlp:1,2"), ("cnn", "cnn:8,16")] {
+            let (model, sizes) = sized(&text.parse().expect("a text")).expect("a model");
+            assert_eq!(ModelSpec::sized(model.name(), &sizes).to_string(), full);
+        }
+        let of = |text: &str| text.parse::<ModelSpec>().expect("a text");
+        for (spec, reason) in [
+            (of("gpt:1"), "there is no model `gpt:1`; write softmax, mlp:64, cnn:8,16, linear"),
+            (of("softmax:3"), "softmax has no sizes"),
+            (of("mlp:0"), "a hidden layer has size 0, but 1 to 65536"),
+            (of("mlp:70000"), "a hidden layer has size 70000"),
+            (of("cnn:5000"), "a convolution has size 5000, but 1 to 4096"),
+            (of("mlp:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"), "it has 17 hidden layers, but 1 to 16"),
+            (ModelSpec::named("mlp", &json!({ "hidden": "\u{1b}[2J" })), "its settings are no sizes, which mlp takes"),
+            (ModelSpec::named("mlp", &json!([1.5])), "its settings are no sizes"),
+            (ModelSpec::named("\u{1b}[2J", &json!(null)), "and this one is none"),
+            (ModelSpec::Raw, "there is no model `buffers`"),
+        ] {
+            let error = sized(&spec).expect_err("no model").to_string();
+            assert!(error.contains("`model` is not usable") && error.contains(reason), "{error}");
+            assert!(!error.contains('\u{1b}'), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_model_can_work_on_images_and_is_described_as_it_is_built() {
+        let dataset = Arc::new(Dataset::load(&DataOptions::default()).expect("the embedded digits"));
+        for text in names() {
+            let spec = RunSpec { model: text.parse().expect("a model"), ..RunSpec::default() };
+            let (manifest, task) = describe(&spec, &dataset).expect("a run");
+            assert_eq!((manifest.check(), manifest.listed()), (Ok(()), task.schema()), "{text}");
+            assert_eq!(task.initial(&task.schema(), 1).expect("drawn").len(), manifest.parameters());
+        }
+    }
+}

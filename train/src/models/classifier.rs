@@ -1,0 +1,135 @@
+//! Softmax regression, the MLP and the CNN: a [`Network`](crate::Network) that learns classes.
+
+use std::sync::Arc;
+
+use starling_data::Dataset;
+use starling_run::ModelSpec;
+
+use super::{Model, Trainable, sized, unusable};
+use crate::classification::Classification;
+use crate::network::Layers;
+
+/// The most layers that sizes are given for.
+const MAX_LAYERS: usize = 16;
+/// The widest hidden layer.
+const MAX_WIDTH: u32 = 65_536;
+/// The most channels of a convolution.
+const MAX_CHANNELS: u32 = 4_096;
+
+/// A classifier by the layers before its output.
+#[derive(Debug)]
+pub struct Classifier {
+    name: &'static str,
+    usual: &'static [u32],
+    sizes: Sizes,
+}
+
+/// What its sizes are.
+#[derive(Debug, Clone, Copy)]
+enum Sizes {
+    None,
+    Widths,
+    Channels,
+}
+
+impl Classifier {
+    /// One linear layer.
+    pub const SOFTMAX: Self = Self { name: "softmax", usual: &[], sizes: Sizes::None };
+    /// Hidden linear layers, by their widths.
+    pub const MLP: Self = Self { name: "mlp", usual: &[64], sizes: Sizes::Widths };
+    /// Convolutions, by their channels.
+    pub const CNN: Self = Self { name: "cnn", usual: &[8, 16], sizes: Sizes::Channels };
+
+    /// The layers of the classifier that is named.
+    ///
+    /// # Errors
+    /// If there is no such model, or it is no classifier.
+    pub(crate) fn find(spec: &ModelSpec) -> Result<Layers, crate::error::Error> {
+        let (model, sizes) = sized(spec)?;
+        let found = [Self::SOFTMAX, Self::MLP, Self::CNN].into_iter().find(|own| own.name == model.name());
+        let found = found.ok_or_else(|| unusable(format!("{} is no classifier", model.name())))?;
+        Ok(found.layers(&sizes))
+    }
+
+    /// The same of a text.
+    #[cfg(test)]
+    pub(crate) fn layers_of(text: &str) -> Layers {
+        Self::find(&text.parse().expect("a model")).expect("a classifier")
+    }
+
+    fn layers(&self, sizes: &[u32]) -> Layers {
+        match self.sizes {
+            Sizes::None => Layers::default(),
+            Sizes::Widths => Layers { hidden: sizes.to_vec(), ..Layers::default() },
+            Sizes::Channels => Layers { convolutions: sizes.to_vec(), ..Layers::default() },
+        }
+    }
+}
+
+impl Model for Classifier {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn usual(&self) -> &'static [u32] {
+        self.usual
+    }
+
+    fn check(&self, sizes: &[u32]) -> Result<(), String> {
+        let (limit, what) = match self.sizes {
+            Sizes::None if sizes.is_empty() => return Ok(()),
+            Sizes::None => return Err(format!("{} has no sizes", self.name)),
+            Sizes::Widths => (MAX_WIDTH, "hidden layer"),
+            Sizes::Channels => (MAX_CHANNELS, "convolution"),
+        };
+        if sizes.is_empty() || sizes.len() > MAX_LAYERS {
+            return Err(format!("it has {} {what}s, but 1 to {MAX_LAYERS} are possible", sizes.len()));
+        }
+        match sizes.iter().find(|size| !(1..=limit).contains(*size)) {
+            Some(size) => Err(format!("a {what} has size {size}, but 1 to {limit} are possible")),
+            None => Ok(()),
+        }
+    }
+
+    fn task(&self, sizes: &[u32], dataset: &Arc<Dataset>) -> Result<Box<dyn Trainable>, String> {
+        let layers = self.layers(sizes);
+        let [_, height, width] = dataset.description().shape;
+        let halved = layers.convolutions.len();
+        if halved > 0 && height.min(width) == 1 {
+            return Err(format!(
+                "{} needs images, but the data has flat rows of {width} features; take an mlp, or digits or IDX data",
+                self.name
+            ));
+        }
+        if height.min(width) >> halved == 0 {
+            return Err(format!(
+                "{} halves its images {halved} times, but they have only {height}x{width} pixels; take fewer convolutions",
+                self.name
+            ));
+        }
+        Ok(Box::new(Classification::new(layers, dataset.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cnn_needs_images_that_it_can_halve() {
+        let load = |source: &str| {
+            let options = starling_data::DataOptions { source: source.to_owned(), ..Default::default() };
+            Arc::new(Dataset::load(&options).expect("good data"))
+        };
+        let digits = load("digits");
+        assert!(Classifier::CNN.task(&[2; 3], &digits).is_ok());
+        let refused = |sizes: &[u32], dataset| Classifier::CNN.task(sizes, dataset).err().expect("refused");
+        assert!(refused(&[2; 4], &digits).contains("halves its images 4 times, but they have only 8x8"));
+        let dir = tempfile::tempdir().expect("a directory");
+        let table = dir.path().join("table.csv");
+        std::fs::write(&table, "a,b,c\n1,2,x\n2,1,y\n3,5,x\n4,4,y\n").expect("written");
+        let table = load(table.to_str().expect("a path"));
+        assert!(refused(&[8], &table).contains("needs images, but the data has flat rows of 2 features"));
+        assert!(Classifier::MLP.task(&[8], &table).is_ok());
+    }
+}
