@@ -175,6 +175,7 @@ impl Swarm {
         span.record("run", run.to_string());
         let logged = Arc::<Logged>::default();
         let ready = Ready {
+            twins: TwinWatch::of_new(Duration::from_millis(manifest.max_stall_ms)),
             store: prepare::open_store(settings, run)?,
             membership: prepare::membership(settings, &manifest, min_peers),
             memory: Memory::none(&settings.data_dir, run, prepare::own_name(&identity)),
@@ -183,7 +184,6 @@ impl Swarm {
             manifest,
             credentials,
             start,
-            twins: TwinWatch::of_new(Duration::from_millis(manifest.max_stall_ms)),
         };
         let opened =
             runtime.block_on(node::open(settings, ready, (0, Lineage::NONE), Arc::<Logged>::clone(&logged)))?;

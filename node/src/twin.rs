@@ -105,6 +105,9 @@ impl TwinWatch {
 
     /// Looks again, if it is time to: without a quorum or a seat. Whether there is another process of this machine.
     pub(crate) fn look(&mut self, now: Time, takes_part: bool, asking: impl Fn() -> Asking) -> bool {
+        if takes_part {
+            self.machine.note(now, true);
+        }
         let dialed = self.dialing.take_if(|dialing| dialing.is_finished()).and_then(FutureExt::now_or_never);
         self.machine.handle(now, dialed.map_or(Input::Expired, |input| input.unwrap_or(Input::Unanswered)));
         self.machine.note(now, takes_part);
@@ -127,7 +130,10 @@ impl TwinWatch {
 }
 
 /// Dials this machine at these places, each for itself: whoever answers first at one need not be whom another one has.
-async fn dial(asking: Asking, places: Vec<String>) -> Input {
+async fn dial(mut asking: Asking, places: Vec<String>) -> Input {
+    // Others than the last time, so that nobody alone says where it is.
+    let first = rand::random::<u32>() as usize % asking.others.len().max(1);
+    asking.others.rotate_left(first);
     let (asking, mut dialed) = (Arc::new(asking), JoinSet::<Option<Input>>::new());
     for other in asking.others.iter().take(MAX_ASKED).cloned() {
         let asking = asking.clone();

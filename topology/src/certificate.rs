@@ -270,7 +270,9 @@ impl Chain {
         let ours = self.links.iter().position(|(link, _)| Some(link.view.id()) == from);
         let ours = ours.into_iter().flat_map(|at| self.links.range(..=at)).map(|(link, _)| link.clone());
         links.splice(..0, ours.collect::<Vec<_>>());
-        let left = self.left.iter().copied().chain(left);
+        // With the way there: what it decided on that it has not forgotten either.
+        let way = left.into_iter().flat_map(|left| self.ancestors.iter().copied().chain([left]));
+        let left = self.left.iter().copied().chain(way);
         let newest = left.clone().count().saturating_sub(MAX_LINKS);
         Self { left: left.skip(newest).collect(), ..Self::told(links, to) }
     }

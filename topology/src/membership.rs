@@ -412,9 +412,8 @@ impl Membership {
                 if self.outbox.moves_on() => {}
             Input::Reached { .. } | Input::Finished { .. } | Input::Digest { .. } | Input::Synced
                 if self.outbox.begins_anew() => {}
-            Input::Suspected { peer, evidence: Evidence::Closed } if self.departing.is_some() => {
-                self.wait_no_more_for(peer)
-            }
+            Input::Suspected { peer, evidence: Evidence::Closed } if self.departs() => self.note_gone(peer),
+            Input::Suspected { .. } | Input::Held(_) | Input::Unable | Input::Withheld if self.departs() => {}
             Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
             Input::Revoke(peers) => self.revoke(now, peers),
             Input::Held(progress) => self.held(now, progress),
@@ -441,12 +440,13 @@ impl Membership {
 
     fn expire(&mut self, now: Time, timer: Timer) {
         match timer {
+            Timer::Heartbeat | Timer::Round | Timer::Join if self.departs() => {}
             Timer::Heartbeat => self.beat(now),
             Timer::Round if self.is_unasked() => {}
             Timer::Round => self.end_round(now),
             Timer::Takeover => {} // Noticed by `advance`.
             Timer::Join => self.ask(now),
-            Timer::Goodbye if self.departing.is_some() => self.tell_those_who_stay(now),
+            Timer::Goodbye if self.departs() => self.tell_those_who_stay(now),
             Timer::Goodbye => self.part(),
             Timer::Store => self.store_again(now),
         }
@@ -454,7 +454,7 @@ impl Membership {
 
     /// Does what the state of things calls for, after each input: completes the run, drives a change, or calls for one.
     fn advance(&mut self, now: Time) {
-        if self.ended || self.departing.is_some() {
+        if self.ended || self.departs() {
             return;
         }
         self.complete_if_done(now);

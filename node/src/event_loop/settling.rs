@@ -110,6 +110,9 @@ impl EventLoop {
         if let Some(event) = self.settling.event.take() {
             return Some(End::Event(event));
         }
+        if self.membership.departs() {
+            return None; // It ends by itself.
+        }
         let heirs: Vec<String> = self.membership.heirs().into_iter().map(|peer| to_libp2p(peer).to_string()).collect();
         if heirs.is_empty() || self.membership.has_ended() {
             return Some(End::LeftAlone);

@@ -115,12 +115,8 @@ impl World {
             let known = self.known_to(waiting, None);
             let brings = |seat: &Seat| {
                 let host = &self.hosts[*seat];
-                let holds_last = || {
-                    let proof = checkpoints::newest_proof(&host.disk, host.disk.root().as_ref());
-                    proof
-                        .is_some_and(|it| it.head.step >= self.workload.steps && root.may_admit(it.head.step, &it.view))
-                };
-                matches!(host.ended, Some(Event::Complete { .. })) && known.contains(&host.name()) && holds_last()
+                let is_done = matches!(host.ended, Some(Event::Complete { .. }));
+                is_done && known.contains(&host.name()) && self.holds_the_end(*seat, &root)
             };
             let Some(seat) = (0..self.hosts.len()).find(brings) else { continue };
             if let Some(before) = self.hosts[waiting].brought.replace(seat) {

@@ -101,8 +101,9 @@ impl World {
             view = next;
         }
         let id = view.id();
-        // Those who have not heard of it yet will.
-        let knows = |record: &Record| record.view.id() == id || Some(record.view.id()) == view.parent;
+        // Those who have not heard of it yet will. What nobody decided binds only those who have promised nothing since.
+        let is_decided = newest.view.id() != id || newest.certificate.is_some() || !view.forked;
+        let knows = |record: &Record| record.view.id() == id || (is_decided && Some(record.view.id()) == view.parent);
         let votes = records.iter().filter(|(name, record)| view.contains(*name) && knows(record));
         let votes: BTreeSet<PeerId> = votes.map(|(name, _)| *name).collect();
         // A state of an earlier view is what all go on from only if nobody can have a later one.

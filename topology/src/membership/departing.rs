@@ -1,14 +1,16 @@
 //! Leaving in order: a member that the others let go stays until some of those who go on without it know that they do.
 //!
 //! Who leaves gives its seat up by the decree that lets it go. If those who have decided that all leave at once, and what they have
-//! sent is lost with their connections, those who stay wait for votes that nobody can give any more.
+//! sent is lost with their connections, those who stay wait for votes that nobody can give any more. Where nobody is known to know,
+//! the seat is kept.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::Membership;
 use super::installing::Decided;
 use crate::id::{Generation, PeerId, ViewId};
-use crate::interface::{Event, Timer};
+use crate::interface::{Event, Hold, Timer};
 use crate::message::Body;
 use crate::time::Time;
 
@@ -19,66 +21,99 @@ const MAX_TOLD: usize = 8;
 #[derive(Debug)]
 pub(super) struct Departing {
     decided: Decided,
-    /// Those who stay and have said that they know, or are gone themselves.
+    /// Those who stay and have said that they know.
     know: BTreeSet<PeerId>,
+    /// Those of them to whom we have lost the connection: they may come back, and not know.
+    gone: BTreeSet<PeerId>,
     /// How often others were told.
     times: usize,
-    until: Time,
+    since: Time,
+}
+
+impl Departing {
+    /// Whether enough of those who stay know: one that lies about it is not alone among them.
+    fn is_known(&self) -> bool {
+        let Decided { proposal, certificate, .. } = &self.decided;
+        certificate.is_none() || self.know.len() > (proposal.view.members().len() / 3).min(MAX_TOLD - 1)
+    }
+
+    /// Whether nobody is left who could say so.
+    fn is_deserted(&self, now: Time, max_stall: Duration) -> bool {
+        let mut stay = self.decided.proposal.view.members().iter();
+        let waits = max_stall / if stay.all(|peer| self.gone.contains(peer)) { 4 } else { 1 };
+        now - self.since >= waits
+    }
 }
 
 impl Membership {
-    /// They have let us go.
+    /// Whether the others have let us go: then this machine ends by itself soon.
+    pub fn departs(&self) -> bool {
+        self.departing.is_some()
+    }
+
+    /// They have let us go. Whatever else we wanted to have decided has no use any more.
     pub(super) fn depart(&mut self, now: Time, decided: Decided) {
-        let is_proven = decided.certificate.is_some() && !decided.proposal.view.members().is_empty();
-        let until = now + self.config.max_stall;
-        self.departing = Some(Departing { decided, know: BTreeSet::new(), times: 0, until });
-        if is_proven { self.tell_those_who_stay(now) } else { self.go() }
+        self.seat.iter_mut().for_each(|seat| (seat.decree, seat.takeover_at) = (None, None));
+        let (know, gone) = (BTreeSet::new(), BTreeSet::new());
+        self.departing = Some(Departing { decided, know, gone, times: 0, since: now });
+        self.hold(Hold::Now);
+        self.tell_those_who_stay(now);
     }
 
     /// Tells some of those who stay what was decided, or waits no longer.
     pub(super) fn tell_those_who_stay(&mut self, now: Time) {
+        let (max_stall, pause) = (self.config.max_stall, self.config.heartbeat_interval());
         let Some(departing) = &mut self.departing else { return };
-        if now >= departing.until {
+        if departing.is_known() || departing.is_deserted(now, max_stall) {
             return self.go();
         }
-        let Decided { proposal, certificate, fork, .. } = &departing.decided;
-        let (proposal, certificate, fork) = (proposal.clone(), certificate.clone(), *fork);
-        let stay: Vec<PeerId> =
-            proposal.view.members().iter().filter(|peer| !departing.know.contains(peer)).copied().collect();
+        let stay = departing.decided.proposal.view.members().iter().filter(|peer| !departing.know.contains(peer));
+        let stay: Vec<PeerId> = stay.copied().collect();
         let first = departing.times * MAX_TOLD % stay.len().max(1);
-        let at = departing.until.min(now + self.config.heartbeat_interval());
         departing.times += 1;
-        for peer in stay.iter().cycle().skip(first).take(stay.len().min(MAX_TOLD)).copied() {
-            let (contacts, chain) = (self.contacts_for(peer, &proposal), self.chain_for(peer, &proposal));
-            let (proposal, certificate) = (proposal.clone(), certificate.clone());
-            self.send(peer, Body::Install { proposal, certificate, contacts, fork, chain });
+        for peer in stay.iter().cycle().skip(first).take(stay.len().min(MAX_TOLD)) {
+            self.tell_decision(*peer);
         }
-        self.set_timer(Timer::Goodbye, at);
+        self.set_timer(Timer::Goodbye, now + pause);
     }
 
-    /// While we leave: somebody says something in the view called `view`, of that generation.
-    pub(super) fn hear_of_departure(&mut self, from: PeerId, (generation, view): (Generation, ViewId)) {
-        let ours = self.departing.as_ref().map(|departing| &departing.decided.proposal.view);
-        if ours.is_some_and(|ours| view == ours.id() || generation > ours.generation) {
-            self.wait_no_more_for(from);
-        }
+    fn tell_decision(&mut self, to: PeerId) {
+        let Some(Departing { decided: Decided { proposal, certificate, fork, .. }, .. }) = &self.departing else {
+            return;
+        };
+        let (contacts, chain) = (self.contacts_for(to, proposal), self.chain_for(to, proposal));
+        let (proposal, certificate, fork) = (proposal.clone(), certificate.clone(), *fork);
+        self.send(to, Body::Install { proposal, certificate, contacts, fork, chain });
     }
 
-    /// While we leave: one that stays knows of it, or is gone.
-    pub(super) fn wait_no_more_for(&mut self, peer: PeerId) {
+    /// While we leave: somebody says something in the view called `view`, of that generation. Whoever is not there yet is told.
+    pub(super) fn hear_of_departure(&mut self, now: Time, from: PeerId, (generation, view): (Generation, ViewId)) {
         let Some(departing) = &mut self.departing else { return };
-        let view = &departing.decided.proposal.view;
-        if view.contains(peer) {
-            departing.know.insert(peer);
-            // One that lies about it is not alone among them.
-            if departing.know.len() > (view.members().len() / 3).min(MAX_TOLD - 1) {
+        let ours = &departing.decided.proposal.view;
+        if !ours.contains(from) {
+            return;
+        }
+        departing.gone.remove(&from);
+        if view == ours.id() || generation > ours.generation {
+            departing.know.insert(from);
+            if departing.is_known() {
                 self.go();
             }
+        } else if self.may_answer(now, from) {
+            self.tell_decision(from);
         }
     }
 
-    fn go(&mut self) {
+    /// While we leave: the connection to one of them is lost.
+    pub(super) fn note_gone(&mut self, peer: PeerId) {
+        self.departing.iter_mut().for_each(|departing| _ = departing.gone.insert(peer));
+    }
+
+    /// Ends, and gives the seat up if those who stay know.
+    pub(super) fn go(&mut self) {
         let Some(departing) = self.departing.take() else { return };
-        self.end(Event::Left { stayed: departing.decided.proposal.view.members().to_vec() });
+        let is_known = departing.is_known();
+        let members = departing.decided.proposal.view.members();
+        self.end(Event::Left { stayed: if is_known { members.to_vec() } else { Vec::new() } });
     }
 }

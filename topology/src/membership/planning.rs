@@ -13,6 +13,7 @@ use crate::lineage::Lineage;
 use crate::message::Evidence;
 use crate::promise::Promise;
 use crate::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
+use crate::quorum::Quorum;
 use crate::ring::ring_around;
 use crate::view::{MAX_SEVERED, View};
 
@@ -126,8 +127,26 @@ impl Question<'_> {
         })
     }
 
+    /// Where nobody who holds the state was there all the time: the newest step that voters bring, if more say so than may be lying. It may
+    /// be stable, and who holds it does not go for a link that failed to one who was still down.
+    fn irreplaceable(&self, staying: &BTreeMap<PeerId, Progress>) -> Option<u64> {
+        let was_there = |(peer, progress): (&PeerId, &Progress)| {
+            let came_back = self.promises.get(peer).is_none_or(|promised| promised.recovering);
+            progress.has_state && !came_back && progress.step >= self.least()
+        };
+        if staying.iter().any(was_there) {
+            return None;
+        }
+        let held =
+            || staying.iter().filter(|(peer, it)| it.has_state && self.view.votes(**peer)).map(|(_, it)| it.step);
+        let newest = held().max()?;
+        let hidden = if self.view.quorum == Quorum::TwoThirds { self.view.most_hostile() } else { 0 };
+        (held().filter(|step| *step == newest).count() > hidden).then_some(newest)
+    }
+
     /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: a newcomer that names others whom no voter
-    /// names, and that do not name it, since its word puts out nobody; then any newcomer; then the one with most severed pairs; of several, the highest.
+    /// names, and that do not name it, since its word puts out nobody; then any newcomer; then the one with most severed pairs; of several, the highest. The last one with the state
+    /// stays, and the last one with what is [irreplaceable](Self::irreplaceable).
     fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>) -> Vec<(PeerId, PeerId)> {
         // Who accuses another has no link to it, whichever of the two is wrong.
         let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();
@@ -146,17 +165,21 @@ impl Question<'_> {
                 told.iter().filter(|(teller, peer)| *teller == by && *peer != by && staying.contains_key(peer));
             is_newcomer(by) && named.any(|(_, peer)| is_named_alone(by, *peer))
         };
+        let kept = self.irreplaceable(staying);
+        let holds = |peer: &PeerId, it: &Progress| {
+            it.has_state && kept.is_none_or(|step| it.step == step && self.view.votes(*peer))
+        };
         loop {
             severed.retain(|(a, b)| a != b && staying.contains_key(a) && staying.contains_key(b));
             let members: Vec<PeerId> = staying.keys().copied().collect();
             if severed.len() <= MAX_SEVERED && ring_around(&members, &severed).is_some() {
                 return self.sever_owed(&members, severed);
             }
-            let donors = staying.values().filter(|progress| progress.has_state).count();
+            let donors = staying.iter().filter(|(peer, progress)| holds(peer, progress)).count();
             let degree = |peer: PeerId| severed.iter().filter(|(a, b)| *a == peer || *b == peer).count();
             let worst = staying
                 .iter()
-                .filter(|(_, progress)| donors != 1 || !progress.has_state)
+                .filter(|(peer, progress)| donors != 1 || !holds(peer, progress))
                 .map(|(peer, _)| (*peer, degree(*peer)))
                 .map(|(peer, degree)| (names_alone(peer, staying), degree > 0 && is_newcomer(peer), degree, peer))
                 .max();
@@ -501,6 +524,33 @@ mod tests {
                 assert_eq!(reasons, [Reason::Lost { peer: peer(3), evidence: Evidence::Misbehaved }], "{claim:?}");
             }
         }
+    }
+
+    #[test]
+    fn who_alone_brings_back_the_newest_state_does_not_go_for_a_link() {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..5).map(peer));
+        let back = |step, unreachable: Vec<PeerId>| {
+            let progress = Progress { step, lineage: Lineage::of(&view), has_state: true, has_result: false };
+            Promise { unreachable, recovering: true, ..promised(progress) }
+        };
+        let promises = [back(3, Vec::new()), back(3, Vec::new()), back(6, vec![peer(1)])];
+        let promises: BTreeMap<PeerId, Promise> = (0..).map(peer).zip(promises).collect();
+        let origin = made_of(&view, 0, Vec::new());
+        let question = Question {
+            view: &view,
+            resumed: Some(&origin.resume),
+            promises: &promises,
+            excluded: &BTreeMap::new(),
+            hearsay: &Hearsay::default(),
+            failed: Vec::new(),
+            candidates: Vec::new(),
+            rows: &Rows::of(&view),
+            donor: None,
+            forked: false,
+        };
+        let proposal = question.answer().expect("three hold a state");
+        assert_eq!((proposal.resume.step, proposal.view.members()), (6, &[peer(0), peer(2)][..]));
+        assert!(follows(&view, Some(&origin), &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Membership {
             return Err(Violation::Beyond);
         }
         if self.departing.is_some() {
-            self.hear_of_departure(from, (envelope.generation, envelope.view));
+            self.hear_of_departure(now, from, (envelope.generation, envelope.view));
             return Ok(());
         }
         self.note_answer(from);

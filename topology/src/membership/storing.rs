@@ -51,6 +51,7 @@ impl Membership {
     /// Time to try again, or to give up.
     pub(super) fn store_again(&mut self, now: Time) {
         if !self.outbox.try_again(now, self.config.max_stall) {
+            self.go(); // If they have let us go, that is how it ends.
             self.ended = true;
             self.outbox.end(Event::NotStored);
         }

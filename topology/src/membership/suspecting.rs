@@ -63,7 +63,9 @@ impl Membership {
         let voters = holders.iter().filter(|peer| seat.view.votes(**peer)).count();
         let are_most = seat.view.most_hostile() == 0 && 2 * voters > seat.view.voter_count();
         let evidence = if are_most { Evidence::LinkFailed } else { Evidence::Misbehaved };
-        let is_doubted = |peer: &PeerId| !seat.view.is_severed(me, *peer) && !(are_most && seat.accused.contains(peer));
+        let is_doubted = |peer: &PeerId| {
+            !seat.view.is_severed(me, *peer) && !(are_most && (seat.accused.contains(peer) || !seat.trusts(*peer)))
+        };
         let doubted: Vec<PeerId> = holders.into_iter().filter(is_doubted).collect();
         for peer in doubted {
             self.suspect(now, peer, evidence);

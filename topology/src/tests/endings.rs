@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::cluster::{RUN, contact, me, peer};
+use super::cluster::{RUN, Signs, contact, me, peer};
+use crate::certificate::Acceptance;
 use crate::{
-    Body, CatchUp, Certificate, Config, Envelope, Event, Generation, Input, Lineage, Membership, Output, PeerId,
-    Progress, Proposal, Reason, Record, Refusal, Resume, Root, Time, Timer, View, ViewId,
+    Ballot, Body, CatchUp, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Lineage, Membership,
+    Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Root, Standing, Time, Timer, View, ViewId,
 };
 
 const STEPS: u64 = 40;
@@ -161,4 +162,83 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
         let (after, forked, step) = comes_back(held, every, long).expect("nothing later is due");
         assert!(!forked && step == held && after < Duration::from_secs(60), "{held} {every}: {after:?} {forked}");
     }
+}
+
+/// What it sends, and how it has left; what it stores is stored at once.
+fn drained(machine: &mut Membership) -> (Vec<(PeerId, Body)>, Option<Vec<PeerId>>) {
+    let (mut sent, mut left) = (Vec::new(), None);
+    while let Some(output) = machine.poll() {
+        match output {
+            Output::Persist(_) => machine.handle(Time::ZERO, Input::Persisted).expect("ours"),
+            Output::Send { to, envelope } => sent.push((to, envelope.body)),
+            Output::Event(Event::Left { stayed }) => left = Some(stayed),
+            _ => {}
+        }
+    }
+    (sent, left)
+}
+
+#[test]
+fn who_leaves_gives_its_seat_up_only_when_some_of_those_who_stay_know() {
+    let (here, other) = (peer(1), peer(2));
+    let both = View::found(RUN, here).succeed([here, other]);
+    let resume = Resume { step: 3, lineage: Lineage::of(&both), holders: vec![], donors: vec![other], syncing: vec![] };
+    let (view, reasons) = (both.succeed([other]), vec![Reason::Left(here)]);
+    let proposal = Proposal { view, resume, reasons, joiners: Vec::new(), promised: 2, of: 2 };
+    let ballot = Ballot { attempt: 1, proposer: other };
+    let accepted = Acceptance::of(both.id(), ballot, &proposal);
+    let seals = [here, other].map(|name| (name, accepted.sign(&Signs(name)))).to_vec();
+    let certificate = Some(Certificate { ballot, seals });
+    let says = |machine: &mut Membership, of: (Generation, ViewId), body: Body| {
+        let envelope = Envelope { run: RUN, generation: of.0, view: of.1, body };
+        machine.handle(Time::ZERO, Input::Received { from: other, envelope }).expect("well-formed");
+    };
+    let leaves = |answers: bool, closes: bool| {
+        let record = Record {
+            view: both.clone(),
+            origin: None,
+            certificate: None,
+            chain: Vec::new(),
+            root: Root::default(),
+            promised: None,
+            accepted: None,
+            echoed: None,
+        };
+        let config = Config { last_step: STEPS, ..Config::default() };
+        let progress = Progress { step: 3, lineage: Lineage::of(&both), has_state: true, has_result: true };
+        let mut machine =
+            Membership::recover(config, RUN, me(here), record, vec![contact(other)], progress, Time::ZERO);
+        machine.handle(Time::ZERO, Input::Leave).expect("ours");
+        drained(&mut machine);
+        let (proposal, certificate) = (proposal.clone(), certificate.clone());
+        let install = Body::Install { proposal, certificate, contacts: Vec::new(), fork: None, chain: Vec::new() };
+        says(&mut machine, (both.generation, both.id()), install);
+        let (told, left) = drained(&mut machine);
+        assert!(told.iter().any(|(to, body)| *to == other && matches!(body, Body::Install { .. })), "{told:?}");
+        assert_eq!(left, None, "nobody is known to know");
+        if closes {
+            let closed = Input::Suspected { peer: other, evidence: Evidence::Closed };
+            machine.handle(Time::ZERO, closed).expect("ours");
+        }
+        if answers {
+            let decided = both.succeed([other]);
+            let parent = Some(both.id());
+            let standing = Standing { step: 3, branch: 0, parent, forked: false, paused: false, recovering: false };
+            says(&mut machine, (decided.generation, decided.id()), Body::Hello(standing));
+            return drained(&mut machine).1;
+        }
+        // What it wanted before has no use any more.
+        for input in [Input::Unable, Input::Expired(Timer::Round), Input::Expired(Timer::Heartbeat)] {
+            machine.handle(Time::ZERO, input).expect("ours");
+        }
+        let (told, left) = drained(&mut machine);
+        assert!(told.is_empty() && left.is_none(), "{told:?} {left:?}");
+        let late = Time::ZERO + Config::default().max_stall * 2;
+        machine.handle(late, Input::Expired(Timer::Goodbye)).expect("ours");
+        drained(&mut machine).1
+    };
+    assert_eq!(leaves(true, false), Some(vec![other]));
+    assert_eq!(leaves(true, true), Some(vec![other]), "it has come back");
+    assert_eq!(leaves(false, false), Some(Vec::new()), "it may come back to its seat");
+    assert_eq!(leaves(false, true), Some(Vec::new()));
 }

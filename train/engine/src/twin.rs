@@ -122,7 +122,9 @@ impl TwinSearch {
                 self.stage = Stage::Waits { until };
                 self.outputs.push_back(Output::SetTimer(until));
             }
-            Stage::Waits { .. } | Stage::Looks { is_first: false, .. } if takes_part => self.stage = Stage::Idle,
+            Stage::Waits { .. } | Stage::Looks { is_first: false, .. } if takes_part => {
+                (self.stage, self.heard) = (Stage::Idle, 0);
+            }
             Stage::Waits { until } if now >= until => self.look(now, false),
             _ => {}
         }
