@@ -136,13 +136,21 @@ impl World {
         false
     }
 
-    /// The branch that it left, if it waits to be let in again.
+    /// Whether it holds the last state of this branch, signed.
+    fn holds_the_end(&self, seat: Seat, root: &Root) -> bool {
+        let disk = &self.hosts[seat].disk;
+        let proof = checkpoints::newest_proof(disk, disk.root().as_ref());
+        proof.is_some_and(|it| it.head.step >= self.workload.steps && root.may_admit(it.head.step, &it.view))
+    }
+
+    /// The branch that it left, if it waits for the end of that. Who holds the end waits for those who lack it.
     fn waits_after_leaving(&self, seat: Seat) -> Option<Root> {
         let host = &self.hosts[seat];
         let waits = host.is_in_the_run() && host.stopped.is_none() && host.peer.as_ref()?.view().is_none();
         let ContactsFile::Whole(contacts) = host.disk.contacts() else { return None };
         let left = contacts.left.as_ref().filter(|left| waits && !left.stayed.is_empty());
-        left.filter(|_| !host.disk.has_record()).map(|left| left.root)
+        let root = left.filter(|_| !host.disk.has_record())?.root;
+        (!self.holds_the_end(seat, &root)).then_some(root)
     }
 
     /// Those who still run and should not: all, if nobody completed the run, or if it waited for them. Else those who
