@@ -5,8 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use starling_tests::{Peer, PeerOptions};
+use starling_tests::{Peer, PeerOptions, eventually};
 use tempfile::TempDir;
+
+/// How long a member looks for another one with its identity: every second.
+const LOOKS: Duration = Duration::from_secs(3);
 
 fn copy(from: &Path, what: &str) -> Arc<TempDir> {
     let dir = Arc::new(TempDir::new().expect("a temp dir"));
@@ -63,14 +66,9 @@ fn a_copy_that_starts_while_its_member_stands_still_finds_it_later() {
     let copy = Peer::join_in(copy(&first.data_dir(), "identity.key"), &second.ticket(), &PeerOptions::flags(""));
     copy.wait_for("a process that has not found another one", |event| event["event"] == "listening");
     first.signal("CONT");
-    let (mut both, started) = (vec![first, copy], Instant::now());
-    let ended = loop {
-        if let Some(place) = both.iter().position(Peer::has_ended) {
-            break both.swap_remove(place).finish();
-        }
-        assert!(started.elapsed() < Duration::from_secs(60), "both run");
-        std::thread::sleep(Duration::from_millis(50));
-    };
+    let mut both = vec![first, copy];
+    let place = eventually("the end of one of them", || both.iter().position(Peer::has_ended));
+    let ended = both.swap_remove(place).finish();
     assert!(ended.error().contains("another process runs as"), "{}", ended.error());
     assert_eq!(ended.status.code(), Some(1));
     // The other one trains on.
@@ -97,7 +95,8 @@ fn a_member_without_a_quorum_that_finds_itself_goes_on() {
     first.signal("STOP");
     second.wait_for("no quorum", |event| event["event"] == "paused");
     // It has looked for another process with its identity several times by then.
-    std::thread::sleep(Duration::from_secs(5));
+    let began = Instant::now();
+    eventually("a few looks", || (second.has_ended() || began.elapsed() > LOOKS).then_some(()));
     assert!(!second.has_ended(), "{}", second.stderr());
     first.signal("CONT");
     second.wait_for_step(second.reached() + 5);
