@@ -27,14 +27,16 @@ pub(crate) struct Quest {
     pub(crate) seat: Option<Root>,
 }
 
+/// What was found, with the step of the newest stable checkpoint here that counts, if it can be read.
+type Outcome = (Found, Option<u64>);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Watch {
     machine: Lookout,
     quest: Quest,
     twins: TwinWatch,
-    /// With the step of the newest stable checkpoint here that counts, if it can be read.
-    search: Option<JoinHandle<Result<(Found, Option<u64>), NodeError>>>,
+    search: Option<JoinHandle<Result<Outcome, NodeError>>>,
 }
 
 impl Watch {
