@@ -9,7 +9,7 @@ use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{Event, Timer};
 use crate::message::{Body, Refusal};
-use crate::proposal::Joiner;
+use crate::proposal::{Joiner, Reason};
 use crate::time::Time;
 use crate::view::View;
 
@@ -269,6 +269,13 @@ impl Membership {
     pub(super) fn withdraw(&mut self) {
         for (peer, _) in std::mem::take(&mut self.joiners) {
             self.send(peer, Body::Refuse(Refusal::Withdrawn));
+        }
+        // Those who have left before wait until somebody says that it knows.
+        let origin = self.seat.as_ref().filter(|_| self.asking.is_none()).and_then(|seat| seat.origin.clone());
+        for reason in origin.into_iter().flat_map(|origin| origin.reasons) {
+            if let Reason::Left(peer) = reason {
+                self.say_hello(peer);
+            }
         }
         self.end(Event::Left { stayed: Vec::new() });
     }

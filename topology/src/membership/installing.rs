@@ -241,11 +241,6 @@ impl Membership {
         if !proposal.resume.syncing.is_empty() && self.has_time(now) {
             self.parting = false; // Somebody is to get the last state, after all.
         }
-        for reason in &proposal.reasons {
-            if let Reason::Left(peer) = reason {
-                self.answer_leaver(now, *peer);
-            }
-        }
         // Who was there knows where the others are, and hears of it from themselves.
         self.learn_all(now, if joins { contacts } else { Vec::new() }, &proposal);
         let took = self.since.take().map_or(std::time::Duration::ZERO, |since| now - since);
