@@ -461,21 +461,26 @@ mod tests {
         };
         let promises: BTreeMap<PeerId, Promise> =
             standing.iter().enumerate().map(|(at, stands)| (peer(at as u8), promise(*stands))).collect();
-        let origin = made_of(&view, least, Vec::new());
+        answered(&view, least, &promises)
+    }
+
+    /// What these promises lead to in a view that began at the step `least`.
+    fn answered(view: &View, least: u64, promises: &BTreeMap<PeerId, Promise>) -> Proposal {
+        let origin = made_of(view, least, Vec::new());
         let question = Question {
-            view: &view,
+            view,
             resumed: Some(&origin.resume),
-            promises: &promises,
+            promises,
             excluded: &BTreeMap::new(),
             hearsay: &Hearsay::default(),
             failed: Vec::new(),
             candidates: Vec::new(),
-            rows: &Rows::of(&view),
+            rows: &Rows::of(view),
             donor: None,
             forked: false,
         };
         let proposal = question.answer().expect("somebody holds a state");
-        assert!(follows(&view, Some(&origin), &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
+        assert!(follows(view, Some(&origin), promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
         proposal
     }
 
@@ -535,22 +540,8 @@ mod tests {
         };
         let promises = [back(3, Vec::new()), back(3, Vec::new()), back(6, vec![peer(1)])];
         let promises: BTreeMap<PeerId, Promise> = (0..).map(peer).zip(promises).collect();
-        let origin = made_of(&view, 0, Vec::new());
-        let question = Question {
-            view: &view,
-            resumed: Some(&origin.resume),
-            promises: &promises,
-            excluded: &BTreeMap::new(),
-            hearsay: &Hearsay::default(),
-            failed: Vec::new(),
-            candidates: Vec::new(),
-            rows: &Rows::of(&view),
-            donor: None,
-            forked: false,
-        };
-        let proposal = question.answer().expect("three hold a state");
+        let proposal = answered(&view, 0, &promises);
         assert_eq!((proposal.resume.step, proposal.view.members()), (6, &[peer(0), peer(2)][..]));
-        assert!(follows(&view, Some(&origin), &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
     }
 
     #[test]
