@@ -43,6 +43,8 @@ pub(super) struct Asking {
     pub(super) unproven: bool,
     /// A view that is proven to have followed the one that we had a seat in: what we could say there is of no use to anybody.
     pub(super) followed_by: Option<View>,
+    /// Whether we have given our seat up, since nobody there had what we lack: we can't take it again and go on.
+    pub(super) bereft: bool,
     since: Time,
     /// The last view that we were shown in which another process has our seat.
     replaced: Option<ViewId>,
@@ -65,6 +67,7 @@ impl Asking {
             waits: BTreeMap::new(),
             unproven: false,
             followed_by: None,
+            bereft: false,
             since: now,
             replaced: None,
             seated: BTreeMap::new(),
@@ -74,6 +77,11 @@ impl Asking {
     /// Whether our seat is proven to be over, and nobody has shown us for long what follows: too many views have.
     pub(super) fn is_lost(&self, now: Time, limit: Duration) -> bool {
         self.followed_by.is_some() && now - self.since >= limit
+    }
+
+    /// Whether we gave our seat up for so long, and nothing is proven to have followed it.
+    pub(super) fn is_bereft(&self, now: Time, limit: Duration) -> bool {
+        self.bereft && self.followed_by.is_none() && now - self.since >= limit
     }
 
     fn note_asked(&mut self, now: Time, peer: PeerId, interval: Duration) {

@@ -162,12 +162,14 @@ impl Membership {
         let proves = |it: &Certificate| known.into_iter().flatten().any(|known| proves_after(it, known));
         let is_shown = certificate.as_ref().is_some_and(proves);
         let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
-        // Who has no quorum follows those of its view that went on without one, if they had a vote.
-        let is_alone = seat.paused.is_some() || seat.recovering.is_some();
+        // Who has no quorum, or nothing to go on from, follows those of its view that went on without one, if they had a vote.
+        let is_bereft = |stalls| asking.is_bereft(now, self.config.max_stall * stalls);
+        let is_alone = seat.paused.is_some() || seat.recovering.is_some() || is_bereft(1);
         let is_our_fork = proposal.view.forked && is_alone && seat.view.votes(from);
         // Who came back to a view of its own alone and lost its state has nothing to go on from there.
         let has_nothing = seat.view.members() == [self.me.peer] && !self.synced;
-        let needs_none = has_nothing || is_our_fork || is_lost || stood || seat.view.forked || self.doubts.have_grown();
+        let follows_any = is_lost || stood || (proposal.view.forked && is_bereft(4));
+        let needs_none = has_nothing || is_our_fork || follows_any || seat.view.forked || self.doubts.have_grown();
         let is_taken = is_shown || (is_member && needs_none) || self.is_flawed(Flaw::BelievesInstalls);
         is_taken || self.is_told_by_ours(from, proposal.view.id())
     }

@@ -121,7 +121,7 @@ impl Membership {
         }
         let ours_generation = seat.view.generation;
         let joins = |origin: &Proposal| origin.joiners.iter().any(|joiner| joiner.contact.peer == from);
-        let is_let_in = !seat.heard.contains(&from) && seat.view.forked && seat.origin.as_ref().is_some_and(joins);
+        let is_let_in = !seat.heard.contains(&from) && seat.origin.as_ref().is_some_and(joins);
         let after_ours = standing.parent == Some(seat.id);
         let unforked = !standing.forked && !ours.forked && standing.branch == ours.branch;
         let goes_on = !standing.paused && !standing.recovering;
@@ -254,6 +254,7 @@ impl Membership {
         if self.asking.is_none() && !others.is_empty() {
             (self.synced, self.progress.has_state, self.whole_since) = (false, false, None);
             self.go_outside(now, me, &others);
+            self.asking.iter_mut().for_each(|asking| asking.bereft = true);
         }
     }
 
