@@ -128,7 +128,9 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
                 }
             },
             Some(answer) = asked.join_next() => match answer {
-                Ok((from, Ok(Newest { live, proofs }))) => Input::Answered { from, live, proofs },
+                Ok((from, Ok(Newest { live, looks_out, proofs }))) => {
+                    Input::Answered { from, live, looks_out, proofs }
+                }
                 Ok((peer, Err(error))) => {
                     found.trouble(peer, &error.to_string());
                     Input::Unanswered(peer)

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_engine::Watchdog;
-use starling_engine::comeback::Wait;
 use starling_engine::lookout::is_end;
 use starling_run::{LayoutSpec, Learner, Program};
 use starling_topology::{Event, Lineage, Me, Membership, Time, View};
@@ -370,9 +369,9 @@ pub(crate) async fn open(
         network.connect(to_libp2p(contact.peer));
     }
     let patience = (config.max_stall * DISK_STALLS, config.max_state_bytes);
-    let asks_the_living = matches!(&start, Start::Join { awaited, .. } if awaited.why == Wait::Live);
-    let seat = kept.filter(|_| asks_the_living).map(|kept| kept.record.root);
-    let quest = Quest { manifest: of_run, credentials, store: store.clone(), seat };
+    let awaited = if let Start::Join { awaited, .. } = &start { Some(awaited) } else { None };
+    let outside = kept.and_then(|kept| awaited?.apart(&kept.record));
+    let quest = Quest { manifest: of_run, credentials, store: store.clone(), outside };
     let (saver, desk) = Saver::start(store, file.clone(), observer.clone(), patience)?;
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
     let me = Me { contact: network.contact(), notary: Box::new(clerk) };

@@ -32,6 +32,8 @@ pub(crate) struct Shelf {
     views: Mutex<VecDeque<View>>,
     /// Whether this peer is in a view, whose members hold a newer state than any checkpoint.
     is_live: AtomicBool,
+    /// Whether it is in none, and looks out for the state that it lacks, as far as it knows by now.
+    looks_out: AtomicBool,
     pin_time: Duration,
     preprocessing: OnceLock<PreprocessingFile>,
     pub(crate) pace: Arc<Pace>,
@@ -40,7 +42,7 @@ pub(crate) struct Shelf {
 impl Shelf {
     /// Of the process of its peer that this number tells apart.
     pub(crate) fn new(incarnation: u64, manifest: &Manifest, store: CheckpointStore, pace: Arc<Pace>) -> Arc<Self> {
-        let (views, is_live) = (Mutex::default(), AtomicBool::new(false));
+        let (views, is_live, looks_out) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(true));
         let pin_time = Duration::from_millis(manifest.max_stall_ms) * PIN_STALLS;
         Arc::new(Self {
             incarnation,
@@ -48,6 +50,7 @@ impl Shelf {
             store,
             views,
             is_live,
+            looks_out,
             pin_time,
             preprocessing: OnceLock::new(),
             pace,
@@ -84,12 +87,13 @@ impl Shelf {
 
     /// This peer is in no view any more.
     pub(crate) fn leave(&self) {
-        self.tell(false);
+        self.tell(false, true);
     }
 
-    /// Whether this machine's view goes on.
-    pub(crate) fn tell(&self, is_live: bool) {
+    /// Whether this machine's view goes on, and whether it looks out for what it lacks.
+    pub(crate) fn tell(&self, is_live: bool, looks_out: bool) {
         self.is_live.store(is_live, Ordering::Release);
+        self.looks_out.store(looks_out, Ordering::Release);
     }
 
     /// Notes a view of the run.
@@ -104,6 +108,10 @@ impl Shelf {
 
     pub(crate) fn is_live(&self) -> bool {
         self.is_live.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn looks_out(&self) -> bool {
+        !self.is_live() && self.looks_out.load(Ordering::Acquire)
     }
 
     pub(crate) fn view(&self, id: ViewId) -> Option<View> {

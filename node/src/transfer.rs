@@ -74,8 +74,9 @@ enum Reply {
     Chunk(Vec<u8>),
     /// The canonical bytes of the run's manifest.
     Run(Vec<u8>),
-    /// Who has signed the newest stable checkpoint here of each branch, as many as keepers follow. `live` from a member of a view.
-    Newest { live: bool, evidence: Vec<Evidence> },
+    /// Who has signed the newest stable checkpoint here of each branch, as many as keepers follow. `live` from a member of a view;
+    /// `looks_out` from one that is in none, and looks out for what it lacks.
+    Newest { live: bool, looks_out: bool, evidence: Vec<Evidence> },
     /// The view's canonical bytes.
     View(Vec<u8>),
     /// Some of the members.

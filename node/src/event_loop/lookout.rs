@@ -7,7 +7,7 @@ use starling_engine::comeback::Left;
 use starling_engine::lookout::{Apart, Output, Searched};
 use starling_engine::search::{Terms, sought};
 use starling_run::{CheckpointStore, Manifest};
-use starling_topology::{Contact, PeerId, Root, Time};
+use starling_topology::{Contact, PeerId, Time};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{End, EventLoop};
@@ -23,8 +23,8 @@ pub(crate) struct Quest {
     pub(crate) manifest: Manifest,
     pub(crate) credentials: Credentials,
     pub(crate) store: CheckpointStore,
-    /// What counts for the seat that it has, if it asks to be let in because others go on.
-    pub(crate) seat: Option<Root>,
+    /// What counts for the seat that it has, if it asks to be let in.
+    pub(crate) outside: Option<Apart>,
 }
 
 /// What was found, with the step of the newest stable checkpoint here that counts, if it can be read.
@@ -62,16 +62,15 @@ impl EventLoop {
         let (now, step) = (self.now(), self.exchange.progress().step);
         let paused = self.membership.root().filter(|_| self.membership.has_no_quorum());
         if self.membership.view().is_some() {
-            self.lookout.quest.seat = None;
+            self.lookout.quest.outside = None;
         }
-        let outside = self.lookout.quest.seat.map(Apart::Outside);
-        let apart = paused.map(Apart::Paused).or(outside).or_else(|| self.waits());
+        let apart = paused.map(Apart::Paused).or(self.lookout.quest.outside).or_else(|| self.waits());
         if let Some(end) = self.look_for_twin(now) {
             return Some(end);
         }
         // Who waits for a quorum is nobody to join: those who come back may be its quorum.
         let goes_on = apart.is_none() && self.membership.view().is_some() && !self.settling.is_complete();
-        self.shelves.checkpoints.tell(goes_on);
+        self.shelves.checkpoints.tell(goes_on, apart.is_some());
         self.lookout.machine.note(now, apart);
         if let Some(apart) = apart {
             self.lookout.machine.expired(now, step, apart);

@@ -24,6 +24,8 @@ use super::{Reply, Request};
 pub(crate) struct Newest {
     /// Whether it is in a view that goes on, whose members hold a newer state than any checkpoint.
     pub(crate) live: bool,
+    /// Whether it is in none, and looks out for the state that it lacks.
+    pub(crate) looks_out: bool,
     /// Its newest stable checkpoint of each branch, verified but for the files themselves.
     pub(crate) proofs: Vec<Proof>,
 }
@@ -70,14 +72,14 @@ pub(crate) async fn newest(
     steps: u64,
     stall: Duration,
 ) -> io::Result<Newest> {
-    let Reply::Newest { live, evidence } =
+    let Reply::Newest { live, looks_out, evidence } =
         ask(stream, &Request::Newest, MAX_BRANCHES * MAX_EVIDENCE_BYTES, stall).await?
     else {
         return Err(io::Error::other("it does not say what it holds"));
     };
     let proofs = evidence.into_iter().take(MAX_BRANCHES).map(|evidence| evidence.check(run, steps));
     let proofs = proofs.collect::<Result<_, _>>().map_err(io::Error::other)?;
-    Ok(Newest { live, proofs })
+    Ok(Newest { live, looks_out, proofs })
 }
 
 /// Asks all of these peers who is in a view; the first right answer counts. `None` if there is none.

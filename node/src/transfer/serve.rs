@@ -99,8 +99,8 @@ pub(crate) async fn serve(
             }
             Request::Run => Reply::Run(shelf.manifest().to_vec()),
             Request::Newest => {
-                let (live, proofs) = (shelf.is_live(), shelf.newest().await?);
-                Reply::Newest { live, evidence: proofs.iter().map(Evidence::of).collect() }
+                let (live, looks_out, proofs) = (shelf.is_live(), shelf.looks_out(), shelf.newest().await?);
+                Reply::Newest { live, looks_out, evidence: proofs.iter().map(Evidence::of).collect() }
             }
             Request::Checkpoint(name) => match shelf.checkpoint(name).await? {
                 Some(bytes) => {

@@ -307,16 +307,19 @@ async fn a_peer_says_what_it_holds_of_which_run_and_who_is_in_a_view() {
     let me = from_libp2p(&identity.peer_id()).expect("an Ed25519 key");
     let view = View::found(RUN, me);
     let ask = async |run: RunId| newest(&mut connect_to(&shelf), run, STEP, STALL).await;
-    assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, proofs: Vec::new() });
+    assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, looks_out: true, proofs: Vec::new() });
     shelf.enter(&view);
     let info = held.save(state(0.5)).expect("saved");
-    assert_eq!(ask(RUN).await.expect("answered"), Newest { live: true, proofs: Vec::new() }, "nobody has signed it");
+    let unsigned = Newest { live: true, looks_out: false, proofs: Vec::new() };
+    assert_eq!(ask(RUN).await.expect("answered"), unsigned, "nobody has signed it");
     shelf.leave();
     let head = head(&info, &view);
     let signature = (me, identity.sign(&head.encode()));
     held.sign(&head, &view, &[signature], |_, _, _| true).expect("signed");
     let proofs = vec![Proof { head, view: view.clone(), signatures: vec![signature] }];
-    assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, proofs });
+    assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, looks_out: true, proofs: proofs.clone() });
+    shelf.tell(false, false);
+    assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, looks_out: false, proofs });
     ask(RunId([8; 32])).await.expect_err("another run's");
 
     let open = |_| opened(Ok(connect_to(&shelf)));

@@ -40,6 +40,11 @@ impl Peer {
         paused.map(Apart::Paused).or(self.lookout.outside)
     }
 
+    /// Whether it takes no part, and looks out for what it lacks.
+    pub fn looks_out(&self) -> bool {
+        self.apart().is_some()
+    }
+
     /// Which checkpoints are of the branch that it is on, or was on when it left.
     pub fn root(&self) -> Option<Root> {
         self.machine.root()

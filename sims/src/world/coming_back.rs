@@ -228,9 +228,9 @@ impl World {
             let none = Progress { has_state: state.is_some(), ..Progress::default() };
             state.map_or(none, |state| Progress { step: state.step, lineage: state.lineage, ..none })
         };
-        let asks_the_living = matches!(outcome, Decision::Join { awaited, .. } if awaited.why == Wait::Live);
-        let seat_kept = record.as_ref().filter(|_| asks_the_living).map(|record| Apart::Outside(record.root));
-        let apart = if let Decision::Join { .. } = outcome { seat_kept.or_else(|| waits(&disk)) } else { None };
+        let awaited = if let Decision::Join { awaited, .. } = outcome { Some(awaited) } else { None };
+        let of_seat = |awaited: &Awaited| record.as_ref().and_then(|record| awaited.apart(record));
+        let apart = awaited.and_then(|awaited| of_seat(awaited).or_else(|| waits(&disk)));
         let (mut machine, mut state) = match (outcome, record) {
             (Decision::Recover { has_state }, Some(record)) => {
                 let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);

@@ -21,8 +21,8 @@ use crate::peer::Peer;
 pub enum Errand {
     /// A question arrives at the machine that is asked.
     Asks(Seat),
-    /// An answer comes back: whether that peer is in a view, and what it holds; none if nobody listens there.
-    Answers(PeerId, Option<(bool, Vec<Rc<Proof>>)>),
+    /// An answer comes back: whether that peer is in a view, or looks out, and what it holds; none if nobody listens there.
+    Answers(PeerId, Option<(bool, bool, Vec<Rc<Proof>>)>),
     /// What was to be fetched has come, if one of them still has it.
     Fetches(Rc<Proof>, Vec<PeerId>),
     /// The time that the search has asked for is there.
@@ -131,9 +131,9 @@ impl World {
         }
         let input = match errand {
             Errand::Asks(to) => return self.answer(seat, to),
-            Errand::Answers(from, Some((live, proofs))) => {
+            Errand::Answers(from, Some((live, looks_out, proofs))) => {
                 let proofs = proofs.iter().map(|proof| Proof::clone(proof)).collect();
-                Input::Answered { from, live, proofs }
+                Input::Answered { from, live, looks_out, proofs }
             }
             Errand::Answers(from, None) => Input::Unanswered(from),
             Errand::Fetches(proof, from) => match self.fetch(seat, &proof, &from) {
@@ -159,7 +159,8 @@ impl World {
         let answer = listens.then(|| {
             let root = host.disk.root();
             let proofs = checkpoints::newest_proofs(&host.disk, root.as_ref());
-            (host.peer.as_ref().is_some_and(Peer::goes_on), proofs)
+            let says = |what: fn(&Peer) -> bool| host.peer.as_ref().is_some_and(what);
+            (says(Peer::goes_on), says(Peer::looks_out), proofs)
         });
         let (name, incarnation) = (host.name(), self.hosts[seat].incarnation);
         let at = self.now + self.network.delay(to, seat);

@@ -1,6 +1,7 @@
 //! Letting peers in: the members' side.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::Membership;
 use super::seat::{MAX_RISE, Seat};
@@ -92,7 +93,10 @@ impl Membership {
         let is_invited = self.notary.is_invited(&joiner) && self.notary.admits(std::slice::from_ref(&joiner));
         let may = peer != self.me.peer && !self.revoked.contains(&peer) && is_invited;
         let Some(seat) = self.seat.as_ref().filter(|_| may) else { return };
-        if let Some(remaining) = self.quarantine.remaining(now, peer) {
+        // Who waits spares the others a change of view in the midst of their steps. Where these take none for want of members, nobody
+        // is spared anything by more than the first quarantine.
+        let most = if seat.waiting { self.config.quarantine() } else { Duration::MAX };
+        if let Some(remaining) = self.quarantine.remaining(now, peer, most) {
             let for_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
             return self.send(peer, Body::Refuse(Refusal::Quarantined { for_ms }));
         }

@@ -106,8 +106,9 @@ impl Question<'_> {
         };
         let votes = Votes::of(&self, &staying, &resume);
         let mut reasons = self.reasons(&staying, &severed, &convicted, &votes);
-        let same_branch = self.candidates.iter().filter(|candidate| candidate.branch == self.view.branch);
-        let generation = same_branch.map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
+        // From whichever branch they come, they go to no view that is not later than theirs.
+        let theirs = self.candidates.iter().map(|candidate| candidate.generation);
+        let generation = theirs.fold(self.view.generation, Generation::max);
         let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
         let mut view = self.view.succeed(staying.keys().copied().chain(joiners)).with_severed(severed);
         view = view.with_newcomers(votes.newcomers);

@@ -27,6 +27,8 @@ struct Past {
     losses: Vec<Time>,
     times: u32,
     objections: u32,
+    /// When it was last told to wait, and until when it does.
+    since: Time,
     until: Time,
 }
 
@@ -39,7 +41,7 @@ impl Quarantine {
         if past.losses.len() >= LOSSES {
             past.losses.clear();
             past.losses.push(now);
-            past.until = now + config.quarantine() * (1 << past.times.min(MAX_DOUBLINGS));
+            past.waits(now, config.quarantine() * (1 << past.times.min(MAX_DOUBLINGS)));
             past.times += 1;
         }
     }
@@ -49,7 +51,7 @@ impl Quarantine {
     pub(super) fn put_off(&mut self, now: Time, peer: PeerId, config: &Config) {
         let past = self.past(peer);
         let wait = config.quarantine() / FIRST_WAIT * (1 << past.objections.min(MAX_DOUBLINGS + FIRST_WAIT.ilog2()));
-        past.until = past.until.max(now + wait);
+        past.waits(now, wait);
         past.objections = past.objections.saturating_add(1);
     }
 
@@ -61,10 +63,16 @@ impl Quarantine {
         self.peers.entry(peer).or_default()
     }
 
-    /// For how much longer `peer` may not join.
-    pub(super) fn remaining(&self, now: Time, peer: PeerId) -> Option<Duration> {
+    /// For how much longer `peer` may not join, if it waits for so long at most.
+    pub(super) fn remaining(&self, now: Time, peer: PeerId, most: Duration) -> Option<Duration> {
         let past = self.peers.get(&peer)?;
-        Some(past.until - now).filter(|remaining| !remaining.is_zero())
+        Some(past.until.min(past.since + most) - now).filter(|remaining| !remaining.is_zero())
+    }
+}
+
+impl Past {
+    fn waits(&mut self, now: Time, wait: Duration) {
+        (self.since, self.until) = (now, self.until.max(now + wait));
     }
 }
 
@@ -83,16 +91,18 @@ mod tests {
         let mut quarantine = Quarantine::default();
         for second in [0, 10] {
             quarantine.lose(at(second), peer, &config);
-            assert_eq!(quarantine.remaining(at(second), peer), None);
+            assert_eq!(quarantine.remaining(at(second), peer, Duration::MAX), None);
         }
         quarantine.lose(at(20), peer, &config);
-        assert_eq!(quarantine.remaining(at(20), peer), Some(Duration::from_secs(10)));
-        assert_eq!(quarantine.remaining(at(30), peer), None);
+        assert_eq!(quarantine.remaining(at(20), peer, Duration::MAX), Some(Duration::from_secs(10)));
+        assert_eq!(quarantine.remaining(at(30), peer, Duration::MAX), None);
         for second in [31, 32] {
             quarantine.lose(at(second), peer, &config);
         }
-        assert_eq!(quarantine.remaining(at(32), peer), Some(Duration::from_secs(20)));
-        assert_eq!(quarantine.remaining(at(32), PeerId([2; 32])), None);
+        assert_eq!(quarantine.remaining(at(32), peer, Duration::MAX), Some(Duration::from_secs(20)));
+        assert_eq!(quarantine.remaining(at(32), peer, config.quarantine()), Some(Duration::from_secs(10)));
+        assert_eq!(quarantine.remaining(at(42), peer, config.quarantine()), None);
+        assert_eq!(quarantine.remaining(at(32), PeerId([2; 32]), Duration::MAX), None);
     }
 
     #[test]
@@ -102,7 +112,7 @@ mod tests {
         let mut waits = (0..12).map(|round| {
             let now = at(round * 10_000);
             quarantine.put_off(now, peer, &config);
-            quarantine.remaining(now, peer).expect("it waits")
+            quarantine.remaining(now, peer, Duration::MAX).expect("it waits")
         });
         let first = waits.next().expect("the first");
         assert_eq!(first, config.quarantine() / FIRST_WAIT);
@@ -117,7 +127,7 @@ mod tests {
         for second in [0, 100, 200, 300] {
             quarantine.lose(at(second), PeerId([1; 32]), &config);
         }
-        assert_eq!(quarantine.remaining(at(300), PeerId([1; 32])), None);
+        assert_eq!(quarantine.remaining(at(300), PeerId([1; 32]), Duration::MAX), None);
         for name in 0..1_000u32 {
             let mut bytes = [0; 32];
             bytes[..4].copy_from_slice(&name.to_be_bytes());

@@ -177,6 +177,37 @@ fn a_fork_by_force_meets_the_run_again() {
     }
 }
 
+/// However far its views have counted meanwhile: those of the run count on from there.
+#[test]
+fn a_fork_that_has_counted_further_meets_the_run_again() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed, 3_000, &[1, 2, 3]);
+        cluster.run_for(Duration::from_secs(1));
+        let all = [1, 2, 3].map(peer);
+        let alone = peer(1 + (seed % 3) as u8);
+        let others: Vec<PeerId> = all.into_iter().filter(|name| *name != alone).collect();
+        cluster.split(&[&[alone], &others]);
+        cluster.kill(alone);
+        cluster.fork(alone);
+        cluster.run_until(|cluster| cluster.is_formed(&others));
+        // Each time that it comes back it decides another view.
+        for _ in 0..20 {
+            cluster.run_for(Duration::from_millis(100));
+            cluster.kill(alone);
+            cluster.recover(alone);
+            cluster.run_until(|cluster| cluster.is_formed(&[alone]));
+        }
+        let counted = |of: PeerId| cluster.peers[&of].view.as_ref().map(|view| view.generation.0);
+        assert!(counted(alone) > counted(others[0]).map(|counted| counted + 10), "seed {seed}");
+        cluster.heal();
+        cluster.run_until(|cluster| cluster.is_formed(&all));
+        cluster.run();
+        cluster.assert_complete(all);
+        let forked = |event: &Event| matches!(event, Event::Changed { forked: true, .. });
+        assert!(others.iter().all(|name| !cluster.has_event(*name, forked)), "seed {seed}");
+    }
+}
+
 #[test]
 fn a_founder_that_leaves_before_the_first_step_withdraws_the_run() {
     let mut cluster = Cluster::new(1, 5, 3);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::changes::formed;
+use super::changes::{formed, gather};
 use super::cluster::{Cluster, RUN, peer};
 use super::driver::Fate;
 use crate::{Body, Digest, Envelope, Event, Evidence, Input, PeerId, Reason, Standing};
@@ -282,6 +282,20 @@ fn a_peer_that_is_lost_again_and_again_waits() {
     assert!(cluster.is_formed(&[1, 2].map(peer)), "it is in quarantine");
     cluster.run_for(Duration::from_secs(15));
     assert!(cluster.is_formed(&[1, 2, 3].map(peer)), "it is let in by itself afterwards");
+}
+
+#[test]
+fn a_peer_that_all_wait_for_is_let_in_soon_however_often_it_is_lost() {
+    let mut cluster = Cluster::new(3, 20_000, 3);
+    gather(&mut cluster, &[1, 2, 3]);
+    for times in 1..10 {
+        cluster.run_for(Duration::from_secs(2));
+        cluster.kill(peer(3));
+        cluster.run_for(Duration::from_secs(2));
+        cluster.restart(peer(3), &[1, 2].map(peer));
+        cluster.run_for(Duration::from_secs(15));
+        assert!(cluster.is_formed(&[1, 2, 3].map(peer)), "lost {times} times");
+    }
 }
 
 #[test]

@@ -175,6 +175,18 @@ pub struct Awaited {
     pub why: Wait,
 }
 
+impl Awaited {
+    /// What keeps one from taking part that waits so and has this seat on its disk, with what counts for it.
+    pub fn apart(&self, seat: &Record) -> Option<Apart> {
+        match self.why {
+            Wait::Live => Some(Apart::Outside(seat.root)),
+            // Its seat is of no use to anybody: it stays until nobody lacks what it holds.
+            Wait::Lacking => Some(Apart::Waits { root: seat.root, forked: seat.view.forked }),
+            Wait::Stayed | Wait::Known => None,
+        }
+    }
+}
+
 /// What a machine waits for that is in no view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Wait {

@@ -63,7 +63,7 @@ pub enum Apart {
     Paused(Root),
     /// It has a seat on its disk, and asks to be let in, since others said that they go on.
     Outside(Root),
-    /// It has left, or finished, and waits for others, who may have finished.
+    /// It has left, or finished, and waits for others, who may have finished; or it holds the end, and waits for those who lack it.
     Waits {
         /// Which checkpoints are of the branch that it was on.
         root: Root,
@@ -166,7 +166,10 @@ mod tests {
     }
 
     fn said(name: u8, live: bool, step: u64) -> (PeerId, Answer) {
-        (PeerId([name; 32]), Answer { live, stable_step: Some(step), forked: false, ours: Some(step) })
+        (
+            PeerId([name; 32]),
+            Answer { live, looks_out: !live, stable_step: Some(step), forked: false, ours: Some(step) },
+        )
     }
 
     fn paused() -> Lookout {
@@ -243,6 +246,8 @@ mod tests {
         assert!(came_to(&[], &[]) && came_to(&holds, &[]));
         assert!(!came_to(&lacks, &[]) && !came_to(&[said(1, true, 100)], &[]));
         assert!(came_to(&lacks, &[PeerId([1; 32])]), "a keeper waits for nobody");
+        let new = lacks.map(|(peer, answer)| (peer, Answer { looks_out: false, ..answer }));
+        assert!(came_to(&new, &[]), "who was never let in fetches nothing");
     }
 
     #[test]

@@ -59,6 +59,9 @@ impl Terms {
 pub struct Answer {
     /// Whether it is in a view that goes on.
     pub live: bool,
+    /// Whether it is in none, and looks out for the state that it lacks. Who asks to be let in for the first time does not: what others
+    /// hold may be of another attempt at the run.
+    pub looks_out: bool,
     /// The step of its newest stable checkpoint.
     pub stable_step: Option<u64>,
     /// Whether that was made in a fork.
@@ -84,6 +87,8 @@ pub enum Input {
         from: PeerId,
         /// Whether it is in a view that goes on.
         live: bool,
+        /// Whether it is in none, and looks out for the state that it lacks.
+        looks_out: bool,
         /// The newest one of each branch.
         proofs: Vec<Proof>,
     },
@@ -212,7 +217,7 @@ impl Search {
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
-            Input::Answered { from, live, proofs } => self.hear(now, from, live, proofs),
+            Input::Answered { from, live, looks_out, proofs } => self.hear(now, from, (live, looks_out), proofs),
             Input::Unanswered(peer) => _ = self.awaited.remove(&peer),
             Input::Holds(step) => self.choose(step),
             Input::Fetched => self.end(),
@@ -239,7 +244,7 @@ impl Search {
         false
     }
 
-    fn hear(&mut self, now: Time, from: PeerId, live: bool, proofs: Vec<Proof>) {
+    fn hear(&mut self, now: Time, from: PeerId, (live, looks_out): (bool, bool), proofs: Vec<Proof>) {
         if !self.awaited.remove(&from) {
             return;
         }
@@ -250,6 +255,7 @@ impl Search {
         let newest = proofs.iter().max_by_key(|proof| proof.head.step);
         let answer = Answer {
             live,
+            looks_out,
             stable_step: newest.map(|proof| proof.head.step),
             forked: newest.is_some_and(|proof| proof.view.forked),
             ours,
@@ -365,10 +371,10 @@ impl Search {
     }
 }
 
-/// Whether a peer that goes on with nothing lacks the last state of the run: it does not hold that, and is no keeper, which fetches it in
-/// its own time.
+/// Whether a peer that goes on with nothing lacks the last state of the run, and fetches it: it looks out for it, does not hold it, and is
+/// no keeper, which fetches it in its own time.
 pub fn lacks(peer: PeerId, answer: &Answer, keepers: &[PeerId], last_step: u64) -> bool {
-    !answer.live && !answer.holds(last_step) && !keepers.contains(&peer)
+    answer.looks_out && !answer.live && !answer.holds(last_step) && !keepers.contains(&peer)
 }
 
 /// Who of those that answered is there. A keeper always is, and no company, but for one that is in a view by now.

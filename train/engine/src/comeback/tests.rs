@@ -49,7 +49,7 @@ fn holds(step: u64) -> Holdings {
 }
 
 fn answer(name: u8, live: bool) -> (PeerId, Answer) {
-    (peer(name), Answer { live, stable_step: None, forked: false, ours: None })
+    (peer(name), Answer { live, looks_out: !live, stable_step: None, forked: false, ours: None })
 }
 
 fn at(millis: u64) -> Time {
@@ -182,7 +182,8 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     }
     let seated = || past(Some(seat(&[2], &[])), &[2]);
     // One that has finished may still be there; one that has not lacks what this machine holds.
-    let there = |stable_step| (peer(2), Answer { live: false, stable_step, forked: false, ours: stable_step });
+    let there =
+        |stable_step| (peer(2), Answer { live: false, looks_out: true, stable_step, forked: false, ours: stable_step });
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Decision::Over);
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(95))], LAST), Decision::Recover { has_state: true });
     let unsigned = Holdings { stable: Some(95), ..LAST };
@@ -197,6 +198,14 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     assert_eq!(waits, joins(&[2], &[2], Wait::Lacking));
     let of_another_view = outcome(past(Some(seat(&[3], &[2])), &[2]), Word::default(), &[there(Some(95))], LAST);
     assert_eq!(of_another_view, joins(&[2], &[2], Wait::Lacking));
+    // Its seat is nothing that those could wait for: it stays until none lacks the end.
+    let Decision::Join { awaited, .. } = of_another_view else { panic!("it does not stay") };
+    let stays = Apart::Waits { root: Root::default(), forked: false };
+    assert_eq!(awaited.apart(&seat(&[3], &[2])), Some(stays));
+    // One that has never been let in fetches nothing, and is not waited for.
+    let new = [(peer(2), Answer { looks_out: false, ..there(None).1 })];
+    assert_eq!(outcome(past(None, &[2]), Word::default(), &new, LAST), Decision::Over);
+    assert_eq!(outcome(past(Some(seat(&[3], &[2])), &[2]), Word::default(), &new, LAST), Decision::Over);
     // Nobody can fetch what no quorum has signed; and whoever goes on beside it, or says so, wants nothing of it.
     assert_eq!(outcome(past(None, &[2]), Word::default(), &[there(Some(95))], unsigned), Decision::Over);
     for word in [Word::default(), ALONE, Word { alone: true, ..JOINS }] {

@@ -39,7 +39,10 @@ fn drain(search: &mut Search) -> Vec<Output> {
 }
 
 fn answers(search: &mut Search, name: u8, live: bool, proof: Option<Proof>) {
-    search.handle(at(1), Input::Answered { from: peer(name), live, proofs: proof.into_iter().collect() });
+    search.handle(
+        at(1),
+        Input::Answered { from: peer(name), live, looks_out: !live, proofs: proof.into_iter().collect() },
+    );
 }
 
 /// Asks these, and has nothing stable of its own above step `own`.
@@ -153,7 +156,7 @@ fn nobody_is_followed_without_end() {
 fn keepers_come_first_and_are_no_company() {
     let names = |all: &[u8]| all.iter().map(|name| peer(*name)).collect::<Vec<_>>();
     assert_eq!(sought(peer(1), names(&[3]).into_iter(), names(&[1, 2, 3]).into_iter()), names(&[3, 2]));
-    let answer = |live, forked| Answer { live, stable_step: None, forked, ours: None };
+    let answer = |live, forked| Answer { live, looks_out: !live, stable_step: None, forked, ours: None };
     let of =
         |all: &[(u8, Answer)]| company(all.iter().map(|(name, answer)| (peer(*name), *answer)), |name| name == peer(3));
     assert_eq!(of(&[]), Company::Silent);
