@@ -5,6 +5,7 @@
 //! nothing is fetched then: the members bring the state up to date.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use starling_engine::search::{Answer, Input, Output, Terms};
@@ -15,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::access::Credentials;
 use crate::error::NodeError;
+use crate::guide::Guide;
 use crate::inquiry::Inquiry;
 use crate::transfer::checkpoint::{self, Lacking};
 use crate::transfer::questions::{self, Newest};
@@ -25,6 +27,8 @@ pub(crate) struct Search<'a> {
     pub(crate) credentials: &'a Credentials,
     pub(crate) contacts: Vec<Contact>,
     pub(crate) store: &'a CheckpointStore,
+    /// What is known of the run's views.
+    pub(crate) guide: Arc<Guide>,
     /// Which checkpoints count.
     pub(crate) terms: Terms,
 }
@@ -52,7 +56,7 @@ pub(crate) struct Trouble {
 /// asked and fetched, the engine's [`Search`](starling_engine::Search) says.
 pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     let mut found = Found::default();
-    let Search { manifest, credentials, contacts, store, terms } = search;
+    let Search { manifest, credentials, contacts, store, guide, terms } = search;
     if contacts.is_empty() {
         return Ok(found);
     }
@@ -105,9 +109,13 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
             }
         }
         for peer in wanted.extract_if(.., |peer| reached.contains(peer)) {
-            let opening = open(peer);
+            let (opening, anchors) = (open(peer), guide.anchors());
             asked.spawn(async move {
-                let answer = async { questions::newest(&mut opening.await?, run, steps, stall).await };
+                let answer = async {
+                    let mut stream = opening.await?;
+                    let newest = questions::newest(&mut stream, run, steps, stall).await?;
+                    questions::proven(&mut stream, newest, anchors, stall).await
+                };
                 (peer, answer.await)
             });
         }
@@ -128,7 +136,8 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
                 }
             },
             Some(answer) = asked.join_next() => match answer {
-                Ok((from, Ok(Newest { live, looks_out, proofs }))) => {
+                Ok((from, Ok((Newest { live, looks_out, proofs }, walks)))) => {
+                    walks.iter().for_each(|walk| guide.take(walk.legs().cloned()));
                     Input::Answered { from, live, looks_out, proofs }
                 }
                 Ok((peer, Err(error))) => {

@@ -22,6 +22,7 @@ use crate::access::{Access, Credentials};
 use crate::catch_up::{self, Found, Search, catch_up};
 use crate::contacts_file::{Contacts, ContactsFile, Damaged};
 use crate::error::NodeError;
+use crate::guide::Guide;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::inquiry::Inquiry;
 use crate::listen::Places;
@@ -94,7 +95,8 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
         last_step: manifest.steps,
         max_stall: catch_up::stall(&manifest),
     };
-    let search = Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, terms };
+    let guide = Guide::open(&settings.data_dir, run, manifest.founder);
+    let search = Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, guide, terms };
     let Found { fetched, answers, troubles, .. } = catch_up(search).await?;
     if let Some(info) = fetched {
         note_donors(settings, ticket)?;
@@ -152,6 +154,8 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     let shelf = Shelf::new(rand::random(), &manifest, store.clone(), pace.clone());
     shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
     stable.iter().for_each(|proof| shelf.learn(&proof.view));
+    let guide = Guide::open(&settings.data_dir, run, manifest.founder);
+    shelf.lead_by(guide.clone());
     let stall = Duration::from_millis(manifest.max_stall_ms);
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?
@@ -176,7 +180,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         network.learn(&contact);
         network.connect(to_libp2p(contact.peer));
     }
-    let follower = Follower::new(run, manifest.steps, held, &stable);
+    let follower = Follower::new(run, manifest.steps, guide.anchors(), held, &stable);
     let summary = Summary {
         peer: identity.peer_id().to_string(),
         run: run.to_string(),
@@ -184,8 +188,20 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         ..Summary::before_the_start()
     };
     let file = ContactsFile::new(&settings.data_dir, run);
-    let parts =
-        Parts { network, follower, shelf, shelves, mismatches, store, known, file, ticket: own, observer, summary };
+    let parts = Parts {
+        network,
+        follower,
+        guide,
+        shelf,
+        shelves,
+        mismatches,
+        store,
+        known,
+        file,
+        ticket: own,
+        observer,
+        summary,
+    };
     Ok(Keeping::new(parts, &manifest))
 }
 

@@ -19,6 +19,7 @@
 mod access;
 mod admission;
 mod allowance;
+mod annals_file;
 mod appointment;
 mod ask;
 mod behaviour;
@@ -38,6 +39,7 @@ mod event_loop;
 mod exchange;
 pub mod founder;
 mod frame;
+mod guide;
 pub mod host;
 pub mod identity;
 mod inquiry;

@@ -18,6 +18,7 @@ use crate::access::{Access, Clerk};
 use crate::error::NodeError;
 use crate::event_loop::{Books, Company, Doorplate, End, Ended, EventLoop, LoopConfig, Quest};
 use crate::exchange::{Exchange, Steps};
+use crate::guide::Guide;
 use crate::identity::{Identity, to_libp2p};
 use crate::listen::Places;
 use crate::network::Network;
@@ -371,7 +372,9 @@ pub(crate) async fn open(
     let patience = (config.max_stall * DISK_STALLS, config.max_state_bytes);
     let awaited = if let Start::Join { awaited, .. } = &start { Some(awaited) } else { None };
     let outside = kept.and_then(|kept| awaited?.apart(&kept.record));
-    let quest = Quest { manifest: of_run, credentials, store: store.clone(), outside };
+    let guide = Guide::open(&settings.data_dir, run, of_run.founder);
+    shelves.checkpoints.lead_by(guide.clone());
+    let quest = Quest { manifest: of_run, credentials, store: store.clone(), guide: guide.clone(), outside };
     let (saver, desk) = Saver::start(store, file.clone(), observer.clone(), patience)?;
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
     let me = Me { contact: network.contact(), notary: Box::new(clerk) };
@@ -393,8 +396,11 @@ pub(crate) async fn open(
             Membership::recover(membership, run, me, record, contacts, progress, now)
         }
     };
+    if let Some(view) = membership.view().filter(|_| founds) {
+        guide.begin(&settings.data_dir, view);
+    }
     let door = Doorplate::new(ticket.clone(), awaited);
-    let books = Books { contacts, file, record, finished, is_unwritten: false };
+    let books = Books { contacts, file, record, guide, looking_back: None, finished, is_unwritten: false };
     let company = Company {
         identity,
         network,

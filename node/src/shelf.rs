@@ -9,6 +9,7 @@ use std::time::Duration;
 use starling_run::{CheckpointError, CheckpointStore, Manifest};
 use starling_topology::{Digest, Proof, View, ViewId};
 
+use crate::guide::Guide;
 use crate::pace::Pace;
 use crate::preprocessing_file::PreprocessingFile;
 
@@ -36,6 +37,7 @@ pub(crate) struct Shelf {
     looks_out: AtomicBool,
     pin_time: Duration,
     preprocessing: OnceLock<PreprocessingFile>,
+    guide: OnceLock<Arc<Guide>>,
     pub(crate) pace: Arc<Pace>,
 }
 
@@ -53,6 +55,7 @@ impl Shelf {
             looks_out,
             pin_time,
             preprocessing: OnceLock::new(),
+            guide: OnceLock::new(),
             pace,
         })
     }
@@ -70,6 +73,17 @@ impl Shelf {
     pub(crate) fn look_in(&self, file: PreprocessingFile) {
         // It is the same file each time.
         let _ = self.preprocessing.set(file);
+    }
+
+    /// What leads from one view to another is known there.
+    pub(crate) fn lead_by(&self, guide: Arc<Guide>) {
+        // It is the same one each time.
+        let _ = self.guide.set(guide);
+    }
+
+    /// What leads from one view to another, if anything is known of that.
+    pub(crate) fn guide(&self) -> Option<&Arc<Guide>> {
+        self.guide.get()
     }
 
     /// What was done to the run's data: its canonical bytes. `None` if it is not here.

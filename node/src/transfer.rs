@@ -11,7 +11,7 @@
 //!
 //! Chunks are asked for from all donors at once, so a fast one hands out more of them. What a donor fails to hand out in
 //! time is asked for elsewhere; what has arrived is never asked for again. What the run is, which checkpoint is the newest
-//! stable one, and who is in a view can be asked too ([`questions`]).
+//! stable one, who is in a view, and what leads there, can be asked too ([`questions`]).
 
 pub(crate) mod checkpoint;
 mod chunks;
@@ -26,18 +26,19 @@ mod tests;
 use std::io;
 
 use serde::{Deserialize, Serialize};
+use starling_topology::annals::{Leg, MAX_PAGE_LEGS, Question};
 use starling_topology::{Contact, Digest, Generation, ViewId};
 
 use evidence::Evidence;
 pub(crate) use serve::{Known, Shelves, serve};
 
 /// The longest question, in bytes.
-const MAX_REQUEST_BYTES: usize = 128;
+const MAX_REQUEST_BYTES: usize = 320;
 /// What a reply takes besides its payload, in bytes.
 const REPLY_OVERHEAD: usize = 64;
 
 /// What a joiner or a keeper asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Request {
     /// The manifest of the state after this step, at which the view of `generation` goes on.
     Manifest { generation: Generation, step: u64 },
@@ -59,6 +60,8 @@ enum Request {
     Preprocessing,
     /// Which of the processes of this identity it is.
     Process,
+    /// What leads to a view.
+    Chain(Question),
 }
 
 /// What a donor answers.
@@ -85,6 +88,8 @@ enum Reply {
     Preprocessing(Vec<u8>),
     /// The process's incarnation, and whether it is in a view that goes on.
     Process(u64, bool),
+    /// What leads to the view, or a part of it.
+    Chain(#[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_PAGE_LEGS>")] Vec<Leg>),
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {

@@ -15,6 +15,7 @@ use crate::access::Credentials;
 use crate::catch_up::{self, Found, Search, catch_up};
 use crate::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};
 use crate::error::NodeError;
+use crate::guide::Guide;
 use crate::identity::to_libp2p;
 use crate::node::blocking;
 use crate::prepare::Start;
@@ -198,7 +199,11 @@ impl Memory {
         }
         observer.report(&Report::Asking { peers: contacts.iter().map(|contact| name(contact.peer)).collect() });
         terms.root.into_iter().for_each(|root| _ = store.root_in(root));
-        let mut found = catch_up(Search { manifest, credentials, contacts, store, terms }).await?;
+        let dir = self.record.path().parent().unwrap_or_else(|| Path::new(""));
+        let guide = Guide::open(dir, manifest.run_id(), manifest.founder);
+        let search = Search { manifest, credentials, contacts, store, guide: guide.clone(), terms };
+        let mut found = catch_up(search).await?;
+        blocking(move || Ok(guide.keep())).await?;
         for (peer, answer) in &found.answers {
             let (live, stable_step) = answer.as_ref().map_or((false, None), |answer| (answer.live, answer.stable_step));
             let (peer, trouble) = (name(*peer), answer.as_ref().err().cloned());

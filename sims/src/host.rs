@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use starling_engine::comeback::Word;
 use starling_engine::{Comeback, Search};
-use starling_topology::{Contact, Event, Follower, PeerId, Record, Root, Time, View};
+use starling_topology::{Annals, Contact, Event, Follower, PeerId, Record, Root, Time, View};
 
 use crate::coverage::{Phase, SEEKS};
 use crate::disk::{Disk, Name};
@@ -62,6 +62,10 @@ pub struct Host {
     pub keeper: Option<Box<Follower>>,
     /// The last views that its process knows, to tell others of.
     pub views: VecDeque<View>,
+    /// Which views the run has had, as far as its disk says.
+    pub annals: Annals,
+    /// Whether it has the founder's key.
+    pub has_key: bool,
     /// Counts its processes.
     pub incarnation: u32,
     /// What it has on disk.
@@ -151,6 +155,8 @@ impl Host {
             announces: Time::ZERO,
             keeper: None,
             views: VecDeque::new(),
+            annals: Annals::default(),
+            has_key: false,
             incarnation: 0,
             disk: Disk::default(),
             copies: None,

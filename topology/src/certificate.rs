@@ -206,6 +206,21 @@ impl Succession {
         seal.is_some_and(|(_, seal)| accepted.is_signed(notary, peer, seal))
     }
 
+    /// Whether a quorum of `parent` has accepted it, if it follows that.
+    pub(crate) fn is_accepted_by(&self, notary: &dyn Notary, parent: &View) -> bool {
+        self.certificate.is_of(notary, parent, &self.view, self.terms)
+    }
+
+    /// Whether it leads on from `last`.
+    pub(crate) fn follows(&self, notary: &dyn Notary, last: &View) -> bool {
+        is_next(last, last, &self.view) && self.is_accepted_by(notary, last)
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Violation> {
+        self.view.validate()?;
+        self.certificate.validate()
+    }
+
     fn bytes(&self) -> usize {
         postcard::to_allocvec(self).map_or(usize::MAX, |bytes| bytes.len())
     }
@@ -234,10 +249,7 @@ pub(crate) fn validate_chain(chain: &[Succession]) -> Result<(), Violation> {
     if chain.len() > MAX_LINKS {
         return Err(Violation::Uncertified);
     }
-    chain.iter().try_for_each(|link| {
-        link.view.validate()?;
-        link.certificate.validate()
-    })
+    chain.iter().try_for_each(Succession::validate)
 }
 
 /// The last views that led to the one that this member is in, with the proofs that it has.

@@ -10,6 +10,7 @@
 //! Start reading at [`View`] (what members agree on), then [`Membership`] (how they come to agree), then
 //! [`message::Body`] (what they say to each other).
 
+pub mod annals;
 pub mod awaited;
 pub mod bounded;
 pub mod certificate;
@@ -41,6 +42,7 @@ pub mod way_back;
 #[cfg(test)]
 mod tests;
 
+pub use annals::{Anchors, Annals};
 pub use awaited::Awaited;
 pub use certificate::{Certificate, Notary, Seal, Succession};
 pub use config::Config;

@@ -1,14 +1,16 @@
 //! Who is in the run, as this member keeps it for later and tells it to others: its ticket, its contacts; and, while nobody
 //! has let it in, whom it waits for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use starling_engine::comeback::{Awaited, Left, Wait};
 use starling_topology::{Contact, PeerId, View};
 use tokio::time::Instant;
 
-use super::{EventLoop, LINGER};
+use super::{EventLoop, LINGER, LookBack};
 use crate::contacts_file::{Contacts, ContactsFile};
+use crate::guide::Guide;
 use crate::identity::to_libp2p;
 use crate::record_file::RecordFile;
 use crate::report::{Observer, Report, WaitsFor};
@@ -24,6 +26,9 @@ pub(crate) struct Books {
     pub(crate) contacts: Contacts,
     pub(crate) file: ContactsFile,
     pub(crate) record: RecordFile,
+    pub(crate) guide: Arc<Guide>,
+    /// What asks how the run began, if this member came later.
+    pub(crate) looking_back: Option<LookBack>,
     /// How it finished before, if it was started again and goes on with nothing: in a view of its own, whose branch is nobody's.
     pub(crate) finished: Option<Left>,
     /// Whether something new in `contacts` is not on its way to the disk.

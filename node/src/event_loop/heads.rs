@@ -14,6 +14,7 @@ const MESSAGE_BYTES: usize = Head::BYTES + 64;
 impl EventLoop {
     /// A checkpoint of ours is on disk, verified. The thread that writes may have begun with it before its branch was left.
     pub(super) fn on_saved(&mut self, info: &CheckpointInfo) {
+        self.look_back();
         if !self.membership.vouches_for(info.step, info.lineage) {
             return;
         }

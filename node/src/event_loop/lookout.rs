@@ -1,6 +1,7 @@
 //! Looks out for a run that has gone on without this member, as the engine's [`Lookout`] says.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use starling_engine::Lookout;
 use starling_engine::comeback::Left;
@@ -14,6 +15,7 @@ use super::{End, EventLoop};
 use crate::access::Credentials;
 use crate::catch_up::{Found, Search, catch_up, contacts_of, stall};
 use crate::error::NodeError;
+use crate::guide::Guide;
 use crate::report::Report;
 use crate::twin::{self, Asking, TwinWatch};
 
@@ -23,6 +25,7 @@ pub(crate) struct Quest {
     pub(crate) manifest: Manifest,
     pub(crate) credentials: Credentials,
     pub(crate) store: CheckpointStore,
+    pub(crate) guide: Arc<Guide>,
     /// What counts for the seat that it has, if it asks to be let in.
     pub(crate) outside: Option<Apart>,
 }
@@ -140,10 +143,11 @@ impl EventLoop {
         let quest = self.lookout.quest.clone();
         let secret = self.network.access.secret();
         self.lookout.search = Some(tokio::spawn(async move {
-            let Quest { manifest, credentials, store, .. } = quest;
+            let Quest { manifest, credentials, store, guide, .. } = quest;
             let credentials = Credentials { secret, ..credentials };
             let counts = terms.clone();
-            let search = Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, terms };
+            let search =
+                Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, guide, terms };
             let found = catch_up(search).await?;
             // What was fetched counts, whether this can be read or not.
             let proofs = spawn_blocking(move || store.newest_proofs()).await.ok().and_then(Result::ok);

@@ -76,8 +76,13 @@ impl EventLoop {
         let contacts = self.membership.contacts().cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
         let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
-        let file = self.books.record.clone();
-        self.storing.begin(move || file.store(kept));
+        let (file, guide) = (self.books.record.clone(), self.books.guide.clone());
+        guide.note(&kept.record);
+        self.storing.begin(move || {
+            file.store(kept)?;
+            guide.keep();
+            Ok(())
+        });
     }
 
     /// A store has come to its end.

@@ -72,6 +72,7 @@ impl EventLoop {
             self.show_view();
         }
         self.shelves.checkpoints.enter(view);
+        self.look_back();
         self.vouch(heads::Input::View(Some(view.clone())));
 
         let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
@@ -257,7 +258,7 @@ impl EventLoop {
     }
 
     /// Connects to members.
-    fn opener(&self, protocol: &StreamProtocol, limit: Duration) -> impl Fn(PeerId) -> Opening + use<> {
+    pub(super) fn opener(&self, protocol: &StreamProtocol, limit: Duration) -> impl Fn(PeerId) -> Opening + use<> {
         let (control, protocol) = (self.network.control(), protocol.clone());
         move |peer| {
             let (mut control, protocol) = (control.clone(), protocol.clone());

@@ -9,7 +9,8 @@ use std::time::Duration;
 use libp2p::StreamProtocol;
 use libp2p_stream::Control;
 use starling_run::{CheckpointError, CheckpointStore};
-use starling_topology::{Contact, Digest, Head, PeerId, Proof, RunId, View, ViewId};
+use starling_topology::annals::Walk;
+use starling_topology::{Anchors, Contact, Digest, Head, PeerId, Proof, RunId, ViewId};
 use tokio::time::Instant;
 
 use crate::error::NodeError;
@@ -27,17 +28,17 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How an errand ended.
 pub(super) enum Done {
-    /// A peer said what it holds, or why not, and who is in its view.
-    Newest { peer: PeerId, newest: io::Result<Newest>, members: Vec<Contact> },
-    /// A view was told, or not.
-    View { id: ViewId, view: Option<View> },
+    /// A peer said what it holds that it leads to, or why not, the ways there, and who is in its view.
+    Newest { peer: PeerId, newest: io::Result<(Newest, Vec<Walk>)>, members: Vec<Contact> },
+    /// Somebody led to a view, or nobody did.
+    Walked { id: ViewId, walk: Option<Walk> },
     /// A checkpoint is on disk, with these beside it, or can't be had.
     Fetched { head: Head, outcome: Result<BTreeMap<Digest, u64>, String> },
     /// A checkpoint came whole, but can't be kept.
     Broken { head: Head, message: String },
     /// Signatures are beside their checkpoint, so many; `None` if newer ones have taken its place.
     Signed(Result<Option<(Head, usize)>, String>),
-    /// The list of known peers is on disk.
+    /// The list of known peers, or that of the run's views, is on disk.
     Noted(Result<(), NodeError>),
 }
 
@@ -71,12 +72,13 @@ impl Errands {
         }
     }
 
-    pub(super) fn newest(&self, peer: PeerId) -> impl Future<Output = Done> + Send + use<> {
+    pub(super) fn newest(&self, peer: PeerId, anchors: Anchors) -> impl Future<Output = Done> + Send + use<> {
         let (open, run, steps, stall) = (self.opener(), self.run, self.steps, self.stall);
         async move {
             let answer = async {
                 let mut stream = open(peer).await?;
                 let newest = questions::newest(&mut stream, run, steps, stall).await?;
+                let newest = questions::proven(&mut stream, newest, anchors, stall).await?;
                 // Who does not say has said enough.
                 Ok((newest, data::members(stream).await.unwrap_or_default()))
             };
@@ -86,9 +88,9 @@ impl Errands {
         }
     }
 
-    pub(super) fn view(&self, id: ViewId, from: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {
+    pub(super) fn walk(&self, walk: Walk, from: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {
         let (open, stall) = (self.opener(), self.stall);
-        async move { Done::View { id, view: questions::view(open, id, &from, stall).await } }
+        async move { Done::Walked { id: walk.to(), walk: questions::way(open, &walk, &from, stall).await } }
     }
 
     pub(super) fn fetch(&self, head: Head, donors: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {

@@ -9,8 +9,9 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, gossipsub};
 use starling_run::{CheckpointStore, Manifest};
+use starling_topology::annals::Walk;
 use starling_topology::heads::follower::{Input, Output};
-use starling_topology::{Contact, Follower, PeerId};
+use starling_topology::{Contact, Follower, PeerId, ViewId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -23,6 +24,7 @@ use crate::behaviour::BehaviourEvent;
 use crate::contacts_file::{Contacts, ContactsFile};
 use crate::error::NodeError;
 use crate::event_loop::heads;
+use crate::guide::Guide;
 use crate::identity::{from_libp2p, to_libp2p};
 use crate::network::Network;
 use crate::report::{Observer, Report, Summary};
@@ -43,6 +45,7 @@ const LOOK_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 pub(super) struct Parts {
     pub(super) network: Network,
     pub(super) follower: Follower,
+    pub(super) guide: Arc<Guide>,
     pub(super) shelf: Arc<Shelf>,
     pub(super) shelves: Arc<Shelves>,
     pub(super) mismatches: mpsc::Receiver<Mismatch>,
@@ -59,6 +62,7 @@ pub(super) struct Parts {
 pub(super) struct Keeping {
     network: Network,
     follower: Follower,
+    guide: Arc<Guide>,
     errands: Errands,
     tasks: JoinSet<Done>,
     questions: usize,
@@ -80,8 +84,8 @@ pub(super) struct Keeping {
 
 impl Keeping {
     pub(super) fn new(parts: Parts, manifest: &Manifest) -> Self {
-        let Parts { network, follower, shelf, shelves, mismatches, store, known, file, ticket, observer, summary } =
-            parts;
+        let Parts { network, follower, guide, shelf, .. } = parts;
+        let Parts { shelves, mismatches, store, known, file, ticket, observer, summary, .. } = parts;
         let stall = Duration::from_millis(manifest.max_stall_ms);
         let errands = Errands {
             control: network.control(),
@@ -98,6 +102,7 @@ impl Keeping {
         Self {
             network,
             follower,
+            guide,
             errands,
             tasks: JoinSet::new(),
             questions: 0,
@@ -194,8 +199,8 @@ impl Keeping {
                     self.tasks.spawn(self.errands.fetch(head, donors));
                 }
                 Output::Ask { view, from } => {
-                    let from = self.near_first(from);
-                    self.tasks.spawn(self.errands.view(view, from));
+                    let (from, walk) = (self.near_first(from), Walk::new(self.follower.anchors().clone(), view));
+                    self.tasks.spawn(self.errands.walk(walk, from));
                 }
                 Output::Stable(proof) => {
                     self.errands.shelf.learn(&proof.view);
@@ -217,7 +222,8 @@ impl Keeping {
                     self.look_for_told();
                 }
                 match newest {
-                    Ok(Newest { proofs, .. }) => {
+                    Ok((Newest { proofs, .. }, walks)) => {
+                        walks.into_iter().for_each(|walk| self.arrive(walk.to(), Some(walk)));
                         for proof in proofs {
                             self.handle(Some(peer), Input::Proven { from: peer, proof });
                         }
@@ -227,12 +233,7 @@ impl Keeping {
                     }
                 }
             }
-            Done::View { id, view } => {
-                if let Some(view) = &view {
-                    self.errands.shelf.learn(view);
-                }
-                self.handle(None, Input::View { id, view });
-            }
+            Done::Walked { id, walk } => self.arrive(id, walk),
             Done::Fetched { head, outcome } => match outcome {
                 Ok(held) => {
                     self.observer.report(&Report::Saved { step: head.step, digest: head.digest.to_string() });
@@ -292,6 +293,16 @@ impl Keeping {
             }
             _ => {}
         }
+    }
+
+    /// It was led to a view, or nobody leads there.
+    fn arrive(&mut self, id: ViewId, walk: Option<Walk>) {
+        if let Some((walk, view)) = walk.as_ref().and_then(|walk| Some((walk, walk.view()?))) {
+            self.errands.shelf.learn(view);
+            self.guide.take(walk.legs().cloned());
+            self.is_unwritten = true;
+        }
+        self.handle(None, Input::Walked { id, walk: walk.map(Box::new) });
     }
 
     /// A gossiped message came. Its author is proven, whoever passed it on; and may be nobody.
@@ -384,7 +395,7 @@ impl Keeping {
     fn question(&mut self, peer: PeerId) {
         if self.questions < MAX_QUESTIONS {
             self.questions += 1;
-            self.tasks.spawn(self.errands.newest(peer));
+            self.tasks.spawn(self.errands.newest(peer, self.follower.anchors().clone()));
         }
     }
 
@@ -409,8 +420,8 @@ impl Keeping {
     fn write_known(&mut self) {
         if self.is_unwritten && !self.is_writing {
             (self.is_unwritten, self.is_writing) = (false, true);
-            let (file, known) = (self.file.clone(), self.known.clone());
-            self.tasks.spawn_blocking(move || Done::Noted(file.store(&known)));
+            let (file, known, guide) = (self.file.clone(), self.known.clone(), self.guide.clone());
+            self.tasks.spawn_blocking(move || Done::Noted(file.store(&known).and_then(|()| guide.store())));
         }
     }
 }

@@ -82,7 +82,7 @@ where
             match output {
                 Output::Ask { number, donor, question } => {
                     let (request, longest, chunk) = match question {
-                        Question::Manifest => (manifest, longest, None),
+                        Question::Manifest => (manifest.clone(), longest, None),
                         Question::Chunk(chunk) => (Request::Chunk { of, chunk }, CHUNK_BYTES, Some(chunk)),
                     };
                     let kept = streams.remove(&donor);
@@ -158,6 +158,7 @@ where
                         Ok(
                             Reply::Manifest(_)
                             | Reply::Chunk(_)
+                            | Reply::Chain(_)
                             | Reply::Run(_)
                             | Reply::Newest { .. }
                             | Reply::View(_)

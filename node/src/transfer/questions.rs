@@ -10,14 +10,16 @@ use starling_engine::twin::Process;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
 use starling_run::manifest::MAX_MANIFEST_BYTES;
 use starling_run::{Manifest, Preprocessing};
+use starling_topology::annals::{MAX_PAGE_BYTES, Walk, Way};
 use starling_topology::heads::follower::MAX_BRANCHES;
 use starling_topology::view::MAX_VIEW_BYTES;
-use starling_topology::{PeerId, Proof, RunId, View, ViewId};
+use starling_topology::{Anchors, PeerId, Proof, RunId, View, ViewId};
 use tokio::task::JoinSet;
 
 use super::chunks::ask;
 use super::evidence::MAX_EVIDENCE_BYTES;
 use super::{Reply, Request};
+use crate::guide::Reader;
 
 /// What a peer holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +82,77 @@ pub(crate) async fn newest(
     let proofs = evidence.into_iter().take(MAX_BRANCHES).map(|evidence| evidence.check(run, steps));
     let proofs = proofs.collect::<Result<_, _>>().map_err(io::Error::other)?;
     Ok(Newest { live, looks_out, proofs })
+}
+
+/// Has a peer lead to a view, as far as it can. Signatures are checked outside of the async threads.
+pub(crate) async fn lead(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    mut walk: Walk,
+    stall: Duration,
+) -> io::Result<Walk> {
+    loop {
+        let reply = ask(stream, &Request::Chain(walk.question()), MAX_PAGE_BYTES, stall).await?;
+        let Reply::Chain(legs) = reply else { return Ok(walk) };
+        let heard = tokio::task::spawn_blocking(move || {
+            let way = walk.hear(&Reader, legs);
+            (walk, way)
+        });
+        let (led, way) = heard.await.map_err(io::Error::other)?;
+        match way {
+            Way::Ask => walk = led,
+            Way::There | Way::Lost => return Ok(led),
+        }
+    }
+}
+
+/// What a peer holds whose views it leads to, from what is known, and the ways there. What it holds besides counts for nothing: it may
+/// be of its own making.
+pub(crate) async fn proven(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    newest: Newest,
+    mut anchors: Anchors,
+    stall: Duration,
+) -> io::Result<(Newest, Vec<Walk>)> {
+    let (mut proofs, mut walks) = (Vec::new(), Vec::new());
+    for proof in newest.proofs {
+        if anchors.view(proof.head.view).is_none() {
+            let walk = lead(stream, Walk::new(anchors.clone(), proof.head.view), stall).await?;
+            if !walk.is_there() {
+                tracing::info!(step = proof.head.step, "a checkpoint is of a view that nothing leads to");
+                continue;
+            }
+            walk.arrive(&mut anchors);
+            walks.push(walk);
+        }
+        proofs.push(proof);
+    }
+    Ok((Newest { proofs, ..newest }, walks))
+}
+
+/// Has all of these peers lead to a view; the first that does counts. `None` if nobody does.
+pub(crate) async fn way<S, Open>(
+    open: impl Fn(PeerId) -> Open,
+    walk: &Walk,
+    from: &[PeerId],
+    stall: Duration,
+) -> Option<Walk>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let mut asked = JoinSet::new();
+    for peer in from.iter().take(MAX_DONORS) {
+        let (opening, walk) = (open(*peer), walk.clone());
+        asked.spawn(async move { lead(&mut opening.await.ok()?, walk, stall).await.ok() });
+    }
+    while let Some(answer) = asked.join_next().await {
+        if let Ok(Some(walk)) = answer
+            && walk.is_there()
+        {
+            return Some(walk);
+        }
+    }
+    None
 }
 
 /// Asks all of these peers who is in a view; the first right answer counts. `None` if there is none.

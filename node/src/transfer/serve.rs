@@ -110,6 +110,10 @@ pub(crate) async fn serve(
                 None => Reply::NotHere,
             },
             Request::View(id) => shelf.view(id).map_or(Reply::NotHere, |view| Reply::View(view.encode())),
+            Request::Chain(question) => match shelf.guide() {
+                Some(guide) => Reply::Chain(guide.answer(question).await?),
+                None => Reply::NotHere,
+            },
             Request::DataManifest => {
                 shelves.data.as_ref().map_or(Reply::NotHere, |data| Reply::Manifest(data.manifest().encode()))
             }

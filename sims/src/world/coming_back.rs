@@ -255,6 +255,7 @@ impl World {
             (Decision::Found, _) => {
                 let progress = Progress { has_state: true, ..Progress::default() };
                 let machine = Membership::found(config, RUN, with_key(me.clone()), progress, now);
+                machine.view().cloned().iter().for_each(|first| self.begin_branch(seat, first));
                 (machine, Some(State::initial(initial)))
             }
             (_, _) => {

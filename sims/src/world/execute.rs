@@ -39,6 +39,7 @@ impl World {
             self.note_contacts(seat, &entry.resumption.view);
             self.hosts[seat].learn_view(&entry.resumption.view);
         }
+        self.chronicle(seat, &effect);
         let effect = if self.hosts[seat].is_hostile() { self.execute_hostile(seat, effect) } else { Some(effect) };
         let effect = effect.and_then(|effect| match self.hosts[seat].twin {
             Some(_) => self.execute_twin(seat, effect),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use starling_topology::annals::Walk;
 use starling_topology::heads::follower::{Input, Output};
 use starling_topology::{Digest, Follower, Head, PeerId, Proof, Time, ViewId};
 
@@ -33,12 +34,12 @@ impl World {
 
     /// A keeper begins with what is on its disk.
     fn start_keeper(&mut self, seat: Seat) {
-        let steps = self.workload.steps;
+        let (steps, anchors) = (self.workload.steps, self.anchors(seat));
         let host = &mut self.hosts[seat];
         let proofs = checkpoints::newest_proofs(&host.disk, None);
         let proofs: Vec<Proof> = proofs.iter().map(|proof| Proof::clone(proof)).collect();
         proofs.iter().for_each(|proof| host.learn_view(&proof.view));
-        host.keeper = Some(Box::new(Follower::new(RUN, steps, held(&host.disk), &proofs)));
+        host.keeper = Some(Box::new(Follower::new(RUN, steps, anchors, held(&host.disk), &proofs)));
     }
 
     /// Until all is healed a keeper's process is killed now and then, and comes back.
@@ -86,15 +87,20 @@ impl World {
             return;
         }
         for keeper in self.keepers() {
-            let proven: Vec<(PeerId, Rc<Proof>)> = (0..self.plan.peers)
+            if self.hosts[keeper].keeper.is_none() {
+                continue;
+            }
+            let proven: Vec<(Seat, Rc<Proof>)> = (0..self.plan.peers)
                 .filter(|seat| self.hosts[*seat].peer.is_some() && !self.is_cut_off(keeper, *seat))
                 .flat_map(|seat| {
                     let host = &self.hosts[seat];
                     let proofs = checkpoints::newest_proofs(&host.disk, host.disk.root().as_ref());
-                    proofs.into_iter().map(|proof| (host.name(), proof)).collect::<Vec<_>>()
+                    proofs.into_iter().map(|proof| (seat, proof)).collect::<Vec<_>>()
                 })
                 .collect();
-            for (from, proof) in proven {
+            for (seat, proof) in proven {
+                let from = self.hosts[seat].name();
+                self.keeper_is_led(keeper, proof.head.view, [seat].into_iter());
                 self.follow(keeper, Input::Proven { from, proof: (*proof).clone() });
             }
             self.follow(keeper, Input::Retry);
@@ -242,18 +248,27 @@ impl World {
         if self.hosts[keeper].incarnation != incarnation {
             return;
         }
-        let asked =
-            from.iter().filter_map(|peer| self.at(keeper, *peer)).filter(|seat| !self.is_cut_off(keeper, *seat));
-        let told = |seat: Seat| {
-            let host = &self.hosts[seat];
+        let is_there = |seat: &Seat| {
+            let host = &self.hosts[*seat];
             let runs = (host.peer.is_some() && host.stopped.is_none()) || host.keeper.is_some();
-            host.views.iter().find(|view| runs && view.id() == id).cloned()
+            runs && !self.is_cut_off(keeper, *seat)
         };
-        let view = asked.into_iter().find_map(told);
-        if let Some(view) = &view {
-            self.hosts[keeper].learn_view(view);
+        let asked: Vec<Seat> = from.iter().filter_map(|peer| self.at(keeper, *peer)).filter(is_there).collect();
+        self.keeper_is_led(keeper, id, asked.into_iter());
+    }
+
+    /// The first of these that can leads a keeper to a view.
+    fn keeper_is_led(&mut self, keeper: Seat, id: ViewId, mut by: impl Iterator<Item = Seat>) {
+        let Some(anchors) = self.hosts[keeper].keeper.as_ref().map(|follower| follower.anchors().clone()) else {
+            return;
+        };
+        let walk = by.find_map(|seat| Some(self.walk(anchors.clone(), id, seat)).filter(Walk::is_there));
+        if let Some((walk, view)) = walk.as_ref().and_then(|walk| Some((walk, walk.view()?))) {
+            let host = &mut self.hosts[keeper];
+            host.annals.take(walk.legs().cloned());
+            host.learn_view(view);
         }
-        self.follow(keeper, Input::View { id, view });
+        self.follow(keeper, Input::Walked { id, walk: walk.map(Box::new) });
     }
 
     /// What a keeper fetches has come, if one of those who should have it still does.

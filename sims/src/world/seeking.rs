@@ -1,6 +1,8 @@
 //! Whom a process asks before it takes part: the engine's [`Search`], executed in virtual time. And what those say, keepers among
 //! them.
 
+mod leading;
+
 use std::rc::Rc;
 
 use starling_engine::lookout::Searched;
@@ -162,6 +164,8 @@ impl World {
             let says = |what: fn(&Peer) -> bool| host.peer.as_ref().is_some_and(what);
             (says(Peer::goes_on), says(Peer::looks_out), proofs)
         });
+        let answer = answer.map(|(live, proofs)| (live, self.led(seat, to, proofs)));
+        let host = &self.hosts[to];
         let (name, incarnation) = (host.name(), self.hosts[seat].incarnation);
         let at = self.now + self.network.delay(to, seat);
         self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Answers(name, answer)));

@@ -3,28 +3,31 @@
 //! ```text
 //!   members                                        follower
 //!      |-- heads: run, step, view, digest; signature -->|    newer than what it holds: fetch it from who has signed
-//!      |<------------------------ who is in that view? --|    a view is what its hash says, whoever tells it
+//!      |<---------------- what has led to that view? ----|    from a view that it knows: see [annals](crate::annals)
 //!      |   a quorum of it has signed the same head       |    stable: keep the signatures beside the checkpoint
 //! ```
 //!
-//! A member counts only members of its own view. A follower has no view of its own: it believes a head's view as soon as a
-//! quorum of that view's members has signed the head. So an admitted peer can make it fetch a checkpoint, but never make
-//! one stable in the name of others. Stable ones come first, and each *branch* has its newest one: whoever goes on alone, or has
-//! begun the same run anew, keeps nobody from the others', however far it is. The first few branches count. What says of itself that
-//! it is of a branch is believed, too.
+//! A member counts only members of its own view. A follower counts only views to which it was led from one that it knows to be the
+//! run's, so whoever was in none has it neither fetch nor keep anything. Stable ones come first, and each *branch* has its newest
+//! one: whoever goes on alone, or has begun the same run anew, keeps nobody from the others', however far it is. Branches that go
+//! back to the founder's key, and those that members have begun alone, have places of their own.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Head, MAX_STEPS, Proof, Signature};
+use crate::annals::{Anchors, Descent, MAX_APART, MAX_PROVEN, Walk};
 use crate::error::Violation;
 use crate::id::{Digest, PeerId, RunId, ViewId};
 use crate::message::MAX_MEMBERS;
 use crate::view::View;
 
-/// Peers whose heads are kept: those with the highest ones.
+/// Members of known views whose heads are kept: those with the highest ones.
 const MAX_SIGNERS: usize = 2 * MAX_MEMBERS;
+/// Others whose heads are kept: the last ones that came.
+const MAX_STRANGERS: usize = 256;
 /// Branches of which checkpoints are kept.
-pub const MAX_BRANCHES: usize = 4;
+pub const MAX_BRANCHES: usize = MAX_PROVEN + MAX_APART;
 /// Views that are known at a time.
 const MAX_VIEWS: usize = 8;
 /// Views that are asked for at a time.
@@ -44,19 +47,20 @@ pub enum Input {
         /// The signature of its canonical bytes.
         signature: [u8; 64],
     },
-    /// A peer holds a checkpoint and shows that it is stable. The driver has verified each signature.
+    /// A peer holds a checkpoint and shows that it is stable. The driver has verified each signature, and told the way to its view
+    /// before; else it counts for nothing.
     Proven {
         /// Who holds it.
         from: PeerId,
         /// The proof.
         proof: Proof,
     },
-    /// A view that was asked for; `None` if nobody told it.
-    View {
-        /// Its id.
+    /// The way to a view, whoever wanted to know it; `None` if nobody leads there.
+    Walked {
+        /// The view's id.
         id: ViewId,
-        /// What was told.
-        view: Option<View>,
+        /// The way.
+        walk: Option<Box<Walk>>,
     },
     /// The fetch has ended: these checkpoints are on disk now, by name, with their steps.
     Holds(BTreeMap<Digest, u64>),
@@ -77,7 +81,7 @@ pub enum Output {
         /// Who should have it.
         from: Vec<PeerId>,
     },
-    /// Ask these peers for a view; then [`Input::View`].
+    /// [Walk] to this view, by what these peers answer; then [`Input::Walked`].
     Ask {
         /// The view's id.
         view: ViewId,
@@ -119,6 +123,7 @@ impl Stable {
 #[derive(Debug)]
 pub struct Follower {
     run: RunId,
+    anchors: Anchors,
     /// The run's last step.
     steps: u64,
     /// The checkpoints on disk.
@@ -127,8 +132,11 @@ pub struct Follower {
     stable: BTreeMap<Branch, Stable>,
     /// At most [`MAX_STEPS`] of each peer.
     signed: BTreeMap<PeerId, BTreeMap<u64, (Head, [u8; 64])>>,
+    /// Those of them that are in no known view, in the order in which they came.
+    strangers: VecDeque<PeerId>,
     /// Who has vouched for a checkpoint without having signed it.
     holders: BTreeMap<Digest, BTreeSet<PeerId>>,
+    /// Those of the run that heads name.
     views: BTreeMap<ViewId, View>,
     asked: BTreeSet<ViewId>,
     /// Views and checkpoints that could not be had, until the next retry.
@@ -139,9 +147,9 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows `run`, whose last step is `steps`, with checkpoints that are held already, by name; `proofs` show which of them
-    /// are stable.
-    pub fn new(run: RunId, steps: u64, held: BTreeMap<Digest, u64>, proofs: &[Proof]) -> Self {
+    /// Follows `run`, whose last step is `steps`, and some of whose views are known, with checkpoints that are held already, by name;
+    /// `proofs` show which of them are stable.
+    pub fn new(run: RunId, steps: u64, anchors: Anchors, held: BTreeMap<Digest, u64>, proofs: &[Proof]) -> Self {
         let mut stable = BTreeMap::new();
         for proof in proofs {
             let newest = stable.entry(branch(&proof.view)).or_insert_with(|| Stable::of(proof));
@@ -151,10 +159,12 @@ impl Follower {
         }
         Self {
             run,
+            anchors,
             steps,
             held,
             stable,
             signed: BTreeMap::new(),
+            strangers: VecDeque::new(),
             holders: BTreeMap::new(),
             views: BTreeMap::new(),
             asked: BTreeSet::new(),
@@ -175,12 +185,21 @@ impl Follower {
         self.stable.values().map(|stable| stable.step).max()
     }
 
-    /// Whether what is shown so is later than what is held of its branch, which counts.
-    fn is_later(&self, proof: &Proof) -> bool {
-        match self.stable.get(&branch(&proof.view)) {
-            Some(stable) => proof.head.step > stable.step,
-            None => self.stable.len() < MAX_BRANCHES,
-        }
+    /// The views that are known to be the run's.
+    pub fn anchors(&self) -> &Anchors {
+        &self.anchors
+    }
+
+    /// Whether the state after this step is later than what is held of this branch, which counts.
+    fn is_later(&self, place: Branch, step: u64) -> bool {
+        self.stable.get(&place).map_or_else(|| self.has_room(place), |stable| step > stable.step)
+    }
+
+    /// Whether one more branch of this kind counts.
+    fn has_room(&self, place: Branch) -> bool {
+        let is_founders = |place: &Branch| self.anchors.descent(*place) == Some(Descent::Proven);
+        let of_kind = self.stable.keys().filter(|held| is_founders(held) == is_founders(&place)).count();
+        of_kind < if is_founders(&place) { MAX_PROVEN } else { MAX_APART }
     }
 
     /// Takes in what happened.
@@ -192,7 +211,7 @@ impl Follower {
         match input {
             Input::Received { from, head, signature } => self.receive(from, head, signature)?,
             Input::Proven { from, proof } => self.believe(from, proof)?,
-            Input::View { id, view } => self.learn(id, view),
+            Input::Walked { id, walk } => self.arrive(id, walk.as_deref()),
             Input::Holds(held) => {
                 // What is gone can be stable no more.
                 self.stable.retain(|_, stable| held.contains_key(&stable.manifest));
@@ -207,6 +226,7 @@ impl Follower {
                 self.missed_views.clear();
             }
         }
+        self.recall();
         self.settle();
         self.tidy();
         self.ask();
@@ -235,6 +255,9 @@ impl Follower {
             return Ok(());
         }
         let Proof { head, view, signatures } = proof;
+        if !self.views.contains_key(&head.view) && self.anchors.view(head.view).is_none() {
+            return Ok(()); // Whoever wants to be believed leads there first.
+        }
         if self.holders.contains_key(&head.manifest) || self.holders.len() < MAX_HOLDERS {
             let holders = self.holders.entry(head.manifest).or_default();
             if holders.len() < MAX_HOLDERS {
@@ -272,14 +295,24 @@ impl Follower {
         }
     }
 
-    fn learn(&mut self, id: ViewId, view: Option<View>) {
+    fn arrive(&mut self, id: ViewId, walk: Option<&Walk>) {
         self.asked.remove(&id);
-        match view.filter(|view| view.run == self.run && view.validate().is_ok() && view.id() == id) {
-            Some(view) => {
+        match walk.filter(|walk| walk.to() == id).and_then(|walk| Some((walk, walk.view()?.clone()))) {
+            Some((walk, view)) => {
+                walk.arrive(&mut self.anchors);
                 self.views.insert(id, view);
             }
-            None => {
-                self.missed_views.insert(id);
+            None => _ = self.missed_views.insert(id),
+        }
+    }
+
+    /// Views that it was led past count as soon as a head names them.
+    fn recall(&mut self) {
+        let named = self.signed.values().flat_map(BTreeMap::values).map(|(head, _)| head.view);
+        let unknown: BTreeSet<ViewId> = named.filter(|view| !self.views.contains_key(view)).collect();
+        for id in unknown {
+            if let Some(view) = self.anchors.view(id) {
+                self.views.insert(id, view.clone());
             }
         }
     }
@@ -317,10 +350,14 @@ impl Follower {
         for (place, proof) in newest {
             let now = Stable::of(proof);
             let before = self.stable.get(&place);
-            let is_news = before.map_or(self.stable.len() < MAX_BRANCHES, |before| {
-                let is_complete = now.signers > before.signers && now.signers == proof.view.members().len();
-                before.step < now.step || (before.step == now.step && (before.manifest != now.manifest || is_complete))
-            });
+            let is_news = before.map_or_else(
+                || self.has_room(place),
+                |before| {
+                    let is_complete = now.signers > before.signers && now.signers == proof.view.members().len();
+                    before.step < now.step
+                        || (before.step == now.step && (before.manifest != now.manifest || is_complete))
+                },
+            );
             if is_news {
                 self.stable.insert(place, now);
                 self.outputs.push_back(Output::Stable(proof.clone()));
@@ -344,6 +381,7 @@ impl Follower {
             !heads.is_empty()
         });
         self.views.retain(|id, _| named.contains_key(id));
+        self.forget_strangers();
         while self.views.len() > MAX_VIEWS {
             let oldest = self.views.keys().min_by_key(|id| named.get(id)).copied();
             self.views.remove(&oldest.expect("invariant: there are several"));
@@ -353,43 +391,75 @@ impl Follower {
         self.missed_views.retain(|view| named.contains_key(view));
     }
 
-    /// Asks who is in the views of heads that may become stable: of the newest ones, as many as are kept.
+    /// Whoever is in no known view has a place until enough others have come: keys cost nothing.
+    fn forget_strangers(&mut self) {
+        let (views, signed) = (&self.views, &mut self.signed);
+        let is_member = |peer: &PeerId| views.values().any(|view| view.contains(*peer));
+        self.strangers.retain(|peer| signed.contains_key(peer) && !is_member(peer));
+        let new: Vec<PeerId> =
+            signed.keys().filter(|peer| !is_member(peer) && !self.strangers.contains(peer)).copied().collect();
+        self.strangers.extend(new);
+        while self.strangers.len() > MAX_STRANGERS {
+            self.strangers.pop_front().map(|peer| signed.remove(&peer));
+        }
+    }
+
+    /// Asks for the way to the views of heads that may become stable: to those first that known members name, then to the newest.
     fn ask(&mut self) {
-        let mut newest: Vec<(ViewId, BTreeSet<PeerId>)> = Vec::new();
-        for (head, signatures) in self.heads().into_values().rev() {
-            let signers = signatures.into_iter().map(|(peer, _)| peer);
-            match newest.iter().position(|(view, _)| *view == head.view) {
-                Some(at) => newest[at].1.extend(signers),
-                None if newest.len() < MAX_VIEWS => newest.push((head.view, signers.collect())),
-                None => break,
+        let is_member = |peer: &PeerId| self.views.values().any(|view| view.contains(*peer));
+        let mut wanted: BTreeMap<ViewId, (bool, u64, BTreeSet<PeerId>)> = BTreeMap::new();
+        for (head, signatures) in self.heads().into_values() {
+            let is_known = self.views.contains_key(&head.view) || self.anchors.view(head.view).is_some();
+            if !is_known && !self.missed_views.contains(&head.view) && !self.asked.contains(&head.view) {
+                let (by_member, newest, from) = wanted.entry(head.view).or_default();
+                *by_member |= signatures.iter().any(|(peer, _)| is_member(peer));
+                *newest = head.step.max(*newest);
+                from.extend(signatures.into_iter().map(|(peer, _)| peer));
             }
         }
-        newest.retain(|(view, _)| !self.views.contains_key(view) && !self.missed_views.contains(view));
-        for (view, from) in newest {
+        let mut wanted: Vec<_> = wanted.into_iter().collect();
+        wanted.sort_by_key(|(_, (by_member, newest, _))| Reverse((*by_member, *newest)));
+        for (view, (_, _, from)) in wanted {
             if self.asked.len() < MAX_ASKED && self.asked.insert(view) {
                 self.outputs.push_back(Output::Ask { view, from: from.into_iter().collect() });
             }
         }
     }
 
-    /// Fetches the newest stable checkpoint that is not held; else the newest one, which may become stable.
+    /// Fetches the newest stable checkpoint that is not held; else the newest one that a member has signed, which may become stable.
     fn fetch(&mut self) {
         if self.fetching.is_some() {
             return;
         }
         let is_missing = |head: &Head| !self.held.contains_key(&head.manifest) && !self.missed.contains(&head.manifest);
-        let proven = self.proofs().into_iter().filter(|proof| is_missing(&proof.head) && self.is_later(proof));
-        let proven = proven.max_by_key(|proof| (!proof.view.forked, proof.head.step)).map(|proof| proof.head);
-        let newest = self.held.values().max();
+        let is_founders = |place: Branch| self.anchors.descent(place) == Some(Descent::Proven);
+        let proven = self.proofs().into_iter().map(|proof| (branch(&proof.view), proof.head));
+        let proven = proven.filter(|(place, head)| is_missing(head) && self.is_later(*place, head.step));
+        let proven = proven.max_by_key(|(place, head)| (is_founders(*place), !place.1, head.step));
         let likely = || {
-            let newer = self.heads().into_values().filter(|(head, _)| newest.is_none_or(|held| head.step > *held));
-            let newer = newer.filter(|(head, _)| is_missing(head));
-            newer.max_by_key(|(head, signatures)| (head.step, signatures.len())).map(|(head, _)| head)
+            let known = self.heads().into_values().filter_map(|(head, signatures)| {
+                let view = self.views.get(&head.view)?;
+                let signers = signatures.iter().filter(|(peer, _)| view.contains(*peer)).count();
+                (signers > 0).then(|| (branch(view), head, signers))
+            });
+            let known: Vec<(Branch, Head, usize)> = known.collect();
+            let is_held = |place: Branch, step: u64| {
+                known
+                    .iter()
+                    .any(|(other, it, _)| *other == place && it.step >= step && self.held.contains_key(&it.manifest))
+            };
+            let newer = known.iter().filter(|(place, head, _)| {
+                is_missing(head) && self.is_later(*place, head.step) && !is_held(*place, head.step)
+            });
+            let newest = newer.max_by_key(|(place, head, signers)| (is_founders(*place), head.step, *signers));
+            newest.map(|(place, head, _)| (*place, *head))
         };
-        let Some(head) = proven.or_else(likely) else { return };
+        let Some((_, head)) = proven.or_else(likely) else { return };
         let mut from: BTreeSet<PeerId> = self.holders.get(&head.manifest).cloned().unwrap_or_default();
+        let view = self.views.get(&head.view);
         let heads = self.signed.iter().filter(|(_, heads)| heads.values().any(|(it, _)| it.manifest == head.manifest));
-        from.extend(heads.map(|(peer, _)| *peer));
+        let members = heads.filter(|(peer, _)| view.is_some_and(|view| view.contains(**peer)));
+        from.extend(members.map(|(peer, _)| *peer));
         self.fetching = Some(head.manifest);
         self.outputs.push_back(Output::Fetch { head, from: from.into_iter().collect() });
     }

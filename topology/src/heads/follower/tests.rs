@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::annals::Annals;
 
 const RUN: RunId = RunId([1; 32]);
 const STEPS: u64 = 1000;
@@ -30,7 +31,7 @@ fn proof(names: &[u8], view: &View, head: Head) -> Proof {
 }
 
 fn follower() -> Follower {
-    Follower::new(RUN, STEPS, BTreeMap::new(), &[])
+    Follower::new(RUN, STEPS, Anchors::of(RUN, None, &Annals::default()), BTreeMap::new(), &[])
 }
 
 fn handle(follower: &mut Follower, input: Input) -> Result<Vec<Output>, Violation> {
@@ -50,8 +51,11 @@ fn holds(checkpoints: &[(u64, u8)]) -> Input {
     Input::Holds(checkpoints.iter().map(|(step, state)| (name(*step, *state), *step)).collect())
 }
 
-fn known(view: &View) -> Input {
-    Input::View { id: view.id(), view: Some(view.clone()) }
+/// This view is one of the run's; the follower was led there.
+fn lead(follower: &mut Follower, view: &View, descent: Descent) -> Vec<Output> {
+    follower.anchors.admit(view, descent);
+    let walk = Some(Box::new(Walk::new(follower.anchors().clone(), view.id())));
+    tell(follower, Input::Walked { id: view.id(), walk })
 }
 
 fn fetch(head: Head, from: &[u8]) -> Output {
@@ -66,11 +70,12 @@ fn ask(view: &View, from: &[u8]) -> Output {
 fn a_newer_head_is_fetched_and_stable_with_a_quorum_of_its_view() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     let first = head(&view, 10, 5);
-    assert_eq!(tell(&mut follower, received(1, first)), [ask(&view, &[1]), fetch(first, &[1])]);
+    assert_eq!(tell(&mut follower, received(1, first)), [ask(&view, &[1])]);
     assert_eq!(tell(&mut follower, received(1, first)), [], "the same once more");
+    assert_eq!(tell(&mut follower, received(9, first)), [], "whose view is it?");
+    assert_eq!(lead(&mut follower, &view, Descent::Proven), [fetch(first, &[1])]);
     assert_eq!(tell(&mut follower, holds(&[(10, 5)])), [], "one of three");
-    assert_eq!(tell(&mut follower, received(3, first)), [], "who knows that two are a quorum?");
-    assert_eq!(tell(&mut follower, known(&view)), [Output::Stable(proof(&[1, 3], &view, first))]);
+    assert_eq!(tell(&mut follower, received(3, first)), [Output::Stable(proof(&[1, 3], &view, first))]);
     assert_eq!(tell(&mut follower, received(2, first)), [Output::Stable(proof(&[1, 2, 3], &view, first))]);
     assert_eq!(follower.stable_step(), Some(10));
     let older = head(&view, 9, 4);
@@ -81,7 +86,7 @@ fn a_newer_head_is_fetched_and_stable_with_a_quorum_of_its_view() {
 fn one_at_a_time_and_the_newest_next() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     tell(&mut follower, received(1, head(&view, 10, 5)));
-    tell(&mut follower, known(&view));
+    lead(&mut follower, &view, Descent::Proven);
     for step in [20, 40, 30] {
         assert_eq!(tell(&mut follower, received(1, head(&view, step, 5))), []);
     }
@@ -93,16 +98,16 @@ fn one_at_a_time_and_the_newest_next() {
 fn a_stable_one_comes_before_a_newer_one() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     tell(&mut follower, received(1, head(&view, 10, 5)));
-    tell(&mut follower, known(&view));
-    // Nobody but one peer says that the run is there.
-    tell(&mut follower, received(9, head(&view, 900, 6)));
+    lead(&mut follower, &view, Descent::Proven);
+    // Nobody but one member says that the run is there.
+    tell(&mut follower, received(1, head(&view, 900, 6)));
     for signer in [2, 3] {
         tell(&mut follower, received(signer, head(&view, 20, 7)));
     }
     let next = tell(&mut follower, Input::Failed(name(10, 5)));
     assert_eq!(next, [fetch(head(&view, 20, 7), &[2, 3])]);
     let outputs = tell(&mut follower, holds(&[(20, 7)]));
-    assert_eq!(outputs, [Output::Stable(proof(&[2, 3], &view, head(&view, 20, 7))), fetch(head(&view, 900, 6), &[9])]);
+    assert_eq!(outputs, [Output::Stable(proof(&[2, 3], &view, head(&view, 20, 7))), fetch(head(&view, 900, 6), &[1])]);
     // What it fetched in vain, or for nothing, keeps it from no stable one.
     tell(&mut follower, holds(&[(20, 7), (900, 6)]));
     tell(&mut follower, received(2, head(&view, 30, 7)));
@@ -114,24 +119,29 @@ fn a_stable_one_comes_before_a_newer_one() {
 fn what_failed_is_tried_again_when_it_is_time() {
     let (mut follower, view) = (follower(), view(&[1, 2]));
     tell(&mut follower, received(1, head(&view, 10, 5)));
-    assert_eq!(tell(&mut follower, Input::Failed(name(10, 5))), []);
-    assert_eq!(tell(&mut follower, Input::View { id: view.id(), view: None }), []);
+    assert_eq!(tell(&mut follower, Input::Walked { id: view.id(), walk: None }), []);
     assert_eq!(tell(&mut follower, received(2, head(&view, 10, 5))), []);
-    let outputs = tell(&mut follower, Input::Retry);
-    assert_eq!(outputs, [ask(&view, &[1, 2]), fetch(head(&view, 10, 5), &[1, 2])]);
+    assert_eq!(tell(&mut follower, Input::Retry), [ask(&view, &[1, 2])]);
+    let fetch = fetch(head(&view, 10, 5), &[1, 2]);
+    assert_eq!(lead(&mut follower, &view, Descent::Proven), [fetch.clone()]);
+    assert_eq!(tell(&mut follower, Input::Failed(name(10, 5))), []);
+    assert_eq!(tell(&mut follower, Input::Retry), [fetch]);
 }
 
 #[test]
-fn a_proof_is_enough_to_fetch_and_to_trust() {
+fn a_proof_is_enough_to_fetch_and_to_trust_if_its_view_is_the_runs() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     let head = head(&view, 10, 5);
     let shown = Input::Proven { from: peer(8), proof: proof(&[1, 2], &view, head) };
+    assert_eq!(tell(&mut follower, shown.clone()), []);
+    lead(&mut follower, &view, Descent::Proven);
     assert_eq!(tell(&mut follower, shown.clone()), [fetch(head, &[1, 2, 8])]);
     assert_eq!(tell(&mut follower, shown), []);
     assert_eq!(tell(&mut follower, holds(&[(10, 5)])), [Output::Stable(proof(&[1, 2], &view, head))]);
     // Started again, it knows.
-    let stable = proof(&[1, 2], &view, head);
-    let mut again = Follower::new(RUN, STEPS, BTreeMap::from([(head.manifest, 10)]), std::slice::from_ref(&stable));
+    let (stable, anchors) = (proof(&[1, 2], &view, head), follower.anchors().clone());
+    let mut again =
+        Follower::new(RUN, STEPS, anchors, BTreeMap::from([(head.manifest, 10)]), std::slice::from_ref(&stable));
     assert_eq!(tell(&mut again, Input::Proven { from: peer(8), proof: stable }), []);
 }
 
@@ -139,6 +149,7 @@ fn a_proof_is_enough_to_fetch_and_to_trust() {
 fn a_stable_checkpoint_that_has_gone_is_fetched_again() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     let shown = Input::Proven { from: peer(8), proof: proof(&[1, 2], &view, head(&view, 10, 5)) };
+    lead(&mut follower, &view, Descent::Proven);
     tell(&mut follower, shown.clone());
     tell(&mut follower, holds(&[(10, 5)]));
     assert_eq!(tell(&mut follower, holds(&[])), [fetch(head(&view, 10, 5), &[1, 2, 8])]);
@@ -149,7 +160,7 @@ fn a_stable_checkpoint_that_has_gone_is_fetched_again() {
 fn a_checkpoint_that_has_gone_is_fetched_again_if_it_is_stable() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     tell(&mut follower, received(1, head(&view, 10, 5)));
-    tell(&mut follower, known(&view));
+    lead(&mut follower, &view, Descent::Proven);
     tell(&mut follower, holds(&[(10, 5)]));
     tell(&mut follower, received(1, head(&view, 20, 5)));
     tell(&mut follower, holds(&[(20, 5)]));
@@ -170,9 +181,11 @@ fn what_no_correct_peer_says_is_refused_and_changes_nothing() {
     assert_eq!(handle(&mut follower, received(1, second)), Err(Violation::TwoHeads { step: 10 }));
     let alone = Input::Proven { from: peer(1), proof: proof(&[1], &view, first) };
     assert_eq!(handle(&mut follower, alone), Err(Violation::Unproven));
-    // A view that is not what its hash says.
+    // The way to another view.
     let other = self::view(&[1]);
-    assert_eq!(tell(&mut follower, Input::View { id: view.id(), view: Some(other) }), []);
+    follower.anchors.admit(&other, Descent::Proven);
+    let walk = Some(Box::new(Walk::new(follower.anchors().clone(), other.id())));
+    assert_eq!(tell(&mut follower, Input::Walked { id: view.id(), walk }), []);
     assert_eq!(tell(&mut follower, holds(&[(10, 5)])), []);
     assert_eq!(follower.stable_step(), None);
 }
@@ -183,7 +196,7 @@ fn another_digest_under_the_same_name_does_not_count() {
     let first = head(&view, 10, 5);
     let other = Head { digest: Digest([9; 32]), ..first };
     tell(&mut follower, received(1, other));
-    tell(&mut follower, known(&view));
+    lead(&mut follower, &view, Descent::Proven);
     tell(&mut follower, holds(&[(10, 5)]));
     assert_eq!(tell(&mut follower, received(2, first)), []);
     assert_eq!(tell(&mut follower, received(3, first)), [Output::Stable(proof(&[2, 3], &view, first))]);
@@ -203,7 +216,12 @@ proptest! {
             let input = match kind {
                 0 | 1 => received(from, head(view, step, state)),
                 2 => Input::Proven { from: peer(from), proof: proof(&[0, 1], view, head(view, step, state)) },
-                3 => Input::View { id: view.id(), view: (state == 0).then(|| view.clone()) },
+                3 if state == 0 => {
+                    follower.anchors.admit(view, Descent::Proven);
+                    let walk = Some(Box::new(Walk::new(follower.anchors().clone(), view.id())));
+                    Input::Walked { id: view.id(), walk }
+                }
+                3 => Input::Walked { id: view.id(), walk: None },
                 4 => Input::Retry,
                 _ => match fetching.take() {
                     Some(head @ Head { manifest, .. }) if state == 0 => {
@@ -214,7 +232,7 @@ proptest! {
                     None => Input::Retry,
                 },
             };
-            if let Input::View { id, .. } = &input {
+            if let Input::Walked { id, .. } = &input {
                 asked.remove(id);
             }
             for output in handle(&mut follower, input).unwrap_or_default() {
@@ -244,6 +262,9 @@ fn a_fork_that_is_further_keeps_nobody_from_the_runs_own() {
     let other_attempt = view.clone().on_branch(7);
     let mut fork = View::found(RUN, peer(4));
     fork.forked = true;
+    lead(&mut follower, &view, Descent::Proven);
+    lead(&mut follower, &other_attempt, Descent::Proven);
+    lead(&mut follower, &fork, Descent::Apart);
     let end = head(&fork, STEPS, 9);
     assert_eq!(
         tell(&mut follower, Input::Proven { from: peer(4), proof: proof(&[4], &fork, end) }),
@@ -263,13 +284,57 @@ fn a_fork_that_is_further_keeps_nobody_from_the_runs_own() {
         let at = held.iter().position(|one| *one == (step, state)).expect("one of them");
         assert_eq!(tell(&mut follower, holds(&held[..=at])), [Output::Stable(shown)]);
     }
-    // Whoever makes up one branch after the other is not followed without end.
-    let branches = [11, 12, 13].map(|branch| View::found(RUN, peer(4)).on_branch(branch));
-    let fetched = branches.iter().filter(|made_up| {
-        let head = head(made_up, 30, made_up.branch as u8);
-        let wanted = tell(&mut follower, Input::Proven { from: peer(4), proof: proof(&[4], made_up, head) });
-        !tell(&mut follower, holds(&[(STEPS, 9), (STEPS, 5), (20, 6), (30, made_up.branch as u8)])).is_empty()
-            && !wanted.is_empty()
-    });
-    assert_eq!(fetched.count(), MAX_BRANCHES - 3);
+}
+
+/// What comes of a stable state of a branch that one peer says that it is in, if its view was led to.
+fn is_kept(follower: &mut Follower, branch: u64, descent: Option<Descent>, held: &mut Vec<(u64, u8)>) -> bool {
+    let view = View::found(RUN, peer(4)).on_branch(branch);
+    descent.map(|descent| lead(follower, &view, descent));
+    let state = branch as u8;
+    let head = head(&view, 30, state);
+    tell(follower, received(4, head));
+    tell(follower, Input::Proven { from: peer(4), proof: proof(&[4], &view, head) });
+    if follower.fetching.is_none() {
+        return false;
+    }
+    held.push((30, state));
+    tell(follower, holds(held)) == [Output::Stable(proof(&[4], &view, head))]
+}
+
+#[test]
+fn branches_that_somebody_begins_or_makes_up_keep_nobody_from_the_founders() {
+    let (mut follower, mut held) = (follower(), Vec::new());
+    let is_kept = &mut |branch, descent| is_kept(&mut follower, branch, descent, &mut held);
+    assert!((10..20).all(|branch| !is_kept(branch, None)), "made up");
+    assert_eq!((30..50).filter(|branch| is_kept(*branch, Some(Descent::Apart))).count(), MAX_APART);
+    assert_eq!((50..60).filter(|branch| is_kept(*branch, Some(Descent::Proven))).count(), MAX_PROVEN);
+}
+
+#[test]
+fn made_up_heads_push_out_none_of_members_and_each_other_soon() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    lead(&mut follower, &view, Descent::Proven);
+    tell(&mut follower, received(1, head(&view, 10, 5)));
+    for number in 0..4_u16 * MAX_STRANGERS as u16 {
+        let mut name = [7; 32];
+        name[..2].copy_from_slice(&number.to_le_bytes());
+        let (from, made_up) = (PeerId(name), View::found(RUN, PeerId(name)));
+        let head = head(&made_up, STEPS, 8);
+        let outputs = tell(&mut follower, Input::Received { from, head, signature: [8; 64] });
+        assert!(outputs.iter().all(|output| matches!(output, Output::Ask { .. })), "nothing is fetched: {outputs:?}");
+        if number.is_multiple_of(5) {
+            tell(&mut follower, Input::Walked { id: made_up.id(), walk: None });
+        }
+    }
+    assert!(follower.signed.len() <= MAX_STRANGERS + 3 && follower.asked.len() <= MAX_ASKED);
+    // What a member says of a view that is new is asked before all that strangers say.
+    let next = view.succeed([1, 2].map(peer));
+    for asked in follower.asked.clone() {
+        tell(&mut follower, Input::Walked { id: asked, walk: None });
+    }
+    let outputs = tell(&mut follower, received(1, head(&next, 20, 5)));
+    let other = follower.asked.iter().copied().find(|asked| *asked != next.id()).expect("others are asked too");
+    tell(&mut follower, Input::Walked { id: other, walk: None });
+    assert!(follower.asked.contains(&next.id()), "{outputs:?}");
+    assert!(follower.signed.contains_key(&peer(1)));
 }

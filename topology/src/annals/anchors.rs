@@ -1,0 +1,128 @@
+//! The views that a peer takes for the run's.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Annals, Leg, MAX_KNOWN};
+use crate::certificate::Notary;
+use crate::heads::follower::{Branch, branch};
+use crate::id::{PeerId, RunId, ViewId};
+use crate::view::View;
+
+/// Branches that go back to the founder's key, at most.
+pub const MAX_PROVEN: usize = 4;
+/// Branches that those begun alone who were members before, at most.
+pub const MAX_APART: usize = 4;
+/// Views that are remembered beside the newest ones.
+const MAX_RECENT: usize = 16;
+
+/// What a branch goes back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Descent {
+    /// The founder's key, each view after that decided by the one before. Or this peer was there itself.
+    Proven,
+    /// Members that went on alone, as a fork or from the beginning: nobody else has decided that.
+    Apart,
+}
+
+/// The newest view of each branch that is known, and the last few besides.
+#[derive(Debug, Clone)]
+pub struct Anchors {
+    run: RunId,
+    founder: Option<PeerId>,
+    pub(super) newest: BTreeMap<Branch, (View, Descent)>,
+    recent: VecDeque<View>,
+    /// All of these, by name.
+    named: BTreeMap<ViewId, View>,
+}
+
+impl Anchors {
+    /// Those of a peer that keeps these annals of `run`, whose manifest names this founder's key.
+    pub fn of(run: RunId, founder: Option<PeerId>, annals: &Annals) -> Self {
+        let (newest, recent, named) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        let mut anchors = Self { run, founder, newest, recent, named };
+        annals.ends().into_iter().for_each(|(view, descent)| anchors.admit(&view, descent));
+        anchors
+    }
+
+    /// What the branch goes back to, if one of its views is known.
+    pub fn descent(&self, branch: Branch) -> Option<Descent> {
+        self.newest.get(&branch).map(|(_, descent)| *descent)
+    }
+
+    /// The view called so, if it is one of those that are known.
+    pub fn view(&self, id: ViewId) -> Option<&View> {
+        self.named.get(&id)
+    }
+
+    /// The newest ones, by name: where to be led on from.
+    pub(super) fn names(&self) -> Vec<ViewId> {
+        let mut newest: Vec<&(View, Descent)> = self.newest.values().collect();
+        newest.sort_by_key(|(_, descent)| *descent);
+        newest.into_iter().take(MAX_KNOWN - 1).map(|(view, _)| view.id()).collect()
+    }
+
+    fn views(&self) -> impl Iterator<Item = &View> {
+        self.newest.values().map(|(view, _)| view).chain(&self.recent)
+    }
+
+    /// What its view goes back to, if `leg` leads from `last`, or from what is known, to one of the run's.
+    pub(super) fn judge(&self, notary: &dyn Notary, last: Option<&(View, Descent)>, leg: &Leg) -> Option<Descent> {
+        let view = leg.view();
+        let place = branch(view);
+        if view.run != self.run || leg.validate().is_err() {
+            return None;
+        }
+        match leg {
+            Leg::Founded(..) => {
+                // Whoever was a member at first could decide something else now: who knows a later view begins there.
+                let is_new = self.descent(place) != Some(Descent::Proven);
+                let founder = self.founder?;
+                (is_new && leg.is_founders(notary, founder, self.run)).then_some(Descent::Proven)
+            }
+            // Where no key says what the run is, the first branch that is heard of is it.
+            Leg::Apart(_) if self.founder.is_none() && self.newest.is_empty() => Some(Descent::Proven),
+            Leg::Apart(_) => {
+                let is_known = |voter: PeerId| {
+                    let known = last.map(|(view, _)| view).into_iter().chain(self.views());
+                    known.into_iter().any(|view| view.contains(voter))
+                };
+                let is_free = self.descent(place) != Some(Descent::Proven);
+                (is_free && view.voters().all(is_known)).then_some(Descent::Apart)
+            }
+            Leg::Next(_) | Leg::Over(..) | Leg::Back(_) => {
+                let known = last.or_else(|| self.newest.get(&place)).into_iter().chain(self.newest.get(&place));
+                known.into_iter().find(|(known, _)| leg.follows(notary, known)).map(|(_, descent)| *descent)
+            }
+        }
+    }
+
+    /// Takes a view in that was led to.
+    pub(crate) fn admit(&mut self, view: &View, descent: Descent) {
+        let place = branch(view);
+        match self.newest.get_mut(&place) {
+            Some((_, known)) if *known < descent => return,
+            Some((newest, known)) if *known > descent => {
+                // It goes back to the founder after all: what was taken for it is another's.
+                (*newest, *known) = (view.clone(), descent);
+                self.recent.retain(|other| branch(other) != place);
+            }
+            Some((newest, _)) if newest.generation < view.generation => *newest = view.clone(),
+            Some(_) => {}
+            None => {
+                let of_kind = self.newest.values().filter(|(_, known)| *known == descent).count();
+                let room = if descent == Descent::Proven { MAX_PROVEN } else { MAX_APART };
+                if of_kind >= room {
+                    return;
+                }
+                self.newest.insert(place, (view.clone(), descent));
+            }
+        }
+        self.recent.retain(|known| known != view);
+        self.recent.push_back(view.clone());
+        if self.recent.len() > MAX_RECENT {
+            self.recent.pop_front();
+        }
+        let known: BTreeMap<ViewId, View> = self.views().map(|view| (view.id(), view.clone())).collect();
+        self.named = known;
+    }
+}

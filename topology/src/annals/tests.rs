@@ -1,0 +1,288 @@
+use super::*;
+use crate::certificate::{Certificate, Notary, acceptance};
+use crate::generator::Generator;
+use crate::id::{PeerId, RunId};
+use crate::lineage::Lineage;
+use crate::proposal::{Ballot, Proposal, Resume};
+
+const RUN: RunId = RunId([1; 32]);
+const FOUNDER: PeerId = PeerId([0xf0; 32]);
+
+/// Signs for whoever is asked for: quick, and told apart.
+#[derive(Debug)]
+struct Keys(PeerId);
+
+fn signature(signer: PeerId, statement: &[u8]) -> [u8; 64] {
+    let mut signature = [0; 64];
+    blake3::Hasher::new_keyed(&signer.0).update(statement).finalize_xof().fill(&mut signature);
+    signature
+}
+
+impl Notary for Keys {
+    fn sign(&self, statement: &[u8]) -> [u8; 64] {
+        signature(self.0, statement)
+    }
+
+    fn is_signed(&self, signer: PeerId, statement: &[u8], told: &[u8; 64]) -> bool {
+        signature(signer, statement) == *told
+    }
+}
+
+const NOTARY: Keys = Keys(FOUNDER);
+
+fn peer(name: u16) -> PeerId {
+    let mut bytes = [0; 32];
+    bytes[..2].copy_from_slice(&name.to_be_bytes());
+    PeerId(bytes)
+}
+
+fn first(members: &[u16], branch: u64) -> View {
+    let alone = View::found(RUN, peer(members[0])).on_branch(branch);
+    let mut view = alone.succeed(members.iter().copied().map(peer));
+    (view.generation, view.parent) = (alone.generation, None);
+    view
+}
+
+fn founded(view: &View) -> Leg {
+    Leg::Founded(view.clone(), signature(FOUNDER, &beginning(RUN, view.id())).into())
+}
+
+/// The view of these members after `parent`, accepted by `signers`.
+fn next(parent: &View, members: &[u16], signers: &[u16]) -> Succession {
+    let resume =
+        Resume { step: 0, lineage: Lineage::NONE, holders: Vec::new(), donors: Vec::new(), syncing: Vec::new() };
+    let view = parent.succeed(members.iter().copied().map(peer));
+    let (reasons, joiners) = (Vec::new(), Vec::new());
+    let proposal = Proposal { view, resume, reasons, joiners, promised: 1, of: 1 };
+    let ballot = Ballot { attempt: 1, proposer: peer(signers[0]) };
+    let statement = acceptance(parent.id(), ballot, &proposal);
+    let mut seals: Vec<_> =
+        signers.iter().map(|name| (peer(*name), signature(peer(*name), &statement).into())).collect();
+    seals.sort_by_key(|(peer, _)| *peer);
+    Succession::to(&proposal, Certificate { ballot, seals })
+}
+
+fn knows_nothing() -> Anchors {
+    Anchors::of(RUN, Some(FOUNDER), &Annals::default())
+}
+
+fn knows(annals: &Annals) -> Anchors {
+    Anchors::of(RUN, Some(FOUNDER), annals)
+}
+
+fn annals(legs: impl IntoIterator<Item = Leg>) -> Annals {
+    let mut annals = Annals::default();
+    annals.take(legs);
+    annals
+}
+
+/// Walks from `anchors` to `to` by what `annals` answer: the walk, and how many bytes and signatures that took.
+fn walked(anchors: Anchors, to: ViewId, annals: &Annals) -> (Walk, usize, usize) {
+    let mut walk = Walk::new(anchors, to);
+    let (mut bytes, mut signatures, mut way) = (0, 0, Way::Ask);
+    while way == Way::Ask {
+        let page = annals.answer(&walk.question());
+        bytes += postcard::to_allocvec(&page).expect("encodes").len();
+        assert!(page.iter().map(Leg::bytes).sum::<usize>() <= PAGE_BYTES || page.len() == 1);
+        let seals = |leg: &Leg| match leg {
+            Leg::Next(link) | Leg::Over(_, link) => link.certificate().seals.len(),
+            Leg::Founded(..) => 1,
+            Leg::Apart(_) | Leg::Back(_) => 0,
+        };
+        signatures += page.iter().map(seals).sum::<usize>();
+        way = walk.hear(&NOTARY, page);
+    }
+    (walk, bytes, signatures)
+}
+
+fn leads(anchors: Anchors, to: &View, annals: &Annals) -> bool {
+    walked(anchors, to.id(), annals).0.is_there()
+}
+
+/// A run of `views` views of eight members, of which one is replaced in eight of a hundred views: one member in a hundred each time.
+/// A quorum accepts each.
+fn long_run(views: usize) -> (Annals, Vec<View>) {
+    let mut members: Vec<u16> = (1..=8).collect();
+    let begun = first(&members, 7);
+    let (mut kept, mut all, mut random) = (annals([founded(&begun)]), vec![begun], Generator::new(5));
+    let mut fresh = 8;
+    for _ in 1..views {
+        let signers = {
+            let mut drawn = members.clone();
+            (0..3).for_each(|_| _ = drawn.remove(random.below(drawn.len() as u32) as usize));
+            drawn
+        };
+        if random.below(100) < 8 {
+            fresh += 1;
+            let at = random.below(8) as usize;
+            members[at] = fresh;
+        }
+        let link = next(all.last().expect("there is one"), &members, &signers);
+        all.push(link.view.clone());
+        kept.take([Leg::Next(link)]);
+    }
+    (kept, all)
+}
+
+#[test]
+fn ten_thousand_views_are_shown_in_less_than_a_mebibyte() {
+    let (kept, all) = long_run(10_000);
+    let (walk, bytes, signatures) = walked(knows_nothing(), all.last().expect("the last").id(), &kept);
+    assert!(walk.is_there());
+    assert!(bytes <= 1024 * 1024, "{bytes} bytes");
+    // 50 us each.
+    assert!(signatures <= 20_000 && kept.bytes() <= MAX_BYTES, "{signatures} signatures, {} bytes", kept.bytes());
+    println!("{bytes} bytes, {signatures} signatures, {} legs; {} bytes kept", walk.legs().count(), kept.bytes());
+    // Whoever knows a later one has less to read, also where it is one over which the others are led.
+    for known in [100, 2_000, 5_000, 9_990] {
+        let anchors = knows(&annals([founded(&all[0])]));
+        let mut there = anchors;
+        there.admit(&all[known], Descent::Proven);
+        let (walk, fewer, _) = walked(there, all.last().expect("the last").id(), &kept);
+        assert!(walk.is_there() && fewer <= bytes + PAGE_BYTES, "from view {known}: {fewer} bytes");
+    }
+    let read = Annals::decode(&kept.encode()).expect("its own bytes");
+    assert_eq!((read.encode(), read.bytes()), (kept.encode(), kept.bytes()));
+}
+
+#[test]
+fn whoever_knows_the_founders_key_alone_is_led_to_any_view() {
+    let begun = first(&[1], 7);
+    let second = next(&begun, &[1, 2], &[1]);
+    let third = next(&second.view, &[2, 3], &[1, 2]);
+    let kept = annals([founded(&begun), Leg::Next(second.clone()), Leg::Next(third.clone())]);
+    for view in [&begun, &second.view, &third.view] {
+        assert!(leads(knows_nothing(), view, &kept));
+    }
+    let other = Anchors::of(RUN, Some(peer(9)), &Annals::default());
+    assert!(!leads(other, &third.view, &kept), "it is another's run");
+    let elsewhere = Anchors::of(RunId([2; 32]), Some(FOUNDER), &Annals::default());
+    assert!(!leads(elsewhere, &third.view, &kept));
+    // What nobody has signed, or too few.
+    let forged = next(&second.view, &[2, 9], &[2]);
+    let made_up = annals([founded(&begun), Leg::Next(second.clone()), Leg::Next(forged.clone())]);
+    assert!(!leads(knows_nothing(), &forged.view, &made_up));
+    let unsigned = annals([Leg::Founded(begun.clone(), [0; 64].into()), Leg::Next(second.clone())]);
+    assert!(!leads(knows_nothing(), &second.view, &unsigned));
+    let alone = first(&[9], 8);
+    assert!(!leads(knows_nothing(), &alone, &annals([Leg::Apart(alone.clone())])), "who is that?");
+    // Where no key says what the run is, the first branch is.
+    let any = Anchors::of(RUN, None, &Annals::default());
+    assert!(leads(any, &alone, &annals([Leg::Apart(alone.clone())])));
+}
+
+#[test]
+fn who_knows_a_later_view_begins_there() {
+    let begun = first(&[1], 7);
+    let second = next(&begun, &[1, 2, 3], &[1]);
+    let third = next(&second.view, &[2, 3], &[2, 3]);
+    let kept = annals([founded(&begun), Leg::Next(second.clone()), Leg::Next(third.clone())]);
+    // The first one has left, and decides something else where it decided alone.
+    let mut other = next(&begun, &[1, 9], &[1]);
+    other = next(&other.view, &[9], &[1, 9]);
+    let before = next(&begun, &[1, 9], &[1]);
+    let hostile = annals([founded(&begun), Leg::Next(before), Leg::Next(other.clone())]);
+    assert!(leads(knows_nothing(), &other.view, &hostile), "who knows nothing later can't tell");
+    assert!(!leads(knows(&kept), &other.view, &hostile));
+    // Nor is it led back and on from there.
+    let mut walk = Walk::new(knows(&kept), other.view.id());
+    let mut back = vec![Leg::Back(second.view.clone()), Leg::Back(begun.clone())];
+    assert_eq!(walk.hear(&NOTARY, back.clone()), Way::Ask);
+    back = match hostile.answer(&Question { known: vec![begun.id()], to: other.view.id() }) {
+        legs if legs.len() >= 2 || matches!(legs[..], [Leg::Over(..)]) => legs,
+        legs => panic!("{legs:?}"),
+    };
+    assert_eq!(walk.hear(&NOTARY, back), Way::Lost);
+}
+
+#[test]
+fn who_knows_a_later_view_is_led_back_to_one_that_came_before() {
+    let begun = first(&[1, 2, 3], 7);
+    let second = next(&begun, &[1, 2], &[1, 2]);
+    let third = next(&second.view, &[1, 2, 4], &[1, 2]);
+    let kept = annals([founded(&begun), Leg::Next(second.clone()), Leg::Next(third.clone())]);
+    let anchors = Anchors::of(RUN, Some(FOUNDER), &annals([Leg::Next(third.clone())]));
+    let (walk, ..) = walked(anchors.clone(), begun.id(), &kept);
+    assert_eq!(walk.view(), Some(&begun));
+    // What has led there leads others.
+    let mut own = annals([Leg::Next(third.clone())]);
+    assert_eq!(own.gap(), Some(second.view.id()));
+    own.take(walk.legs().cloned());
+    assert!(leads(anchors, &begun, &own));
+    // A member that came later learns what was before.
+    let (walk, ..) = walked(knows_nothing(), second.view.id(), &kept);
+    let mut own = annals([Leg::Next(third.clone())]);
+    own.take_before(walk.legs().cloned().collect());
+    assert!(own.gap().is_none() && leads(knows_nothing(), &third.view, &own));
+}
+
+#[test]
+fn one_is_led_over_views_if_a_quorum_of_what_is_known_has_accepted_the_last() {
+    let begun = first(&[1, 2, 3], 7);
+    let second = next(&begun, &[1, 2, 4], &[1, 2]);
+    let third = next(&second.view, &[1, 2, 5], &[1, 2]);
+    let fourth = next(&third.view, &[2, 5, 6], &[2, 5]);
+    let kept = annals([founded(&begun)].into_iter().chain([&second, &third, &fourth].map(|it| Leg::Next(it.clone()))));
+    let (walk, ..) = walked(knows_nothing(), fourth.view.id(), &kept);
+    assert!(matches!(walk.legs().collect::<Vec<_>>()[..], [Leg::Founded(..), Leg::Over(..), Leg::Next(_)]));
+    // Two of three accept what follows a larger view: no quorum of that has.
+    let larger = begun.succeed([1, 2, 3, 4, 5, 6, 7].map(peer));
+    let few = next(&larger, &[1, 2], &[1, 2]);
+    let mut walk = Walk::new(knows(&annals([founded(&begun)])), few.view.id());
+    walk.hear(&NOTARY, vec![Leg::Over(larger, few)]);
+    assert!(!walk.is_there());
+}
+
+#[test]
+fn branches_begun_alone_are_of_those_who_were_members_and_take_nobody_elses_place() {
+    let begun = first(&[1, 2, 3], 7);
+    let kept = annals([founded(&begun)]);
+    let fork = |name: u16, branch: u64| {
+        let fork = View::fork(RUN, peer(name), Some((begun.generation, begun.id()))).on_branch(branch);
+        (fork.clone(), annals([founded(&begun), Leg::Apart(fork)]))
+    };
+    let (own, told) = fork(2, 11);
+    let (walk, ..) = walked(knows(&kept), own.id(), &told);
+    let mut anchors = knows(&kept);
+    walk.arrive(&mut anchors);
+    assert_eq!(anchors.descent(branch(&own)), Some(Descent::Apart));
+    assert!(leads(knows_nothing(), &own, &told), "also for whoever knows the founder's key alone");
+    let (strangers, told) = fork(9, 12);
+    assert!(!leads(knows(&kept), &strangers, &told));
+    // Who was a member begins one after the other.
+    for branch in 20..40 {
+        let (own, told) = fork(2, branch);
+        walked(anchors.clone(), own.id(), &told).0.arrive(&mut anchors);
+    }
+    let next_attempt = first(&[5], 50);
+    walked(anchors.clone(), next_attempt.id(), &annals([founded(&next_attempt)])).0.arrive(&mut anchors);
+    let of = |descent: Descent| anchors.newest.values().filter(|(_, known)| *known == descent).count();
+    assert_eq!((of(Descent::Proven), of(Descent::Apart)), (2, MAX_APART));
+    // It says that its own is one of the founder's, and came first.
+    let stolen = View::found(RUN, peer(2)).on_branch(60);
+    walked(anchors.clone(), stolen.id(), &annals([founded(&begun), Leg::Apart(stolen.clone())])).0.arrive(&mut anchors);
+    let rightful = first(&[6], 60);
+    walked(anchors.clone(), rightful.id(), &annals([founded(&rightful)])).0.arrive(&mut anchors);
+    assert_eq!(anchors.descent(branch(&rightful)), Some(Descent::Proven));
+    assert!(anchors.view(stolen.id()).is_none());
+}
+
+#[test]
+fn whoever_knows_a_view_that_was_thinned_away_is_led_over_it() {
+    let (kept, all) = long_run(6_000);
+    let gone = all.iter().position(|view| !kept.contains(view.id())).expect("the earlier ones are thinned");
+    let last = all.last().expect("the last");
+    let mut anchors = knows_nothing();
+    anchors.admit(&all[gone + 3], Descent::Proven);
+    assert!(leads(anchors, last, &kept), "from view {}", gone + 3);
+}
+
+#[test]
+fn whatever_is_answered_ends_within_bounds() {
+    let begun = first(&[1, 2, 3], 7);
+    let mut walk = Walk::new(knows_nothing(), ViewId([9; 32]));
+    let again = vec![founded(&begun); MAX_PAGE_LEGS + 1];
+    let pages = std::iter::repeat_with(|| walk.hear(&NOTARY, again.clone())).take_while(|way| *way == Way::Ask).count();
+    assert!(pages < MAX_PAGES);
+    assert_eq!(Walk::new(knows_nothing(), ViewId([9; 32])).hear(&NOTARY, Vec::new()), Way::Lost);
+}

@@ -1,0 +1,103 @@
+//! How a peer is led from what it knows to a view that somebody has named.
+
+use super::{Anchors, Descent, Leg, MAX_BYTES, MAX_PAGE_LEGS, Question};
+use crate::certificate::Notary;
+use crate::id::ViewId;
+use crate::view::View;
+
+/// Answers that are taken in, at most.
+pub const MAX_PAGES: usize = 64;
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Ask [`Walk::question`] once more.
+    Ask,
+    /// The view is one of the run's.
+    There,
+    /// This answer leads nowhere.
+    Lost,
+}
+
+/// The way to one view. Whoever is asked may answer what it likes: only legs that hold are taken.
+#[derive(Debug, Clone)]
+pub struct Walk {
+    anchors: Anchors,
+    to: ViewId,
+    last: Option<(View, Descent)>,
+    legs: Vec<(Leg, Descent)>,
+    bytes: usize,
+    /// How far it was told the way, while nothing of that has led on from what is known.
+    told: Option<ViewId>,
+    pages: usize,
+}
+
+impl Walk {
+    /// From these views to the one called `to`.
+    pub fn new(anchors: Anchors, to: ViewId) -> Self {
+        Self { anchors, to, last: None, legs: Vec::new(), bytes: 0, told: None, pages: 0 }
+    }
+
+    /// The view that it leads to.
+    pub fn to(&self) -> ViewId {
+        self.to
+    }
+
+    /// What to ask.
+    pub fn question(&self) -> Question {
+        let last = self.last.as_ref().map(|(view, _)| view.id()).or(self.told);
+        Question { known: last.into_iter().chain(self.anchors.names()).collect(), to: self.to }
+    }
+
+    /// Takes in an answer. Checks signatures, some 50 us each.
+    pub fn hear(&mut self, notary: &dyn Notary, page: Vec<Leg>) -> Way {
+        self.pages += 1;
+        let before = (self.legs.len(), self.told);
+        for leg in page.into_iter().take(MAX_PAGE_LEGS) {
+            if self.is_there() {
+                break;
+            }
+            // What was decided after an earlier view is another matter than what came before a later one.
+            let is_turn = matches!(self.legs.last(), Some((Leg::Back(_), _))) && !matches!(leg, Leg::Back(_));
+            match self.anchors.judge(notary, self.last.as_ref(), &leg).filter(|_| !is_turn) {
+                Some(descent) => {
+                    self.bytes += leg.bytes();
+                    self.last = Some((leg.view().clone(), descent));
+                    self.legs.push((leg, descent));
+                }
+                // Of what leads from an earlier view a later part may lead on from a known one.
+                None if self.last.is_none() => self.told = Some(leg.view().id()),
+                None => break,
+            }
+        }
+        match self.is_there() {
+            true => Way::There,
+            false if (self.legs.len(), self.told) == before => Way::Lost,
+            false if self.pages < MAX_PAGES && self.bytes < MAX_BYTES => Way::Ask,
+            false => Way::Lost,
+        }
+    }
+
+    /// Whether the view is one of the run's, as far as is known.
+    pub fn is_there(&self) -> bool {
+        self.view().is_some()
+    }
+
+    /// The view, if it is one of the run's.
+    pub fn view(&self) -> Option<&View> {
+        let last = self.last.as_ref().map(|(view, _)| view).filter(|view| view.id() == self.to);
+        last.or_else(|| self.anchors.view(self.to))
+    }
+
+    /// What has led so far.
+    pub fn legs(&self) -> impl Iterator<Item = &Leg> {
+        self.legs.iter().map(|(leg, _)| leg)
+    }
+
+    /// What `anchors` know besides, if this was the way to a view of the run.
+    pub fn arrive(&self, anchors: &mut Anchors) {
+        if self.is_there() {
+            self.legs.iter().for_each(|(leg, descent)| anchors.admit(leg.view(), *descent));
+        }
+    }
+}
