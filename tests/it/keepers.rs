@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
-use starling_tests::{Peer, PeerOptions, checkpoints, eventually, newest_stable, starling};
+use starling_tests::{Impostor, Peer, PeerOptions, checkpoints, eventually, newest_stable, starling};
 use tempfile::TempDir;
 
 /// Steps that take a few milliseconds each, and more of them than any test waits for.
@@ -215,4 +215,38 @@ fn who_is_away_when_the_others_finish_takes_their_last_state_from_a_keeper() {
     }
     keeper.signal("INT");
     drop(keeper.finish());
+}
+
+/// A hostile peer is there first, and the members as if they were not.
+#[test]
+fn four_made_up_branches_that_a_keeper_hears_of_first_take_no_place() {
+    let founder = Peer::run(&PeerOptions::flags(FLAGS));
+    let (ticket, dir) = (founder.ticket(), fresh());
+    // It knows what the run is, and nothing else: one member takes no steps.
+    let keeper = keep(&dir, &ticket);
+    keeper.wait_for("its start", |event| event["event"] == "keeping");
+    keeper.signal("TERM");
+    keeper.finish();
+    let second = Peer::join(&ticket, &PeerOptions::flags(OWN));
+    founder.wait_for("a stable checkpoint", |event| is_stable(event) && event["signers"] == 2);
+    [&founder, &second].map(|member| member.signal("STOP"));
+    let keeper = keep(&dir, &ticket);
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let checkpoint = newest_stable(&founder.dir());
+    let begun = Impostor::at(&keeper.ticket(), 4, &founder.data_dir(), &checkpoint);
+    let impostor = runtime.block_on(begun);
+    impostor.wait_until_asked();
+    assert_eq!(impostor.fetched(), 0);
+    [&founder, &second].map(|member| member.signal("CONT"));
+    let kept = keeper.wait_for("the run's own", is_stable);
+    assert_eq!(kept["signers"], 2, "{kept}");
+    let later = keeper.wait_for("a later one", |event| is_stable(event) && step(event) > step(&kept));
+    assert!(step(&later) > step(&checkpoint), "{later}");
+    keeper.signal("TERM");
+    keeper.finish();
+    let (list, _) = checkpoints(&dir, "ls");
+    let names = [founder.id(), second.id()];
+    let is_theirs = |signer: &Value| names.iter().any(|name| signer == name);
+    let signers = |checkpoint: &Value| checkpoint["signers"].as_array().cloned().unwrap_or_default();
+    assert!(list.iter().flat_map(signers).all(|signer| is_theirs(&signer)), "{list:?}");
 }

@@ -13,6 +13,7 @@ pub mod data;
 mod feed;
 mod frozen_disk;
 mod gossip;
+mod impostor;
 mod initials;
 mod lan;
 mod liar;
@@ -29,6 +30,7 @@ mod wan;
 
 pub use feed::{Ear, Feed, Heard, Word};
 pub use frozen_disk::FrozenDisk;
+pub use impostor::Impostor;
 pub use lan::{Host, Lan};
 pub use liar::{Liar, Pen};
 pub use machine::{Machine, Shared};

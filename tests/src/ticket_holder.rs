@@ -11,6 +11,7 @@ use libp2p::core::upgrade::OutboundConnectionUpgrade as _;
 use libp2p::identity::Keypair;
 use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId, Stream, StreamProtocol, Swarm, Transport as _, swarm, tcp, tls, yamux};
+use libp2p_stream::IncomingStreams;
 use serde::Deserialize;
 
 /// The protocol of gossip.
@@ -88,7 +89,16 @@ impl TicketHolder {
     pub async fn admitted(ticket: &str) -> Self {
         let ticket = Ticket::read(ticket);
         let first = (ticket.peer, ticket.addresses.clone());
-        Self::connected(&Keypair::generate_ed25519(), &ticket, vec![first]).await
+        Self::connected(&Keypair::generate_ed25519(), &ticket, vec![first], None).await.0
+    }
+
+    /// One that has this key, admitted by the first peer that the ticket names; and the streams of a protocol of ours, `state` say, that
+    /// this one opens to it.
+    pub(crate) async fn serving(key: &Keypair, ticket: &str, kind: &str) -> (Self, IncomingStreams) {
+        let ticket = Ticket::read(ticket);
+        let first = (ticket.peer, ticket.addresses.clone());
+        let (holder, streams) = Self::connected(key, &ticket, vec![first], Some(kind)).await;
+        (holder, streams.expect("asked for"))
     }
 
     /// One that has this key, which may be another's too, admitted at each of these addresses, which end with a peer's id.
@@ -98,7 +108,7 @@ impl TicketHolder {
             let Some(Protocol::P2p(peer)) = address.iter().last() else { panic!("it names no peer: {address}") };
             (peer, vec![address])
         });
-        Self::connected(key, &Ticket::read(ticket), peers.collect()).await
+        Self::connected(key, &Ticket::read(ticket), peers.collect(), None).await.0
     }
 
     /// How many peers a ticket names.
@@ -106,7 +116,12 @@ impl TicketHolder {
         Ticket::read(ticket).named
     }
 
-    async fn connected(key: &Keypair, ticket: &Ticket, peers: Vec<(PeerId, Vec<Multiaddr>)>) -> Self {
+    async fn connected(
+        key: &Keypair,
+        ticket: &Ticket,
+        peers: Vec<(PeerId, Vec<Multiaddr>)>,
+        served: Option<&str>,
+    ) -> (Self, Option<IncomingStreams>) {
         let version = version(ticket).await;
         let pass = [&[1][..], &behind_length(&presented(ticket, key))].concat();
         let shown = Arc::<Mutex<Vec<u8>>>::default();
@@ -119,6 +134,7 @@ impl TicketHolder {
         let heard = gossip.for_each_concurrent(None, |(_, stream)| async {
             let _ = futures::io::copy(stream, &mut futures::io::sink()).await;
         });
+        let served = served.map(|kind| control.accept(protocol(&ticket.run, kind)).expect("nobody takes it yet"));
         let mut swarm = Swarm::new(transport, behaviour, me, config);
         let names: Vec<PeerId> = peers.iter().map(|(peer, _)| *peer).collect();
         for (peer, addresses) in peers {
@@ -137,7 +153,7 @@ impl TicketHolder {
             };
             futures::join!(driven, heard)
         });
-        Self { control, run: ticket.run, peers: names, task, shown }
+        (Self { control, run: ticket.run, peers: names, task, shown }, served)
     }
 
     /// The pass that it was shown.
@@ -181,8 +197,7 @@ impl TicketHolder {
 
     /// Opens one to another of them.
     pub async fn open_to(&mut self, peer: PeerId, kind: &str) -> Stream {
-        let run: String = self.run.iter().map(|byte| format!("{byte:02x}")).collect();
-        let protocol = StreamProtocol::try_from_owned(format!("/starling/{run}/{kind}/1")).expect("a name");
+        let protocol = protocol(&self.run, kind);
         let opened = async {
             loop {
                 if let Ok(mut stream) = self.control.open_stream(peer, protocol.clone()).await
@@ -200,6 +215,12 @@ impl TicketHolder {
         let opened = self.control.open_stream(peer, StreamProtocol::new(protocol));
         tokio::time::timeout(PATIENCE, opened).await.expect("an answer").expect("a stream")
     }
+}
+
+/// The name of a protocol of a run.
+fn protocol(run: &[u8; 32], kind: &str) -> StreamProtocol {
+    let run: String = run.iter().map(|byte| format!("{byte:02x}")).collect();
+    StreamProtocol::try_from_owned(format!("/starling/{run}/{kind}/1")).expect("a name")
 }
 
 impl Drop for TicketHolder {

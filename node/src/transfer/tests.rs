@@ -7,14 +7,16 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use starling_engine::Found;
 use starling_run::{CheckpointInfo, CheckpointStore, ReplicatedState};
-use starling_topology::{Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewId};
+use starling_topology::{Anchors, Annals, Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewId};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::checkpoint::{self, Lacking};
 use super::questions::{Newest, newest, run};
 use super::state::{Shape, Wanted, fetch};
 use super::*;
+use crate::founder::FounderKey;
 use crate::frame;
+use crate::guide::Guide;
 use crate::identity::{Identity, from_libp2p};
 use crate::manifest_file::tests::digits;
 use crate::pace::Pace;
@@ -298,6 +300,38 @@ async fn only_the_checkpoint_that_was_signed_is_taken() {
         checkpoint::fetch(open, lacking(right, &[1, 2]), &store, |_, _| {}).await.expect_err("refused");
     }
     assert!(store.verify().expect("read").is_empty());
+}
+
+#[tokio::test]
+async fn what_a_peer_holds_counts_if_it_leads_to_its_view_from_the_founders_key() {
+    let ((_dir, held), dir) = (store(), tempfile::tempdir().expect("a temp dir"));
+    let (shelf, identity, key) =
+        (shelf(held.clone()), Identity::generate(), FounderKey::load_or_create(dir.path()).expect("a key"));
+    let me = from_libp2p(&identity.peer_id()).expect("an Ed25519 key");
+    let view = View::found(RUN, me);
+    let info = held.save(state(0.5)).expect("saved");
+    let head = head(&info, &view);
+    held.sign(&head, &view, &[(me, identity.sign(&head.encode()))], |_, _, _| true).expect("signed");
+    let guide = Guide::open(dir.path(), RUN, Some(key.public()));
+    shelf.lead_by(guide.clone());
+    let asked = async |founder: Option<PeerId>| {
+        let mut stream = connect_to(&shelf);
+        let newest = newest(&mut stream, RUN, STEP, STALL).await.expect("answered");
+        assert_eq!(newest.proofs.len(), 1);
+        let anchors = Anchors::of(RUN, founder, &Annals::default());
+        let (newest, walks) = questions::proven(&mut stream, newest, anchors, STALL).await.expect("answered");
+        assert_eq!(walks.len(), newest.proofs.len());
+        newest.proofs.len()
+    };
+    assert_eq!(asked(Some(key.public())).await, 0, "it leads nowhere");
+    guide.begin(dir.path(), &view);
+    assert_eq!(asked(Some(key.public())).await, 1);
+    assert_eq!(asked(Some(peer(9))).await, 0, "another founder's");
+    let open = |_| opened(Ok(connect_to(&shelf)));
+    let anew = guide.walk_anew(view.id());
+    assert!(questions::way(open, &anew, &[peer(1), peer(2)], STALL).await.is_some_and(|walk| walk.is_there()));
+    guide.store().expect("stored");
+    assert!(Guide::open(dir.path(), RUN, Some(key.public())).anchors().view(view.id()).is_some());
 }
 
 #[tokio::test]

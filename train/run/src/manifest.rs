@@ -538,9 +538,9 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 17, this program speaks 16"), "{message}");
-        // 16 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x90, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 18, this program speaks 17"), "{message}");
+        // 17 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x91, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {

@@ -198,7 +198,8 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
                     | Request::View(_)
                     | Request::Members
                     | Request::Preprocessing
-                    | Request::Process => Reply::NotHere,
+                    | Request::Process
+                    | Request::Chain(_) => Reply::NotHere,
                 };
                 if frame::write(&mut stream, &encode(&reply)).await.is_err() {
                     return;
