@@ -40,7 +40,7 @@ impl Anchors {
     pub fn of(run: RunId, founder: Option<PeerId>, annals: &Annals) -> Self {
         let (newest, recent, named) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
         let mut anchors = Self { run, founder, newest, recent, named };
-        annals.ends().into_iter().for_each(|(view, descent)| anchors.admit(&view, descent));
+        annals.ends().into_iter().rev().for_each(|(view, descent)| anchors.admit(&view, descent));
         anchors
     }
 
