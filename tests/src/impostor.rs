@@ -130,7 +130,7 @@ impl Story {
                 let evidence: Vec<_> = std::iter::zip(&self.views, &self.heads)
                     .map(|(view, head)| (head.encode().to_vec(), view.encode(), vec![(self.me, self.sign(head))]))
                     .collect();
-                encoded(5, postcard::to_allocvec(&(false, evidence)).expect("it encodes"))
+                encoded(5, postcard::to_allocvec(&(false, false, evidence)).expect("it encodes"))
             }
             CHECKPOINT => {
                 *self.fetched.lock().expect("not poisoned") += 1;

@@ -164,7 +164,7 @@ impl World {
             let says = |what: fn(&Peer) -> bool| host.peer.as_ref().is_some_and(what);
             (says(Peer::goes_on), says(Peer::looks_out), proofs)
         });
-        let answer = answer.map(|(live, proofs)| (live, self.led(seat, to, proofs)));
+        let answer = answer.map(|(live, looks_out, proofs)| (live, looks_out, self.led(seat, to, proofs)));
         let host = &self.hosts[to];
         let (name, incarnation) = (host.name(), self.hosts[seat].incarnation);
         let at = self.now + self.network.delay(to, seat);

@@ -23,7 +23,7 @@ use crate::spec::{LayoutSpec, Leaf, ModelSpec, RunSpec, check_leaves};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 17;
+pub const WIRE_VERSION: u32 = 18;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -538,9 +538,9 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 18, this program speaks 17"), "{message}");
-        // 17 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x91, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 19, this program speaks 18"), "{message}");
+        // 18 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x92, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {
