@@ -62,6 +62,8 @@ pub struct Execution<B: Buffer> {
     arrived: Arrival,
     /// How many are still to come from each sender.
     due: Vec<u64>,
+    /// The same of the last bucket alone.
+    last_due: Vec<u64>,
     /// Payloads that the machine holds. A ring's and a tree's segments seldom or never are among them: only they are copied.
     kept: BTreeMap<Arrival, Kept<B>>,
     /// Memory for those.
@@ -89,12 +91,25 @@ impl<B: Buffer> Execution<B> {
     /// If the buffer's layout is not cut for the schedule's plan.
     pub fn new(key: OperationKey, schedule: Schedule, buffer: B, in_flight: u32, spare: Vec<Kept<B>>) -> Self {
         let layout = buffer.layout();
-        let due = schedule.receptions(layout);
+        let buckets = layout.buckets();
+        let due = schedule.receptions(layout, 0..buckets);
+        let last_due = schedule.receptions(layout, buckets.saturating_sub(1)..buckets);
         let sends = vec![Sends::default(); schedule.receivers().len()];
-        let (handed_over, all) = (layout.buckets(), Ranks::all(schedule.world_size().get()));
+        let (handed_over, all) = (buckets, Ranks::all(schedule.world_size().get()));
         let session = Session::over(schedule, layout.clone(), in_flight);
-        let mut begun =
-            Self { key, session, buffer, all, arrived: 0, due, kept: BTreeMap::new(), spare, sends, handed_over };
+        let mut begun = Self {
+            key,
+            session,
+            buffer,
+            all,
+            arrived: 0,
+            due,
+            last_due,
+            kept: BTreeMap::new(),
+            spare,
+            sends,
+            handed_over,
+        };
         if handed_over == 0 {
             begun.bring(0);
         }
@@ -155,6 +170,12 @@ impl<B: Buffer> Execution<B> {
         &self.due
     }
 
+    /// The same of the last bucket, for a driver that goes by what is in it, and may do something else than the rest of this
+    /// operation then.
+    pub fn last_due(&self) -> &[u64] {
+        &self.last_due
+    }
+
     /// Takes in the segment that came last, from rank `from`. If something is to be sent on from where it lies, as `onward`
     /// allows, it lies there now, and the answer is to whom, and as what.
     ///
@@ -170,6 +191,9 @@ impl<B: Buffer> Execution<B> {
         let segment = self.admit(from, header, B::length(payload))?;
         if let Ok(position) = self.session.schedule().senders().binary_search(&from) {
             self.due[position] -= 1;
+            if segment.bucket + 1 == self.session.layout().buckets() {
+                self.last_due[position] -= 1;
+            }
         }
         let schedule = self.session.schedule();
         let is_answer = segment.phase == Phase::AllGather && schedule.is_answered(segment.chunk);

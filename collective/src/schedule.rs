@@ -1,5 +1,6 @@
 //! Which operation over which plan: one rank's part in each chunk.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use starling_topology::plan::{Plan, Route};
@@ -94,6 +95,18 @@ impl Schedule {
         Self { rank, world, roles, receivers, senders }
     }
 
+    /// The same over the links of `other`, which are at least those that it needs: as it is, it goes by no others.
+    ///
+    /// # Panics
+    /// If that one has not all of them.
+    #[must_use]
+    pub fn over_links_of(self, other: &Self) -> Self {
+        let has_all = |own: &[Rank], others: &[Rank]| own.iter().all(|rank| others.binary_search(rank).is_ok());
+        assert!(has_all(&self.receivers, &other.receivers), "there is a link to each receiver");
+        assert!(has_all(&self.senders, &other.senders), "there is a link from each sender");
+        Self { receivers: other.receivers.clone(), senders: other.senders.clone(), ..self }
+    }
+
     /// Whose part this is.
     pub fn rank(&self) -> Rank {
         self.rank
@@ -119,13 +132,13 @@ impl Schedule {
         self.roles.get(chunk.0 as usize).is_some_and(|role| role.order.len() == 1)
     }
 
-    /// How many segments of one operation over `layout` come from each of [`Self::senders`], in their order.
-    pub fn receptions(&self, layout: &Layout) -> Vec<u64> {
+    /// How many segments of these `buckets` of one operation over `layout` come from each of [`Self::senders`], in their order.
+    pub fn receptions(&self, layout: &Layout, buckets: Range<u32>) -> Vec<u64> {
         let from = |sender: &Rank| {
             let of_role = |(chunk, role): (u32, &Role)| {
                 let times =
                     role.order.iter().filter(|rank| *rank == sender).count() + usize::from(role.from == Some(*sender));
-                let segments = || (0..layout.buckets()).map(|bucket| u64::from(layout.segments(bucket, Rank(chunk))));
+                let segments = || buckets.clone().map(|bucket| u64::from(layout.segments(bucket, Rank(chunk))));
                 if times == 0 { 0 } else { times as u64 * segments().sum::<u64>() }
             };
             (0..).zip(self.roles.iter()).map(of_role).sum()

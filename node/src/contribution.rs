@@ -13,6 +13,8 @@ use tokio::sync::watch;
 pub(crate) enum Brought {
     Whole(Vec<f32>),
     Coming(Contribution),
+    /// Zeros, whatever the others do.
+    Nothing(Vec<f32>),
 }
 
 /// What is reduced, and what is behind it, as [`starling_run::BufferLayout`] says. A reducer takes it bucket by bucket, from the end,
@@ -26,6 +28,8 @@ pub(crate) struct Contribution {
     /// The largest number that a contribution may have.
     most: f32,
     ready: Readiness,
+    /// Whether what is done with it is what all members' slots say; else it is added to the others' at once.
+    pub(crate) is_agreed: bool,
 }
 
 /// What is reduced.
@@ -35,6 +39,8 @@ enum Source {
     Gradient(Arc<Gradient>),
     /// All of it is there, and was checked finite.
     Buffer(Arc<Vec<f32>>),
+    /// So many zeros.
+    Zeros(usize),
 }
 
 /// From which position on a contribution is there, as that changes.
@@ -42,7 +48,7 @@ pub(crate) type Readiness = watch::Receiver<usize>;
 
 impl Contribution {
     pub(crate) fn new(gradient: Arc<Gradient>, slots: Vec<f32>, residual: Option<Residual>, ready: Readiness) -> Self {
-        Self { source: Source::Gradient(gradient), slots, residual, most: f32::MAX, ready }
+        Self { source: Source::Gradient(gradient), slots, residual, most: f32::MAX, ready, is_agreed: false }
     }
 
     /// No number is larger, whatever is to be made up for.
@@ -53,7 +59,14 @@ impl Contribution {
     /// Of a program's own numbers, all of which are finite.
     pub(crate) fn of_buffer(buffer: Arc<Vec<f32>>, slots: Vec<f32>, residual: Option<Residual>) -> Self {
         let (_, ready) = watch::channel(0);
-        Self { source: Source::Buffer(buffer), slots, residual, most: f32::MAX, ready }
+        Self { source: Source::Buffer(buffer), slots, residual, most: f32::MAX, ready, is_agreed: false }
+    }
+
+    /// Of a program's own numbers, all of which are finite, or of so many zeros; what is done with them is what all slots say.
+    pub(crate) fn agreed(values: Result<Arc<Vec<f32>>, usize>, slots: Vec<f32>) -> Self {
+        let source = values.map_or_else(Source::Zeros, Source::Buffer);
+        let (_, ready) = watch::channel(0);
+        Self { source, slots, residual: None, most: f32::MAX, ready, is_agreed: true }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -63,15 +76,16 @@ impl Contribution {
     fn has_given_up(&self) -> bool {
         match &self.source {
             Source::Gradient(gradient) => gradient.has_given_up(),
-            Source::Buffer(_) => false,
+            Source::Buffer(_) | Source::Zeros(_) => false,
         }
     }
 
     /// How many numbers there are before the slots.
-    fn elements(&self) -> usize {
+    pub(crate) fn elements(&self) -> usize {
         match &self.source {
             Source::Gradient(gradient) => gradient.elements(),
             Source::Buffer(buffer) => buffer.len(),
+            Source::Zeros(elements) => *elements,
         }
     }
 
@@ -121,6 +135,7 @@ impl Contribution {
                 let copied = kernel::copy(numbers, &buffer[range], residual, Bound::FINITE);
                 copied.expect("invariant: it was checked finite");
             }
+            Source::Zeros(_) => numbers.fill(0.0),
         }
         if self.residual.is_some() {
             clip(numbers, self.most);

@@ -20,7 +20,7 @@ pub(crate) use parts::Part;
 use parts::{Offer, Parts};
 
 use crate::contribution::{Brought, Contribution, Readiness};
-use crate::reducer::{Completion, Operation, Results};
+use crate::reducer::{Completion, Operation, Own, Results};
 
 /// The steps of a member that holds the state after the last one, or fetches it.
 pub(crate) type Steps = starling_engine::Steps<Arc<ResultRecord>, Box<ReplicatedState>>;
@@ -61,6 +61,8 @@ struct Inner {
     coming: Option<Readiness>,
     /// What a lossy codec dropped here of the newest step that was reduced, or begun.
     booked: Booked,
+    /// What this member alone has of the newest step, if that left each with something else.
+    own: Option<(u64, Own)>,
     /// Memory of an earlier operation, for the next one.
     spare: Vec<f32>,
 }
@@ -104,6 +106,7 @@ impl Exchange {
                 parts_of: None,
                 coming: None,
                 booked: Booked::default(),
+                own: None,
                 spare: Vec::new(),
             }),
             changed: Condvar::new(),
@@ -257,6 +260,11 @@ impl Exchange {
         if step <= committed { inner.booked.take(step) } else { None }
     }
 
+    /// What this member alone has of `step`, once; `None` if it has nothing, or has the step from others.
+    pub(crate) fn take_own(&self, step: u64) -> Option<Own> {
+        self.lock().own.take().filter(|(of, _)| *of == step).map(|(_, own)| own)
+    }
+
     /// As [`Steps::contribute_early`].
     pub(crate) fn contribute_early(&self, at: &mut Cursor) -> Option<ActiveView> {
         self.lock().steps.contribute_early(at)
@@ -267,15 +275,19 @@ impl Exchange {
     pub(crate) fn submit(&self, active: &ActiveView, step: u64, brought: Brought, dropped: Option<Dropped>) -> bool {
         let mut inner = self.lock();
         if !inner.steps.submit(active.number, step) {
-            if let Brought::Whole(buffer) = brought {
+            if let Brought::Whole(buffer) | Brought::Nothing(buffer) = brought {
                 inner.spare = buffer;
             }
             return false;
         }
         inner.booked.begin(active.lineage.view, step);
-        let (mut buffer, contribution) = match brought {
-            Brought::Whole(buffer) => (buffer, None),
-            Brought::Coming(contribution) => (std::mem::take(&mut inner.spare), Some(contribution)),
+        let (mut buffer, contribution, is_agreed) = match brought {
+            Brought::Whole(buffer) => (buffer, None, false),
+            Brought::Nothing(buffer) => (buffer, None, true),
+            Brought::Coming(contribution) => {
+                let is_agreed = contribution.is_agreed;
+                (std::mem::take(&mut inner.spare), Some(contribution), is_agreed)
+            }
         };
         inner.coming = contribution.as_ref().map(Contribution::readiness);
         inner.drop_parts();
@@ -283,14 +295,23 @@ impl Exchange {
         drop(inner);
         match operations {
             // A reducer whose links have broken takes nothing; their loss changes the view.
-            Some(operations) => drop(operations.try_send(Operation { step, buffer, contribution, divisor, dropped })),
+            Some(operations) => {
+                drop(operations.try_send(Operation { step, buffer, contribution, is_agreed, divisor, dropped }));
+            }
             None => {
+                let mut own = None;
                 if let Some(contribution) = contribution {
                     buffer.resize(contribution.len(), 0.0);
                     contribution.fill(0..buffer.len(), &mut buffer);
+                    // Alone, it has all parts.
+                    own = is_agreed.then(|| Own::whole(&buffer[..contribution.elements()]));
                 }
                 kernel::divide(&mut buffer, divisor);
-                self.complete(active.lineage.view, step, Completion { mean: buffer, is_finite: false, dropped: None });
+                self.complete(
+                    active.lineage.view,
+                    step,
+                    Completion { mean: buffer, is_finite: false, dropped: None, own },
+                );
             }
         }
         true
@@ -329,7 +350,7 @@ impl Results for Exchange {
 
     /// Commits the step, if the gate still admits it.
     fn complete(&self, view: ViewId, step: u64, completion: Completion) -> bool {
-        let Completion { mean, is_finite, dropped } = completion;
+        let Completion { mean, is_finite, dropped, own } = completion;
         let mut inner = self.lock();
         inner.booked.end(view, step, dropped);
         let admitted = inner.steps.admits(view, step).map(|active| (active.lineage, active.members.to_vec()));
@@ -340,6 +361,7 @@ impl Results for Exchange {
         let after = inner.steps.progress().lineage;
         let result = ResultRecord { step, lineage, after, members, mean };
         let older = inner.steps.complete(view, Arc::new(result), is_finite);
+        inner.own = own.map(|own| (step, own));
         inner.reuse(older);
         self.settle(&mut inner);
         true

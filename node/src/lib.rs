@@ -100,5 +100,5 @@ pub use private_file::keep_to_owner;
 pub use report::{Limit, LinkCost, Links, MeasuredLink, Observer, Outcome, Pace, Report, Summary, WaitsFor, WayBack};
 pub use settings::{Expectations, Founding, Joining, Resume, Settings, Target};
 pub use starling_links::{DataPlane, Transport};
-pub use swarm::{Buffers, Mean, Reduced, Swarm, SwarmError};
+pub use swarm::{Buffers, Mean, Received, Reduced, Scattered, Swarm, SwarmError};
 pub use ticket::Ticket;

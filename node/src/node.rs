@@ -10,7 +10,7 @@ use std::time::Duration;
 use starling_collective::LayoutConfig;
 use starling_engine::Watchdog;
 use starling_engine::lookout::is_end;
-use starling_run::{LayoutSpec, Learner, Program};
+use starling_run::{LayoutSpec, Learner, ModelSpec, Program};
 use starling_topology::{Event, Lineage, Me, Membership, Time, View};
 use tokio_util::sync::CancellationToken;
 
@@ -317,6 +317,7 @@ pub(crate) async fn open(
         min_members: membership.min_members,
         parameters: manifest.parameters(),
         max_state_bytes: manifest.max_state_bytes(),
+        chooses: manifest.model == ModelSpec::Raw,
         layout: layout_config(manifest.layout),
         codec: manifest.codec,
         plan: manifest.plan,

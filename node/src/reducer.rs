@@ -8,6 +8,7 @@
 //! [`starling_links::Inward`] (waiting for several at once).
 
 mod driver;
+mod operations;
 mod patience;
 mod sums;
 
@@ -15,7 +16,7 @@ mod sums;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ use tokio::task::AbortHandle;
 use crate::contribution::Contribution;
 use crate::event::NetworkEvent;
 use driver::Driver;
+use operations::Operations;
 use patience::Patience;
 use starling_engine::Gate;
 pub(crate) use sums::Sums;
@@ -43,6 +45,8 @@ pub(crate) struct Operation {
     pub(crate) buffer: Vec<f32>,
     /// What goes into the buffer, as it comes about; `None` if everything is there.
     pub(crate) contribution: Option<Contribution>,
+    /// Whether what is done is what all members' slots say, where a run has more operations than one; else it is an all-reduce.
+    pub(crate) is_agreed: bool,
     /// What the sum of all contributions is divided by.
     pub(crate) divisor: f32,
     /// Where to book what a lossy codec drops; `None` if nobody makes up for it.
@@ -57,6 +61,24 @@ pub(crate) struct Completion {
     pub(crate) is_finite: bool,
     /// What it dropped here, where that was booked.
     pub(crate) dropped: Option<Dropped>,
+    /// What this member alone has now, if not all have the same.
+    pub(crate) own: Option<Own>,
+}
+
+/// One member's part of what was reduced.
+#[derive(Debug)]
+pub(crate) struct Own {
+    /// All elements; only those of `ranges` mean something.
+    pub(crate) values: Vec<f32>,
+    pub(crate) ranges: Vec<Range<usize>>,
+}
+
+impl Own {
+    /// All of it.
+    pub(crate) fn whole(values: &[f32]) -> Self {
+        let everything = 0..values.len();
+        Self { values: values.to_vec(), ranges: vec![everything] }
+    }
 }
 
 /// Where what becomes of operations goes, and what says which may go on.
@@ -83,6 +105,8 @@ pub(crate) struct ReducerConfig {
     pub(crate) elements: usize,
     /// How many of them, at the end, no codec may shorten.
     pub(crate) exact: usize,
+    /// Whether members choose an operation for each step.
+    pub(crate) chooses: bool,
     /// What each member may say of itself in the last elements, one for each, in their order.
     pub(crate) words: Vec<RangeInclusive<u32>>,
     pub(crate) layout: LayoutConfig,
@@ -162,7 +186,9 @@ pub(crate) fn start(
         let of = ring.rank_of(*member).expect("invariant: a view's members are in its ring");
         collective::Slot { of, words: words.clone() }
     };
+    let operations_of_view = config.chooses.then(|| Operations::new(&agreed, &ring));
     let driver = Driver {
+        operations: operations_of_view,
         slots: Slots::new(view.members().iter().zip(&config.words).map(slot)),
         layout: Layout::weighted(elements, world, layout, &agreed.weights).with_exact(exact),
         magnitudes: collective::Limits::new(config.most, codec, world.get()),

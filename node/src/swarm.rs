@@ -16,10 +16,11 @@
 //!
 //! A step is what it is in a run that trains: committed by all members or by none, reduced again when one of them dies,
 //! and while a member's program computes, its swarm lives on in threads of its own. What differs is who takes the step:
-//! the thread that calls [`Swarm::all_reduce`], or [`Swarm::all_reduce_shared`], and nobody between its calls.
+//! the thread that calls [`Swarm::all_reduce`], or one of the [other operations](Swarm::broadcast), and nobody between its calls.
 
 mod error;
 mod logged;
+mod operations;
 mod reduced;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ use std::time::Duration;
 use starling_collective::{Bound, Codec, kernel};
 use starling_engine::comeback::{Awaited, Wait};
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
-use starling_run::{Averaged, Averager, Manifest, Replicated, ResultRecord, RunSpec, Tag};
+use starling_run::{Agreed, Averaged, Averager, Manifest, Replicated, ResultRecord, RunSpec, Tag};
 use starling_topology::plan::Wish;
 use starling_topology::{Event, Lineage};
 use tokio::runtime::Runtime;
@@ -43,6 +44,7 @@ use tracing::Span;
 
 pub use error::SwarmError;
 use logged::Logged;
+pub use operations::{Received, Scattered};
 pub use reduced::{Mean, Reduced};
 use threads::{StopAtEnd, hand_out_snapshots};
 
@@ -54,7 +56,7 @@ use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
 use crate::exchange::Task;
 use crate::host::runtime;
-use crate::identity::{Identity, to_libp2p};
+use crate::identity::Identity;
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
 use crate::report::Links;
@@ -240,7 +242,8 @@ impl Swarm {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// The mean of the last step, `[elements]`; zeros before the first one. What a joiner goes on from.
+    /// What the last step that left all with something left them with, `[elements]`: the mean, or what was gathered or broadcast;
+    /// zeros before the first one. What a joiner goes on from.
     pub fn newest(&self) -> Vec<f32> {
         locked(&self.averager).newest()
     }
@@ -249,8 +252,8 @@ impl Swarm {
     /// it, or are lost; and until there are as many as the run needs.
     ///
     /// # Errors
-    /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::TooLarge`], [`SwarmError::OtherLength`] and
-    /// [`SwarmError::OtherTag`], `values` are as before, and the swarm can be used on; after all others it is at its end.
+    /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::TooLarge`], [`SwarmError::OtherLength`],
+    /// [`SwarmError::OtherTag`] and what is said of other operations, `values` are as before, and the swarm can be used on; after all others it is at its end.
     pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Mean, SwarmError> {
         self.all_reduce_tagged(0, values)
     }
@@ -318,23 +321,6 @@ impl Swarm {
                 }
             }
         }
-    }
-
-    fn conclude(
-        &mut self,
-        record: &Arc<ResultRecord>,
-        is_finite: bool,
-        values: Option<&mut [f32]>,
-        tag: Tag,
-    ) -> Result<Mean, SwarmError> {
-        let averaged = self.apply(record, is_finite, values.map(|values| (values, tag)))?;
-        if let Some((peer, theirs)) = averaged.other_than(tag) {
-            let peer = to_libp2p(peer).to_string();
-            return Err(SwarmError::OtherTag { step: averaged.step, ours: tag, peer, theirs });
-        }
-        let Averaged { step, contributors, .. } = averaged;
-        let is_included = contributors.binary_search(&self.turns.me).is_ok();
-        Ok(Mean { step, contributors: contributors.len(), is_included })
     }
 
     /// Leaves in order: the others go on at once.
@@ -409,7 +395,10 @@ impl Swarm {
         if let Some(older) = Arc::into_inner(older) {
             self.turns.exchange.recycle(older.mean);
         }
-        self.turns.settle(averaged.step, averaged.is_one());
+        // What else there is drops nothing that is to be made up for.
+        if matches!(averaged.agreed, Agreed::AllReduce | Agreed::Nothing) {
+            self.turns.settle(averaged.step, averaged.agreed == Agreed::AllReduce);
+        }
         self.stand_after(averaged.step);
         self.turns.reach(record);
         if averaged.step.is_multiple_of(DIGEST_EVERY) {

@@ -245,8 +245,7 @@ fn four_made_up_branches_that_a_keeper_hears_of_first_take_no_place() {
     keeper.signal("TERM");
     keeper.finish();
     let (list, _) = checkpoints(&dir, "ls");
-    let names = [founder.id(), second.id()];
-    let is_theirs = |signer: &Value| names.iter().any(|name| signer == name);
+    let is_theirs = |signer: &Value| [&founder, &second].iter().any(|member| *signer == *member.id());
     let signers = |checkpoint: &Value| checkpoint["signers"].as_array().cloned().unwrap_or_default();
     assert!(list.iter().flat_map(signers).all(|signer| is_theirs(&signer)), "{list:?}");
 }

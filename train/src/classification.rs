@@ -5,7 +5,6 @@ use std::sync::Arc;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
 use starling_data::{Dataset, Samples};
-use starling_topology::Digest;
 
 use crate::cut::Cut;
 use crate::evaluation;
@@ -53,16 +52,8 @@ impl Task for Classification {
         "classification"
     }
 
-    fn training(&self) -> u32 {
-        u32::try_from(self.dataset.training().len()).expect("invariant: samples fit their description")
-    }
-
-    fn held_out(&self) -> u32 {
-        u32::try_from(self.dataset.held_out().len()).expect("invariant: samples fit their description")
-    }
-
-    fn fingerprint(&self) -> Digest {
-        self.dataset.description().fingerprint
+    fn dataset(&self) -> Option<&Dataset> {
+        Some(&self.dataset)
     }
 
     fn module(&self, device: &Device) -> Network {

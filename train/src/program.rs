@@ -182,6 +182,19 @@ mod tests {
         }
     }
 
+    /// Others may have a reader that this build lacks.
+    #[test]
+    fn data_of_a_strangers_kind_is_refused_by_name() {
+        let manifest = found(&RunSpec::default(), &digits()).expect("a run");
+        let program = Models::new(DeviceChoice::Cpu);
+        let data = DataDescription { kind: "parquet".to_owned(), ..manifest.data.clone() };
+        let refused = program.check(&Manifest { data, ..manifest.clone() }).expect_err("no reader").to_string();
+        assert!(refused.contains("parquet") && refused.contains("csv"), "{refused}");
+        let data = DataDescription { kind: "\u{1b}[2J".to_owned(), ..manifest.data.clone() };
+        let refused = program.check(&Manifest { data, ..manifest }).expect_err("no kind").to_string();
+        assert!(!refused.contains('\u{1b}'), "{refused}");
+    }
+
     /// What such a manifest leads to must neither be built nor printed raw.
     #[test]
     fn a_strangers_model_is_refused_before_any_of_it_is_built() {

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Tensor};
 use serde_json::Value;
-use starling_data::Dataset;
+use starling_data::{Dataset, Samples};
 use starling_run::{ModelSpec, Schema, initial};
 use starling_topology::Digest;
 
@@ -27,16 +27,32 @@ pub trait Task: Send + Sync + 'static {
         Value::Null
     }
 
+    /// The data set whose samples it numbers in their order, if it has them of one: that answers the next three. As it is, that of
+    /// the model that it [stands for](Self::stands_for).
+    fn dataset(&self) -> Option<&Dataset> {
+        self.stands_for().map(|(_, dataset)| dataset)
+    }
+
     /// How many samples there are to train on, from 0: two or more.
-    fn training(&self) -> u32;
+    ///
+    /// # Panics
+    /// As it is, if it has them of no data set: a task says how many there are, or whose.
+    fn training(&self) -> u32 {
+        count(self.dataset().expect("a task without a data set says how many samples it trains on").training())
+    }
 
     /// How many there are to evaluate on. They are numbered from [`Self::training`] on.
     fn held_out(&self) -> u32 {
-        0
+        self.dataset().map_or(0, |dataset| count(dataset.held_out()))
     }
 
     /// What tells this data from other data: [`fingerprint`] of its numbers, for example.
-    fn fingerprint(&self) -> Digest;
+    ///
+    /// # Panics
+    /// As it is, if it has them of no data set: a task says what they are, or whose.
+    fn fingerprint(&self) -> Digest {
+        self.dataset().expect("a task without a data set says what tells its data").description().fingerprint
+    }
 
     /// The model of the command line that this one is, leaf for leaf, and the data set whose samples it numbers in their order:
     /// members of both programs then take part in the same runs. Counts and [`Self::fingerprint`] are the data set's, of those held
@@ -88,6 +104,10 @@ pub trait Task: Send + Sync + 'static {
         let _ = cut;
         self.loss(module, batch)
     }
+}
+
+fn count(samples: &Samples) -> u32 {
+    u32::try_from(samples.len()).expect("invariant: samples fit their description")
 }
 
 /// What tells numbers from other numbers: blake3 of them as little-endian bytes.

@@ -185,6 +185,7 @@ impl Member {
         let config = ReducerConfig {
             elements,
             exact: 0,
+            chooses: false,
             words: Vec::new(),
             codec,
             plan,
@@ -273,7 +274,8 @@ impl Linked {
     /// # Errors
     /// [`LinkError::Link`] if a link breaks.
     pub async fn reduce(&mut self, round: u64, buffer: Vec<f32>) -> Result<Vec<f32>, LinkError> {
-        let operation = Operation { step: round, buffer, contribution: None, divisor: 1.0, dropped: None };
+        let operation =
+            Operation { step: round, buffer, contribution: None, is_agreed: false, divisor: 1.0, dropped: None };
         let handed = self.reducer.operations.send(operation).await;
         let ended = || LinkError::Link("the reduction ended".to_owned());
         tokio::select! {

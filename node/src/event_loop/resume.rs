@@ -146,10 +146,12 @@ impl EventLoop {
             return None;
         }
         let layout = BufferLayout::new(self.config.parameters, members);
-        let exact = if self.config.codec.is_lossy() { layout.exact() } else { 0 };
+        // What all say is apart from what they bring where they say what is done with that.
+        let exact = if self.config.codec.is_lossy() || self.config.chooses { layout.exact() } else { 0 };
         let config = ReducerConfig {
             elements: layout.elements(),
             exact,
+            chooses: self.config.chooses,
             words: view.members().iter().map(|member| contribution::words(member, syncing)).collect(),
             layout: self.config.layout,
             codec: self.config.codec,

@@ -14,7 +14,7 @@ fn view(members: &[u8]) -> View {
 }
 
 fn completion(mean: Vec<f32>, dropped: Option<Dropped>) -> Completion {
-    Completion { mean, is_finite: true, dropped }
+    Completion { mean, is_finite: true, dropped, own: None }
 }
 
 /// A member's exchange, and a trainer thread that does whatever it is told at once, until it has nothing to do without

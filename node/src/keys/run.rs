@@ -112,6 +112,15 @@ pub(super) static RUN: &[Key] = &[
     .flag("--warm-up", "N")
     .under(TRAINING),
     Key::new(
+        "run.plateau",
+        Kind::Integer(0, MAX_STEPS),
+        Is("0"),
+        "Steps for which the learning rate stays at its full value after the warm-up, before it falls.",
+        Sets::Run(put!(|run, value| run.schedule.plateau = value.count())),
+    )
+    .flag("--plateau", "N")
+    .under(TRAINING),
+    Key::new(
         "run.clip",
         Kind::Float(*CLIP.start(), *CLIP.end()),
         Unset("gradients are as long as they are"),

@@ -9,13 +9,17 @@ use futures::future::{Either, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::Stream;
 use libp2p_stream::Control;
-use starling_collective::{Execution, Layout, Limits, OperationKey, Schedule, Slots, Violation, Workspace};
+use starling_collective::{
+    Buffer as _, Execution, Layout, Limits, OperationKey, Schedule, Slots, Violation, Workspace,
+};
+use starling_run::Agreed;
 use starling_topology::{Awaited, PeerId, Rank, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::operations::{Chosen, Operations, owned};
 use super::patience::Patience;
-use super::{Completion, Operation, ReducerConfig, Results};
+use super::{Completion, Operation, Own, ReducerConfig, Results};
 use crate::contribution::Contribution;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
@@ -24,6 +28,8 @@ use starling_engine::Gate;
 use starling_links::{Blame, Connection, Incoming, Inward, LinkConfig, LinkFailure, Outgoing, Outward, greeting};
 
 pub(super) struct Driver {
+    /// `None` where all operations are all-reduces.
+    pub(super) operations: Option<Operations>,
     pub(super) layout: Layout,
     pub(super) schedule: Schedule,
     /// How large numbers may be that come.
@@ -174,31 +180,132 @@ impl Driver {
         inward: &mut Inward,
         outward: &mut Outward,
     ) -> Result<(), Blame> {
-        let Operation { step, mut buffer, mut contribution, divisor, dropped } = operation;
+        let Operation { step, mut buffer, mut contribution, is_agreed, divisor, dropped } = operation;
         if let Some(contribution) = &contribution {
             buffer.resize(contribution.len(), 0.0);
         }
-        let key = OperationKey { step, attempt: 0 };
         let workspace = Workspace::new(self.layout.clone(), self.config.codec, buffer, divisor);
         let mut workspace = workspace.within(self.magnitudes.clone()).with_slots(self.slots.clone());
         if let Some(dropped) = dropped {
             workspace = workspace.booking(dropped);
         }
         let (schedule, spare) = (self.schedule.clone(), std::mem::take(&mut self.spare));
+        let key = OperationKey { step, attempt: 0 };
         let mut execution = Execution::new(key, schedule, workspace, self.config.in_flight, spare);
+        let chooses = is_agreed && self.operations.is_some();
+        let mut is_whole = self.drive(&mut execution, &mut contribution, chooses, inward, outward).await?;
+        let mut chosen = None;
+        if is_whole && chooses {
+            chosen = self.chosen(execution.buffer());
+            if chosen.is_none() {
+                // What others sum up has to come to its end.
+                let elements = self.layout.shortened();
+                execution.buffer_mut().room(0..elements).fill(0.0);
+                is_whole = self.drive(&mut execution, &mut None, false, inward, outward).await?;
+            }
+        }
+        let workspace;
+        (workspace, self.spare) = execution.finish();
+        let is_finite = workspace.is_finite();
+        let (mean, dropped) = workspace.finish();
+        let completion = Completion { mean, is_finite, dropped, own: None };
+        match chosen.filter(|_| is_whole) {
+            Some(chosen) => self.reduce_chosen(step, completion, &chosen, contribution, divisor, inward, outward).await,
+            None => {
+                self.end(step, completion, is_whole);
+                Ok(())
+            }
+        }
+    }
+
+    /// What all have chosen instead of an all-reduce; `None` if one is under way.
+    fn chosen(&self, workspace: &Workspace) -> Option<Chosen> {
+        let operations = self.operations.as_ref()?;
+        let slots = workspace.values().len() + 1 - operations.behind();
+        Some(operations.chosen(&workspace.values()[slots..])).filter(|chosen| !chosen.is_summed)
+    }
+
+    /// Runs what was chosen, as another try of the step, whose slots are `completed`.
+    async fn reduce_chosen(
+        &mut self,
+        step: u64,
+        mut completed: Completion,
+        chosen: &Chosen,
+        contribution: Option<Contribution>,
+        divisor: f32,
+        inward: &mut Inward,
+        outward: &mut Outward,
+    ) -> Result<(), Blame> {
+        let mut values = completed.mean;
+        let behind = values.split_off(self.layout.shortened());
+        match &contribution {
+            Some(contribution) => contribution.fill(0..values.len(), &mut values),
+            None => values.fill(0.0),
+        }
+        let (layout, links) = (self.config.layout, &self.schedule);
+        let operations = self.operations.as_ref();
+        let scheduled = operations.and_then(|known| known.schedule(chosen, values.len(), layout, links));
+        let mut is_whole = true;
+        if let Some((schedule, layout)) = scheduled {
+            let workspace = Workspace::new(layout.clone(), self.config.codec, values, divisor);
+            let workspace = workspace.within(self.magnitudes.clone());
+            let (key, spare) = (OperationKey { step, attempt: 1 }, std::mem::take(&mut self.spare));
+            let mut execution = Execution::new(key, schedule.clone(), workspace, self.config.in_flight, spare);
+            // Where nothing is reduced, results come to any place.
+            execution.bring(0);
+            is_whole = self.drive(&mut execution, &mut None, false, inward, outward).await?;
+            let workspace;
+            (workspace, self.spare) = execution.finish();
+            completed.is_finite &= workspace.is_finite();
+            (values, _) = workspace.finish();
+            if chosen.agreed == Agreed::ReduceScatter {
+                let (zeros, ranges) = (vec![0.0; values.len()], owned(&schedule, &layout));
+                completed.own = Some(Own { values: std::mem::replace(&mut values, zeros), ranges });
+            }
+        } else {
+            // All hold the same of it.
+            values.fill(0.0);
+        }
+        values.extend(behind);
+        completed.mean = values;
+        self.end(step, completed, is_whole);
+        Ok(())
+    }
+
+    /// An operation is over. If it is not whole, or not admitted any more, the view is changing and the step will run again.
+    fn end(&self, step: u64, completion: Completion, is_whole: bool) {
+        if is_whole {
+            self.results.complete(self.view, step, completion);
+        } else {
+            self.results.interrupted(self.view, step, completion.mean, completion.dropped);
+        }
+    }
+
+    /// Runs an execution to its end, or that of its last bucket; true, unless the gate closes before its step.
+    async fn drive(
+        &mut self,
+        execution: &mut Execution<Workspace>,
+        contribution: &mut Option<Contribution>,
+        last_alone: bool,
+        inward: &mut Inward,
+        outward: &mut Outward,
+    ) -> Result<bool, Blame> {
+        let step = execution.key().step;
+        let last = execution.buffer().layout().buckets().saturating_sub(1);
         self.patience.begin(Instant::now());
         // Far less than what anybody calls a standstill, which takes an eighth of the longest stall at least.
         let quiet = self.config.open_limit / 8;
         let mut idle = pin!(tokio::time::sleep(quiet));
         loop {
             let ready = contribution.as_ref().map_or(0, |coming| self.layout.bucket_from(coming.ready_from()));
+            let ready = if last_alone { ready.max(last) } else { ready };
             let all_brought = execution.bring_wanted(ready, |workspace, range| {
-                if let Some(contribution) = &contribution {
+                if let Some(contribution) = contribution {
                     contribution.fill(range.clone(), workspace.room(range));
                 }
             });
-            if all_brought {
-                contribution = None; // Its memory is free for the next one.
+            if all_brought && !last_alone {
+                *contribution = None; // Its memory is free for the next one.
             }
             execution.hand_over(|workspace, range| {
                 self.results.offer(self.view, step, range.start, &workspace.values()[range])
@@ -206,15 +313,10 @@ impl Driver {
             // Until nothing waits or the links are busy: nothing else wakes this task to send what waits. Asked once for all
             // that follows: a local link can become free at any time, and whoever then neither ends nor waits for it
             // sleeps for ever.
-            let blocked = outward.load(&mut execution);
-            if execution.is_done() && !blocked {
-                let workspace;
-                (workspace, self.spare) = execution.finish();
-                let is_finite = workspace.is_finite();
-                let (mean, dropped) = workspace.finish();
-                // If it is not admitted any more, the view is changing and the step will run again.
-                self.results.complete(self.view, step, Completion { mean, is_finite, dropped });
-                return Ok(());
+            let blocked = outward.load(execution);
+            let is_over = if last_alone { execution.has_done(last) } else { execution.is_done() };
+            if is_over && !blocked {
+                return Ok(true);
             }
             let looks_again = self.patience.looks_again(Instant::now());
             tokio::select! {
@@ -222,15 +324,11 @@ impl Driver {
                 changed = self.gate.wait_for(|gate| !gate.admits(step)) => {
                     // An error means that nobody wants results any more, and this task with it.
                     drop(changed);
-                    let workspace;
-                    (workspace, self.spare) = execution.finish();
-                    let (buffer, dropped) = workspace.finish();
-                    self.results.interrupted(self.view, step, buffer, dropped);
-                    return Ok(());
+                    return Ok(false);
                 }
                 () = idle.as_mut() => {
                     if self.patience.idle(Instant::now()) >= quiet {
-                        let awaited = awaited(step, &execution, &self.senders);
+                        let awaited = awaited(step, execution, &self.senders);
                         // If there is no room for it, it is said again.
                         let _ = self.events.try_send(NetworkEvent::Awaits { view: self.view, awaited });
                     }
@@ -240,7 +338,7 @@ impl Driver {
                     sent?;
                     self.patience.progressed(Instant::now());
                 }
-                received = inward.next(step, execution.due(), !looks_again) => {
+                received = inward.next(step, if last_alone { execution.last_due() } else { execution.due() }, !looks_again) => {
                     let from = inward.from(received?);
                     let peer = from.peer;
                     let failed = |violation: Violation| {
@@ -258,7 +356,7 @@ impl Driver {
                     }
                     self.patience.progressed(Instant::now());
                 }
-                () = progress(&mut contribution), if execution.wanted().is_some() => self.patience.progressed(Instant::now()),
+                () = progress(contribution), if execution.wanted().is_some() => self.patience.progressed(Instant::now()),
                 () = step_aside(), if looks_again => {}
             }
         }

@@ -34,7 +34,7 @@ fn header() -> SegmentHeader {
 
 fn operation(step: u64, buffer: Vec<f32>, divisor: f32) -> Operation {
     let dropped = Some(Dropped::new(buffer.len(), Vec::new()));
-    Operation { step, buffer, contribution: None, divisor, dropped }
+    Operation { step, buffer, contribution: None, is_agreed: false, divisor, dropped }
 }
 
 fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dyn Results>) -> Driver {
@@ -43,6 +43,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
     let config = ReducerConfig {
         elements: layout.elements(),
         exact: 0,
+        chooses: false,
         words: Vec::new(),
         layout: LAYOUT,
         codec,
@@ -61,6 +62,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
     let patience = Patience::new(Instant::now());
     let (plan, reason) = (plan.to_string(), String::new());
     Driver {
+        operations: None,
         slots: Slots::default(),
         magnitudes: collective::Limits::new(MOST, codec, layout.world_size().get()),
         layout,
@@ -185,6 +187,7 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
                 step: 1,
                 buffer: vec![9.0; 3],
                 contribution: Some(contribution),
+                is_agreed: false,
                 divisor: 1.0,
                 dropped: None,
             };

@@ -18,9 +18,9 @@ pub enum SwarmError {
         /// Of the run's.
         theirs: u64,
     },
-    /// Members brought buffers that mean different things.
+    /// Members brought buffers that mean different things, or called different operations.
     #[error(
-        "step {step} brought different buffers together: this member's has {ours}, that of {peer} has {theirs}, so nothing was averaged; all members must reduce the same buffers in the same order"
+        "step {step} brought different buffers together: this member's has {ours}, that of {peer} has {theirs}, so nothing was averaged; all members must call the same operations on the same buffers in the same order"
     )]
     OtherTag {
         /// The step.
@@ -31,6 +31,26 @@ pub enum SwarmError {
         peer: String,
         /// What that one means.
         theirs: Tag,
+    },
+    /// Nobody has broadcast what members wait for, or several have.
+    #[error(
+        "step {step} was a broadcast {}; one member must call `broadcast`, and all others `receive`",
+        if sources.is_empty() { "by nobody: whoever was to has left, or has just joined".to_owned() }
+        else { format!("by {}", sources.join(" and ")) }
+    )]
+    NotOneSource {
+        /// The step.
+        step: u64,
+        /// The members that have.
+        sources: Vec<String>,
+    },
+    /// Parts are not what they were when they were handed out.
+    #[error(
+        "the members have changed since their parts were reduced, so step {step} gathered nothing; reduce and scatter again"
+    )]
+    OtherMembers {
+        /// The step.
+        step: u64,
     },
     /// A buffer has a number that is none, or so large that others would refuse it.
     #[error("number {at} of the buffer is {value}; the run takes finite numbers up to {most:e}")]

@@ -160,3 +160,163 @@ fn what_can_not_be_reduced_is_refused_and_stays_as_it_is() {
     values[17] = 1.0;
     assert_eq!(swarm.all_reduce(&mut values).expect("reduced").step, 1);
 }
+
+/// What all members do at once, each in a thread of its own.
+fn all<T: Send>(members: &mut [Swarm], act: impl Fn(usize, &mut Swarm) -> T + Sync) -> Vec<T> {
+    let act = &act;
+    thread::scope(|scope| {
+        let all = members.iter_mut().enumerate().map(|(index, swarm)| scope.spawn(move || act(index, swarm)));
+        all.collect::<Vec<_>>().into_iter().map(|one| one.join().expect("no panic")).collect()
+    })
+}
+
+/// So many members that all have contributed.
+fn together(dir: &Path, count: usize, buffers: &Buffers) -> Vec<Swarm> {
+    let mut members = vec![founded(dir, buffers)];
+    let ticket = members[0].ticket().clone();
+    members.extend((1..count).map(|index| joined(dir, &format!("{index}"), &ticket)));
+    while reduce(&mut members, |_| 1.0).0.iter().any(|mean| mean.contributors < count) {}
+    members
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn members_broadcast_scatter_and_gather_by_every_plan() {
+    for (plan, codec) in
+        [(Wish::Ring, Codec::F32), (Wish::Tree, Codec::F32), (Wish::Mesh, Codec::F32), (Wish::Ring, Codec::Bf16)]
+    {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let mut members = together(dir.path(), 3, &Buffers { plan, codec, ..Buffers::new(ELEMENTS) });
+        // Not what a sum with zeros would leave.
+        let brought = |element: usize| if element == 0 { -0.0 } else { element as f32 };
+        for root in 0..3 {
+            let received = all(&mut members, |index, swarm| {
+                let mut values: Vec<f32> = (0..ELEMENTS).map(brought).collect();
+                if index == root {
+                    return (swarm.broadcast(7, &values).expect("sent"), swarm.newest());
+                }
+                values.fill(5.0);
+                (swarm.receive(7, &mut values).expect("received"), values)
+            });
+            assert!(
+                received.iter().all(|one| one.0 == received[0].0 && bits(&one.1) == bits(&received[0].1)),
+                "{plan:?}"
+            );
+            if codec == Codec::F32 {
+                assert_eq!(bits(&received[0].1), bits(&(0..ELEMENTS).map(brought).collect::<Vec<_>>()), "{plan:?}");
+            }
+        }
+        let gathered = all(&mut members, |index, swarm| {
+            let mut values: Vec<f32> = (0..ELEMENTS).map(|element| (element % 7 * index) as f32).collect();
+            let part = swarm.reduce_scatter(8, &mut values).expect("scattered");
+            assert_eq!(part.mean().contributors, 3);
+            for range in part.ranges() {
+                values[range.clone()].iter_mut().for_each(|value| *value += 1.0);
+            }
+            swarm.all_gather(9, &part, &mut values).expect("gathered");
+            (part.ranges().to_vec(), values, swarm.newest())
+        });
+        let mut owned: Vec<usize> = gathered.iter().flat_map(|one| one.0.iter().cloned().flatten()).collect();
+        owned.sort_unstable();
+        assert!(owned.into_iter().eq(0..ELEMENTS), "{plan:?}: each element is one member's");
+        let expected: Vec<f32> = (0..ELEMENTS).map(|element| (element % 7) as f32 + 1.0).collect();
+        assert!(gathered.iter().all(|one| one.1 == expected && one.2 == expected), "{plan:?}");
+    }
+}
+
+#[test]
+fn members_that_call_different_operations_are_told_and_go_on() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut members = together(dir.path(), 3, &Buffers::new(ELEMENTS));
+    // Each with another one, an all-reduce among them and not.
+    for calls in [[0, 1, 2], [1, 2, 3], [0, 0, 1], [3, 2, 2]] {
+        let errors = all(&mut members, |index, swarm| {
+            let mut values = vec![index as f32; ELEMENTS];
+            let told = match calls[index] {
+                0 => swarm.all_reduce_tagged(4, &mut values).map(|_| ()),
+                1 => swarm.broadcast(4, &values).map(|_| ()),
+                2 => swarm.reduce_scatter(4, &mut values).map(|_| ()),
+                _ => swarm.receive(4, &mut values).map(|_| ()),
+            };
+            assert!(values.iter().all(|value| *value == index as f32), "as it was");
+            told.expect_err("refused")
+        });
+        for (index, error) in errors.into_iter().enumerate() {
+            let names = ["tag 4", "tag 4 for broadcast", "tag 4 for reduce-scatter", "tag 4 for broadcast"];
+            let SwarmError::OtherTag { ours, theirs, peer, .. } = error else { panic!("{error}") };
+            assert!(ours.to_string() == names[calls[index]] && theirs != ours && !peer.is_empty(), "{ours}, {theirs}");
+        }
+        let (means, mean) = reduce(&mut members, |index| index as f32);
+        assert!(means.iter().all(|mean| mean.contributors == 3) && mean == 1.0);
+    }
+    // Nobody broadcasts, and then two do.
+    let [nobody, two] = [3, 1].map(|sources| {
+        all(&mut members, |index, swarm| match index < sources - 1 {
+            true => swarm.receive(4, &mut [0.0; ELEMENTS]),
+            false => swarm.broadcast(4, &[1.0; ELEMENTS]),
+        })
+    });
+    assert!(nobody.iter().all(|one| one.is_ok()), "one does");
+    let told = |error: &Result<Received, SwarmError>| match error {
+        Err(SwarmError::NotOneSource { sources, .. }) => sources.len(),
+        other => panic!("{other:?}"),
+    };
+    assert!(two.iter().all(|one| told(one) == 3));
+    assert!(all(&mut members, |_, swarm| swarm.receive(4, &mut [0.0; ELEMENTS])).iter().all(|one| told(one) == 0));
+}
+
+#[test]
+fn a_step_of_any_operation_heals_and_parts_of_those_who_are_gone_are_reduced_again() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut members = together(dir.path(), 3, &Buffers::new(ELEMENTS));
+    let parts = all(&mut members, |index, swarm| {
+        swarm.reduce_scatter(0, &mut vec![index as f32; ELEMENTS]).expect("scattered")
+    });
+    drop(members.pop());
+    let refused = all(&mut members, |index, swarm| swarm.all_gather(0, &parts[index], &mut [2.0; ELEMENTS]));
+    let step = members[0].step();
+    for refused in refused {
+        assert!(matches!(refused, Err(SwarmError::OtherMembers { step: of }) if of == step), "{refused:?}");
+    }
+    let gathered = all(&mut members, |index, swarm| {
+        let mut values = vec![index as f32; ELEMENTS];
+        let part = swarm.reduce_scatter(0, &mut values).expect("scattered");
+        // In the same members, its part is good for as long as they are.
+        swarm.all_gather(0, &part, &mut values).expect("gathered");
+        swarm.all_gather(1, &part, &mut values).map(|mean| (mean.contributors, values)).expect("gathered")
+    });
+    assert!(gathered.iter().all(|(contributors, values)| *contributors == 2 && *values == [0.5; ELEMENTS]));
+    // A joiner has what was broadcast while nobody knew of it.
+    all(&mut members, |index, swarm| match index {
+        0 => swarm.broadcast(1, &[9.0; ELEMENTS]),
+        _ => swarm.receive(1, &mut [0.0; ELEMENTS]),
+    });
+    let joiner = joined(dir.path(), "late", &members[0].ticket().clone());
+    assert_eq!(joiner.newest(), [9.0; ELEMENTS]);
+    members.push(joiner);
+    // It may bring nothing to the first steps, and has no part in them then.
+    let contributors = loop {
+        let parts = all(&mut members, |_, swarm| swarm.reduce_scatter(2, &mut [3.0; ELEMENTS]).expect("scattered"));
+        let owned: usize = parts.iter().flat_map(|part| part.ranges()).map(|range| range.len()).sum();
+        assert_eq!(owned, ELEMENTS);
+        if parts[0].mean().contributors == 3 {
+            break parts.len();
+        }
+    };
+    assert_eq!(contributors, 3);
+    while members.len() > 1 {
+        members.pop().expect("some").leave().expect("left in order");
+    }
+    // Alone, all parts are its own.
+    let alone = &mut members[0];
+    let mut values = vec![4.0; ELEMENTS];
+    let part = alone.reduce_scatter(3, &mut values).expect("scattered");
+    assert_eq!((part.ranges(), part.mean().contributors), (&[0..ELEMENTS][..], 1));
+    alone.all_gather(3, &part, &mut values).expect("gathered");
+    assert_eq!(values, [4.0; ELEMENTS]);
+    assert_eq!(alone.broadcast(3, &values).expect("sent").step, alone.step());
+    assert!(matches!(alone.receive(3, &mut values), Err(SwarmError::NotOneSource { .. })));
+}

@@ -363,6 +363,6 @@ pub(crate) fn contribute_nothing(exchange: &Exchange, parameters: usize, number:
         let mut buffer = exchange.spare();
         buffer.clear();
         buffer.resize(BufferLayout::new(parameters, active.members.len()).elements(), 0.0);
-        exchange.submit(&active, step, Brought::Whole(buffer), None);
+        exchange.submit(&active, step, Brought::Nothing(buffer), None);
     }
 }

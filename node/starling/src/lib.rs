@@ -21,8 +21,8 @@ pub use run::Run;
 
 pub use starling_node::{
     Buffers, DataPlane, Expectations, Founding, Joining, Limit, LinkCost, Links, Mean, MeasuredLink,
-    NodeError as Error, Observer, Outcome, Pace, Reduced, Report, Resume, Settings, Summary, Swarm, SwarmError, Target,
-    Ticket, Transport,
+    NodeError as Error, Observer, Outcome, Pace, Received, Reduced, Report, Resume, Scattered, Settings, Summary,
+    Swarm, SwarmError, Target, Ticket, Transport,
 };
 pub use starling_run::{
     Balance, Decay, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema, initial, optimizer, schedule,

@@ -62,20 +62,17 @@ impl Route {
         up.chain(down)
     }
 
-    /// The result's way with another origin: from `root` to the owner, then on as before without `root`. Ranks that were
-    /// reached through `root` are reached through the one that reached it.
+    /// The result's way with another origin: from `root` to the owner as its sums go, then on as before to all that were not on the
+    /// way. So it takes no link that a reduction does not.
     pub(crate) fn rooted_at(self, root: Rank) -> Self {
-        let heir = self.down(root);
-        let redirect = |(rank, from): (Rank, Option<Rank>)| match from {
-            _ if rank == root => None,
-            None => Some(root),
-            Some(from) if from == root => heir,
-            Some(from) => Some(from),
-        };
-        // If the root is the owner, there is no heir and nothing changes.
-        let down = if heir.is_none() { self.down.clone() } else { ranks(&self.down).map(redirect).collect() };
-        let up = down.clone();
-        Self::new(root, up, down, self.direct)
+        let mut down = self.down;
+        let mut at = root;
+        while let Some(next) = self.up[at.0 as usize] {
+            down[next.0 as usize] = Some(at);
+            at = next;
+        }
+        down[root.0 as usize] = None;
+        Self::new(root, down.clone(), down, self.direct)
     }
 }
 

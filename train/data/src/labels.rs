@@ -10,11 +10,6 @@ use starling_run::manifest::MAX_CLASSES;
 /// # Errors
 /// Why the labels name no classes, as a sentence.
 pub(super) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), String> {
-    if let Some(fraction) = labels.iter().find(|label| is_fraction(label)) {
-        return Err(format!(
-            "`{fraction}` is a measurement, not a class; labels are whole numbers or text, so name another label column"
-        ));
-    }
     let numbers: Option<Vec<i64>> = labels.iter().map(|label| integer(label)).collect();
     let (indices, names) = match numbers {
         Some(numbers) => {
@@ -50,10 +45,6 @@ fn integer(label: &str) -> Option<i64> {
     })
 }
 
-fn is_fraction(label: &str) -> bool {
-    label.parse::<f64>().is_ok_and(|number| number.is_finite() && number.fract() != 0.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +57,9 @@ mod tests {
     fn whole_numbers_are_ordered_by_value_and_text_by_its_bytes() {
         let (indices, names) = classify(&labels(&["10", "9", "-1", "9.0"])).expect("classes");
         assert_eq!((indices, names), (vec![2, 1, 0, 1], labels(&["-1", "9", "10"])));
+        // Measurements, which some models learn as numbers.
+        let (indices, names) = classify(&labels(&["2.5", "1", "2.5"])).expect("labels");
+        assert_eq!((indices, names), (vec![1, 0, 1], labels(&["1", "2.5"])));
         let (indices, names) = classify(&labels(&["10", "9", "cat"])).expect("classes");
         assert_eq!((indices, names), (vec![0, 1, 2], labels(&["10", "9", "cat"])));
     }
@@ -74,7 +68,6 @@ mod tests {
     fn labels_that_name_no_classes_are_refused() {
         let reason = |list: &[&str]| classify(&labels(list)).expect_err("no classes");
         assert!(reason(&["1", "1"]).contains("all 2 labels are `1`"));
-        assert!(reason(&["1", "2.5"]).contains("`2.5` is a measurement"));
         let many: Vec<String> = (0..=MAX_CLASSES).map(|label| label.to_string()).collect();
         assert!(classify(&many).expect_err("too many").contains("65537 different labels"));
     }

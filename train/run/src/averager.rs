@@ -1,7 +1,8 @@
-//! A run without a model: members bring buffers of their own, and take their mean.
+//! A run without a model: members bring buffers of their own, and take their mean, or what else they call.
 //!
 //! It takes the same steps as a run that trains, so it heals, joins and catches up in the same way. What all members hold
-//! alike, and a joiner downloads, is the mean of the newest step. A step's buffer is laid out as a trainer's
+//! alike, and a joiner downloads, is what the newest step has left all of them with: a mean, or what was gathered or broadcast. A
+//! step's buffer is laid out as a trainer's
 //! ([`crate::contribution`]) with a weight of 1: all members divide the same sum by the same number of contributors.
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use starling_collective::kernel;
 use starling_topology::ledger::{SYNCING, UNMEASURED};
 use starling_topology::{Ledger, Lineage, PeerId, RunId};
 
+use crate::call::Agreed;
 use crate::contribution;
 use crate::error::Error;
 use crate::learner::Replicated;
@@ -28,9 +30,10 @@ pub struct Averager {
     step: u64,
     /// The view in which it was committed.
     lineage: Lineage,
-    /// Of the newest step: the sum, or a mean that was loaded. What follows the elements does not count.
+    /// Of the newest step that left all with something: the sum, or what stands for itself. What follows the elements does not
+    /// count.
     newest: Arc<ResultRecord>,
-    /// How many buffers it is the sum of; 1 for a mean.
+    /// How many buffers it is the sum of; 1 if it is none.
     count: f32,
     elements: usize,
 }
@@ -40,22 +43,19 @@ pub struct Averager {
 pub struct Averaged {
     /// The step, counted from 1.
     pub step: u64,
-    /// Whose buffers the mean is of, sorted.
+    /// Who brought a buffer, sorted.
     pub contributors: Vec<PeerId>,
-    /// What their buffers meant. If that is not the same of all, nothing was averaged.
+    /// What they called, and what their buffers meant.
     pub tags: Vec<Tag>,
+    /// What was done.
+    pub agreed: Agreed,
 }
 
 impl Averaged {
-    /// Whether all buffers meant the same.
-    pub fn is_one(&self) -> bool {
-        self.tags.first().is_none_or(|first| self.other_than(*first).is_none())
-    }
-
-    /// A contributor whose buffer was not one with this tag, and what it was.
+    /// A contributor whose call is not one that this tag belongs to, and what it was.
     pub fn other_than(&self, tag: Tag) -> Option<(PeerId, Tag)> {
         let mut told = self.contributors.iter().copied().zip(self.tags.iter().copied());
-        told.find(|(_, theirs)| *theirs != tag)
+        told.find(|(_, theirs)| !theirs.belongs_to(tag))
     }
 }
 
@@ -92,18 +92,27 @@ impl Averager {
         self.elements
     }
 
-    /// The mean of the last step, `[elements]`; zeros before the first one.
+    /// What the newest step left all members with, `[elements]`; zeros before the first one.
     pub fn newest(&self) -> Vec<f32> {
         self.newest.mean[..self.elements].iter().map(|sum| sum / self.count).collect()
     }
 
-    /// What this member puts into an operation of the view with `members` behind its buffer: what it means, `[1 + members]`.
+    /// What this member puts into an operation of the view with `members` behind its buffer: what it calls, `[1 + members]`.
     pub fn slots(members: &[PeerId], me: PeerId, tag: Tag) -> Vec<f32> {
         std::iter::once(0.0).chain(contribution::slots(members, me, tag.slot())).collect()
     }
 
-    /// Takes in the result of the next step, which is known to be finite or not, and writes the mean to `values`, if there is
-    /// one, and all contributors' buffers meant what these do. Returns the result that it replaces, too, whose memory may be of use.
+    /// Who has said something in the `slots` of a result, and what. `members` are those of the view, sorted.
+    pub fn told(members: &[PeerId], slots: &[f32]) -> Vec<(PeerId, Tag)> {
+        // A run of buffers divides by 1.
+        let words = contribution::speeds(slots, 1);
+        let told = members.iter().zip(words).filter(|(_, word)| *word != SYNCING);
+        told.map(|(member, word)| (*member, Tag::of_slot(word))).collect()
+    }
+
+    /// Takes in the result of the next step, which is known to be finite or not, and writes what all hold now to `values`, if there
+    /// are some, all members hold the same, and these belong to what was called. Returns the result that it replaces, too, whose
+    /// memory may be of use.
     ///
     /// # Errors
     /// If it is of another step, of another length, of no view, or has a number that is not finite. Nothing has changed
@@ -126,27 +135,31 @@ impl Averager {
             values.as_ref().is_none_or(|(values, _)| values.len() == self.elements),
             "a buffer has the run's length"
         );
-        let slots = contribution::speeds(record.slots(), self.manifest.batch_size);
-        let told = record.members.iter().zip(&slots).filter(|(_, slot)| **slot != SYNCING);
-        let (contributors, tags) = told.map(|(member, slot)| (*member, Tag::of_slot(*slot))).unzip();
-        let averaged = Averaged { step, contributors, tags };
-        let contributors = &averaged.contributors;
-        let count = contributors.len().max(1) as f32;
-        // If nobody brought anything there is no mean, only zeros.
-        let values = values.filter(|(_, tag)| !contributors.is_empty() && averaged.other_than(*tag).is_none());
+        let told = Self::told(&record.members, record.slots());
+        let agreed = Agreed::of(&told);
+        let (contributors, tags): (Vec<_>, Vec<_>) = told.into_iter().unzip();
+        let averaged = Averaged { step, contributors, tags, agreed };
+        let count = match agreed {
+            Agreed::AllReduce => Some(averaged.contributors.len() as f32),
+            Agreed::AllGather | Agreed::Broadcast(_) => Some(1.0),
+            // If nobody brought anything there is no mean, only zeros.
+            Agreed::ReduceScatter | Agreed::Nothing => None,
+        };
+        let values = values.filter(|(_, tag)| count.is_some() && averaged.other_than(*tag).is_none());
         let values = values.map(|(values, _)| values).unwrap_or_default();
         if !is_finite || !values.is_empty() {
-            check_and_divide(&record.mean, count, values)?;
+            check_and_divide(&record.mean, count.unwrap_or(1.0), values)?;
         }
         // The first step is that of those who reduce it.
         self.begin(&record.members);
         let mut older = record.clone();
-        if averaged.is_one() && !contributors.is_empty() {
+        if let Some(count) = count {
             std::mem::swap(&mut self.newest, &mut older);
             self.count = count;
         }
         // It has no samples, and what buffers mean is no speed.
-        let speeds: Vec<u32> = slots.iter().map(|slot| (*slot).min(UNMEASURED)).collect();
+        let words = contribution::speeds(record.slots(), 1);
+        let speeds: Vec<u32> = words.into_iter().map(|word| word.min(UNMEASURED)).collect();
         self.ledger.commit(step, &record.members, &speeds);
         (self.step, self.lineage) = (step, record.lineage);
         Ok((averaged, older))
@@ -221,6 +234,7 @@ fn check_and_divide(sums: &[f32], count: f32, values: &mut [f32]) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Call;
     use crate::spec::RunSpec;
 
     fn peers(names: &[u8]) -> Vec<PeerId> {
@@ -258,7 +272,7 @@ mod tests {
         let all = reduced(1, &members, &[Some(&[1.0, 10.0]), Some(&[2.0, 20.0]), Some(&[6.0, 0.0])]);
         assert_eq!(
             averager.apply(&all, false, Some((&mut values, Tag::new(0)))).expect("applied").0,
-            Averaged { step: 1, contributors: members.clone(), tags: vec![Tag::new(0); 3] }
+            Averaged { step: 1, contributors: members.clone(), tags: vec![Tag::new(0); 3], agreed: Agreed::AllReduce }
         );
         assert_eq!((averager.newest(), values), (vec![3.0, 10.0], [3.0, 10.0]));
         let some = reduced(2, &members, &[Some(&[1.0, 1.0]), None, Some(&[2.0, 0.0])]);
@@ -300,6 +314,43 @@ mod tests {
         let (averaged, _) =
             averager.apply(&step(4, [Some(5), None, Some(5)]), false, Some((&mut values, ours))).expect("applied");
         assert_eq!((averaged.other_than(ours), values), (None, [3.0]));
+    }
+
+    #[test]
+    fn what_all_hold_is_what_was_called() {
+        let members = peers(&[1, 2]);
+        let mut averager = averager(2);
+        averager.begin(&members);
+        let step = |step: u64, calls: [Call; 2], whole: [f32; 2]| {
+            let mut mean = whole.to_vec();
+            mean.push(0.0);
+            mean.extend(calls.map(|call| Tag::of(call, 3).slot() as f32));
+            let (lineage, after) = (Lineage::NONE, Lineage::NONE);
+            Arc::new(ResultRecord { step, lineage, after, members: members.clone(), mean })
+        };
+        let mut values = [7.0; 2];
+        let record = step(1, [Call::Broadcast, Call::Receive], [1.0, -0.0]);
+        let ours = Tag::of(Call::Receive, 3);
+        let (averaged, _) = averager.apply(&record, false, Some((&mut values, ours))).expect("applied");
+        assert_eq!((averaged.agreed, averaged.other_than(ours)), (Agreed::Broadcast(members[0]), None));
+        assert_eq!(
+            [values, averager.newest().try_into().expect("two")].map(|two| two.map(f32::to_bits)),
+            [[1.0f32, -0.0].map(f32::to_bits); 2]
+        );
+        let record = step(2, [Call::ReduceScatter; 2], [0.0; 2]);
+        let (averaged, _) = averager.apply(&record, false, None).expect("applied");
+        assert_eq!(
+            (averaged.agreed, averager.newest()),
+            (Agreed::ReduceScatter, vec![1.0, 0.0]),
+            "nobody has all of it"
+        );
+        let ours = Tag::of(Call::AllGather, 3);
+        let record = step(3, [Call::AllGather, Call::Outdated], [0.0; 2]);
+        let (averaged, _) = averager.apply(&record, false, Some((&mut values, ours))).expect("applied");
+        assert_eq!((averaged.agreed, averaged.other_than(ours), values[0]), (Agreed::Nothing, None, 1.0));
+        let record = step(4, [Call::AllGather; 2], [5.0, 6.0]);
+        averager.apply(&record, false, Some((&mut values, ours))).expect("applied");
+        assert_eq!((values, averager.newest()), ([5.0, 6.0], vec![5.0, 6.0]));
     }
 
     #[test]

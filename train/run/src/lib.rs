@@ -16,6 +16,7 @@ pub mod averager;
 pub mod balance;
 pub mod buffer;
 pub mod bytes;
+pub mod call;
 pub mod canonical;
 pub mod checkpoint;
 pub mod contribution;
@@ -46,6 +47,7 @@ pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
 pub use averager::{Averaged, Averager};
 pub use balance::{Balance, BalanceError};
 pub use buffer::BufferLayout;
+pub use call::{Agreed, Call};
 pub use checkpoint::{
     CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,
 };

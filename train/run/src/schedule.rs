@@ -13,17 +13,19 @@ use thiserror::Error;
 /// The most steps that a schedule may speak of.
 const MAX_STEPS: u64 = u64::MAX >> 1;
 
-/// What the learning rate is multiplied by in each step: up to 1, then as [`Decay`] says.
+/// What the learning rate is multiplied by in each step: up to 1, there for a while, then as [`Decay`] says.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// Steps in which the factor goes up evenly, to 1 in the last of them (Goyal et al. 2017). 0: it begins with 1.
     pub warm_up: u64,
-    /// What comes after them.
+    /// Steps with the full value after them, before it falls (Hu et al.: "MiniCPM", 2024: warm up, stay, decay).
+    pub plateau: u64,
+    /// What comes after all these.
     pub decay: Decay,
 }
 
-/// How the learning rate falls after the warm-up, beginning with its full value.
+/// How the learning rate falls after the warm-up and the plateau, beginning with its full value.
 ///
 /// As text: `constant`, `linear`, `linear:0.1` (to a tenth), `linear:0.1,5000` (within 5000 steps), `cosine` likewise,
 /// `step:0.5,1000` (halved after each 1000 steps).
@@ -62,11 +64,12 @@ impl Schedule {
         if step < self.warm_up {
             return (step as f64 / self.warm_up as f64) as f32;
         }
-        // Steps after the warm-up and before this one.
-        let done = step.saturating_sub(1).saturating_sub(self.warm_up);
+        // Steps after the plateau and before this one.
+        let before = self.warm_up.saturating_add(self.plateau);
+        let done = step.saturating_sub(1).saturating_sub(before);
         // What part of the way is behind, from 0 to 1.
         let part = |within: Option<u64>| {
-            let within = within.unwrap_or_else(|| last.saturating_sub(self.warm_up)).max(1);
+            let within = within.unwrap_or_else(|| last.saturating_sub(before)).max(1);
             done.min(within) as f64 / within as f64
         };
         let between = |to: f32, left: f64| (f64::from(to) + (1.0 - f64::from(to)) * left) as f32;
@@ -88,6 +91,7 @@ impl Schedule {
             false => Err(format!("{what} is {steps} steps, but {least} to 2^63 - 1 are possible")),
         };
         steps("its warm-up", self.warm_up, 0)?;
+        steps("its plateau", self.plateau, 0)?;
         match self.decay {
             Decay::Constant => Ok(()),
             Decay::Linear { to, within } | Decay::Cosine { to, within } => {
@@ -154,7 +158,7 @@ impl FromStr for Decay {
             ("step", _) => return Err(fail("it takes a factor, and after how many steps each time".to_owned())),
             (other, _) => return Err(fail(format!("there is none named `{other}`"))),
         };
-        Schedule { warm_up: 0, decay }.check().map_err(fail)?;
+        Schedule { decay, ..Schedule::default() }.check().map_err(fail)?;
         Ok(decay)
     }
 }
@@ -177,7 +181,7 @@ mod tests {
     use super::*;
 
     fn schedule(text: &str, warm_up: u64) -> Schedule {
-        Schedule { warm_up, decay: text.parse().expect("a schedule") }
+        Schedule { warm_up, decay: text.parse().expect("a schedule"), ..Schedule::default() }
     }
 
     /// As the documentation of `torch.optim.lr_scheduler` has them (LinearLR from a factor of 1, CosineAnnealingLR, StepLR),
@@ -201,6 +205,18 @@ mod tests {
                 assert_eq!(warm.factor(step.min(8), 1_000), step.min(8) as f32 / 8.0);
             }
         }
+    }
+
+    #[test]
+    fn a_plateau_lies_between_climb_and_fall() {
+        let plain = schedule("linear:0.5", 10);
+        let long = Schedule { plateau: 30, ..plain };
+        for step in 0..=140 {
+            let expected = if step <= 10 { plain.factor(step, 100) } else { plain.factor(step.max(40) - 30, 70) };
+            assert_eq!(long.factor(step, 100), expected, "step {step}");
+        }
+        assert_eq!([11, 41, 101].map(|step| long.factor(step, 100)), [1.0, 1.0, 0.5]);
+        assert!(Schedule { plateau: u64::MAX, ..plain }.check().expect_err("too long").contains("its plateau"));
     }
 
     #[test]

@@ -93,6 +93,13 @@ impl Model for Classifier {
 
     fn task(&self, sizes: &[u32], dataset: &Arc<Dataset>) -> Result<Box<dyn Trainable>, String> {
         let layers = self.layers(sizes);
+        if let Some(fraction) = dataset.class_names().iter().find(|label| is_fraction(label)) {
+            return Err(format!(
+                "`{fraction}` is a measurement, not a class, but {} learns classes; take `--model linear`, which learns numbers, or \
+                 name another label column (`--label`)",
+                self.name
+            ));
+        }
         let [_, height, width] = dataset.description().shape;
         let halved = layers.convolutions.len();
         if halved > 0 && height.min(width) == 1 {
@@ -111,9 +118,28 @@ impl Model for Classifier {
     }
 }
 
+fn is_fraction(label: &str) -> bool {
+    label.parse::<f64>().is_ok_and(|number| number.is_finite() && number.fract() != 0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn measurements_are_for_a_regression() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let table = dir.path().join("table.csv");
+        std::fs::write(&table, "area,price\n1,2.5\n2,3\n3,4.25\n").expect("written");
+        let source = table.to_str().expect("a path").to_owned();
+        let options = starling_data::DataOptions { source, ..Default::default() };
+        let dataset = Arc::new(Dataset::load(&options).expect("good data"));
+        let refused = Classifier::MLP.task(&[8], &dataset).err().expect("refused");
+        assert!(refused.contains("`2.5` is a measurement, not a class, but mlp learns classes"), "{refused}");
+        assert!(refused.contains("take `--model linear`") && refused.contains("(`--label`)"), "{refused}");
+        let (linear, sizes) = sized(&"linear".parse().expect("a text")).expect("a model");
+        assert!(linear.task(&sizes, &dataset).is_ok());
+    }
 
     #[test]
     fn a_cnn_needs_images_that_it_can_halve() {

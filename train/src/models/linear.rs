@@ -6,7 +6,6 @@ use burn::module::Module;
 use burn::nn::LinearConfig;
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::Dataset;
-use starling_topology::Digest;
 
 use super::{Model, Trainable};
 use crate::task::Task;
@@ -52,16 +51,8 @@ impl Task for Regression {
         "linear"
     }
 
-    fn training(&self) -> u32 {
-        u32::try_from(self.dataset.training().len()).expect("invariant: samples fit their description")
-    }
-
-    fn held_out(&self) -> u32 {
-        u32::try_from(self.dataset.held_out().len()).expect("invariant: samples fit their description")
-    }
-
-    fn fingerprint(&self) -> Digest {
-        self.dataset.description().fingerprint
+    fn dataset(&self) -> Option<&Dataset> {
+        Some(&self.dataset)
     }
 
     fn module(&self, device: &Device) -> Sum {

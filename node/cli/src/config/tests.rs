@@ -193,7 +193,7 @@ fn a_schedule_and_a_norm_become_the_runs() {
     let file = "[run]\nschedule = \"cosine:0.1,500\"\nwarm_up = 20\nclip = 0.5\n";
     let run = load(file, &[], &[]).expect("good").founding(Resume::Fresh).expect("good").run;
     let decay = Decay::Cosine { to: 0.1, within: Some(500) };
-    assert_eq!((run.schedule, run.clip), (Schedule { warm_up: 20, decay }, Some(0.5)));
+    assert_eq!((run.schedule, run.clip), (Schedule { warm_up: 20, decay, ..Schedule::default() }, Some(0.5)));
     let run = load("", &[], &[]).expect("good").founding(Resume::Fresh).expect("good").run;
     assert_eq!((run.schedule, run.clip), (Schedule::default(), None));
 }

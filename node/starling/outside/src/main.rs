@@ -8,7 +8,7 @@ use starling::burn::nn::{Linear, LinearConfig};
 use starling::burn::tensor::activation::relu;
 use starling::burn::tensor::{Device, Int, Tensor, TensorData};
 use starling::data::{DataOptions, Dataset};
-use starling::parts::{Digest, Json};
+use starling::parts::Json;
 use starling::{DeviceChoice, Founding, Joining, ModelSpec, Run, RunSpec, Settings, Task, burn};
 
 /// How wide the hidden layer is.
@@ -29,18 +29,6 @@ impl Task for Digits {
 
     fn name(&self) -> &str {
         "mlp"
-    }
-
-    fn training(&self) -> u32 {
-        self.0.training().len() as u32
-    }
-
-    fn held_out(&self) -> u32 {
-        self.0.held_out().len() as u32
-    }
-
-    fn fingerprint(&self) -> Digest {
-        self.0.description().fingerprint
     }
 
     fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {

@@ -1,5 +1,7 @@
 //! Every plan's trees reach everybody, once.
 
+use std::collections::BTreeSet;
+
 use super::two_sites;
 use crate::id::{Rank, WorldSize};
 use crate::plan::{Groups, Plan};
@@ -35,6 +37,8 @@ fn every_rank_contributes_to_every_chunk_once_and_gets_it_once() {
 fn a_broadcast_goes_from_its_root_to_everybody() {
     for world in (1..=16).map(WorldSize::new) {
         for plan in plans(world) {
+            let routes = (0..plan.chunks(world)).map(|chunk| plan.route(world, Rank(chunk)));
+            let links: BTreeSet<(Rank, Rank)> = routes.flat_map(|route| route.hops().collect::<Vec<_>>()).collect();
             for root in world.ranks() {
                 let mut sent = 0;
                 for chunk in (0..plan.chunks(world)).map(Rank) {
@@ -44,6 +48,8 @@ fn a_broadcast_goes_from_its_root_to_everybody() {
                     told.sort_unstable();
                     assert!(told.into_iter().eq(world.ranks().filter(|rank| *rank != root)), "{plan} of {world:?}");
                     sent += route.receivers(root).len();
+                    let taken = |from: Rank| route.receivers(from).into_iter().map(move |to| (from, to));
+                    assert!(world.ranks().flat_map(taken).all(|link| links.contains(&link)), "{plan} of {world:?}");
                 }
                 // The root sends each chunk once, besides the chunks that it owns and so must send itself.
                 if plan == Plan::Mesh {
