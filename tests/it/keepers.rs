@@ -233,8 +233,8 @@ fn four_made_up_branches_that_a_keeper_hears_of_first_take_no_place() {
     let keeper = keep(&dir, &ticket);
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let checkpoint = newest_stable(&founder.dir());
-    let begun = Impostor::at(&keeper.ticket(), 4, &founder.data_dir(), &checkpoint);
-    let impostor = runtime.block_on(begun);
+    let (ticket, files) = (keeper.ticket(), founder.data_dir());
+    let impostor = runtime.block_on(Impostor::at(&ticket, 4, &files, &checkpoint));
     impostor.wait_until_asked();
     assert_eq!(impostor.fetched(), 0);
     [&founder, &second].map(|member| member.signal("CONT"));

@@ -64,10 +64,10 @@ impl Membership {
     pub(super) fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
         let all_came_back = decree.promises.values().all(|promised| promised.recovering);
-        let is_elsewhere = all_came_back && self.may_be_stable_elsewhere(seat, decree);
+        let is_elsewhere = all_came_back && self.may_be_stable_elsewhere(seat, decree, None);
         let waited = match all_came_back {
             true => {
-                !self.lacks_due(seat, decree)
+                !self.lacks_due(seat, decree, None)
                     || self.are_parents_here(seat, decree)
                     || self.is_paused_for(now, seat, self.config.fork_after)
             }
@@ -78,15 +78,14 @@ impl Membership {
     }
 
     /// Whether a checkpoint that was due before our view began is on none of the disks that are here, and those who are away were
-    /// a quorum of a view that may have saved it: one since the newest state that is here was committed.
-    fn may_be_stable_elsewhere(&self, seat: &Seat, decree: &Decree) -> bool {
+    /// a quorum of a view that may have saved it: one since the newest state that is here, or is `brought`, was committed.
+    fn may_be_stable_elsewhere(&self, seat: &Seat, decree: &Decree, brought: Option<Held>) -> bool {
         let Some(origin) = seat.origin.as_ref().filter(|_| !self.is_flawed(Flaw::GoesBack)) else { return false };
-        let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
         let earlier = self.chain.before(seat.view.parent);
         // Since which view that is, a liar may say: of views that are not on our way it counts for nothing.
         let known = |lineage: Lineage| earlier.clone().any(|view| view.id() == lineage.view);
-        let since = |held: Progress| if known(held.lineage) { held.lineage.generation } else { Generation(0) };
-        let held = held.map(|held| (held.step, Reverse(since(held)))).max();
+        let since = |lineage: Lineage| if known(lineage) { lineage.generation } else { Generation(0) };
+        let held = held(decree, brought).map(|(step, lineage)| (step, Reverse(since(lineage)))).max();
         let (_, Reverse(since)) = held.unwrap_or((0, Reverse(Generation(0))));
         let is_away = |peer: &PeerId| !self.has_told(decree, peer);
         let could_decide = |view: &View| {
@@ -97,14 +96,22 @@ impl Membership {
         let gone = gone.min(voters_gone(origin));
         let has_parent = earlier.clone().any(|view| Some(view.id()) == seat.view.parent);
         let could_parents = !has_parent && seat.view.quorum.is_met(gone, origin.of as usize, true);
-        self.lacks_due(seat, decree) && (could_parents || earlier.into_iter().any(could_decide))
+        self.lacks_due(seat, decree, brought) && (could_parents || earlier.into_iter().any(could_decide))
     }
 
     /// Whether nobody here holds as much as was to be saved before our view began: members sign that alone, so it may be stable.
-    fn lacks_due(&self, seat: &Seat, decree: &Decree) -> bool {
-        let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
-        let step = held.map(|progress| progress.step).max().unwrap_or(0);
+    fn lacks_due(&self, seat: &Seat, decree: &Decree, brought: Option<Held>) -> bool {
+        let step = held(decree, brought).map(|(step, _)| step).max().unwrap_or(0);
         step < self.config.due_by(seat.least())
+    }
+
+    /// Whether all may go on from what a joiner brings, where no member holds any state. An older one than our view goes on from counts
+    /// as one that members bring back: once whoever holds a newer one has had time to say so, and unless that may be stable.
+    fn may_take(&self, now: Time, seat: &Seat, decree: &Decree, brought: Held) -> bool {
+        let is_old = brought.0 < seat.least();
+        !is_old
+            || (self.is_paused_for(now, seat, Some(self.config.max_stall))
+                && !self.may_be_stable_elsewhere(seat, decree, Some(brought)))
     }
 
     /// Whether so many members of the view before have told what they hold that the others can't have decided there: those that
@@ -161,7 +168,10 @@ impl Membership {
             true => self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect(),
             false => Vec::new(),
         };
+        let brings = |peer: &PeerId| outside.iter().find(|joiner| joiner.contact.peer == *peer)?.state;
+        let is_due = |held: Held| if forked { held.0 >= seat.least() } else { self.may_take(now, seat, decree, held) };
         let donor = donor(&seat.view, seat.origin.as_ref(), &decree.promises, &outside);
+        let donor = donor.filter(|peer| brings(peer).is_some_and(is_due));
         let candidates = match donor {
             Some(_) => outside,
             None if forked => Vec::new(),
@@ -200,6 +210,15 @@ impl Membership {
             proposal.view = proposal.view.clone().with_newcomers([]);
         }
     }
+}
+
+/// A state: its step, and by which view that was committed.
+type Held = (u64, Lineage);
+
+/// The states that are here, with the one that is brought.
+fn held(decree: &Decree, brought: Option<Held>) -> impl Iterator<Item = Held> + '_ {
+    let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
+    held.map(|progress| (progress.step, progress.lineage)).chain(brought)
 }
 
 /// Whether this member of the view that was made so had a vote in the view before.

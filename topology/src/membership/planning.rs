@@ -260,9 +260,10 @@ pub(super) fn is_reached(least: u64, promises: &BTreeMap<PeerId, Promise>) -> bo
     all().any(|progress| progress.has_state && progress.step >= least)
 }
 
-/// The candidate from whose state all go on, where no member holds what the view went on from: going on from behind that loses
-/// what others may have kept since. An older one that members hold is replaced only where all of them came back from records, so
-/// that none has seen where the others stood, and by somebody who was a member.
+/// The candidate from whose state all go on, where no member holds what the view went on from. An older state that members hold is
+/// replaced only where all of them came back from records, so that none has seen where the others stood, by somebody who was a
+/// member, and by what the view went on from: going on from behind that loses what others may have kept since. Where no member
+/// holds any, whoever proposes knows how far back it may go.
 pub(super) fn donor(
     view: &View,
     origin: Option<&Proposal>,
@@ -278,7 +279,7 @@ pub(super) fn donor(
     let all_came_back = promises.values().all(|promise| promise.recovering);
     let counts = |peer: PeerId| stateless || all_came_back && (view.contains(peer) || gone.contains(&peer));
     let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
-    holders.filter(|((step, _), peer)| *step >= least && counts(*peer)).max().map(|(_, peer)| peer)
+    holders.filter(|((step, _), peer)| (stateless || *step >= least) && counts(*peer)).max().map(|(_, peer)| peer)
 }
 
 /// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
