@@ -39,7 +39,8 @@ pub(crate) struct Guide {
 
 #[derive(Debug)]
 struct Kept {
-    annals: Annals,
+    /// Shared with those who answer out of it.
+    annals: Arc<Annals>,
     is_unwritten: bool,
 }
 
@@ -47,13 +48,15 @@ impl Guide {
     /// With what lies in this data directory of a run whose manifest names this founder's key.
     pub(crate) fn open(data_dir: &Path, run: RunId, founder: Option<PeerId>) -> Arc<Self> {
         let file = AnnalsFile::new(data_dir, run);
-        let annals = Mutex::new(Kept { annals: file.load(), is_unwritten: false });
+        let annals = Mutex::new(Kept { annals: Arc::new(file.load()), is_unwritten: false });
         Arc::new(Self { run, founder, file, annals, writing: Mutex::default() })
     }
 
     /// This machine begins a branch with this view. Others count it for the run's if the founder's key is in this directory.
     pub(crate) fn begin(&self, data_dir: &Path, view: &View) {
-        let key = FounderKey::load(&FounderKey::file(data_dir)).ok().flatten();
+        let key = FounderKey::load(&FounderKey::file(data_dir));
+        let key =
+            key.inspect_err(|error| tracing::warn!(%error, "the founder's key signs no beginning")).ok().flatten();
         let Some(key) = key.filter(|key| Some(key.public()) == self.founder) else { return };
         let seal = key.sign(&starling_topology::annals::beginning(self.run, view.id()));
         if let Ok(seal) = <[u8; 64]>::try_from(seal) {
@@ -64,20 +67,22 @@ impl Guide {
     /// This member is in a view, or votes there.
     pub(crate) fn note(&self, record: &Record) {
         let mut kept = self.lock();
-        kept.is_unwritten |= kept.annals.note(record);
+        if !kept.annals.contains(record.view.id()) {
+            kept.is_unwritten |= Arc::make_mut(&mut kept.annals).note(record);
+        }
     }
 
     /// It was led so.
     pub(crate) fn take(&self, legs: impl IntoIterator<Item = Leg>) {
         let mut kept = self.lock();
-        kept.annals.take(legs);
+        Arc::make_mut(&mut kept.annals).take(legs);
         kept.is_unwritten = true;
     }
 
     /// What came before what is known here.
     pub(crate) fn take_before(&self, legs: Vec<Leg>) {
         let mut kept = self.lock();
-        kept.annals.take_before(legs);
+        Arc::make_mut(&mut kept.annals).take_before(legs);
         kept.is_unwritten = true;
     }
 
@@ -98,8 +103,8 @@ impl Guide {
 
     /// What leads where somebody wants to be led.
     pub(crate) async fn answer(self: &Arc<Self>, question: Question) -> io::Result<Vec<Leg>> {
-        let guide = self.clone();
-        let answer = tokio::task::spawn_blocking(move || guide.lock().annals.answer(&question));
+        let annals = self.lock().annals.clone();
+        let answer = tokio::task::spawn_blocking(move || annals.answer(&question));
         answer.await.map_err(io::Error::other)
     }
 

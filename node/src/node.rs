@@ -392,12 +392,14 @@ pub(crate) async fn open(
         Start::Fork { parent, .. } => Membership::fork(membership, run, me, parent, others, progress, now),
         Start::Recover { kept, .. } => {
             let Kept { record, mut contacts, .. } = *kept;
+            guide.note(&record);
             let known: BTreeSet<_> = contacts.iter().map(|contact| contact.peer).collect();
             contacts.extend(others.into_iter().filter(|contact| !known.contains(&contact.peer)));
             Membership::recover(membership, run, me, record, contacts, progress, now)
         }
     };
-    if let Some(view) = membership.view().filter(|_| founds) {
+    // Also when it comes back to that: its annals may be lost, or of before.
+    if let Some(view) = membership.view().filter(|view| view.parent.is_none() && !view.forked) {
         guide.begin(&settings.data_dir, view);
     }
     let door = Doorplate::new(ticket.clone(), awaited);

@@ -201,6 +201,7 @@ impl Memory {
         terms.root.into_iter().for_each(|root| _ = store.root_in(root));
         let dir = self.record.path().parent().unwrap_or_else(|| Path::new(""));
         let guide = Guide::open(dir, manifest.run_id(), manifest.founder);
+        self.kept.iter().for_each(|kept| guide.note(&kept.record));
         let search = Search { manifest, credentials, contacts, store, guide: guide.clone(), terms };
         let mut found = catch_up(search).await?;
         blocking(move || Ok(guide.keep())).await?;

@@ -229,7 +229,7 @@ fn four_made_up_branches_that_a_keeper_hears_of_first_take_no_place() {
     keeper.finish();
     let second = Peer::join(&ticket, &PeerOptions::flags(OWN));
     founder.wait_for("a stable checkpoint", |event| is_stable(event) && event["signers"] == 2);
-    [&founder, &second].map(|member| member.signal("STOP"));
+    [&founder, &second].into_iter().for_each(|member| member.signal("STOP"));
     let keeper = keep(&dir, &ticket);
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let checkpoint = newest_stable(&founder.dir());
@@ -237,7 +237,7 @@ fn four_made_up_branches_that_a_keeper_hears_of_first_take_no_place() {
     let impostor = runtime.block_on(Impostor::at(&ticket, 4, &files, &checkpoint));
     impostor.wait_until_asked();
     assert_eq!(impostor.fetched(), 0);
-    [&founder, &second].map(|member| member.signal("CONT"));
+    [&founder, &second].into_iter().for_each(|member| member.signal("CONT"));
     let kept = keeper.wait_for("the run's own", is_stable);
     assert_eq!(kept["signers"], 2, "{kept}");
     let later = keeper.wait_for("a later one", |event| is_stable(event) && step(event) > step(&kept));

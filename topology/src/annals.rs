@@ -84,20 +84,36 @@ impl Annals {
             return false;
         }
         let own = || Some(Succession::to(record.origin.as_ref()?, record.certificate.clone()?));
-        match own().filter(|own| own.view == record.view) {
-            Some(own) => self.take(record.chain.iter().cloned().chain([own]).map(Leg::Next)),
-            None => self.take([Leg::Apart(record.view.clone())]),
-        }
+        let legs: Vec<Leg> = match own().filter(|own| own.view == record.view) {
+            Some(own) => record.chain.iter().cloned().chain([own]).map(Leg::Next).collect(),
+            None => vec![Leg::Apart(record.view.clone())],
+        };
+        // Of what a joiner was told so it has checked the last one alone.
+        let new = legs.into_iter().filter(|leg| !self.contains(leg.view().id())).collect::<Vec<_>>();
+        self.take(new);
         true
     }
 
-    /// Takes in legs, each after those that lead to it. Those that are there stay as they are.
+    /// Takes in legs that were checked, each after those that lead to it. One that is there stays, but for a certificate that was told
+    /// only, and for a beginning that the founder's key had not signed yet.
     pub fn take(&mut self, legs: impl IntoIterator<Item = Leg>) {
         for leg in legs {
             let entry = Entry::of(leg);
-            if !self.contains(entry.id) {
-                self.bytes += entry.bytes;
-                self.entries.push(entry);
+            match self.place(entry.id).map(|at| &mut self.entries[at]) {
+                Some(known) => {
+                    let is_better = matches!(
+                        (&known.leg, &entry.leg),
+                        (Leg::Next(_), Leg::Next(_)) | (Leg::Apart(_), Leg::Founded(..))
+                    );
+                    if is_better {
+                        self.bytes = self.bytes - known.bytes + entry.bytes;
+                        *known = entry;
+                    }
+                }
+                None => {
+                    self.bytes += entry.bytes;
+                    self.entries.push(entry);
+                }
             }
         }
         self.fit();

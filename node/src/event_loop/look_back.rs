@@ -1,5 +1,6 @@
 //! Asks how the run began, for a member that came later: it may have to lead others from there.
 
+use rand::seq::SliceRandom as _;
 use starling_topology::PeerId;
 use tokio::task::JoinHandle;
 
@@ -24,7 +25,9 @@ impl EventLoop {
         let Some(to) = guide.gap().filter(|_| !is_asked) else { return };
         let keepers = self.books.contacts.keepers().iter().map(|keeper| keeper.peer);
         let members = self.members.iter().copied().filter(|member| *member != self.me);
-        let others: Vec<PeerId> = members.chain(keepers).collect();
+        let mut others: Vec<PeerId> = members.chain(keepers).collect();
+        // Not all are asked, and those who know may be few: others the next time.
+        others.shuffle(&mut rand::rng());
         let (open, stall) =
             (self.opener(&self.network.protocols.state, self.config.max_stall / 2), self.config.max_stall);
         self.books.looking_back = Some(LookBack(tokio::spawn(async move {

@@ -76,19 +76,20 @@ impl EventLoop {
         let contacts = self.membership.contacts().cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
         let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
-        let (file, guide) = (self.books.record.clone(), self.books.guide.clone());
-        guide.note(&kept.record);
-        self.storing.begin(move || {
-            file.store(kept)?;
-            guide.keep();
-            Ok(())
-        });
+        let file = self.books.record.clone();
+        self.books.guide.note(&kept.record);
+        self.storing.begin(move || file.store(kept));
     }
 
     /// A store has come to its end.
     pub(super) fn on_stored(&mut self, outcome: Result<(), String>) {
         match outcome {
-            Ok(()) => self.handle(Input::Persisted),
+            Ok(()) => {
+                // No vote waits for these: what is lost of them is in the record, or others tell it again.
+                let guide = self.books.guide.clone();
+                drop(tokio::task::spawn_blocking(move || guide.keep()));
+                self.handle(Input::Persisted);
+            }
             Err(reason) => {
                 // The user hears of the first one; what comes of it, they hear anyway.
                 if let Some(reason) = self.storing.fail(reason) {

@@ -15,11 +15,15 @@ use starling_topology::heads::follower::MAX_BRANCHES;
 use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{Anchors, PeerId, Proof, RunId, View, ViewId};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::chunks::ask;
 use super::evidence::MAX_EVIDENCE_BYTES;
 use super::{Reply, Request};
 use crate::guide::Reader;
+
+/// For so many times the longest standstill is one led by one peer.
+const WALK_STALLS: u32 = 4;
 
 /// What a peer holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,12 +88,17 @@ pub(crate) async fn newest(
     Ok(Newest { live, looks_out, proofs })
 }
 
-/// Has a peer lead to a view, as far as it can. Signatures are checked outside of the async threads.
+/// Has a peer lead to a view, as far as it can, for so many times `stall` at most.
 pub(crate) async fn lead(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    mut walk: Walk,
+    walk: Walk,
     stall: Duration,
 ) -> io::Result<Walk> {
+    timeout(stall * WALK_STALLS, led(stream, walk, stall)).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// Signatures are checked outside of the async threads.
+async fn led(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), mut walk: Walk, stall: Duration) -> io::Result<Walk> {
     loop {
         let reply = ask(stream, &Request::Chain(walk.question()), MAX_PAGE_BYTES, stall).await?;
         let Reply::Chain(legs) = reply else { return Ok(walk) };

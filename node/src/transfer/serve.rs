@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite};
 use starling_engine::Found;
 use starling_run::SharedData;
+use starling_topology::annals::PAGE_BYTES;
 use starling_topology::{Contact, Digest};
 use tokio::time::timeout;
 
@@ -111,7 +112,10 @@ pub(crate) async fn serve(
             },
             Request::View(id) => shelf.view(id).map_or(Reply::NotHere, |view| Reply::View(view.encode())),
             Request::Chain(question) => match shelf.guide() {
-                Some(guide) => Reply::Chain(guide.answer(question).await?),
+                Some(guide) => {
+                    shelf.pace.wait_for_room(PAGE_BYTES).await;
+                    Reply::Chain(guide.answer(question).await?)
+                }
                 None => Reply::NotHere,
             },
             Request::DataManifest => {

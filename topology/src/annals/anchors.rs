@@ -80,11 +80,19 @@ impl Anchors {
                 (is_new && leg.is_founders(notary, founder, self.run)).then_some(Descent::Proven)
             }
             // Where no key says what the run is, the first branch that is heard of is it.
-            Leg::Apart(_) if self.founder.is_none() && self.newest.is_empty() => Some(Descent::Proven),
+            Leg::Apart(_) if self.founder.is_none() && self.newest.is_empty() && last.is_none() => {
+                Some(Descent::Proven)
+            }
             Leg::Apart(_) => {
+                // Nobody has signed whom a branch begun alone lets in: who votes there counts as known before, and nobody else.
+                let is_in = |view: &View, of: Descent, voter: PeerId| match of {
+                    Descent::Proven => view.contains(voter),
+                    Descent::Apart => view.votes(voter),
+                };
                 let is_known = |voter: PeerId| {
-                    let known = last.map(|(view, _)| view).into_iter().chain(self.views());
-                    known.into_iter().any(|view| view.contains(voter))
+                    let of = |view: &View| self.descent(branch(view)).unwrap_or(Descent::Apart);
+                    last.is_some_and(|(view, descent)| is_in(view, *descent, voter))
+                        || self.views().any(|view| is_in(view, of(view), voter))
                 };
                 let is_free = self.descent(place) != Some(Descent::Proven);
                 (is_free && view.voters().all(is_known)).then_some(Descent::Apart)

@@ -286,3 +286,37 @@ fn whatever_is_answered_ends_within_bounds() {
     assert!(pages < MAX_PAGES);
     assert_eq!(Walk::new(knows_nothing(), ViewId([9; 32])).hear(&NOTARY, Vec::new()), Way::Lost);
 }
+
+#[test]
+fn whom_somebody_lets_in_unsigned_begins_nothing_alone() {
+    let begun = first(&[1, 2], 7);
+    let anchors = knows(&annals([founded(&begun)]));
+    // Anybody can make up that 1 is alone, and has let 99 in: 1 signs nothing of it.
+    let lets_in = first(&[1, 99], 8).with_newcomers([peer(99)]);
+    let alone = first(&[99], 9);
+    assert!(lets_in.contains(peer(99)) && !lets_in.votes(peer(99)));
+    let mut walk = Walk::new(anchors, alone.id());
+    assert_ne!(walk.hear(&NOTARY, vec![Leg::Apart(lets_in.clone()), Leg::Apart(alone.clone())]), Way::There);
+    // Nor does that branch lead on beside what it was founded with, for whoever knows nothing.
+    let beside = first(&[1], 7);
+    let mut walk = Walk::new(knows_nothing(), beside.id());
+    assert_ne!(walk.hear(&NOTARY, vec![founded(&begun), Leg::Apart(beside.clone())]), Way::There);
+    // Who had a vote may go on alone.
+    let (forks, own) = (first(&[1], 8), knows(&annals([founded(&begun)])));
+    assert_eq!(Walk::new(own, forks.id()).hear(&NOTARY, vec![Leg::Apart(forks)]), Way::There);
+}
+
+#[test]
+fn a_certificate_that_was_checked_replaces_one_that_was_told() {
+    let begun = first(&[1], 7);
+    let (link, forged) = (next(&begun, &[1, 2], &[1]), next(&begun, &[1, 2], &[2]));
+    let mut kept = annals([founded(&begun), Leg::Next(forged)]);
+    assert!(!leads(knows_nothing(), &link.view, &kept));
+    kept.take([Leg::Next(link.clone())]);
+    assert!(leads(knows_nothing(), &link.view, &kept));
+    // The same of a beginning that was not signed yet.
+    let mut kept = annals([Leg::Apart(begun.clone())]);
+    assert!(!leads(knows_nothing(), &begun, &kept));
+    kept.take([founded(&begun)]);
+    assert!(leads(knows_nothing(), &begun, &kept));
+}

@@ -2,11 +2,14 @@
 
 use super::{Anchors, Descent, Leg, MAX_BYTES, MAX_PAGE_LEGS, Question};
 use crate::certificate::Notary;
+use crate::heads::follower::{Branch, branch};
 use crate::id::ViewId;
 use crate::view::View;
 
 /// Answers that are taken in, at most.
 pub const MAX_PAGES: usize = 64;
+/// Views that somebody has begun a branch with alone, at most: nobody has signed them.
+const MAX_ALONE: usize = 16;
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,12 +57,13 @@ impl Walk {
         self.pages += 1;
         let before = (self.legs.len(), self.told);
         for leg in page.into_iter().take(MAX_PAGE_LEGS) {
-            if self.is_there() {
+            if self.is_there() || self.last.as_ref().is_some_and(|(last, _)| last == leg.view()) {
                 break;
             }
             // What was decided after an earlier view is another matter than what came before a later one.
             let is_turn = matches!(self.legs.last(), Some((Leg::Back(_), _))) && !matches!(leg, Leg::Back(_));
-            match self.anchors.judge(notary, self.last.as_ref(), &leg).filter(|_| !is_turn) {
+            let is_taken = matches!(leg, Leg::Apart(_)) && !self.may_begin(branch(leg.view()));
+            match self.anchors.judge(notary, self.last.as_ref(), &leg).filter(|_| !is_turn && !is_taken) {
                 Some(descent) => {
                     self.bytes += leg.bytes();
                     self.last = Some((leg.view().clone(), descent));
@@ -76,6 +80,13 @@ impl Walk {
             false if self.pages < MAX_PAGES && self.bytes < MAX_BYTES => Way::Ask,
             false => Way::Lost,
         }
+    }
+
+    /// Whether somebody may have begun this branch alone: not if the way has come over it as one of the founder's.
+    fn may_begin(&self, place: Branch) -> bool {
+        let alone = self.legs.iter().filter(|(leg, _)| matches!(leg, Leg::Apart(_))).count();
+        let is_founders = |(leg, descent): &(Leg, Descent)| *descent == Descent::Proven && branch(leg.view()) == place;
+        alone < MAX_ALONE && !self.legs.iter().any(is_founders)
     }
 
     /// Whether the view is one of the run's, as far as is known.

@@ -263,7 +263,7 @@ pub(super) fn is_reached(least: u64, promises: &BTreeMap<PeerId, Promise>) -> bo
 /// The candidate from whose state all go on, where no member holds what the view went on from. An older state that members hold is
 /// replaced only where all of them came back from records, so that none has seen where the others stood, by somebody who was a
 /// member, and by what the view went on from: going on from behind that loses what others may have kept since. Where no member
-/// holds any, whoever proposes knows how far back it may go.
+/// holds any, whoever was one may bring an older one, too: of that, who proposes knows how far back it may be.
 pub(super) fn donor(
     view: &View,
     origin: Option<&Proposal>,
@@ -277,9 +277,13 @@ pub(super) fn donor(
     let stateless = !promises.values().any(|promise| promise.progress.has_state);
     let gone: Vec<PeerId> = origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::gone).collect();
     let all_came_back = promises.values().all(|promise| promise.recovering);
-    let counts = |peer: PeerId| stateless || all_came_back && (view.contains(peer) || gone.contains(&peer));
+    let was_here = |peer: PeerId| view.contains(peer) || gone.contains(&peer);
     let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
-    holders.filter(|((step, _), peer)| (stateless || *step >= least) && counts(*peer)).max().map(|(_, peer)| peer)
+    let counts = |step: u64, peer: PeerId| match step >= least {
+        true => stateless || (all_came_back && was_here(peer)),
+        false => stateless && was_here(peer),
+    };
+    holders.filter(|((step, _), peer)| counts(*step, *peer)).max().map(|(_, peer)| peer)
 }
 
 /// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
@@ -507,7 +511,7 @@ mod tests {
             pass: Vec::new(),
         };
         let found = |step: u64, recovering: bool, joiner: Joiner| {
-            let progress = Progress { step, lineage: Lineage::NONE, has_state: true, has_result: false };
+            let progress = Progress { step, lineage: Lineage::NONE, has_state: step > 0, has_result: false };
             let promise = Promise { recovering, ..promised(progress) };
             let promises = [0, 1].map(|name| (peer(name), promise.clone())).into();
             donor(&view, Some(&origin), &promises, &[joiner])
@@ -517,6 +521,8 @@ mod tests {
         assert_eq!(found(10, true, joiner(8, 19)), None, "what it has is not");
         assert_eq!(found(10, true, joiner(9, 20)), None, "a stranger's word is not");
         assert_eq!(found(10, false, joiner(8, 20)), None, "who was there knows where the others stood");
+        assert_eq!(found(0, false, joiner(8, 19)), Some(peer(8)), "what it has is all that there is");
+        assert_eq!(found(0, false, joiner(9, 19)), None, "what a stranger has may be anything");
     }
 
     #[test]
