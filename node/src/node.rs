@@ -401,6 +401,8 @@ pub(crate) async fn open(
     // Also when it comes back to that: its annals may be lost, or of before.
     if let Some(view) = membership.view().filter(|view| view.parent.is_none() && !view.forked) {
         guide.begin(&settings.data_dir, view);
+        let guide = guide.clone();
+        blocking(move || guide.store()).await?;
     }
     let door = Doorplate::new(ticket.clone(), awaited);
     let books = Books { contacts, file, record, guide, looking_back: None, finished, is_unwritten: false };

@@ -27,7 +27,7 @@ pub use walk::{MAX_PAGES, Walk, Way};
 use crate::certificate::Succession;
 use crate::error::Violation;
 use crate::heads::follower::{Branch, branch};
-use crate::id::ViewId;
+use crate::id::{PeerId, ViewId};
 use crate::record::Record;
 use crate::view::View;
 
@@ -41,6 +41,9 @@ pub const MAX_PAGE_LEGS: usize = 1024;
 pub const MAX_KNOWN: usize = 8;
 /// What annals hold, in encoded bytes. Where there is more, the earlier half is thinned.
 pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// One is led over views where what there is to tell takes more than this, in encoded bytes. Else each is told: whoever is led there can
+/// lead on those who know one in between.
+const MAX_WHOLE: usize = 512 * 1024;
 /// Over so many views one is led at once at most: so far ahead is looked.
 const MAX_REACH: usize = 256;
 /// How far back one is led from a later view.
@@ -215,7 +218,12 @@ impl Annals {
         let earlier = &self.entries[..at];
         match &self.entries[at].leg {
             Leg::Founded(..) => None,
-            Leg::Apart(_) => at.checked_sub(1),
+            Leg::Apart(view) => {
+                let last = |knows: fn(&View, PeerId) -> bool| {
+                    earlier.iter().rposition(|entry| view.voters().all(|voter| knows(entry.leg.view(), voter)))
+                };
+                last(View::votes).or_else(|| last(View::contains))
+            }
             Leg::Next(link) => earlier.iter().rposition(|entry| Some(entry.id) == link.view.parent),
             Leg::Over(parent, link) => earlier.iter().rposition(|entry| leg::is_over(entry.leg.view(), parent, link)),
             Leg::Back(view) => {
@@ -255,8 +263,13 @@ impl Annals {
     /// As much of a way as one answer holds, on from what is known already.
     fn page(&self, known: Option<usize>, way: &[usize]) -> Vec<Leg> {
         let (mut page, mut bytes, mut last, mut at) = (Vec::new(), 0, known, 0);
+        let mut left: usize = way.iter().map(|at| self.entries[*at].bytes).sum();
         while at < way.len() {
-            let (next, leg) = self.farthest(last, &way[at..]);
+            let (next, leg) = match left > MAX_WHOLE {
+                true => self.farthest(last, &way[at..]),
+                false => (0, self.entries[way[at]].leg.clone()),
+            };
+            left -= way[at..=at + next].iter().map(|at| self.entries[*at].bytes).sum::<usize>();
             bytes += leg.bytes();
             if !page.is_empty() && (bytes > PAGE_BYTES || page.len() >= MAX_PAGE_LEGS) {
                 break;

@@ -223,7 +223,8 @@ fn one_is_led_over_views_if_a_quorum_of_what_is_known_has_accepted_the_last() {
     let third = next(&second.view, &[1, 2, 5], &[1, 2]);
     let fourth = next(&third.view, &[2, 5, 6], &[2, 5]);
     let kept = annals([founded(&begun)].into_iter().chain([&second, &third, &fourth].map(|it| Leg::Next(it.clone()))));
-    let (walk, ..) = walked(knows_nothing(), fourth.view.id(), &kept);
+    let thin = Annals { entries: kept.thinned(), bytes: 0 };
+    let (walk, ..) = walked(knows_nothing(), fourth.view.id(), &thin);
     assert!(matches!(walk.legs().collect::<Vec<_>>()[..], [Leg::Founded(..), Leg::Over(..), Leg::Next(_)]));
     // Two of three accept what follows a larger view: no quorum of that has.
     let larger = begun.succeed([1, 2, 3, 4, 5, 6, 7].map(peer));
@@ -319,4 +320,25 @@ fn a_certificate_that_was_checked_replaces_one_that_was_told() {
     assert!(!leads(knows_nothing(), &begun, &kept));
     kept.take([founded(&begun)]);
     assert!(leads(knows_nothing(), &begun, &kept));
+}
+
+#[test]
+fn whoever_was_led_somewhere_leads_those_there_who_know_a_view_on_the_way() {
+    let begun = first(&[1], 7);
+    let second = next(&begun, &[1, 2, 3], &[1]);
+    let third = next(&second.view, &[1, 4], &[1, 2]);
+    let kept = annals([founded(&begun), Leg::Next(second.clone()), Leg::Next(third.clone())]);
+    let (walk, ..) = walked(knows_nothing(), third.view.id(), &kept);
+    // One was a member of the second one, and died; those whom it finds were led to the third one meanwhile.
+    let was_there = knows(&annals([founded(&begun), Leg::Next(second)]));
+    assert!(leads(was_there, &third.view, &annals(walk.legs().cloned())));
+}
+
+#[test]
+fn one_that_goes_on_alone_is_shown_beside_where_it_was_and_not_where_it_was_not() {
+    let begun = first(&[1, 2], 7);
+    let (others, own) = (first(&[1], 8), first(&[2], 9));
+    // It has heard of another's fork before it forks itself.
+    let kept = annals([founded(&begun), Leg::Apart(others), Leg::Apart(own.clone())]);
+    assert!(leads(knows_nothing(), &own, &kept));
 }

@@ -197,9 +197,10 @@ impl Follower {
 
     /// Whether one more branch of this kind counts.
     fn has_room(&self, place: Branch) -> bool {
+        let Some(descent) = self.anchors.descent(place) else { return false };
         let is_founders = |place: &Branch| self.anchors.descent(*place) == Some(Descent::Proven);
-        let of_kind = self.stable.keys().filter(|held| is_founders(held) == is_founders(&place)).count();
-        of_kind < if is_founders(&place) { MAX_PROVEN } else { MAX_APART }
+        let of_kind = self.stable.keys().filter(|held| is_founders(held) == (descent == Descent::Proven)).count();
+        of_kind < if descent == Descent::Proven { MAX_PROVEN } else { MAX_APART }
     }
 
     /// Takes in what happened.
