@@ -90,8 +90,7 @@ pub(crate) struct LoopConfig {
     pub(crate) min_members: usize,
     pub(crate) parameters: usize,
     pub(crate) max_state_bytes: u64,
-    /// Whether members choose an operation for each step.
-    pub(crate) chooses: bool,
+    pub(crate) chooses: bool, // An operation for each step.
     pub(crate) layout: LayoutConfig,
     pub(crate) codec: Codec,
     pub(crate) plan: Wish,

@@ -41,6 +41,13 @@ impl Anchors {
         let (newest, recent, named) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
         let mut anchors = Self { run, founder, newest, recent, named };
         annals.ends().into_iter().rev().for_each(|(view, descent)| anchors.admit(&view, descent));
+        // Those before, too: who has left knows no later ones, and can't lead there from those.
+        let before = annals.entries.iter().rev().take(MAX_RECENT).map(|entry| entry.leg.view().clone());
+        for view in before.collect::<Vec<_>>().into_iter().rev() {
+            if let Some(descent) = anchors.descent(branch(&view)) {
+                anchors.admit(&view, descent);
+            }
+        }
         anchors
     }
 
