@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use starling_topology::RunId;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Access;
 use crate::appointment::Consent;
@@ -15,20 +15,13 @@ use crate::revocations::Renewal;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks at the files as long as it is there.
-#[derive(Debug)]
-pub(crate) struct Watch(JoinHandle<()>);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+pub(crate) type Watch = AbortOnDropHandle<()>;
 
 impl Access {
     /// Takes over what the founder, or this machine's user, leaves in this data directory.
     pub(crate) fn watch(&self, data_dir: PathBuf, run: RunId) -> Watch {
         let access = self.clone();
-        Watch(tokio::spawn(async move {
+        Watch::new(tokio::spawn(async move {
             let mut seen: [Option<SystemTime>; 2] = [None; 2];
             loop {
                 tokio::time::sleep(LOOK).await;

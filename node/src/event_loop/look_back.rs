@@ -2,26 +2,19 @@
 
 use rand::seq::SliceRandom as _;
 use starling_topology::PeerId;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::EventLoop;
 use crate::transfer::questions;
 
 /// A question on its way.
-#[derive(Debug)]
-pub(crate) struct LookBack(JoinHandle<()>);
-
-impl Drop for LookBack {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+pub(crate) type LookBack = AbortOnDropHandle<()>;
 
 impl EventLoop {
     /// Asks others, unless it is known already, or asked.
     pub(super) fn look_back(&mut self) {
         let guide = self.books.guide.clone();
-        let is_asked = self.books.looking_back.as_ref().is_some_and(|task| !task.0.is_finished());
+        let is_asked = self.books.looking_back.as_ref().is_some_and(|task| !task.is_finished());
         let Some(to) = guide.gap().filter(|_| !is_asked) else { return };
         let keepers = self.books.contacts.keepers().iter().map(|keeper| keeper.peer);
         let members = self.members.iter().copied().filter(|member| *member != self.me);
@@ -30,7 +23,7 @@ impl EventLoop {
         others.shuffle(&mut rand::rng());
         let (open, stall) =
             (self.opener(&self.network.protocols.state, self.config.max_stall / 2), self.config.max_stall);
-        self.books.looking_back = Some(LookBack(tokio::spawn(async move {
+        self.books.looking_back = Some(LookBack::new(tokio::spawn(async move {
             if let Some(walk) = questions::way(open, &guide.walk_anew(to), &others, stall).await {
                 guide.take_before(walk.legs().cloned().collect());
                 // It is asked again if this fails.

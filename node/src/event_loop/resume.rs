@@ -10,8 +10,8 @@ use starling_run::{BufferLayout, ReplicatedState, ResultRecord, contribution};
 use starling_topology::plan::{Agreed, Bucket, loads};
 use starling_topology::view::MAX_COSTED;
 use starling_topology::{Generation, Hold, Input, Lineage, PeerId, Resumption, Ring, View, heads};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{EventLoop, LoopConfig};
 use crate::event::NetworkEvent;
@@ -27,14 +27,7 @@ use crate::{streams, trainer};
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A result or a state on its way. Dropping it gives it up.
-#[derive(Debug)]
-pub(super) struct Fetch(JoinHandle<()>);
-
-impl Drop for Fetch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+pub(super) type Fetch = AbortOnDropHandle<()>;
 
 impl EventLoop {
     pub(super) fn hold(&mut self, hold: Hold) {
@@ -253,7 +246,7 @@ impl EventLoop {
             result_transfer::fetch(open, wanted).await
         };
         let events = self.inbox.events_in.clone();
-        Fetch(tokio::spawn(async move {
+        Fetch::new(tokio::spawn(async move {
             let result = fetch.await;
             let _ = events.send(NetworkEvent::ResultFetched { number, result }).await;
         }))
@@ -282,7 +275,7 @@ impl EventLoop {
             // The others would wait for its contributions until the state is here.
             let state = Err(format!("no thread to take part while it is on its way: {error}"));
             let events = self.inbox.events_in.clone();
-            return Fetch(tokio::spawn(async move {
+            return Fetch::new(tokio::spawn(async move {
                 let _ = events.send(NetworkEvent::StateFetched { number, state }).await;
             }));
         }
@@ -298,7 +291,7 @@ impl EventLoop {
         };
         let open = self.opener(&self.network.protocols.state, self.config.max_stall / 2);
         let (events, observer) = (self.inbox.events_in.clone(), Arc::clone(&self.observer));
-        Fetch(tokio::spawn(async move {
+        Fetch::new(tokio::spawn(async move {
             let mut told: Option<Instant> = None;
             let progress = |bytes, of| {
                 if bytes == of || told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {

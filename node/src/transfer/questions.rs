@@ -152,13 +152,16 @@ where
     let mut asked = JoinSet::new();
     for peer in from.iter().take(MAX_DONORS) {
         let (opening, walk) = (open(*peer), walk.clone());
-        asked.spawn(async move { lead(&mut opening.await.ok()?, walk, stall).await.ok() });
+        asked.spawn(async move { lead(&mut opening.await.ok()?, walk, stall).await.ok().filter(Walk::is_there) });
     }
+    first(asked).await
+}
+
+/// The first right answer. The other questions are dropped.
+async fn first<T: 'static>(mut asked: JoinSet<Option<T>>) -> Option<T> {
     while let Some(answer) = asked.join_next().await {
-        if let Ok(Some(walk)) = answer
-            && walk.is_there()
-        {
-            return Some(walk);
+        if let Ok(Some(answer)) = answer {
+            return Some(answer);
         }
     }
     None
@@ -185,10 +188,5 @@ where
             View::decode(&bytes).ok().filter(|view| view.id() == id)
         });
     }
-    while let Some(answer) = asked.join_next().await {
-        if let Ok(Some(view)) = answer {
-            return Some(view);
-        }
-    }
-    None
+    first(asked).await
 }
