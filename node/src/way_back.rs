@@ -204,7 +204,11 @@ impl Memory {
         self.kept.iter().for_each(|kept| guide.note(&kept.record));
         let search = Search { manifest, credentials, contacts, store, guide: guide.clone(), terms };
         let mut found = catch_up(search).await?;
-        blocking(move || Ok(guide.keep())).await?;
+        blocking(move || {
+            guide.keep();
+            Ok(())
+        })
+        .await?;
         for (peer, answer) in &found.answers {
             let (live, stable_step) = answer.as_ref().map_or((false, None), |answer| (answer.live, answer.stable_step));
             let (peer, trouble) = (name(*peer), answer.as_ref().err().cloned());

@@ -31,7 +31,7 @@ pub(super) enum Done {
     /// A peer said what it holds that it leads to, or why not, the ways there, and who is in its view.
     Newest { peer: PeerId, newest: io::Result<(Newest, Vec<Walk>)>, members: Vec<Contact> },
     /// Somebody led to a view, or nobody did.
-    Walked { id: ViewId, walk: Option<Walk> },
+    Walked { id: ViewId, walk: Option<Box<Walk>> },
     /// A checkpoint is on disk, with these beside it, or can't be had.
     Fetched { head: Head, outcome: Result<BTreeMap<Digest, u64>, String> },
     /// A checkpoint came whole, but can't be kept.
@@ -90,7 +90,7 @@ impl Errands {
 
     pub(super) fn walk(&self, walk: Walk, from: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {
         let (open, stall) = (self.opener(), self.stall);
-        async move { Done::Walked { id: walk.to(), walk: questions::way(open, &walk, &from, stall).await } }
+        async move { Done::Walked { id: walk.to(), walk: questions::way(open, &walk, &from, stall).await.map(Box::new) } }
     }
 
     pub(super) fn fetch(&self, head: Head, donors: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {

@@ -223,7 +223,7 @@ impl Keeping {
                 }
                 match newest {
                     Ok((Newest { proofs, .. }, walks)) => {
-                        walks.into_iter().for_each(|walk| self.arrive(walk.to(), Some(walk)));
+                        walks.into_iter().for_each(|walk| self.arrive(walk.to(), Some(Box::new(walk))));
                         for proof in proofs {
                             self.handle(Some(peer), Input::Proven { from: peer, proof });
                         }
@@ -296,13 +296,13 @@ impl Keeping {
     }
 
     /// It was led to a view, or nobody leads there.
-    fn arrive(&mut self, id: ViewId, walk: Option<Walk>) {
+    fn arrive(&mut self, id: ViewId, walk: Option<Box<Walk>>) {
         if let Some((walk, view)) = walk.as_ref().and_then(|walk| Some((walk, walk.view()?))) {
             self.errands.shelf.learn(view);
             self.guide.take(walk.legs().cloned());
             self.is_unwritten = true;
         }
-        self.handle(None, Input::Walked { id, walk: walk.map(Box::new) });
+        self.handle(None, Input::Walked { id, walk });
     }
 
     /// A gossiped message came. Its author is proven, whoever passed it on; and may be nobody.

@@ -210,7 +210,9 @@ impl Driver {
         let (mean, dropped) = workspace.finish();
         let completion = Completion { mean, is_finite, dropped, own: None };
         match chosen.filter(|_| is_whole) {
-            Some(chosen) => self.reduce_chosen(step, completion, &chosen, contribution, divisor, inward, outward).await,
+            Some(chosen) => {
+                self.reduce_chosen((step, divisor), completion, &chosen, contribution, inward, outward).await
+            }
             None => {
                 self.end(step, completion, is_whole);
                 Ok(())
@@ -228,11 +230,10 @@ impl Driver {
     /// Runs what was chosen, as another try of the step, whose slots are `completed`.
     async fn reduce_chosen(
         &mut self,
-        step: u64,
+        (step, divisor): (u64, f32),
         mut completed: Completion,
         chosen: &Chosen,
         contribution: Option<Contribution>,
-        divisor: f32,
         inward: &mut Inward,
         outward: &mut Outward,
     ) -> Result<(), Blame> {

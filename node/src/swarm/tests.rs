@@ -314,7 +314,7 @@ fn a_step_of_any_operation_heals_and_parts_of_those_who_are_gone_are_reduced_aga
     let alone = &mut members[0];
     let mut values = vec![4.0; ELEMENTS];
     let part = alone.reduce_scatter(3, &mut values).expect("scattered");
-    assert_eq!((part.ranges(), part.mean().contributors), (&[0..ELEMENTS][..], 1));
+    assert_eq!((part.ranges(), part.mean().contributors), (std::slice::from_ref(&(0..ELEMENTS)), 1));
     alone.all_gather(3, &part, &mut values).expect("gathered");
     assert_eq!(values, [4.0; ELEMENTS]);
     assert_eq!(alone.broadcast(3, &values).expect("sent").step, alone.step());

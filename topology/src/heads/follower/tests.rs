@@ -123,7 +123,7 @@ fn what_failed_is_tried_again_when_it_is_time() {
     assert_eq!(tell(&mut follower, received(2, head(&view, 10, 5))), []);
     assert_eq!(tell(&mut follower, Input::Retry), [ask(&view, &[1, 2])]);
     let fetch = fetch(head(&view, 10, 5), &[1, 2]);
-    assert_eq!(lead(&mut follower, &view, Descent::Proven), [fetch.clone()]);
+    assert_eq!(lead(&mut follower, &view, Descent::Proven), std::slice::from_ref(&fetch));
     assert_eq!(tell(&mut follower, Input::Failed(name(10, 5))), []);
     assert_eq!(tell(&mut follower, Input::Retry), [fetch]);
 }
