@@ -15,11 +15,13 @@ use crate::founder::FounderKey;
 use crate::identity::has_signed;
 
 /// What a signature says first, so that no other message of ours can be taken for it.
-const PURPOSE: &[u8] = b"starling invites 2";
+const PURPOSE: &[u8] = b"starling invites 3";
 /// What the signature of an invitation's key says first.
 const BEARER: &[u8] = b"starling comes by an invitation 1";
 /// The longest encoded invitation, in bytes.
 pub(crate) const MAX_BYTES: usize = 256;
+/// How many vote who come by an invitation that says nothing else about it, the founder's own machine among them.
+pub const VOTERS: u16 = 8;
 /// By how much the clocks of the founder and of whoever admits may differ, in seconds.
 const TOLERANCE_S: u64 = 300;
 
@@ -64,6 +66,8 @@ pub struct Terms {
     pub expires: Option<u64>,
     /// Whether it admits one bearer only.
     pub once: bool,
+    /// How many of those who come by it may have a vote at a time; the others train without. `None`: all.
+    pub voters: Option<u16>,
     /// The one peer that it admits.
     pub whom: Option<PeerId>,
     /// How many revocations there had been. One that names no peer ends with the next.
@@ -208,6 +212,11 @@ impl Invitation {
     /// Whether others than the first may come by it too, as members, so that its bearer may hand it on.
     pub(crate) fn is_open(&self) -> bool {
         self.terms.role == Role::Member && !self.terms.once && self.terms.whom.is_none()
+    }
+
+    /// The terms that let in whoever holds it, if nothing else is wanted.
+    pub(crate) fn open(epoch: u64) -> Terms {
+        Terms { voters: Some(VOTERS), epoch, ..Terms::default() }
     }
 
     /// Whether nobody new can come by it any more.

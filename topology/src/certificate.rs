@@ -54,6 +54,13 @@ pub trait Notary: Debug + Send {
         let _ = joiners;
         true
     }
+
+    /// Whether this newcomer of `view` may have a vote in the next one, as far as this peer knows. More voters than may be hostile
+    /// have to find so.
+    fn may_vote(&self, peer: PeerId, view: &View) -> bool {
+        let _ = (peer, view);
+        true
+    }
 }
 
 /// A signature as it goes over the wire.

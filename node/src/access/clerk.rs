@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Joiner, Notary, PeerId};
+use starling_topology::{Joiner, Notary, PeerId, View};
 
 use super::{Access, Card};
 use crate::identity::{Identity, has_signed};
@@ -37,6 +37,10 @@ impl Notary for Clerk {
 
     fn admits(&self, joiners: &[Joiner]) -> bool {
         self.access.admits(joiners)
+    }
+
+    fn may_vote(&self, peer: PeerId, view: &View) -> bool {
+        self.access.may_vote(peer, view)
     }
 }
 
@@ -80,6 +84,19 @@ impl Access {
         let offices = self.lock().may_count();
         let presented = Presented::decode(&joiner.pass).filter(|it| it.invitation.is_for(joiner.contact.peer).is_ok());
         presented.is_some_and(|it| offices.iter().any(|office| office.check(&it, joiner.contact.peer).is_ok()))
+    }
+
+    /// Whether a newcomer may have a vote: whose invitation gives votes to a few, those of its newcomers come first whose ids are least,
+    /// so that all members find the same.
+    fn may_vote(&self, peer: PeerId, view: &View) -> bool {
+        let state = self.lock();
+        let came_by = |peer: &PeerId| Some(&state.roster.get(peer)?.presented.as_ref()?.invitation);
+        // Who has to show how it came, and has not yet shown it here, waits.
+        let Some(invitation) = came_by(&peer) else { return !state.needs_invitation(&peer) };
+        let Some(most) = invitation.terms.voters else { return true };
+        let comes_first = |other: &PeerId| view.votes(*other) || *other < peer;
+        let before = view.members().iter().filter(|other| comes_first(other));
+        before.filter(|other| came_by(other).is_some_and(|it| it.key == invitation.key)).count() < usize::from(most)
     }
 
     /// Whether all of these may be let in now, as far as we know, and no two of them by one invitation for one.

@@ -166,6 +166,31 @@ fn an_invitation_for_one_admits_one() {
 }
 
 #[test]
+fn of_those_who_come_by_one_invitation_as_many_may_vote_as_it_says() {
+    let world = World::new();
+    let founder = Identity::generate();
+    let access = world.member(&founder, Terms::default());
+    let clerk = Clerk { identity: founder, access: access.clone() };
+    let [mut a, mut b, unknown] = [(); 3].map(|()| Identity::generate());
+    if name(&b) < name(&a) {
+        std::mem::swap(&mut a, &mut b);
+    }
+    let one = world.grant(Terms { voters: Some(1), ..Terms::default() });
+    let members = [&clerk.identity, &a, &b, &unknown].map(name);
+    access.enter(&members, &[&a, &b].map(|bearer| joiner(bearer, one.present(name(bearer)).encode())));
+    let founded = View::found(RUN, members[0]).succeed(members);
+    let may = |newcomers: &[&Identity]| {
+        let view = founded.clone().with_newcomers(newcomers.iter().map(|it| name(it)));
+        newcomers.iter().map(|it| clerk.may_vote(name(it), &view)).collect::<Vec<_>>()
+    };
+    assert_eq!(may(&[&a, &b]), [true, false], "all members find the same one");
+    assert_eq!((may(&[&a]), may(&[&b])), (vec![false], vec![false]), "the other one votes");
+    assert_eq!(may(&[&unknown]), [false], "who knows by what it came");
+    access.enter(&members, &[joiner(&unknown, world.pass(&unknown, Terms::default()))]);
+    assert_eq!(may(&[&a, &unknown]), [false, true], "by an invitation of its own, which says nothing");
+}
+
+#[test]
 fn nobody_uses_up_an_invitation_whose_key_it_does_not_hold() {
     let world = World::new();
     let [founder, member, bearer] = [(); 3].map(|()| Identity::generate());

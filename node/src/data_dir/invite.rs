@@ -8,7 +8,7 @@ use starling_topology::{PeerId, RunId};
 use super::DataDirError;
 use crate::appointment::Office;
 use crate::founder::FounderKey;
-use crate::invitation::{Grant, Role, Terms, now_s};
+use crate::invitation::{Grant, Role, Terms, VOTERS, now_s};
 use crate::manifest_file;
 use crate::revocations::Renewal;
 use crate::status::Status;
@@ -25,6 +25,8 @@ pub struct Wanted {
     pub once: bool,
     /// The one peer that it admits.
     pub whom: Option<PeerId>,
+    /// How many of those who come by it may have a vote at a time.
+    pub voters: Option<u16>,
 }
 
 impl Wanted {
@@ -33,9 +35,10 @@ impl Wanted {
     }
 
     fn terms(self, epoch: u64) -> Terms {
-        let Self { role, expires, once, whom } = self;
+        let Self { role, expires, once, whom, voters } = self;
         let expires = expires.map(|expires| now_s().saturating_add(expires.as_secs()));
-        Terms { role: role.unwrap_or(Role::Member), expires, once, whom, epoch }
+        let voters = Some(voters.unwrap_or(VOTERS));
+        Terms { role: role.unwrap_or(Role::Member), expires, once, whom, voters, epoch }
     }
 }
 

@@ -161,8 +161,10 @@ impl Membership {
         match stage {
             Stage::Stopping => self.begin(now, Some(progress.step)),
             Stage::Promising => {
-                let (promise, accepted) =
-                    (seat.promise(me, progress, self.waits.as_ref(), self.leaving), seat.acceptor.accepted.clone());
+                let (promise, accepted) = (
+                    seat.promise(me, &*self.notary, progress, self.waits.as_ref(), self.leaving),
+                    seat.acceptor.accepted.clone(),
+                );
                 if let Some(decree) = &mut seat.decree {
                     decree.round.promise(me, accepted);
                     decree.promises.insert(me, promise);
@@ -222,7 +224,7 @@ impl Membership {
         self.refute();
         let Some(seat) = &mut self.seat else { return };
         // We may have heard somebody since, or have got the state.
-        let own = seat.promise(me, progress, self.waits.as_ref(), self.leaving);
+        let own = seat.promise(me, &*self.notary, progress, self.waits.as_ref(), self.leaving);
         if let Some(decree) = &mut seat.decree {
             decree.promises.insert(me, own);
         }

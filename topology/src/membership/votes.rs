@@ -11,15 +11,17 @@
 //! ```
 //!
 //! It says so again until its own view gives it the vote: what is said in a view that is over is lost, and so is what a broken
-//! connection swallows. No decree gives more than one vote if those who had one would not be a quorum of the next view then. Before
-//! the run's first step is committed there is nothing to contribute to: who needs no state votes at once. And where nobody who
-//! votes stays, those who hold the state do from then on.
+//! connection swallows. No decree gives more than one vote if those who had one would not be a quorum of the next view then. Nor
+//! does a voter say so of more than come with the same invitation and may vote by it ([`Notary::may_vote`]). Before
+//! the run's first step is committed there is nothing to contribute to: who needs no state votes at once, up to a few. And where
+//! nobody who votes stays, those who hold the state do from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Membership;
 use super::planning::Question;
 use super::seat::Seat;
+use crate::certificate::Notary;
 use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::message::Body;
@@ -29,6 +31,8 @@ use crate::time::Time;
 /// After so many steps with the state one has contributed for sure: zeros may be under way when the state comes, and how fast it
 /// computes it has to say before it gets samples.
 const STEPS_TO_SHARE: u64 = 3;
+/// So many have a vote before there is anything to contribute to.
+const MAX_FIRST: usize = 8;
 /// The time that a vote which is due waits doubles this often, where change after change does not give it.
 const MAX_DOUBLINGS: u32 = 6;
 
@@ -66,8 +70,10 @@ impl Votes {
             if ready.is_empty() { new.iter().copied().collect() } else { ready }
         } else {
             let has_begun = resume.step > 0;
+            let most = view.quorum.most_added(old.len());
+            let most = if has_begun { most } else { most.min(MAX_FIRST.saturating_sub(old.len())) };
             let due = new.iter().copied().filter(|peer| is_ready(peer) && (!has_begun || question.is_shown(*peer)));
-            due.take(view.quorum.most_added(old.len())).collect()
+            due.take(most).collect()
         };
         let newcomers = new.into_iter().filter(|peer| !given.contains(peer)).collect();
         Self { newcomers, given: given.into_iter().collect() }
@@ -130,7 +136,7 @@ impl Membership {
     pub(super) fn owes_votes(&self, now: Time) -> bool {
         let Some(seat) = self.seat.as_ref().filter(|seat| seat.view.votes(self.me.peer)) else { return false };
         let may = |peer: &PeerId| seat.trusts(*peer) && !seat.leavers.contains(peer);
-        let owed = || seat.due_by(self.reached).filter(|(peer, _)| may(peer));
+        let owed = || seat.due_by(&*self.notary, self.reached).filter(|(peer, _)| may(peer));
         let others = seat.view.newcomers().iter().filter(|peer| may(peer)).count() - owed().count();
         let delay = self.config.vote_delay();
         let waits = |due: &Due| match due.times {
@@ -143,9 +149,14 @@ impl Membership {
 
 impl Seat {
     /// To whom votes are due, as far as who has come to `step` can know: nobody has contributed that was not there for so long.
-    pub(super) fn due_by(&self, step: u64) -> impl Iterator<Item = (&PeerId, &Due)> {
+    pub(super) fn due_by<'a>(
+        &'a self,
+        notary: &'a dyn Notary,
+        step: u64,
+    ) -> impl Iterator<Item = (&'a PeerId, &'a Due)> + use<'a> {
         let least = |peer: &PeerId| self.came_after.get(peer).copied().unwrap_or(0).saturating_add(STEPS_TO_SHARE);
-        self.due.iter().filter(move |(peer, due)| due.step.is_some_and(|since| step >= since.max(least(peer))))
+        let has_shared = move |peer: &PeerId, due: &Due| due.step.is_some_and(|since| step >= since.max(least(peer)));
+        self.due.iter().filter(move |(peer, due)| has_shared(peer, due) && notary.may_vote(**peer, &self.view))
     }
 
     /// What was due in the view before still is, to those who have no vote here; to those that need the state once they have it. Who

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::seat::Seat;
 use super::{Membership, Steps};
 use crate::awaited::Awaited;
-use crate::certificate::{Acceptance, Seal};
+use crate::certificate::{Acceptance, Notary, Seal};
 use crate::echo::{are_a_quorums, echo};
 use crate::error::Violation;
 use crate::flaw::Flaw;
@@ -86,10 +86,10 @@ impl Membership {
         if std::mem::take(&mut seat.owed)
             && let Some(ballot) = seat.acceptor.promised
         {
-            let promise =
-                seat.promise(self.me.peer, self.progress, self.waits.as_ref(), self.leaving || self.asking.is_some());
+            let (me, leaving) = (self.me.peer, self.leaving || self.asking.is_some());
+            let promise = seat.promise(me, &*self.notary, self.progress, self.waits.as_ref(), leaving);
             let accepted = seat.acceptor.accepted.clone().map(|(_, justified)| Box::new(justified));
-            let promise = SignedPromise::new(&*self.notary, seat.id, ballot, self.me.peer, promise);
+            let promise = SignedPromise::new(&*self.notary, seat.id, ballot, me, promise);
             self.send(ballot.proposer, Body::Promise { ballot, promise, accepted });
         }
         self.propose_when_held(now);
@@ -215,6 +215,7 @@ impl Seat {
     pub(super) fn promise(
         &mut self,
         me: PeerId,
+        notary: &dyn Notary,
         progress: Progress,
         awaited: Option<&Awaited>,
         leaving: bool,
@@ -232,7 +233,7 @@ impl Seat {
         let mut unreachable = self.unreachable(me);
         unreachable.truncate(most - named);
         let left = most - named - unreachable.len();
-        let due = self.due_by(progress.step).map(|(peer, _)| *peer);
+        let due = self.due_by(notary, progress.step).map(|(peer, _)| *peer);
         let contributing = due.filter(|_| self.view.votes(me)).take(left).collect();
         let recovering = self.recovering.is_some();
         Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted }

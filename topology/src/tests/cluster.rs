@@ -1,6 +1,7 @@
 //! Many machines in virtual time, over FIFO links that a seed delays.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::driver::{Fate, Invariants, Peer};
@@ -48,6 +49,9 @@ pub(super) fn peer(name: u8) -> PeerId {
     PeerId([name; 32])
 }
 
+/// Of these one may vote at a time.
+pub(super) const CROWD: RangeInclusive<u8> = 60..=69;
+
 /// Signs in a way that only who breaks the rules of a test forges.
 #[derive(Debug)]
 pub(super) struct Signs(pub(super) PeerId);
@@ -80,6 +84,12 @@ impl Notary for Signs {
 
     fn admits(&self, joiners: &[Joiner]) -> bool {
         self.0 == peer(1) || joiners.iter().all(|joiner| joiner.contact.peer != DOUBTED)
+    }
+
+    fn may_vote(&self, newcomer: PeerId, view: &crate::View) -> bool {
+        let is_crowd = |peer: &PeerId| CROWD.contains(&peer.0[0]);
+        !is_crowd(&newcomer)
+            || !view.members().iter().any(|peer| is_crowd(peer) && (view.votes(*peer) || *peer < newcomer))
     }
 }
 

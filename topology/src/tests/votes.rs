@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::changes::{formed, gather};
-use super::cluster::{Cluster, peer};
+use super::cluster::{CROWD, Cluster, peer};
 use crate::{Body, Event, PeerId, Reason, View};
 
 fn view_of(cluster: &Cluster, name: u8) -> View {
@@ -129,5 +129,41 @@ fn nobody_gets_a_vote_for_what_was_not_done() {
             cluster.run_for(Duration::from_millis(100));
         }
         assert!(!votes(&cluster, 1, 9), "seed {seed}");
+    }
+}
+
+/// They come by one invitation, which gives a vote to one of them at a time.
+#[test]
+fn of_those_who_come_by_one_invitation_as_many_vote_as_it_says() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed, 1_000, &[1, 2, 3]);
+        cluster.run_for(Duration::from_secs(1));
+        [62, 61, 63].into_iter().for_each(|name| joined(&mut cluster, name));
+        cluster.run_until(|cluster| votes(cluster, 1, 61) || votes(cluster, 1, 62));
+        let settled = view_of(&cluster, 1);
+        cluster.run_for(cluster.config.max_stall);
+        assert_eq!(view_of(&cluster, 1), settled, "seed {seed}: no change gives nobody a vote");
+        let crowd = |view: &View| view.voters().filter(|voter| CROWD.contains(&voter.0[0])).collect::<Vec<_>>();
+        let first = crowd(&settled);
+        assert_eq!((first.len(), settled.voter_count(), settled.newcomers().len()), (1, 4, 2), "seed {seed}");
+        // Its place is the next one's.
+        cluster.kill(first[0]);
+        cluster.run_until(|cluster| {
+            let view = view_of(cluster, 1);
+            !view.contains(first[0]) && crowd(&view).len() == 1
+        });
+    }
+}
+
+/// Before the first step nobody has shown anything.
+#[test]
+fn of_many_who_begin_together_a_few_vote_until_they_have_contributed() {
+    let names: Vec<u8> = (1..=12).collect();
+    for seed in 0..5 {
+        let mut cluster = Cluster::new(seed, 1_000, 12);
+        gather(&mut cluster, &names);
+        assert_eq!(view_of(&cluster, 1).voter_count(), 8, "seed {seed}");
+        cluster.run_until(|cluster| names.iter().all(|name| votes(cluster, 1, *name)));
+        assert!(cluster.peers[&peer(1)].step < 100, "seed {seed}");
     }
 }

@@ -41,6 +41,10 @@ pub struct InviteFlags {
     /// It admits this peer alone, whoever is revoked meanwhile: `starling id` prints a machine's id [default: whoever holds it]
     #[arg(long = "for", value_name = "PEER", value_parser = parse_peer)]
     pub whom: Option<PeerId>,
+    /// How many of those who come by it may have a vote at a time, 0 to 1024: the others train like them, and decide nothing
+    /// [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=1024))]
+    pub voters: Option<u16>,
     /// The founder's key [default: founder.key in the data directory]
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,

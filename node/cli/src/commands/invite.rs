@@ -12,17 +12,19 @@ use crate::cli::{IdFlags, InviteFlags};
 
 pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, CommandError> {
     let dir = context.load(flags.data_dir.values())?.data_dir()?;
-    let wanted = Wanted { role: flags.role, expires: flags.expires, once: flags.once, whom: flags.whom };
+    let wanted =
+        Wanted { role: flags.role, expires: flags.expires, once: flags.once, whom: flags.whom, voters: flags.voters };
     let Invited { ticket, terms, status } = ticket_of(&dir, flags.key.as_deref(), wanted)?;
     let text = ticket.to_string();
     print(
         context.global.json,
         || {
             let mut value = json!({ "ticket": text, "run": status.run, "addresses": status.addresses });
-            if let Some(Terms { role, expires, once, whom, .. }) = terms {
+            if let Some(Terms { role, expires, once, whom, voters, .. }) = terms {
                 value["role"] = json!(role);
                 value["expires"] = json!(expires);
                 value["once"] = json!(once);
+                value["voters"] = json!(voters);
                 value["for"] = json!(whom.map(|whom| to_libp2p(whom).to_string()));
             }
             value
