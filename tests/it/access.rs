@@ -307,23 +307,23 @@ fn of_those_who_come_by_one_ticket_as_many_vote_as_it_says() {
     let founder = Peer::run(&PeerOptions::flags(ENDLESS));
     founder.ticket();
     let one = invited(&founder, &["--voters", "1"]);
-    let [first, second] = [(); 2].map(|()| {
+    let [first, second] = [2, 3].map(|members| {
         let bearer = joined(&one);
-        bearer.wait_for_view(2);
+        bearer.wait_for_view(members);
         bearer
     });
     let votes = |event: &Value, voter: &str, other: &str| {
         let has = |field: &str, peer: &str| event[field].as_array().is_some_and(|it| it.contains(&peer.into()));
         event["event"] == "view" && has("members", voter) && !has("newcomers", voter) && has("newcomers", other)
     };
-    let [id, other] = [&first, &second].map(|it| it.id().to_owned());
-    let event = founder.wait_for("one vote", |event| votes(event, &id, &other) || votes(event, &other, &id));
-    let (voter, other) = if votes(&event, &id, &other) { (first, second) } else { (second, first) };
+    let [a, b] = [&first, &second].map(Peer::id);
+    let event = founder.wait_for("one vote", |event| votes(event, &a, &b) || votes(event, &b, &a));
+    let (voter, other) = if votes(&event, &a, &b) { (first, second) } else { (second, first) };
     // It trains on, and when the other one goes it has its place.
     let step = other.wait_for_step(1);
     other.wait_for_step(step + 100);
-    let gone = voter.id().to_owned();
-    voter.kill();
+    let (gone, heir) = (voter.id(), other.id());
+    voter.signal("KILL");
     founder.wait_for("the other's vote", |event| {
         let has = |field: &str, peer: &str| event[field].as_array().is_some_and(|it| it.contains(&peer.into()));
         event["event"] == "view"
