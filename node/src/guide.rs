@@ -52,16 +52,20 @@ impl Guide {
         Arc::new(Self { run, founder, file, annals, writing: Mutex::default() })
     }
 
-    /// This machine begins a branch with this view. Others count it for the run's if the founder's key is in this directory.
-    pub(crate) fn begin(&self, data_dir: &Path, view: &View) {
+    /// This machine begins a branch with this view. Others count it for the run's if the founder's key is in this directory: false if
+    /// the run has one, it is elsewhere, and this is new.
+    pub(crate) fn begin(&self, data_dir: &Path, view: &View) -> bool {
         let key = FounderKey::load(&FounderKey::file(data_dir));
         let key =
             key.inspect_err(|error| tracing::warn!(%error, "the founder's key signs no beginning")).ok().flatten();
-        let Some(key) = key.filter(|key| Some(key.public()) == self.founder) else { return };
+        let Some(key) = key.filter(|key| Some(key.public()) == self.founder) else {
+            return self.founder.is_none() || self.lock().annals.contains(view.id());
+        };
         let seal = key.sign(&starling_topology::annals::beginning(self.run, view.id()));
         if let Ok(seal) = <[u8; 64]>::try_from(seal) {
             self.take([Leg::Founded(view.clone(), Seal::from(seal))]);
         }
+        true
     }
 
     /// This member is in a view, or votes there.

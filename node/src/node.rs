@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -18,6 +19,7 @@ use crate::access::{Access, Clerk};
 use crate::error::NodeError;
 use crate::event_loop::{Books, Company, Doorplate, End, Ended, EventLoop, LoopConfig, Quest};
 use crate::exchange::{Exchange, Steps};
+use crate::founder::FounderKey;
 use crate::guide::Guide;
 use crate::identity::{Identity, to_libp2p};
 use crate::listen::Places;
@@ -400,7 +402,9 @@ pub(crate) async fn open(
     };
     // Also when it comes back to that: its annals may be lost, or of before.
     if let Some(view) = membership.view().filter(|view| view.parent.is_none() && !view.forked) {
-        guide.begin(&settings.data_dir, view);
+        if !guide.begin(&settings.data_dir, view) {
+            observer.report(&Report::Warning { message: without_key(&settings.data_dir) });
+        }
         let guide = guide.clone();
         blocking(move || guide.store()).await?;
     }
@@ -422,6 +426,15 @@ pub(crate) async fn open(
         observer,
     };
     Ok(Opened { company, config, saver, ticket })
+}
+
+/// What is told of a branch that is begun where the founder's key is not.
+fn without_key(data_dir: &Path) -> String {
+    format!(
+        "the run's founder's key is not in {}, so keepers, and machines that know nothing else of the run, don't take what is begun \
+         here for the run's; copy it there and start again before others join",
+        FounderKey::file(data_dir).display()
+    )
 }
 
 /// Starts the network. A member that comes back takes the ports that it had, if it may take any: the others look for it
