@@ -14,8 +14,8 @@
 //! Whoever is no member and stores checkpoints for the members follows them with a [`Follower`]. A [`Proof`] is what
 //! convinces anybody, much later too.
 //!
-//! If the view changes before that, what is not stable is signed again under the next one. Only the last few steps are
-//! kept, of the members alone, so memory is bounded whatever they send.
+//! If the view changes before that, what is not stable is signed again under the next one, if that goes on from it. Only the
+//! last few steps are kept, of the members alone, so memory is bounded whatever they send.
 
 pub mod follower;
 mod proof;
@@ -27,6 +27,7 @@ pub use proof::Proof;
 
 use crate::error::Violation;
 use crate::id::{Digest, PeerId, RunId, ViewId};
+use crate::lineage::{Lineage, Root};
 use crate::view::View;
 
 const MAGIC: &[u8; 8] = b"STRLHD01";
@@ -88,12 +89,15 @@ impl Head {
 /// What happened.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// This member is in another view; `None` if it is in none, and what it holds may be of a branch that it has left.
-    View(Option<View>),
+    /// This member is in another view, and so much of what it has saved counts there; `None` if it is in none, and what it holds may
+    /// be of a branch that it has left.
+    View(Option<(View, Root)>),
     /// This member has a whole, verified checkpoint on its disk, of the branch that it is on. In no view it signs nothing.
     Saved {
         /// The step.
         step: u64,
+        /// The view in which it was committed.
+        lineage: Lineage,
         /// The state's digest.
         digest: Digest,
         /// The checkpoint's name.
@@ -162,6 +166,7 @@ pub struct Heads {
 /// A checkpoint of ours.
 #[derive(Debug)]
 struct Own {
+    lineage: Lineage,
     digest: Digest,
     manifest: Digest,
     /// With our signature, once we have it.
@@ -189,8 +194,10 @@ impl Heads {
     /// is unchanged then.
     pub fn handle(&mut self, input: Input) -> Result<(), Violation> {
         match input {
-            Input::View(view) => self.enter(view),
-            Input::Saved { step, digest, manifest } => self.save(step, digest, manifest),
+            Input::View(entered) => self.enter(entered),
+            Input::Saved { step, lineage, digest, manifest } => {
+                self.save(step, Own { lineage, digest, manifest, signed: None, stable: 0, repeats: 0 });
+            }
             Input::Signed { head, signature } => self.sign(head, signature),
             Input::Received { from, head, signature } => self.receive(from, head, signature)?,
             Input::Repeat => self.repeat(),
@@ -198,9 +205,10 @@ impl Heads {
         Ok(())
     }
 
-    fn enter(&mut self, view: Option<View>) {
-        self.view = view.map(|view| (view.id(), view));
-        let Some((id, view)) = &self.view else {
+    fn enter(&mut self, entered: Option<(View, Root)>) {
+        let root = entered.as_ref().map(|(_, root)| *root);
+        self.view = entered.map(|(view, _)| (view.id(), view));
+        let (Some((id, view)), Some(root)) = (&self.view, root) else {
             self.own.clear();
             self.theirs.clear();
             return;
@@ -209,19 +217,20 @@ impl Heads {
             heads.retain(|_, (head, _)| head.view == *id);
             view.contains(*peer) && !heads.is_empty()
         });
+        // Who loads another state there signs nothing that it had saved beside that one.
+        self.own.retain(|step, own| root.admits(*step, own.lineage));
         for (step, own) in self.own.iter_mut().filter(|(_, own)| own.stable == 0) {
             (own.signed, own.repeats) = (None, 0);
             self.outputs.push_back(Output::Sign(own.head(self.run, *step, *id)));
         }
     }
 
-    fn save(&mut self, step: u64, digest: Digest, manifest: Digest) {
+    fn save(&mut self, step: u64, own: Own) {
         // What was on its way to the disk when its view was left may be taken anew in the next one, where a member signs once.
         let Some((id, _)) = &self.view else { return };
-        if self.own.get(&step).is_some_and(|own| (own.digest, own.manifest) == (digest, manifest)) {
+        if self.own.get(&step).is_some_and(|before| (before.digest, before.manifest) == (own.digest, own.manifest)) {
             return; // Saved once more.
         }
-        let own = Own { digest, manifest, signed: None, stable: 0, repeats: 0 };
         self.outputs.push_back(Output::Sign(own.head(self.run, step, *id)));
         self.own.insert(step, own);
         while self.own.len() > MAX_STEPS {

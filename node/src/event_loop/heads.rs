@@ -15,10 +15,10 @@ impl EventLoop {
     /// A checkpoint of ours is on disk, verified. The thread that writes may have begun with it before its branch was left.
     pub(super) fn on_saved(&mut self, info: &CheckpointInfo) {
         self.look_back();
-        if !self.membership.vouches_for(info.step, info.lineage) {
-            return;
+        let CheckpointInfo { step, lineage, digest, id: manifest, .. } = *info;
+        if self.membership.vouches_for(step, lineage) {
+            self.vouch(Input::Saved { step, lineage, digest, manifest });
         }
-        self.vouch(Input::Saved { step: info.step, digest: info.digest, manifest: info.id });
     }
 
     /// A peer gossiped a head.

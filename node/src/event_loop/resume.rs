@@ -66,7 +66,7 @@ impl EventLoop {
         }
         self.shelves.checkpoints.enter(view);
         self.look_back();
-        self.vouch(heads::Input::View(Some(view.clone())));
+        self.vouch(heads::Input::View(Some(view.clone()).zip(self.membership.root())));
 
         let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
         let (exchange, entry) = (&self.exchange, &mut self.entry);

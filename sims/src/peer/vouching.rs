@@ -25,7 +25,8 @@ impl Peer {
 
     /// It goes on in a view, or in none.
     pub(super) fn vouch_in(&mut self, now: Time, view: Option<&View>) {
-        self.vouch(now, Input::View(view.filter(|view| view.members().len() <= MAX_VOUCHING).cloned()));
+        let view = view.filter(|view| view.members().len() <= MAX_VOUCHING).cloned();
+        self.vouch(now, Input::View(view.zip(self.machine.root())));
     }
 
     /// Whether it may sign that it has saved this state.
@@ -38,7 +39,8 @@ impl Peer {
         self.note_saved(state.step);
         // It may have been on its way when its branch was left.
         if self.vouches_for(state) {
-            self.vouch(now, Input::Saved { step: state.step, digest: state.digest, manifest });
+            let (step, lineage, digest) = (state.step, state.lineage, state.digest);
+            self.vouch(now, Input::Saved { step, lineage, digest, manifest });
         }
     }
 

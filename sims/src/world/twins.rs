@@ -253,7 +253,7 @@ impl World {
         host.looking.iter_mut().for_each(|looking| looking.search.handle(now, input));
         self.drive_look(seat);
         self.look_again(seat);
-        let is_refused = self.hosts[seat].ended.is_some();
+        let is_refused = self.hosts[seat].looking.is_none();
         if input == Input::Found && !is_refused && is_awaited {
             let name = self.hosts[seat].name();
             self.breaks(Err(TwinTold::overlooked(name)));
@@ -266,12 +266,15 @@ impl World {
         self.tell(|_| format!("{seat} is refused: its twin runs"));
         self.mark(seat, What::Ends);
         self.close_process(seat, false);
-        let host = &mut self.hosts[seat];
-        self.running -= usize::from(host.started);
-        host.ended = Some(Event::Twin { by: name });
         self.invariants.twin_told.starts(name);
         let held = self.invariants.twin_told.told(name, true);
         self.breaks(held);
+        if self.both_have_ended(seat) {
+            return self.start_again(seat); // Each has found the other one at one time: its user is told to, and why.
+        }
+        let host = &mut self.hosts[seat];
+        self.running -= usize::from(host.started);
+        host.ended = Some(Event::Twin { by: name });
     }
 
     /// A process is about to take part. If it is the second one of its name, nothing is promised of either any more.

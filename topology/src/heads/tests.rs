@@ -55,12 +55,16 @@ impl Member {
     }
 
     fn enter(&mut self, view: &View) -> Vec<Output> {
-        self.handle(Input::View(Some(view.clone()))).expect("no peer's fault")
+        self.enter_from(view, Root::default())
+    }
+
+    fn enter_from(&mut self, view: &View, root: Root) -> Vec<Output> {
+        self.handle(Input::View(Some((view.clone(), root)))).expect("no peer's fault")
     }
 
     fn save(&mut self, step: u64, state: u8) -> Vec<Output> {
         let (digest, manifest) = (Digest([state; 32]), Digest([!state; 32]));
-        self.handle(Input::Saved { step, digest, manifest }).expect("no peer's fault")
+        self.handle(Input::Saved { step, lineage: Lineage::NONE, digest, manifest }).expect("no peer's fault")
     }
 
     fn receive(&mut self, from: u8, head: Head) -> Vec<Output> {
@@ -165,6 +169,23 @@ fn what_is_not_stable_is_signed_again_in_the_next_view() {
 }
 
 #[test]
+fn what_the_next_view_does_not_go_on_from_is_not_signed_there() {
+    let (first, second) = (view(&[1, 2, 3]), view(&[1, 2]));
+    let goes_on_after = |step| Root::new(&second, step, Lineage::NONE);
+    let mut member = Member::new(2, &first);
+    member.save(10, 5);
+    assert_eq!(member.enter_from(&second, goes_on_after(10)), [announce(2, head(&second, 10, 5))], "from that");
+    assert_eq!(
+        member.enter_from(&first, goes_on_after(7)),
+        [],
+        "it loads an earlier state, and step 10 will be another"
+    );
+    assert_eq!(member.receive(1, head(&first, 10, 6)), []);
+    assert_eq!(member.repeat(), 0);
+    assert_eq!(member.save(10, 6), [announce(2, head(&first, 10, 6)), stable(&[1, 2], &first, head(&first, 10, 6))]);
+}
+
+#[test]
 fn nothing_is_signed_outside_of_a_view_and_nothing_of_before_after_it() {
     let view = view(&[1, 2, 3]);
     let mut member = Member::new(2, &view);
@@ -210,7 +231,7 @@ fn who_was_not_in_a_view_completes_nothing_of_it() {
     let mut member = Member::new(2, &before);
     member.save(5, 0);
     member.receive(1, head(&before, 5, 0));
-    member.handle(Input::View(Some(view))).expect("a view");
+    member.handle(Input::View(Some((view, Root::default())))).expect("a view");
     for from in [1, 0] {
         let outputs = member.handle(received(from, head(&before, 5, 0))).expect("it may be late");
         assert!(outputs.iter().all(|output| !matches!(output, Output::Stable(_))), "{outputs:?}");
@@ -255,7 +276,9 @@ proptest! {
         let mut member = Member::new(2, &views[0]);
         for action in actions {
             let outputs = match action {
-                Action::Enter(at) => member.handle(Input::View(views.get(at).cloned())),
+                Action::Enter(at) => {
+                    member.handle(Input::View(views.get(at).map(|view| (view.clone(), Root::default()))))
+                }
                 Action::Save(step, state) => Ok(member.save(step, state)),
                 Action::Receive(from, step, view, state) => member.handle(received(from, head(&views[view], step, state))),
                 Action::Repeat => member.handle(Input::Repeat),

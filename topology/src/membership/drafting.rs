@@ -57,24 +57,28 @@ impl Membership {
             && (complete || self.is_paused_for(now, seat, self.config.fork_after))
     }
 
-    /// Whether what our view goes on from is still to be waited for, although there is an older state. Where all came back from
-    /// records and lack what was to be saved before it began, what a quorum of the view before had signed is on one of its disks:
-    /// without a quorum of that view too they wait as long as a fork would. So they do, and go on as a fork then, where something
-    /// that may be stable is with somebody who was lost before.
-    pub(super) fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
+    /// Whether what our view goes on from is still to be waited for, although there is an older state, or a joiner has `brought` one.
+    /// Where all came back from records and lack what was to be saved before it began, what a quorum of the view before had signed is
+    /// on one of its disks: without a quorum of that view too they wait as long as a fork would. So they do, and go on as a fork then,
+    /// where something that may be stable is with somebody who was lost before. Where no member holds any state, whoever holds a newer
+    /// one than is brought has time to say so.
+    pub(super) fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree, brought: Option<Held>) -> bool {
+        if seat.is_reached(decree) || brought.is_some_and(|(step, _)| step >= seat.least()) {
+            return false;
+        }
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
         let all_came_back = decree.promises.values().all(|promised| promised.recovering);
-        let is_elsewhere = all_came_back && self.may_be_stable_elsewhere(seat, decree, None);
-        let waited = match all_came_back {
+        let is_elsewhere = (stateless || all_came_back) && self.may_be_stable_elsewhere(seat, decree, brought);
+        let waited = match all_came_back && !stateless {
             true => {
-                !self.lacks_due(seat, decree, None)
+                !self.lacks_due(seat, decree, brought)
                     || self.are_parents_here(seat, decree)
                     || self.is_paused_for(now, seat, self.config.fork_after)
             }
             false => self.is_paused_for(now, seat, Some(self.config.max_stall)),
         };
-        let all_told = self.have_all_told(seat, decree);
-        !stateless && !seat.is_reached(decree) && (is_elsewhere || (!waited && !all_told))
+        let all_told = !stateless && self.have_all_told(seat, decree);
+        is_elsewhere || (!waited && !all_told)
     }
 
     /// Whether a checkpoint that was due before our view began is on none of the disks that are here, and those who are away were
@@ -103,15 +107,6 @@ impl Membership {
     fn lacks_due(&self, seat: &Seat, decree: &Decree, brought: Option<Held>) -> bool {
         let step = held(decree, brought).map(|(step, _)| step).max().unwrap_or(0);
         step < self.config.due_by(seat.least())
-    }
-
-    /// Whether all may go on from what a joiner brings, where no member holds any state. An older one than our view goes on from counts
-    /// as one that members bring back: once whoever holds a newer one has had time to say so, and unless that may be stable.
-    fn may_take(&self, now: Time, seat: &Seat, decree: &Decree, brought: Held) -> bool {
-        let is_old = brought.0 < seat.least();
-        !is_old
-            || (self.is_paused_for(now, seat, Some(self.config.max_stall))
-                && !self.may_be_stable_elsewhere(seat, decree, Some(brought)))
     }
 
     /// Whether so many members of the view before have told what they hold that the others can't have decided there: those that
@@ -154,9 +149,6 @@ impl Membership {
         decree: &Decree,
         forked: bool,
     ) -> Option<(Proposal, Vec<(PeerId, Evidence)>)> {
-        if !forked && self.is_behind(now, seat, decree) {
-            return None;
-        }
         let trusted = |peer: &PeerId| seat.trusts(*peer);
         let me = self.me.peer;
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
@@ -169,9 +161,12 @@ impl Membership {
             false => Vec::new(),
         };
         let brings = |peer: &PeerId| outside.iter().find(|joiner| joiner.contact.peer == *peer)?.state;
-        let is_due = |held: Held| if forked { held.0 >= seat.least() } else { self.may_take(now, seat, decree, held) };
         let donor = donor(&seat.view, seat.origin.as_ref(), &decree.promises, &outside);
-        let donor = donor.filter(|peer| brings(peer).is_some_and(is_due));
+        let brought = donor.as_ref().and_then(brings);
+        if !forked && self.is_behind(now, seat, decree, brought) {
+            return None;
+        }
+        let donor = donor.filter(|_| !forked || brought.is_some_and(|(step, _)| step >= seat.least()));
         let candidates = match donor {
             Some(_) => outside,
             None if forked => Vec::new(),

@@ -262,8 +262,8 @@ pub(super) fn is_reached(least: u64, promises: &BTreeMap<PeerId, Promise>) -> bo
 
 /// The candidate from whose state all go on, where no member holds what the view went on from. An older state that members hold is
 /// replaced only where all of them came back from records, so that none has seen where the others stood, by somebody who was a
-/// member, and by what the view went on from: going on from behind that loses what others may have kept since. Where no member
-/// holds any, whoever was one may bring an older one, too: of that, who proposes knows how far back it may be.
+/// member, and by a newer one that was committed on the way to the view or in it, not beside that. Where no member holds any,
+/// whoever was one may bring any. How far back it may be, who proposes knows.
 pub(super) fn donor(
     view: &View,
     origin: Option<&Proposal>,
@@ -274,16 +274,20 @@ pub(super) fn donor(
     if is_reached(least, promises) {
         return None;
     }
-    let stateless = !promises.values().any(|promise| promise.progress.has_state);
+    let held = promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
+    let held = held.map(|progress| progress.step).max();
     let gone: Vec<PeerId> = origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::gone).collect();
     let all_came_back = promises.values().all(|promise| promise.recovering);
     let was_here = |peer: PeerId| view.contains(peer) || gone.contains(&peer);
-    let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
-    let counts = |step: u64, peer: PeerId| match step >= least {
-        true => stateless || (all_came_back && was_here(peer)),
-        false => stateless && was_here(peer),
+    let is_ours = |lineage: Lineage| {
+        lineage.branch == view.branch && (lineage.generation < view.generation || lineage.view == view.id())
     };
-    holders.filter(|((step, _), peer)| counts(*step, *peer)).max().map(|(_, peer)| peer)
+    let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
+    let counts = |((step, lineage), peer): &((u64, Lineage), PeerId)| match held {
+        Some(held) => *step > held && all_came_back && was_here(*peer) && is_ours(*lineage),
+        None => *step >= least || was_here(*peer),
+    };
+    holders.filter(counts).max().map(|(_, peer)| peer)
 }
 
 /// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
@@ -518,7 +522,11 @@ mod tests {
         };
         assert_eq!(found(10, true, joiner(8, 20)), Some(peer(8)));
         assert_eq!(found(20, true, joiner(8, 30)), None, "what they have is enough");
-        assert_eq!(found(10, true, joiner(8, 19)), None, "what it has is not");
+        assert_eq!(found(10, true, joiner(8, 10)), None, "what it has is no newer");
+        assert_eq!(found(10, true, joiner(8, 19)), Some(peer(8)), "what it has is newer");
+        let beside = Lineage { generation: view.generation, ..Lineage::NONE };
+        let beside = Joiner { state: Some((20, beside)), ..joiner(8, 20) };
+        assert_eq!(found(10, true, beside), None, "it has gone on beside them");
         assert_eq!(found(10, true, joiner(9, 20)), None, "a stranger's word is not");
         assert_eq!(found(10, false, joiner(8, 20)), None, "who was there knows where the others stood");
         assert_eq!(found(0, false, joiner(8, 19)), Some(peer(8)), "what it has is all that there is");

@@ -33,6 +33,7 @@ impl Membership {
         let has_left = matches!(seat.suspects.get(&from), Some(Evidence::Restarted | Evidence::Elsewhere));
         if has_left && self.asking.is_none() {
             if seat.paused.is_none() {
+                seat.raise_by_word(now, ballot); // If it has not, it promises no lower one of ours.
                 self.show_out(from, ViewId::NONE); // Of our own view, which it has left.
                 return Ok(());
             }
