@@ -324,7 +324,8 @@ mod tests {
     #[test]
     fn bytes_from_elsewhere_are_an_invitation_or_none() {
         let key = FounderKey::generate();
-        let terms = Terms { expires: Some(u64::MAX), once: true, whom: Some(PeerId([255; 32])), ..Terms::default() };
+        let (whom, voters) = (Some(PeerId([255; 32])), Some(u16::MAX));
+        let terms = Terms { expires: Some(u64::MAX), once: true, whom, voters, ..Terms::default() };
         let grant = Grant::sign(&key, RUN, Terms { epoch: u64::MAX, ..terms });
         let shown = grant.present(PeerId([1; 32]));
         assert!(shown.encode().len() <= MAX_BYTES);

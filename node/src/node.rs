@@ -431,7 +431,7 @@ pub(crate) async fn open(
 /// What is told of a branch that is begun where the founder's key is not.
 fn without_key(data_dir: &Path) -> String {
     format!(
-        "the run's founder's key is not in {}, so keepers, and machines that know nothing else of the run, don't take what is begun \
+        "the key with which the run was founded is not in {}, so keepers, and machines that know nothing else of the run, don't take what is begun \
          here for the run's; copy it there and start again before others join",
         FounderKey::file(data_dir).display()
     )

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use starling_topology::PeerId;
 
-use crate::invitation::Presented;
+use crate::invitation::{Invitation, Presented};
 
 /// Members that are remembered.
 pub(crate) const MAX_ENTRIES: usize = 1024;
@@ -24,6 +24,8 @@ const MAX_TELLERS: usize = 4;
 pub(crate) struct Entry {
     /// How it came; `None` if it needed no invitation, or has not shown it here. Its signatures are right.
     pub(crate) presented: Option<Presented>,
+    /// By what the decree that let it in last says that it came; `None` if it was here first.
+    decreed: Option<Invitation>,
     /// Whether it has shown here how it came.
     pub(crate) has_shown: bool,
     /// When it was first seen in a view, in seconds since 1970.
@@ -33,6 +35,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// By what it came: if no decree says so, as it has shown itself.
+    pub(crate) fn origin(&self) -> Option<&Invitation> {
+        self.decreed.as_ref().or_else(|| self.presented.as_ref().map(|presented| &presented.invitation))
+    }
+
     /// Whether a view of ours had it.
     pub(crate) fn is_seen(&self) -> bool {
         self.told_by.is_empty()
@@ -114,15 +121,16 @@ impl Roster {
             self.0.remove(&newest);
         }
         let has_shown = shown.is_some();
-        self.0.insert(peer, Entry { presented: shown.flatten(), has_shown, since: now_s, told_by: Vec::new() });
+        let entry = Entry { presented: shown.flatten(), decreed: None, has_shown, since: now_s, told_by: Vec::new() };
+        self.0.insert(peer, entry);
         true
     }
 
     /// A decree let in this member by that. Another invitation that it showed elsewhere does not count, unless it has used that up.
     pub(crate) fn came_by(&mut self, peer: PeerId, presented: Presented) {
-        if let Some(entry) = self.0.get_mut(&peer)
-            && entry.presented.as_ref().is_none_or(|before| !before.invitation.terms.once)
-        {
+        let Some(entry) = self.0.get_mut(&peer) else { return };
+        entry.decreed = Some(presented.invitation.clone());
+        if entry.presented.as_ref().is_none_or(|before| !before.invitation.terms.once) {
             (entry.presented, entry.has_shown) = (Some(presented), true);
         }
     }
@@ -131,7 +139,8 @@ impl Roster {
     pub(crate) fn hear(&mut self, teller: PeerId, peer: PeerId, presented: Presented, now_s: u64) -> bool {
         let told = |entry: &&Entry| entry.told_by == [teller];
         if let Some(entry) = self.0.get_mut(&peer) {
-            let is_news = entry.presented.is_none();
+            // Others' word makes no bearer of whom its own user lets in.
+            let is_news = entry.presented.is_none() && !entry.has_shown;
             if is_news {
                 (entry.presented, entry.has_shown) = (Some(presented), true);
             }
@@ -147,7 +156,8 @@ impl Roster {
         if self.0.len() >= MAX_ENTRIES && (self.longest_teller() == Some(teller) || !self.drop_told()) {
             return false;
         }
-        let entry = Entry { presented: Some(presented), has_shown: true, since: now_s, told_by: vec![teller] };
+        let told_by = vec![teller];
+        let entry = Entry { presented: Some(presented), decreed: None, has_shown: true, since: now_s, told_by };
         self.0.insert(peer, entry);
         true
     }

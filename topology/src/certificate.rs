@@ -55,11 +55,11 @@ pub trait Notary: Debug + Send {
         true
     }
 
-    /// Whether this newcomer of `view` may have a vote in the next one, as far as this peer knows. More voters than may be hostile
-    /// have to find so.
-    fn may_vote(&self, peer: PeerId, view: &View) -> bool {
-        let _ = (peer, view);
-        true
+    /// Which of these newcomers of `view`, all of which have contributed, may have a vote in the next one, as far as this peer knows.
+    /// Sorted, as they come. A quorum has to find so.
+    fn may_vote(&self, newcomers: Vec<PeerId>, view: &View) -> Vec<PeerId> {
+        let _ = view;
+        newcomers
     }
 }
 

@@ -1,12 +1,13 @@
 //! What the membership machine asks of whoever knows who may be here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::{Joiner, Notary, PeerId, View};
 
 use super::{Access, Card};
 use crate::identity::{Identity, has_signed};
 use crate::invitation::{Denial, Presented};
+use crate::roster::Entry;
 
 /// Passes of joiners that are remembered as right.
 const MAX_KNOWN: usize = 256;
@@ -39,8 +40,8 @@ impl Notary for Clerk {
         self.access.admits(joiners)
     }
 
-    fn may_vote(&self, peer: PeerId, view: &View) -> bool {
-        self.access.may_vote(peer, view)
+    fn may_vote(&self, newcomers: Vec<PeerId>, view: &View) -> Vec<PeerId> {
+        self.access.may_vote(newcomers, view)
     }
 }
 
@@ -86,17 +87,28 @@ impl Access {
         presented.is_some_and(|it| offices.iter().any(|office| office.check(&it, joiner.contact.peer).is_ok()))
     }
 
-    /// Whether a newcomer may have a vote: whose invitation gives votes to a few, those of its newcomers come first whose ids are least,
-    /// so that all members find the same.
-    fn may_vote(&self, peer: PeerId, view: &View) -> bool {
+    /// Of those who came by one invitation, as many as may vote by it. What the decree that let each in says counts.
+    fn may_vote(&self, mut newcomers: Vec<PeerId>, view: &View) -> Vec<PeerId> {
         let state = self.lock();
-        let came_by = |peer: &PeerId| Some(&state.roster.get(peer)?.presented.as_ref()?.invitation);
-        // Who has to show how it came, and has not yet shown it here, waits.
-        let Some(invitation) = came_by(&peer) else { return !state.needs_invitation(&peer) };
-        let Some(most) = invitation.terms.voters else { return true };
-        let comes_first = |other: &PeerId| view.votes(*other) || *other < peer;
-        let before = view.members().iter().filter(|other| comes_first(other));
-        before.filter(|other| came_by(other).is_some_and(|it| it.key == invitation.key)).count() < usize::from(most)
+        // Who comes by an invitation where nobody needs one has no fewer rights than the others.
+        if state.office.is_none() || !state.is_private() {
+            return newcomers;
+        }
+        let came_by = |peer: &PeerId| state.roster.get(peer).and_then(Entry::origin);
+        let mut voting = BTreeMap::<PeerId, u16>::new();
+        for invitation in view.voters().filter_map(|voter| came_by(&voter)) {
+            let count = voting.entry(invitation.key).or_default();
+            *count = count.saturating_add(1);
+        }
+        newcomers.retain(|peer| {
+            // Who has to show how it came, and has not yet shown it here, waits.
+            let Some(invitation) = came_by(peer) else { return !state.needs_invitation(peer) };
+            let count = voting.entry(invitation.key).or_default();
+            let may = invitation.terms.voters.is_none_or(|most| *count < most);
+            *count = count.saturating_add(u16::from(may));
+            may
+        });
+        newcomers
     }
 
     /// Whether all of these may be let in now, as far as we know, and no two of them by one invitation for one.

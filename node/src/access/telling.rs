@@ -224,7 +224,8 @@ mod tests {
     fn the_longest_update_fits() {
         let (key, run) = (FounderKey::generate(), RunId([3; 32]));
         let whom = Some(Name([255; 32]));
-        let terms = Terms { expires: Some(u64::MAX), whom, once: true, epoch: u64::MAX, ..Terms::default() };
+        let (expires, voters) = (Some(u64::MAX), Some(u16::MAX));
+        let terms = Terms { expires, whom, once: true, voters, epoch: u64::MAX, ..Terms::default() };
         let shown = Grant::sign(&key, run, terms).present(Name([255; 32]));
         let members = vec![(Name([255; 32]), shown); MAX_TOLD];
         let renewal = Renewal::after(None, &key, run, Name([1; 32]), Some([9; 32]));

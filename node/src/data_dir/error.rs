@@ -34,6 +34,9 @@ pub enum DataDirError {
         "no decree lets a keeper in, so an invitation that admits one once can't be told to be used: bind it to its machine with --for PEER, which `starling id` prints there"
     )]
     KeeperOnce,
+    /// It is in no view.
+    #[error("a keeper never votes: --voters is for invitations of members; leave it out")]
+    KeeperVotes,
     /// There is no room in the list.
     #[error("a run has room for {0} peers that are revoked")]
     TooManyRevoked(usize),

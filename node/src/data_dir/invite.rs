@@ -59,8 +59,13 @@ pub struct Invited {
 /// # Errors
 /// If no node runs there that can be reached, or the key is needed and not there.
 pub fn invite(data_dir: &Path, key: Option<&Path>, wanted: Wanted) -> Result<Invited, DataDirError> {
-    if wanted.once && wanted.role == Some(Role::Keeper) {
-        return Err(DataDirError::KeeperOnce);
+    if wanted.role == Some(Role::Keeper) {
+        if wanted.once {
+            return Err(DataDirError::KeeperOnce);
+        }
+        if wanted.voters.is_some() {
+            return Err(DataDirError::KeeperVotes);
+        }
     }
     let status = Status::read(data_dir)?.ok_or_else(|| DataDirError::NoStatus(data_dir.to_owned()))?;
     let none = |reason: String| DataDirError::NoInvitation { dir: data_dir.to_owned(), reason };

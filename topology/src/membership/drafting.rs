@@ -163,7 +163,9 @@ impl Membership {
         let brings = |peer: &PeerId| outside.iter().find(|joiner| joiner.contact.peer == *peer)?.state;
         let donor = donor(&seat.view, seat.origin.as_ref(), &decree.promises, &outside);
         let brought = donor.as_ref().and_then(brings);
-        if !forked && self.is_behind(now, seat, decree, brought) {
+        // Whoever brings something has nobody wait who would go on without.
+        let waits = |brought| self.is_behind(now, seat, decree, brought);
+        if !forked && waits(brought) && (stateless || brought.is_none() || waits(None)) {
             return None;
         }
         let donor = donor.filter(|_| !forked || brought.is_some_and(|(step, _)| step >= seat.least()));

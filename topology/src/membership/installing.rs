@@ -221,7 +221,8 @@ impl Membership {
             self.chain.go_on(parent, certificate.map(|certificate| Succession::to(&proposal, certificate)));
         }
         if let Some(old) = old.filter(|_| !joins) {
-            seat.inherit(now, old, me);
+            let named = old.named(&*self.notary, old.due_by(self.reached));
+            seat.inherit(now, old, me, &named);
             seat.owing.retain(|_, owing| owing.step > self.reached);
             self.waits.iter().for_each(|awaited| seat.note_owing(me, awaited, &proposal.reasons));
         }
@@ -463,8 +464,8 @@ impl Membership {
 
 impl Seat {
     /// Takes over what is still true in the next view.
-    fn inherit(&mut self, now: Time, old: Self, me: PeerId) {
-        self.keep_due(now, &old);
+    fn inherit(&mut self, now: Time, old: Self, me: PeerId, named: &[PeerId]) {
+        self.keep_due(now, &old, named);
         for (peer, process) in old.let_in.iter().filter(|(peer, _)| self.view.contains(**peer)) {
             self.let_in.entry(*peer).or_insert(*process);
         }

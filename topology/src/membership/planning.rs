@@ -1,6 +1,6 @@
 //! What a proposer proposes if it is free to choose: a pure function of the promises that it holds.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::claims::Claims;
@@ -263,7 +263,7 @@ pub(super) fn is_reached(least: u64, promises: &BTreeMap<PeerId, Promise>) -> bo
 /// The candidate from whose state all go on, where no member holds what the view went on from. An older state that members hold is
 /// replaced only where all of them came back from records, so that none has seen where the others stood, by somebody who was a
 /// member, and by a newer one that was committed on the way to the view or in it, not beside that. Where no member holds any,
-/// whoever was one may bring any. How far back it may be, who proposes knows.
+/// whoever was one may bring any, unless it was put out for what it did. How far back it may be, who proposes knows.
 pub(super) fn donor(
     view: &View,
     origin: Option<&Proposal>,
@@ -276,15 +276,19 @@ pub(super) fn donor(
     }
     let held = promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
     let held = held.map(|progress| progress.step).max();
-    let gone: Vec<PeerId> = origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::gone).collect();
+    let is_guilty = |reason: &&Reason| matches!(reason, Reason::Lost { evidence: Evidence::Misbehaved, .. });
+    let reasons = origin.iter().flat_map(|origin| &origin.reasons).filter(|reason| !is_guilty(reason));
+    let gone: Vec<PeerId> = reasons.filter_map(Reason::gone).collect();
     let all_came_back = promises.values().all(|promise| promise.recovering);
     let was_here = |peer: PeerId| view.contains(peer) || gone.contains(&peer);
-    let is_ours = |lineage: Lineage| {
-        lineage.branch == view.branch && (lineage.generation < view.generation || lineage.view == view.id())
+    let is_ours = |step: u64, lineage: Lineage| match step.cmp(&least) {
+        Ordering::Less => lineage.branch == view.branch && lineage.generation < view.generation,
+        Ordering::Equal => origin.is_none_or(|origin| lineage == origin.resume.lineage),
+        Ordering::Greater => lineage == Lineage::of(view),
     };
     let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
     let counts = |((step, lineage), peer): &((u64, Lineage), PeerId)| match held {
-        Some(held) => *step > held && all_came_back && was_here(*peer) && is_ours(*lineage),
+        Some(held) => *step > held && all_came_back && was_here(*peer) && is_ours(*step, *lineage),
         None => *step >= least || was_here(*peer),
     };
     holders.filter(counts).max().map(|(_, peer)| peer)
@@ -527,6 +531,9 @@ mod tests {
         let beside = Lineage { generation: view.generation, ..Lineage::NONE };
         let beside = Joiner { state: Some((20, beside)), ..joiner(8, 20) };
         assert_eq!(found(10, true, beside), None, "it has gone on beside them");
+        assert_eq!(found(10, true, joiner(8, 21)), None, "so has this one, in a view before");
+        let later = Joiner { state: Some((21, Lineage::of(&view))), ..joiner(8, 21) };
+        assert_eq!(found(10, true, later), Some(peer(8)), "committed in the view");
         assert_eq!(found(10, true, joiner(9, 20)), None, "a stranger's word is not");
         assert_eq!(found(10, false, joiner(8, 20)), None, "who was there knows where the others stood");
         assert_eq!(found(0, false, joiner(8, 19)), Some(peer(8)), "what it has is all that there is");

@@ -6,15 +6,15 @@
 //!      |-- contributes ----------------> |  each notes it                         |
 //!      |-- contributes, each heartbeat   |  <------------------ prepare ----------|  the next change, or one for this alone
 //!      |                                 |-- promise(contributing: newcomer) ---> |
-//!      |   more than may be hostile say so: the next view gives it a vote         |
+//!      |   a quorum says so: the next view gives it a vote                        |
 //!      |   its own view says that it votes: it owes nothing more                  |
 //! ```
 //!
 //! It says so again until its own view gives it the vote: what is said in a view that is over is lost, and so is what a broken
-//! connection swallows. No decree gives more than one vote if those who had one would not be a quorum of the next view then. Nor
-//! does a voter say so of more than come with the same invitation and may vote by it ([`Notary::may_vote`]). Before
-//! the run's first step is committed there is nothing to contribute to: who needs no state votes at once, up to a few. And where
-//! nobody who votes stays, those who hold the state do from then on.
+//! connection swallows. No decree gives more than one vote if those who had one would not be a quorum of the next view then. A
+//! voter names no more of those who came by one invitation than may vote by it ([`Notary::may_vote`]): a quorum decides about votes,
+//! as about all else. Before the run's first step is committed there is nothing to contribute to: who needs no state votes at once, up to
+//! a few. And where nobody who votes stays, those do from then on that they name, or else those who hold the state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +25,7 @@ use crate::certificate::Notary;
 use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::message::Body;
+use crate::promise::Promise;
 use crate::proposal::{Progress, Resume};
 use crate::time::Time;
 
@@ -67,7 +68,9 @@ impl Votes {
         let is_ready = |peer: &PeerId| resume.syncing.binary_search(peer).is_err();
         let given: BTreeSet<PeerId> = if old.is_empty() {
             let ready: BTreeSet<PeerId> = new.iter().copied().filter(is_ready).collect();
-            if ready.is_empty() { new.iter().copied().collect() } else { ready }
+            let named: BTreeSet<PeerId> = ready.iter().copied().filter(|peer| question.is_shown(*peer)).collect();
+            let all = || new.iter().copied().collect();
+            [named, ready].into_iter().find(|peers| !peers.is_empty()).unwrap_or_else(all)
         } else {
             let has_begun = resume.step > 0;
             let most = view.quorum.most_added(old.len());
@@ -81,11 +84,11 @@ impl Votes {
 }
 
 impl Question<'_> {
-    /// Whether more voters than may be hostile have heard from this newcomer that it contributes.
+    /// Whether a quorum has heard from this newcomer that it contributes, and finds that it may vote.
     fn is_shown(&self, peer: PeerId) -> bool {
-        let says_so = self.promises.iter().filter(|(by, _)| self.view.votes(**by));
-        let count = says_so.filter(|(_, promise)| promise.contributing.binary_search(&peer).is_ok()).count();
-        count > self.view.most_hostile()
+        let says_so = |promise: &Promise| promise.contributing.binary_search(&peer).is_ok();
+        let naming = self.promises.iter().filter(|(_, promise)| says_so(promise)).map(|(by, _)| *by);
+        self.view.has_quorum(&naming.collect())
     }
 }
 
@@ -136,39 +139,42 @@ impl Membership {
     pub(super) fn owes_votes(&self, now: Time) -> bool {
         let Some(seat) = self.seat.as_ref().filter(|seat| seat.view.votes(self.me.peer)) else { return false };
         let may = |peer: &PeerId| seat.trusts(*peer) && !seat.leavers.contains(peer);
-        let owed = || seat.due_by(&*self.notary, self.reached).filter(|(peer, _)| may(peer));
-        let others = seat.view.newcomers().iter().filter(|peer| may(peer)).count() - owed().count();
+        let due = seat.due_by(self.reached);
+        let others = seat.view.newcomers().iter().filter(|peer| may(peer) && !due.contains(peer)).count();
+        let owed = seat.named(&*self.notary, due);
         let delay = self.config.vote_delay();
         let waits = |due: &Due| match due.times {
             0 if others == 0 => false,
             times => now - due.since < delay * (1 << times.min(MAX_DOUBLINGS)),
         };
-        self.finished.is_none() && owed().any(|(_, due)| !waits(due))
+        self.finished.is_none() && owed.iter().filter(|peer| may(peer)).any(|peer| !waits(&seat.due[peer]))
     }
 }
 
 impl Seat {
     /// To whom votes are due, as far as who has come to `step` can know: nobody has contributed that was not there for so long.
-    pub(super) fn due_by<'a>(
-        &'a self,
-        notary: &'a dyn Notary,
-        step: u64,
-    ) -> impl Iterator<Item = (&'a PeerId, &'a Due)> + use<'a> {
+    pub(super) fn due_by(&self, step: u64) -> Vec<PeerId> {
         let least = |peer: &PeerId| self.came_after.get(peer).copied().unwrap_or(0).saturating_add(STEPS_TO_SHARE);
-        let has_shared = move |peer: &PeerId, due: &Due| due.step.is_some_and(|since| step >= since.max(least(peer)));
-        self.due.iter().filter(move |(peer, due)| has_shared(peer, due) && notary.may_vote(**peer, &self.view))
+        let has_shared = |peer: &PeerId, due: &Due| due.step.is_some_and(|since| step >= since.max(least(peer)));
+        self.due.iter().filter(|(peer, due)| has_shared(peer, due)).map(|(peer, _)| *peer).collect()
     }
 
-    /// What was due in the view before still is, to those who have no vote here; to those that need the state once they have it. Who
-    /// has us call for changes that give nobody a vote waits longer each time: the others have not heard it, or it says that it
-    /// contributes, and in the change that it lacks the state.
-    pub(super) fn keep_due(&mut self, now: Time, old: &Self) {
+    /// Those of them that we name.
+    pub(super) fn named(&self, notary: &dyn Notary, due: Vec<PeerId>) -> Vec<PeerId> {
+        // Mostly nobody.
+        if due.is_empty() { due } else { notary.may_vote(due, &self.view) }
+    }
+
+    /// What was due in the view before still is, to those who have no vote here; to those that need the state once they have it. Whom
+    /// we have `named`, so that we call for changes that give nobody a vote, waits longer each time: the others have not heard it, or
+    /// it says that it contributes, and in the change that it lacks the state.
+    pub(super) fn keep_due(&mut self, now: Time, old: &Self, named: &[PeerId]) {
         let is_newcomer = |peer: &PeerId| self.view.contains(*peer) && !self.view.votes(*peer);
         let in_vain = self.view.voters().all(|peer| old.view.votes(peer));
         let due = old.due.iter().filter(|(peer, _)| is_newcomer(peer));
         let later = due.map(|(peer, due)| {
             let step = due.step.filter(|_| !self.syncing.contains(peer));
-            let times = due.times.saturating_add(u32::from(in_vain && due.step.is_some()));
+            let times = due.times.saturating_add(u32::from(in_vain && named.contains(peer)));
             (*peer, Due { since: now, step, times })
         });
         self.due = later.collect();
@@ -186,7 +192,6 @@ mod tests {
     use super::*;
     use crate::id::RunId;
     use crate::lineage::Lineage;
-    use crate::promise::Promise;
     use crate::proposal::{Proposal, Reason};
     use crate::quorum::Quorum;
     use crate::view::View;
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_may_be_hostile_have_to_say_so() {
+    fn a_quorum_has_to_say_so() {
         let of = |said: &[Said<'_>]| voters(&next(Quorum::Majority, 4, STEP, said));
         let quiet: &[u8] = &[];
         let by = |names: &[u8], due: &'static [u8]| -> Vec<Said<'_>> {
@@ -262,12 +267,13 @@ mod tests {
         };
         assert_eq!(of(&by(&[], quiet)), [1, 2, 3, 4]);
         assert_eq!(of(&by(&[3], &[5])), [1, 2, 3, 4], "that one may be hostile");
-        assert_eq!(of(&by(&[3, 5, 6], &[5])), [1, 2, 3, 4], "newcomers have no say");
-        assert_eq!(of(&by(&[2, 3], &[5])), [1, 2, 3, 4, 5]);
-        assert_eq!(of(&by(&[2, 3], &[5, 6])), [1, 2, 3, 4, 5, 6]);
-        // Of fewer than four one is enough.
-        let said: Vec<Said<'_>> = vec![(1, &[4], false), (2, &[], false), (3, &[], false), (4, &[], false)];
-        assert_eq!(voters(&next(Quorum::Majority, 3, STEP, &said)), [1, 2, 3, 4]);
+        assert_eq!(of(&by(&[2, 3], &[5])), [1, 2, 3, 4], "they don't decide without the others");
+        assert_eq!(of(&by(&[2, 3, 5, 6], &[5])), [1, 2, 3, 4], "newcomers have no say");
+        assert_eq!(of(&by(&[2, 3, 4], &[5])), [1, 2, 3, 4, 5]);
+        assert_eq!(of(&by(&[1, 2], &[5, 6])), [1, 2, 3, 4, 5, 6], "with the casting vote");
+        // A founder alone lets vote whom it likes.
+        let said: Vec<Said<'_>> = vec![(1, &[2], false), (2, &[], false), (3, &[], false)];
+        assert_eq!(voters(&next(Quorum::Majority, 1, STEP, &said)), [1, 2]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Membership {
         let has_left = matches!(seat.suspects.get(&from), Some(Evidence::Restarted | Evidence::Elsewhere));
         if has_left && self.asking.is_none() {
             if seat.paused.is_none() {
-                seat.raise_by_word(now, ballot); // If it has not, it promises no lower one of ours.
+                seat.raise_by_word(now, ballot); // If it has not left, it has promised this one, and none of ours that is lower.
                 self.show_out(from, ViewId::NONE); // Of our own view, which it has left.
                 return Ok(());
             }
@@ -234,8 +234,9 @@ impl Seat {
         let mut unreachable = self.unreachable(me);
         unreachable.truncate(most - named);
         let left = most - named - unreachable.len();
-        let due = self.due_by(notary, progress.step).map(|(peer, _)| *peer);
-        let contributing = due.filter(|_| self.view.votes(me)).take(left).collect();
+        let due = if self.view.votes(me) { self.due_by(progress.step) } else { Vec::new() };
+        let mut contributing = self.named(notary, due);
+        contributing.truncate(left);
         let recovering = self.recovering.is_some();
         Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted }
     }

@@ -86,10 +86,11 @@ impl Notary for Signs {
         self.0 == peer(1) || joiners.iter().all(|joiner| joiner.contact.peer != DOUBTED)
     }
 
-    fn may_vote(&self, newcomer: PeerId, view: &crate::View) -> bool {
+    fn may_vote(&self, mut newcomers: Vec<PeerId>, view: &crate::View) -> Vec<PeerId> {
         let is_crowd = |peer: &PeerId| CROWD.contains(&peer.0[0]);
-        !is_crowd(&newcomer)
-            || !view.members().iter().any(|peer| is_crowd(peer) && (view.votes(*peer) || *peer < newcomer))
+        let mut is_there = view.voters().any(|peer| is_crowd(&peer));
+        newcomers.retain(|peer| !is_crowd(peer) || !std::mem::replace(&mut is_there, true));
+        newcomers
     }
 }
 
