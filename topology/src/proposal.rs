@@ -156,6 +156,11 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// Whether its view is the first one of a fork, and says so: those in it alone have decided that.
+    pub(crate) fn forks(&self) -> bool {
+        self.view.forked && self.reasons.contains(&Reason::Forked)
+    }
+
     /// Checks a proposal that came from another peer or from a file.
     ///
     /// # Errors

@@ -55,7 +55,10 @@ impl Record {
         let Some(origin) = self.origin.as_ref().filter(|_| self.view.members() == [me]) else { return Vec::new() };
         let resumed = origin.resume.step;
         let was_due = resumed.checked_rem(stride).is_some_and(|since| step < resumed - since);
-        origin.reasons.iter().filter_map(Reason::gone).filter(|peer| *peer != me && was_due).collect()
+        // What a newcomer signs that is gone without a vote makes nothing stable.
+        let could_sign = |peer: &PeerId| self.chain.is_empty() || self.chain.iter().any(|link| link.view.votes(*peer));
+        let gone = origin.reasons.iter().filter_map(Reason::gone).filter(|peer| *peer != me && was_due);
+        gone.filter(could_sign).collect()
     }
 
     /// Whether no others could ever decide without `me`, since the run was founded: then nothing is stable that it has not signed.
@@ -136,6 +139,13 @@ mod tests {
         assert_eq!(record.ahead_of(ME, 14, 5), [OTHER]);
         assert!(record.ahead_of(ME, 15, 5).is_empty(), "nothing later is stable");
         assert!(record.ahead_of(ME, 0, 0).is_empty(), "nothing was to be saved before the end");
+        for (newcomers, ahead) in [(vec![], vec![OTHER]), (vec![OTHER], vec![])] {
+            let view = View::found(RunId([7; 32]), ME).succeed([ME, OTHER]).with_newcomers(newcomers);
+            let proposal = Proposal { view, ..record.origin.clone().expect("it has one") };
+            let ballot = Ballot { attempt: 1, proposer: ME };
+            record.chain = vec![Succession::to(&proposal, Certificate { ballot, seals: Vec::new() })];
+            assert_eq!(record.ahead_of(ME, 14, 5), ahead, "who never voted has nothing that is stable");
+        }
         let founded = Record { origin: None, ..record };
         assert!(founded.ahead_of(ME, 0, 5).is_empty());
     }

@@ -23,6 +23,8 @@ pub struct VotesGiven {
     shares: BTreeMap<(ViewId, PeerId), BTreeSet<u64>>,
     /// The views in which a step was committed.
     stepped: BTreeSet<ViewId>,
+    /// The highest step when each began anew: what it has contributed before that nobody owes it anything for.
+    begun: BTreeMap<PeerId, u64>,
     /// Who waits for its vote, and since when.
     waiting: BTreeMap<PeerId, Time>,
 }
@@ -37,6 +39,11 @@ impl VotesGiven {
     /// The same where some members say what they like, all the time: changes that come to nothing take their time, too.
     pub fn hostile_limit(config: &Config) -> Duration {
         config.max_stall * 3
+    }
+
+    /// `peer` is out, or its process is another one now, when `step` is the highest: it has to say anew that it contributes.
+    pub fn begins_anew(&mut self, peer: PeerId, step: u64) {
+        self.begun.insert(peer, step);
     }
 
     /// A step was committed in `view`.
@@ -117,7 +124,10 @@ impl VotesGiven {
         calm: Time,
         limit: Duration,
     ) -> Result<(), Broken> {
-        let has_earned = |peer: &PeerId| self.steps_of(*peer, view).collect::<BTreeSet<u64>>().len() >= ENOUGH;
+        let has_earned = |peer: &PeerId| {
+            let begun = self.begun.get(peer).copied().unwrap_or(0);
+            self.steps_of(*peer, view).filter(|step| *step > begun).collect::<BTreeSet<u64>>().len() >= ENOUGH
+        };
         let due: BTreeSet<PeerId> = newcomers.into_iter().filter(has_earned).collect();
         self.waiting.retain(|peer, _| due.contains(peer));
         for peer in due {

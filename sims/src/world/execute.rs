@@ -185,6 +185,7 @@ impl World {
         self.invariants.monotonic_generation.begins_anew(name);
         self.invariants.nothing_dropped.begins_anew(name);
         self.invariants.nothing_undone.begins_anew(name);
+        self.invariants.votes_given.begins_anew(name, self.invariants.progress.highest());
     }
 
     pub(super) fn send(&mut self, from: Seat, to: Seat, message: Message) {

@@ -54,7 +54,7 @@ impl Membership {
                 if !seat.may_be_followed_by(proposal, self.config.last_step) {
                     return Err(Violation::NotSuccessor);
                 }
-                if view.forked && certificate.is_none() {
+                if proposal.forks() && certificate.is_none() {
                     // A fork binds those who promised it and nobody else since, and nobody who has not stood still for long.
                     let stood = self.held_for(now);
                     let lacks_quorum = seat.recovering.is_some() || seat.paused.is_some();
@@ -170,8 +170,11 @@ impl Membership {
         let has_nothing = seat.view.members() == [self.me.peer] && !self.synced;
         let follows_any = is_lost || stood || (proposal.view.forked && is_bereft(4));
         let needs_none = has_nothing || is_our_fork || follows_any || seat.view.forked || self.doubts.have_grown();
-        let is_taken = is_shown || (is_member && needs_none) || self.is_flawed(Flaw::BelievesInstalls);
-        is_taken || self.is_told_by_ours(from, proposal.view.id())
+        // Who knows the view before takes nobody's word for what its members would have signed: nobody signs a fork.
+        let is_parent = |known: &View| proposal.view.parent == Some(known.id());
+        let needs_proof = !proposal.forks() && known.into_iter().flatten().any(is_parent);
+        let is_taken = is_shown || self.is_flawed(Flaw::BelievesInstalls);
+        is_taken || (!needs_proof && ((is_member && needs_none) || self.is_told_by_ours(from, proposal.view.id())))
     }
 
     /// Takes our place in the view of `proposal`, which is decided.
