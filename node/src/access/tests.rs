@@ -193,7 +193,8 @@ fn of_those_who_come_by_one_invitation_as_many_may_vote_as_it_says() {
     tell(&access, &a, &[(name(&b), world.grant(Terms::default()).present(name(&b)))]);
     access.enter(&members, &[]);
     assert_eq!(may(&[&b]), []);
-    access.enter(&members, &[joiner(&unknown, world.pass(&unknown, Terms::default()))]);
+    let open = world.grant(Terms::default());
+    access.enter(&members, &[joiner(&unknown, open.present(name(&unknown)).encode())]);
     assert_eq!(may(&[&a, &unknown]), [name(&unknown)], "by an invitation of its own, which says nothing");
     let public = Credentials { secret: None, ..world.bearing(&one) };
     let dir = world.dir.path().join("public");

@@ -13,8 +13,8 @@
 //! It says so again until its own view gives it the vote: what is said in a view that is over is lost, and so is what a broken
 //! connection swallows. No decree gives more than one vote if those who had one would not be a quorum of the next view then. A
 //! voter names no more of those who came by one invitation than may vote by it ([`Notary::may_vote`]): a quorum decides about votes,
-//! as about all else. Before the run's first step is committed there is nothing to contribute to: who needs no state votes at once, up to
-//! a few. And where nobody who votes stays, those do from then on that they name, or else those who hold the state.
+//! as about all else. Before the run's first step is committed there is nothing to contribute to: who needs no state votes at once. And
+//! where nobody who votes stays, those do from then on that they name, or else those who hold the state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,8 +32,6 @@ use crate::time::Time;
 /// After so many steps with the state one has contributed for sure: zeros may be under way when the state comes, and how fast it
 /// computes it has to say before it gets samples.
 const STEPS_TO_SHARE: u64 = 3;
-/// So many have a vote before there is anything to contribute to.
-const MAX_FIRST: usize = 8;
 /// The time that a vote which is due waits doubles this often, where change after change does not give it.
 const MAX_DOUBLINGS: u32 = 6;
 
@@ -73,10 +71,8 @@ impl Votes {
             [named, ready].into_iter().find(|peers| !peers.is_empty()).unwrap_or_else(all)
         } else {
             let has_begun = resume.step > 0;
-            let most = view.quorum.most_added(old.len());
-            let most = if has_begun { most } else { most.min(MAX_FIRST.saturating_sub(old.len())) };
             let due = new.iter().copied().filter(|peer| is_ready(peer) && (!has_begun || question.is_shown(*peer)));
-            due.take(most).collect()
+            due.take(view.quorum.most_added(old.len())).collect()
         };
         let newcomers = new.into_iter().filter(|peer| !given.contains(peer)).collect();
         Self { newcomers, given: given.into_iter().collect() }

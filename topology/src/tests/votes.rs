@@ -154,16 +154,3 @@ fn of_those_who_come_by_one_invitation_as_many_vote_as_it_says() {
         });
     }
 }
-
-/// Before the first step nobody has shown anything.
-#[test]
-fn of_many_who_begin_together_a_few_vote_until_they_have_contributed() {
-    let names: Vec<u8> = (1..=12).collect();
-    for seed in 0..5 {
-        let mut cluster = Cluster::new(seed, 1_000, 12);
-        gather(&mut cluster, &names);
-        assert_eq!(view_of(&cluster, 1).voter_count(), 8, "seed {seed}");
-        cluster.run_until(|cluster| names.iter().all(|name| votes(cluster, 1, *name)));
-        assert!(cluster.peers[&peer(1)].step < 100, "seed {seed}");
-    }
-}
