@@ -123,7 +123,7 @@ impl Progressing {
 
     /// Whether all faults have been over for so long.
     pub fn was_healed(&self, now: Time, ago: Duration) -> bool {
-        self.healed.is_some_and(|healed| now - healed >= ago)
+        self.healed.is_some_and(|healed| healed <= now && now - healed >= ago)
     }
 
     /// The highest committed step.
