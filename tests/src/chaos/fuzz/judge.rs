@@ -14,8 +14,8 @@ pub struct Judge {
     digests: BTreeMap<(String, u64), (String, BTreeSet<usize>)>,
     /// The unforked view of each generation.
     views: BTreeMap<u64, String>,
-    /// The members of the newest of them.
-    members: BTreeSet<String>,
+    /// Who votes in the newest of them.
+    voters: BTreeSet<String>,
     /// Whether a disk was wiped, rolled back or damaged.
     is_damaged: bool,
     /// Committed stable steps that the run went back behind.
@@ -55,6 +55,8 @@ struct View {
     id: String,
     step: u64,
     members: BTreeSet<String>,
+    /// Those of them that have a vote.
+    voters: BTreeSet<String>,
     forked: bool,
 }
 
@@ -88,12 +90,12 @@ impl Judge {
         members.iter().all(is_set_back)
     }
 
-    /// Whether a majority of the newest view's members has intact disks without this place: if not, the run may never go
+    /// Whether a majority of the newest view's voters has intact disks without this place: if not, the run may never go
     /// on when this one is damaged too.
     pub fn can_lose(&self, place: usize) -> bool {
         let others = self.places.iter().filter(|(other, known)| **other != place && known.is_intact);
-        let voters = others.filter_map(|(_, known)| known.peer.as_ref()).filter(|peer| self.members.contains(*peer));
-        2 * voters.count() > self.members.len()
+        let voters = others.filter_map(|(_, known)| known.peer.as_ref()).filter(|peer| self.voters.contains(*peer));
+        2 * voters.count() > self.voters.len()
     }
 
     /// Whether a disk was damaged.
@@ -119,12 +121,17 @@ impl Judge {
         match event["event"].as_str().unwrap_or_default() {
             "started" => known.peer = Some(text("peer")),
             "view" => {
-                let members = event["members"].as_array().into_iter().flatten();
+                let peers = |field: &str| -> BTreeSet<String> {
+                    let peers = event[field].as_array().into_iter().flatten();
+                    peers.filter_map(Value::as_str).map(str::to_owned).collect()
+                };
+                let members = peers("members");
                 let view = View {
                     generation: number("generation"),
                     id: text("view"),
                     step: number("step"),
-                    members: members.filter_map(Value::as_str).map(str::to_owned).collect(),
+                    voters: &members - &peers("newcomers"),
+                    members,
                     forked: event["forked"] == true,
                 };
                 self.enter(place, view);
@@ -149,13 +156,13 @@ impl Judge {
         (known.view, known.step, known.is_intact) = (Some(view.clone()), None, true);
         known.is_set_back = is_set_back;
         let floor = known.floor;
-        let View { generation, id, step, members, forked } = view;
+        let View { generation, id, step, members, voters, forked } = view;
         if forked {
             self.diverged.push(format!("{place} goes on as a fork in generation {generation}, which nobody allowed"));
             return;
         }
         if self.views.last_key_value().is_none_or(|(newest, _)| *newest < generation) {
-            self.members.clone_from(&members);
+            self.voters = voters;
         }
         let first = self.views.entry(generation).or_insert_with(|| id.clone());
         if *first != id {
