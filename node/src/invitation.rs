@@ -21,7 +21,7 @@ const BEARER: &[u8] = b"starling comes by an invitation 1";
 /// The longest encoded invitation, in bytes.
 pub(crate) const MAX_BYTES: usize = 256;
 /// How many vote who come by an invitation that says nothing else about it, the founder's own machine among them.
-pub const VOTERS: u16 = 8;
+const VOTERS: u16 = 8;
 /// By how much the clocks of the founder and of whoever admits may differ, in seconds.
 const TOLERANCE_S: u64 = 300;
 
@@ -72,6 +72,13 @@ pub struct Terms {
     pub whom: Option<PeerId>,
     /// How many revocations there had been. One that names no peer ends with the next.
     pub epoch: u64,
+}
+
+impl Terms {
+    /// Those that let in whoever holds it, after so many revocations, if nothing else is wanted.
+    pub(crate) fn open(epoch: u64) -> Self {
+        Self { voters: Some(VOTERS), epoch, ..Self::default() }
+    }
 }
 
 /// An invitation. What it is worth to whoever shows it, [`Presented`] says.
@@ -212,11 +219,6 @@ impl Invitation {
     /// Whether others than the first may come by it too, as members, so that its bearer may hand it on.
     pub(crate) fn is_open(&self) -> bool {
         self.terms.role == Role::Member && !self.terms.once && self.terms.whom.is_none()
-    }
-
-    /// The terms that let in whoever holds it, if nothing else is wanted.
-    pub(crate) fn open(epoch: u64) -> Terms {
-        Terms { voters: Some(VOTERS), epoch, ..Terms::default() }
     }
 
     /// Whether nobody new can come by it any more.

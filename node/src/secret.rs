@@ -9,7 +9,7 @@ use crate::access::Credentials;
 use crate::appointment::Office;
 use crate::error::NodeError;
 use crate::founder::FounderKey;
-use crate::invitation::{Grant, Invitation};
+use crate::invitation::{Grant, Terms};
 use crate::private_file;
 use crate::revocations::Renewal;
 
@@ -105,6 +105,6 @@ pub(crate) fn own_invitation(
     let renewal = Renewal::load(data_dir, run)?;
     let epoch = office.epoch(renewal.as_ref());
     let holds = |kept: &Grant| !office.has_ended(&kept.invitation, renewal.as_ref());
-    let fresh = || Grant::sign(&key, run, Invitation::open(epoch));
+    let fresh = || Grant::sign(&key, run, Terms::open(epoch));
     Ok(Some(kept.filter(holds).unwrap_or_else(fresh)))
 }

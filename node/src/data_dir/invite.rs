@@ -8,7 +8,7 @@ use starling_topology::{PeerId, RunId};
 use super::DataDirError;
 use crate::appointment::Office;
 use crate::founder::FounderKey;
-use crate::invitation::{Grant, Role, Terms, VOTERS, now_s};
+use crate::invitation::{Grant, Role, Terms, now_s};
 use crate::manifest_file;
 use crate::revocations::Renewal;
 use crate::status::Status;
@@ -37,8 +37,8 @@ impl Wanted {
     fn terms(self, epoch: u64) -> Terms {
         let Self { role, expires, once, whom, voters } = self;
         let expires = expires.map(|expires| now_s().saturating_add(expires.as_secs()));
-        let voters = Some(voters.unwrap_or(VOTERS));
-        Terms { role: role.unwrap_or(Role::Member), expires, once, whom, voters, epoch }
+        let open = Terms::open(epoch);
+        Terms { role: role.unwrap_or(open.role), expires, once, whom, voters: voters.or(open.voters), epoch }
     }
 }
 
