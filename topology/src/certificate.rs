@@ -90,23 +90,24 @@ pub(crate) struct Acceptance {
     parent: ViewId,
     ballot: Ballot,
     view: ViewId,
-    terms: [u8; 32],
+    terms: Terms,
 }
 
 impl Acceptance {
     /// That of `proposal`, which follows `parent`, in `ballot`.
     pub(crate) fn of(parent: ViewId, ballot: Ballot, proposal: &Proposal) -> Self {
-        Self { parent, ballot, view: proposal.view.id(), terms: terms(proposal) }
+        Self { parent, ballot, view: proposal.view.id(), terms: Terms::of(proposal) }
     }
 
     fn statement(&self) -> Vec<u8> {
-        let mut statement = Vec::with_capacity(PURPOSE.len() + 136);
+        let mut statement = Vec::with_capacity(PURPOSE.len() + 144);
         statement.extend_from_slice(PURPOSE);
         statement.extend_from_slice(&self.parent.0);
         statement.extend_from_slice(&self.ballot.attempt.to_le_bytes());
         statement.extend_from_slice(&self.ballot.proposer.0);
         statement.extend_from_slice(&self.view.0);
-        statement.extend_from_slice(&self.terms);
+        statement.extend_from_slice(&self.terms.resumed.to_le_bytes());
+        statement.extend_from_slice(&self.terms.hash);
         statement
     }
 
@@ -125,11 +126,22 @@ pub fn acceptance(parent: ViewId, ballot: Ballot, proposal: &Proposal) -> Vec<u8
     Acceptance::of(parent, ballot, proposal).statement()
 }
 
-/// All of a proposal but its view, as 32 bytes.
-fn terms(proposal: &Proposal) -> [u8; 32] {
-    let Proposal { view: _, resume, reasons, joiners, promised, of } = proposal;
-    let terms = postcard::to_allocvec(&(resume, reasons, joiners, promised, of));
-    *blake3::hash(&terms.expect("invariant: a proposal always encodes")).as_bytes()
+/// All of a proposal but its view, in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Terms {
+    /// The step of the state that the members go on from.
+    resumed: u64,
+    /// The hash of all.
+    hash: [u8; 32],
+}
+
+impl Terms {
+    fn of(proposal: &Proposal) -> Self {
+        let Proposal { view: _, resume, reasons, joiners, promised, of } = proposal;
+        let terms = postcard::to_allocvec(&(resume, reasons, joiners, promised, of));
+        let hash = *blake3::hash(&terms.expect("invariant: a proposal always encodes")).as_bytes();
+        Self { resumed: resume.step, hash }
+    }
 }
 
 /// Who accepted a view that was decided.
@@ -145,7 +157,7 @@ pub struct Certificate {
 impl Certificate {
     /// Whether members of `parent` that are a quorum of it have accepted `proposal`.
     pub fn proves(&self, notary: &dyn Notary, parent: &View, proposal: &Proposal) -> bool {
-        proposal.view.parent == Some(parent.id()) && self.is_of(notary, parent, &proposal.view, terms(proposal))
+        proposal.view.parent == Some(parent.id()) && self.is_of(notary, parent, &proposal.view, Terms::of(proposal))
     }
 
     /// Whether `chain` leads from `from` to the view before that of `proposal`, and its members have accepted this. What the
@@ -158,7 +170,7 @@ impl Certificate {
         is_led && is_next(parent, from, next) && self.proves(notary, parent, proposal)
     }
 
-    fn is_of(&self, notary: &dyn Notary, parent: &View, view: &View, terms: [u8; 32]) -> bool {
+    fn is_of(&self, notary: &dyn Notary, parent: &View, view: &View, terms: Terms) -> bool {
         let accepted = Acceptance { parent: parent.id(), ballot: self.ballot, view: view.id(), terms };
         let signers: BTreeSet<PeerId> = self.seals.iter().map(|(signer, _)| *signer).collect();
         let signs =
@@ -187,8 +199,8 @@ pub(crate) fn validate_seals(seals: &[(PeerId, Seal)]) -> Result<(), Violation> 
 pub struct Succession {
     /// The view that was decided.
     pub view: View,
-    /// The hash of what was decided with it.
-    terms: [u8; 32],
+    /// What was decided with it.
+    terms: Terms,
     /// By whom.
     certificate: Certificate,
 }
@@ -196,7 +208,12 @@ pub struct Succession {
 impl Succession {
     /// That to `proposal`.
     pub fn to(proposal: &Proposal, certificate: Certificate) -> Self {
-        Self { view: proposal.view.clone(), terms: terms(proposal), certificate }
+        Self { view: proposal.view.clone(), terms: Terms::of(proposal), certificate }
+    }
+
+    /// The step of the state that its members go on from.
+    pub(crate) fn resumed(&self) -> u64 {
+        self.terms.resumed
     }
 
     /// Who decided it.

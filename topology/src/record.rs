@@ -54,11 +54,19 @@ impl Record {
     pub fn ahead_of(&self, me: PeerId, step: u64, stride: u64) -> Vec<PeerId> {
         let Some(origin) = self.origin.as_ref().filter(|_| self.view.members() == [me]) else { return Vec::new() };
         let resumed = origin.resume.step;
-        let was_due = resumed.checked_rem(stride).is_some_and(|since| step < resumed - since);
-        // What a newcomer signs that is gone without a vote makes nothing stable.
-        let could_sign = |peer: &PeerId| self.chain.is_empty() || self.chain.iter().any(|link| link.view.votes(*peer));
-        let gone = origin.reasons.iter().filter_map(Reason::gone).filter(|peer| *peer != me && was_due);
-        gone.filter(could_sign).collect()
+        let due = step.checked_div(stride).and_then(|saved| saved.checked_add(1)?.checked_mul(stride));
+        let Some(due) = due.filter(|due| *due <= resumed) else { return Vec::new() };
+        // What a newcomer signs is worth nothing, and so is what a voter could sign of whose view no step that was due has come.
+        let next = self.chain.iter().skip(1).map(Succession::resumed).chain([resumed]);
+        let views: Vec<(&View, u64)> = self.chain.iter().map(|link| &link.view).zip(next).collect();
+        let is_known = self.is_up_to_here() && self.chain.first().is_some_and(|first| first.resumed() < due);
+        let could_sign = |peer: &PeerId| !is_known || views.iter().any(|(view, to)| *to >= due && view.votes(*peer));
+        origin.reasons.iter().filter_map(Reason::gone).filter(|peer| *peer != me && could_sign(peer)).collect()
+    }
+
+    /// Whether the chain leads to the view before this one.
+    fn is_up_to_here(&self) -> bool {
+        self.chain.last().is_some_and(|last| Some(last.view.id()) == self.view.parent)
     }
 
     /// Whether no others could ever decide without `me`, since the run was founded: then nothing is stable that it has not signed.
@@ -66,12 +74,11 @@ impl Record {
         let views = || self.chain.iter().map(|link| &link.view);
         // The founder's own view is the first.
         let is_whole = views().next().is_some_and(|first| first.generation.0 <= 2);
-        let is_up_to_here = views().next_back().is_some_and(|last| Some(last.id()) == self.view.parent);
         let needs = |view: &View| {
             let others: BTreeSet<PeerId> = view.members().iter().copied().filter(|peer| *peer != me).collect();
             view.contains(me) && !view.has_quorum(&others)
         };
-        is_whole && is_up_to_here && views().all(needs)
+        is_whole && self.is_up_to_here() && views().all(needs)
     }
 
     /// The canonical bytes (postcard).
@@ -139,12 +146,26 @@ mod tests {
         assert_eq!(record.ahead_of(ME, 14, 5), [OTHER]);
         assert!(record.ahead_of(ME, 15, 5).is_empty(), "nothing later is stable");
         assert!(record.ahead_of(ME, 0, 0).is_empty(), "nothing was to be saved before the end");
-        for (newcomers, ahead) in [(vec![], vec![OTHER]), (vec![OTHER], vec![])] {
-            let view = View::found(RunId([7; 32]), ME).succeed([ME, OTHER]).with_newcomers(newcomers);
-            let proposal = Proposal { view, ..record.origin.clone().expect("it has one") };
-            let ballot = Ballot { attempt: 1, proposer: ME };
-            record.chain = vec![Succession::to(&proposal, Certificate { ballot, seals: Vec::new() })];
-            assert_eq!(record.ahead_of(ME, 14, 5), ahead, "who never voted has nothing that is stable");
+        // Whether it voted in the two views before this one, and after which steps they began.
+        for (votes, from, is_ahead) in [
+            ([true, true], [0, 12], true),
+            ([false, false], [0, 12], false),
+            ([true, false], [0, 15], true),
+            ([true, false], [0, 14], false),
+            ([false, false], [15, 16], true),
+        ] {
+            let mut view = View::found(RunId([7; 32]), ME);
+            record.chain.clear();
+            for (votes, step) in votes.into_iter().zip(from) {
+                view = view.succeed([ME, OTHER]).with_newcomers(if votes { vec![] } else { vec![OTHER] });
+                let mut proposal = Proposal { view: view.clone(), ..record.origin.clone().expect("it has one") };
+                proposal.resume.step = step;
+                let ballot = Ballot { attempt: 1, proposer: ME };
+                record.chain.push(Succession::to(&proposal, Certificate { ballot, seals: Vec::new() }));
+            }
+            record.view = view.succeed([ME]);
+            let ahead: &[PeerId] = if is_ahead { &[OTHER] } else { &[] };
+            assert_eq!(record.ahead_of(ME, 14, 5), ahead, "it votes: {votes:?}, from {from:?}");
         }
         let founded = Record { origin: None, ..record };
         assert!(founded.ahead_of(ME, 0, 5).is_empty());

@@ -13,7 +13,7 @@
 use crate::id::{PeerId, RunId};
 
 const MAGIC: &[u8; 8] = b"STRLSLOT";
-const FORMAT: u32 = 8;
+const FORMAT: u32 = 9;
 const HASH_AT: usize = 8 + 4 + 32 + 32 + 8 + 4;
 
 /// Bytes before the payload.
