@@ -9,7 +9,7 @@ use starling_data::{Dataset, Samples};
 use crate::cut::Cut;
 use crate::evaluation;
 use crate::network::{Layers, Network};
-use crate::task::Task;
+use crate::task::{Task, TaskData};
 
 /// Samples on a device.
 #[derive(Debug, Clone)]
@@ -52,8 +52,8 @@ impl Task for Classification {
         "classification"
     }
 
-    fn dataset(&self) -> Option<&Dataset> {
-        Some(&self.dataset)
+    fn data(&self) -> TaskData {
+        (&*self.dataset).into()
     }
 
     fn module(&self, device: &Device) -> Network {

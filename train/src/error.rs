@@ -86,19 +86,19 @@ pub enum Error {
     },
     /// A task stands for a model on a data set, and has other samples than that.
     #[error(
-        "the task `{task}` stands for a model on the data set `{data}`, but `{method}` gives {found}, where that has {expected}; \
-         return what the data set has, whose samples the run numbers"
+        "the task `{task}` stands for a model on the data set `{data}`, but `{field}` of its `data` is {found}, where that has \
+         {expected}; return what the data set has, whose samples the run numbers"
     )]
     OtherSamples {
         /// The task.
         task: String,
         /// The kind of the data set.
         data: String,
-        /// Which of its methods.
-        method: &'static str,
-        /// What that gives.
+        /// Which of its fields.
+        field: &'static str,
+        /// What it is.
         found: String,
-        /// What it has to give.
+        /// What it has to be.
         expected: String,
     },
     /// A task's module can't be trained.

@@ -35,5 +35,5 @@ pub use network::{Layers, Network};
 pub use program::{Models, Trainer, found};
 pub use replica::Replica;
 pub use starling_data::{ClassCount, DataError, DataOptions, DataSummary, Dataset, LabelColumn, Samples};
-pub use task::{Task, fingerprint};
+pub use task::{Task, TaskData, fingerprint};
 pub use tasks::TaskProgram;

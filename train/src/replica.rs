@@ -34,7 +34,7 @@ use crate::flatten;
 use crate::loader::Loader;
 use crate::panics::caught;
 use crate::schema;
-use crate::task::Task;
+use crate::task::{Task, TaskData};
 use beyond::Factors;
 use warm_up::Delays;
 
@@ -47,6 +47,7 @@ const EVALUATED_AT_ONCE: u32 = 512;
 /// One member's copy of a task's module and of the run's replicated state.
 pub struct Replica<T: Task> {
     task: Arc<T>,
+    data: TaskData,
     notes: DataNotes,
     training: Training,
     device_name: String,
@@ -71,16 +72,18 @@ impl<T: Task> Replica<T> {
     /// # Errors
     /// If the device can't be opened, or the module has another schema or other initial parameters than the run's.
     pub fn open(task: Arc<T>, manifest: &Manifest, notes: DataNotes, device: DeviceChoice) -> Result<Self, Error> {
+        let data = task.data();
         let open = device.open()?;
         let device = open.device.clone().autodiff();
         let module = caught(task.name(), "module", || task.module(&device))?;
         let schema = schema::of_module(&module);
         let parameters = initial(&*task, &schema, manifest.seed)?;
-        let training = Training::new(manifest, schema, parameters, task.training())?;
+        let training = Training::new(manifest, schema, parameters, data.training)?;
         let borders = cut::choose(&task.borders(&module), training.parameters().len(), BLOCK_PARAMETERS);
         Ok(Self {
             module: flatten::write_parameters(module, training.parameters(), &device),
             task,
+            data,
             notes,
             training,
             borders,
@@ -282,7 +285,7 @@ impl<T: Task> Learner for Replica<T> {
 
     fn evaluate(&mut self, begins: &dyn Fn()) -> Result<Evaluation, starling_run::Error> {
         let module = self.module.valid();
-        let (training, held_out) = (self.task.training(), self.task.held_out());
+        let TaskData { training, held_out, .. } = self.data;
         let mut sums: Vec<(&'static str, f64)> = Vec::new();
         for first in (0..held_out).step_by(EVALUATED_AT_ONCE as usize) {
             begins();

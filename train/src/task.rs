@@ -9,6 +9,28 @@ use starling_topology::Digest;
 
 use crate::cut::Cut;
 
+/// The samples of a task, in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskData {
+    /// How many there are to train on: they are numbered from 0.
+    pub training: u32,
+    /// How many there are to evaluate on: they are numbered after these.
+    pub held_out: u32,
+    /// What tells this data from other data: [`fingerprint`] of its numbers, for example.
+    pub fingerprint: Digest,
+}
+
+impl From<&Dataset> for TaskData {
+    fn from(dataset: &Dataset) -> Self {
+        let count = |samples: &Samples| u32::try_from(samples.len()).expect("invariant: samples fit their description");
+        Self {
+            training: count(dataset.training()),
+            held_out: count(dataset.held_out()),
+            fingerprint: dataset.description().fingerprint,
+        }
+    }
+}
+
 /// A module, how samples become batches, and the loss of a batch. All members of a run have the same one, by its name, its
 /// settings, its data and the names and shapes of the module's leaves.
 ///
@@ -27,36 +49,12 @@ pub trait Task: Send + Sync + 'static {
         Value::Null
     }
 
-    /// The data set whose samples it numbers in their order, if it has them of one: that answers the next three. As it is, that of
-    /// the model that it [stands for](Self::stands_for).
-    fn dataset(&self) -> Option<&Dataset> {
-        self.stands_for().map(|(_, dataset)| dataset)
-    }
-
-    /// How many samples there are to train on, from 0: two or more.
-    ///
-    /// # Panics
-    /// As it is, if it has them of no data set: a task says how many there are, or whose.
-    fn training(&self) -> u32 {
-        count(self.dataset().expect("a task without a data set says how many samples it trains on").training())
-    }
-
-    /// How many there are to evaluate on. They are numbered from [`Self::training`] on.
-    fn held_out(&self) -> u32 {
-        self.dataset().map_or(0, |dataset| count(dataset.held_out()))
-    }
-
-    /// What tells this data from other data: [`fingerprint`] of its numbers, for example.
-    ///
-    /// # Panics
-    /// As it is, if it has them of no data set: a task says what they are, or whose.
-    fn fingerprint(&self) -> Digest {
-        self.dataset().expect("a task without a data set says what tells its data").description().fingerprint
-    }
+    /// Its samples, in short: two or more to train on.
+    fn data(&self) -> TaskData;
 
     /// The model of the command line that this one is, leaf for leaf, and the data set whose samples it numbers in their order:
-    /// members of both programs then take part in the same runs. Counts and [`Self::fingerprint`] are the data set's, of those held
-    /// out fewer will do. As it is, `None`: a run of this task is for its own program.
+    /// members of both programs then take part in the same runs. [`Self::data`] is the data set's, of those held out fewer will
+    /// do. As it is, `None`: a run of this task is for its own program.
     fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
         None
     }
@@ -104,10 +102,6 @@ pub trait Task: Send + Sync + 'static {
         let _ = cut;
         self.loss(module, batch)
     }
-}
-
-fn count(samples: &Samples) -> u32 {
-    u32::try_from(samples.len()).expect("invariant: samples fit their description")
 }
 
 /// What tells numbers from other numbers: blake3 of them as little-endian bytes.

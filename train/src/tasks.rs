@@ -19,7 +19,7 @@ use crate::models;
 use crate::panics::caught;
 use crate::replica::{self, Replica};
 use crate::schema::{self, Visited};
-use crate::task::Task;
+use crate::task::{Task, TaskData};
 
 /// Trains one task, on a device.
 pub struct TaskProgram<T> {
@@ -82,20 +82,20 @@ impl<T: Task> TaskProgram<T> {
     fn check_samples(&self) -> Result<(), error::Error> {
         let Some((_, dataset)) = self.task.stands_for() else { return Ok(()) };
         let description = dataset.description();
-        let refused = |method, found: String, expected: String| {
+        let refused = |field, found: String, expected: String| {
             let (task, data) = (self.task.name().to_owned(), description.kind.clone());
-            Err(error::Error::OtherSamples { task, data, method, found, expected })
+            Err(error::Error::OtherSamples { task, data, field, found, expected })
         };
-        let (training, held_out) = (dataset.training().len(), dataset.held_out().len());
-        if self.task.training() as usize != training {
-            return refused("training", self.task.training().to_string(), training.to_string());
+        let (ours, its) = (self.task.data(), TaskData::from(dataset));
+        if ours.training != its.training {
+            return refused("training", ours.training.to_string(), its.training.to_string());
         }
         // It need not evaluate on all.
-        if self.task.held_out() as usize > held_out {
-            return refused("held_out", self.task.held_out().to_string(), format!("{held_out} at most"));
+        if ours.held_out > its.held_out {
+            return refused("held_out", ours.held_out.to_string(), format!("{} at most", its.held_out));
         }
-        if self.task.fingerprint() != description.fingerprint {
-            return refused("fingerprint", self.task.fingerprint().to_string(), description.fingerprint.to_string());
+        if ours.fingerprint != its.fingerprint {
+            return refused("fingerprint", ours.fingerprint.to_string(), its.fingerprint.to_string());
         }
         Ok(())
     }
@@ -146,7 +146,10 @@ struct Own<T> {
 
 impl<T: Task> Workload for Own<T> {
     fn description(&self) -> DataDescription {
-        let own = || DataDescription::of_program(self.task.training(), self.task.fingerprint());
+        let own = || {
+            let TaskData { training, fingerprint, .. } = self.task.data();
+            DataDescription::of_program(training, fingerprint)
+        };
         self.task.stands_for().map_or_else(own, |(_, dataset)| dataset.description())
     }
 

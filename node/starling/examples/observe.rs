@@ -8,9 +8,9 @@ use std::sync::mpsc;
 use starling::burn::module::Module;
 use starling::burn::nn::{Linear, LinearConfig};
 use starling::burn::tensor::{Device, Tensor, TensorData};
-use starling::parts::Digest;
 use starling::{
-    DeviceChoice, Founding, Joining, Observer, OptimizerSpec, Report, Run, RunSpec, Settings, Task, burn, fingerprint,
+    DeviceChoice, Founding, Joining, Observer, OptimizerSpec, Report, Run, RunSpec, Settings, Task, TaskData, burn,
+    fingerprint,
 };
 
 /// Hands on what it is told. Steps are not to wait for whoever watches, so what finds no room is left out.
@@ -38,12 +38,8 @@ impl Task for Slope {
         "slope"
     }
 
-    fn training(&self) -> u32 {
-        256
-    }
-
-    fn fingerprint(&self) -> Digest {
-        fingerprint(&[3.0])
+    fn data(&self) -> TaskData {
+        TaskData { training: 256, held_out: 0, fingerprint: fingerprint(&[3.0]) }
     }
 
     fn module(&self, device: &Device) -> Line {

@@ -6,9 +6,9 @@
 use starling::burn::module::Module;
 use starling::burn::nn::{Linear, LinearConfig};
 use starling::burn::tensor::{Device, Tensor, TensorData, activation::tanh};
-use starling::parts::{Digest, Json};
+use starling::parts::Json;
 use starling::{
-    DeviceChoice, Founding, Joining, OptimizerSpec, Resume, Run, RunSpec, Settings, Task, burn, fingerprint,
+    DeviceChoice, Founding, Joining, OptimizerSpec, Resume, Run, RunSpec, Settings, Task, TaskData, burn, fingerprint,
 };
 
 /// A curve through points.
@@ -34,16 +34,9 @@ impl Task for Sine {
         "sine"
     }
 
-    fn training(&self) -> u32 {
-        4096
-    }
-
-    fn held_out(&self) -> u32 {
-        512
-    }
-
-    fn fingerprint(&self) -> Digest {
-        fingerprint(&(0..4608).flat_map(point).collect::<Vec<_>>())
+    fn data(&self) -> TaskData {
+        let fingerprint = fingerprint(&(0..4608).flat_map(point).collect::<Vec<_>>());
+        TaskData { training: 4096, held_out: 512, fingerprint }
     }
 
     fn module(&self, device: &Device) -> Curve {

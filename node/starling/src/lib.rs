@@ -28,7 +28,7 @@ pub use starling_run::{
     Balance, Decay, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema, initial, optimizer, schedule,
 };
 #[cfg(feature = "train")]
-pub use starling_train::{Cut, DeviceChoice, Task, fingerprint};
+pub use starling_train::{Cut, DeviceChoice, Task, TaskData, fingerprint};
 
 /// Data as the command line reads it: the built-in digits, tables and images.
 #[cfg(feature = "train")]

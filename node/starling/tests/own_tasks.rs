@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use starling::burn::module::{Module, Param};
 use starling::burn::tensor::{Device, Tensor, TensorData};
-use starling::parts::Digest;
 use starling::{
-    DeviceChoice, Founding, Joining, Observer, Outcome, Report, Run, RunSpec, Settings, Task, burn, checkpoints,
-    export, fingerprint, trained,
+    DeviceChoice, Founding, Joining, Observer, Outcome, Report, Run, RunSpec, Settings, Task, TaskData, burn,
+    checkpoints, export, fingerprint, trained,
 };
 use starling_run::{
     Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Kind, Learner, Manifest, Program,
@@ -48,12 +47,8 @@ impl Task for Numbers {
         "numbers"
     }
 
-    fn training(&self) -> u32 {
-        64
-    }
-
-    fn fingerprint(&self) -> Digest {
-        fingerprint(&[64.0])
+    fn data(&self) -> TaskData {
+        TaskData { training: 64, held_out: 0, fingerprint: fingerprint(&[64.0]) }
     }
 
     fn module(&self, device: &Device) -> Constant {

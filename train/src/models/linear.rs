@@ -8,7 +8,7 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::Dataset;
 
 use super::{Model, Trainable};
-use crate::task::Task;
+use crate::task::{Task, TaskData};
 
 /// The model `linear`, which has no sizes.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl Task for Regression {
         "linear"
     }
 
-    fn dataset(&self) -> Option<&Dataset> {
-        Some(&self.dataset)
+    fn data(&self) -> TaskData {
+        (&*self.dataset).into()
     }
 
     fn module(&self, device: &Device) -> Sum {

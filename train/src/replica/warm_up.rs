@@ -7,7 +7,7 @@ use burn::module::Module;
 use starling_run::Gradient;
 
 use crate::error::Error;
-use crate::task::Task;
+use crate::task::{Task, TaskData};
 
 use super::{EVALUATED_AT_ONCE, Replica};
 
@@ -28,7 +28,7 @@ impl<T: Task> Replica<T> {
     /// # Errors
     /// If the device failed, or the task did.
     pub(super) fn warm_up_device(&mut self, share: u32) -> Result<(), Error> {
-        let samples = self.task.training();
+        let TaskData { training: samples, held_out, .. } = self.data;
         let halvings = if self.compiles { HALVINGS } else { 0 };
         let mut seen = 0;
         for halving in 0..=halvings {
@@ -45,7 +45,7 @@ impl<T: Task> Replica<T> {
         // Should it be so in a step, it is told there.
         self.beyond = None;
         self.write_parameters();
-        let held_out: Vec<u32> = (samples..samples + self.task.held_out().min(EVALUATED_AT_ONCE)).collect();
+        let held_out: Vec<u32> = (samples..samples + held_out.min(EVALUATED_AT_ONCE)).collect();
         if !held_out.is_empty() {
             self.measure(&self.module.valid(), &held_out)?;
         }

@@ -6,8 +6,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::{Value, json};
 use starling_data::Dataset;
 use starling_run::{Gradient, Learner, Training};
+use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
-use starling_topology::{Digest, PeerId};
 
 use super::*;
 use crate::task::fingerprint;
@@ -67,16 +67,9 @@ impl Task for Plane {
         self.settings.clone()
     }
 
-    fn training(&self) -> u32 {
-        SAMPLES
-    }
-
-    fn held_out(&self) -> u32 {
-        16
-    }
-
-    fn fingerprint(&self) -> Digest {
-        fingerprint(&(0..SAMPLES + 16).flat_map(|sample| self.point(sample)).collect::<Vec<_>>())
+    fn data(&self) -> TaskData {
+        let numbers: Vec<f32> = (0..SAMPLES + 16).flat_map(|sample| self.point(sample)).collect();
+        TaskData { training: SAMPLES, held_out: 16, fingerprint: fingerprint(&numbers) }
     }
 
     fn module(&self, device: &Device) -> Model {
@@ -257,18 +250,12 @@ impl Task for Stands {
         "stands"
     }
 
-    fn training(&self) -> u32 {
-        self.dataset.training().len() as u32 + self.off[0]
-    }
-
-    fn held_out(&self) -> u32 {
-        self.off[1]
-    }
-
-    fn fingerprint(&self) -> Digest {
-        let mut fingerprint = self.dataset.description().fingerprint;
-        fingerprint.0[0] = fingerprint.0[0].wrapping_add(self.off[2] as u8);
-        fingerprint
+    fn data(&self) -> TaskData {
+        let mut data = TaskData::from(&self.dataset);
+        data.training += self.off[0];
+        data.held_out = self.off[1];
+        data.fingerprint.0[0] = data.fingerprint.0[0].wrapping_add(self.off[2] as u8);
+        data
     }
 
     fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
@@ -321,8 +308,8 @@ fn a_task_that_has_other_samples_than_the_data_set_it_stands_on_is_refused_befor
     };
     read([0, 359, 0]).expect("all that are held out");
     for (off, reason) in [
-        ([1, 0, 0], "on the data set `digits`, but `training` gives 1439, where that has 1438"),
-        ([0, 360, 0], "`held_out` gives 360, where that has 359 at most"),
+        ([1, 0, 0], "on the data set `digits`, but `training` of its `data` is 1439, where that has 1438"),
+        ([0, 360, 0], "`held_out` of its `data` is 360, where that has 359 at most"),
         ([0, 0, 1], "`fingerprint` gives "),
     ] {
         let error = read(off).expect_err("refused").to_string();

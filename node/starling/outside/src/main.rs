@@ -9,7 +9,7 @@ use starling::burn::tensor::activation::relu;
 use starling::burn::tensor::{Device, Int, Tensor, TensorData};
 use starling::data::{DataOptions, Dataset};
 use starling::parts::Json;
-use starling::{DeviceChoice, Founding, Joining, ModelSpec, Run, RunSpec, Settings, Task, burn};
+use starling::{DeviceChoice, Founding, Joining, ModelSpec, Run, RunSpec, Settings, Task, TaskData, burn};
 
 /// How wide the hidden layer is.
 const WIDTH: u32 = 64;
@@ -29,6 +29,10 @@ impl Task for Digits {
 
     fn name(&self) -> &str {
         "mlp"
+    }
+
+    fn data(&self) -> TaskData {
+        (&self.0).into()
     }
 
     fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
