@@ -6,8 +6,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Everything that may lie at the top.
-const TOP_LEVEL: [&str; 23] = [
+const TOP_LEVEL: [&str; 25] = [
     ".ci",
+    ".github",
     ".gitignore",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -21,6 +22,7 @@ const TOP_LEVEL: [&str; 23] = [
     "SECURITY.md",
     "clippy.toml",
     "collective",
+    "deny.toml",
     "docs",
     "fuzz",
     "node",

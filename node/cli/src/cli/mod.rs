@@ -15,10 +15,12 @@ mod values;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use starling::Resume;
+use starling_run::WIRE_VERSION;
 
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
 pub use help::{command, one_line, parse};
@@ -27,6 +29,10 @@ pub use invite::{AppointFlags, IdFlags, InviteFlags, RevokeFlags};
 pub use keep::{FetchFlags, KeepFlags};
 pub use keys::{FETCH, JOIN, KEEP, KeyFlags, LOOK, RUN};
 pub use ticket::{TICKET_VARIABLE, TicketFlags, hide_ticket, read_argument};
+
+/// With the wire version, which all members of a run have in common.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} (wire version {WIRE_VERSION})", env!("CARGO_PKG_VERSION")));
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,7 +98,7 @@ when they come back. Ctrl-C (or SIGTERM) ends it.";
 /// Start one process on each machine, paste a join ticket, and the machines find each other, form a ring, and average
 /// their gradients exactly. There is no master and no server.
 #[derive(Debug, Parser)]
-#[command(name = "starling", version, after_help = EXAMPLES, max_term_width = 110)]
+#[command(name = "starling", version = VERSION.as_str(), after_help = EXAMPLES, max_term_width = 110)]
 pub struct Cli {
     /// Flags of every verb.
     #[command(flatten)]

@@ -220,4 +220,7 @@ fn an_error_is_one_line() {
     for asked in ["starling --help", "starling run -h", "starling --version"] {
         assert_eq!(one_line(&parse(asked).expect_err("no run")), None);
     }
+    let version = parse("starling --version").expect_err("no run").to_string();
+    let wire = format!("(wire version {})", starling_run::WIRE_VERSION);
+    assert!(version.contains(env!("CARGO_PKG_VERSION")) && version.contains(&wire), "{version}");
 }
