@@ -405,6 +405,12 @@ pub enum NodeError {
         /// What the panic says.
         reason: String,
     },
+    /// A program panicked before it took part in anything.
+    #[error("the program panicked while its run was prepared: {reason}; nobody else knows of this member yet")]
+    Unprepared {
+        /// What the panic says.
+        reason: String,
+    },
     /// What computes does not do what it should.
     #[error(
         "step {step}: the learner brought a gradient of {weight} samples, of whose {parameters} numbers the first {missing} are missing, and its share has {samples}; this is a bug of the program that computes, and the others go on without this member"
@@ -468,6 +474,11 @@ fn listed(members: &[String]) -> String {
 }
 
 impl NodeError {
+    /// Of a panic in a program's own code, before its member is in a view.
+    pub fn unprepared(payload: &(dyn std::any::Any + Send)) -> Self {
+        Self::Unprepared { reason: starling_run::panics::said(payload).unwrap_or("it does not say why").to_owned() }
+    }
+
     pub(crate) fn file(verb: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File { verb, path: path.to_owned(), source }
     }

@@ -132,6 +132,19 @@ impl BitOr for Verbs {
     }
 }
 
+/// Variables of ours that set no key: the configuration's file, a ticket.
+pub const OTHER_VARIABLES: [&str; 2] = ["STARLING_CONFIG", "STARLING_TICKET"];
+/// What the variables begin with that only tests set.
+const TEST_PREFIX: &str = "STARLING_TEST_";
+
+/// Whether a variable of the environment is none of ours, or one that exists.
+pub fn is_variable(name: &str) -> bool {
+    !name.starts_with("STARLING_")
+        || name.starts_with(TEST_PREFIX)
+        || OTHER_VARIABLES.contains(&name)
+        || keys().any(|key| key.variable() == name)
+}
+
 /// All keys.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.into_iter().flatten()
@@ -225,7 +238,43 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::PathBuf;
 
+    use starling_collective::Codec;
+    use starling_run::{Balance, Delimiter};
+    use starling_topology::Quorum;
+    use starling_topology::plan::Wish;
+
     use super::*;
+
+    /// A row has its words, and what reads them has its own: each side knows those of the other.
+    #[test]
+    fn words_of_a_choice_are_those_of_what_it_sets() {
+        let rows: [(&str, BTreeSet<String>); 5] = [
+            ("data.delimiter", Delimiter::ALL.iter().map(ToString::to_string).collect()),
+            ("collective.codec", Codec::ALL.iter().map(ToString::to_string).collect()),
+            ("security.quorum", Quorum::ALL.iter().map(ToString::to_string).collect()),
+            ("run.balance", [Balance::Speed, Balance::Equal].iter().map(ToString::to_string).collect()),
+            ("collective.plan", Wish::ALL.iter().map(ToString::to_string).collect()),
+        ];
+        for (id, expected) in rows {
+            let key = Key::find(id).expect("there is such a key");
+            let Kind::Choice(words) = key.kind else { panic!("{id} has no words") };
+            assert_eq!(words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>(), expected, "{id}");
+        }
+        // And no word is taken for another: each sets what it says.
+        for key in keys() {
+            let Kind::Choice(words) = key.kind else { continue };
+            for word in words {
+                let value = key.read(word).unwrap_or_else(|| panic!("{}: {word}", key.id));
+                let taken = match key.sets {
+                    Sets::Run(set) => set(&mut RunSpec::default(), &value),
+                    Sets::Founding(set) => set(&mut Founding::new(RunSpec::default()), &value),
+                    Sets::Machine(set) => set(&mut Settings::new(PathBuf::from("d")), &value),
+                    Sets::Outside => Ok(()),
+                };
+                assert_eq!(taken, Ok(()), "{}: {word}", key.id);
+            }
+        }
+    }
 
     #[test]
     fn rows_are_in_their_sections_and_none_is_there_twice() {
@@ -237,6 +286,14 @@ mod tests {
             assert!(section.iter().all(|key| key.parts().0 == section[0].parts().0), "{}", section[0].id);
         }
         assert!(keys().all(|key| key.about.ends_with('.') && key.heading.is_none_or(|_| key.flag.is_some())));
+    }
+
+    #[test]
+    fn a_variable_that_there_is_none_of_is_found() {
+        for name in ["PATH", "STARLINGS", "STARLING_RUN_STEPS", "STARLING_TICKET", "STARLING_TEST_X"] {
+            assert!(is_variable(name), "{name}");
+        }
+        assert!(!is_variable("STARLING_NETWORK_LISTN"));
     }
 
     #[test]

@@ -90,6 +90,7 @@ mod visitor;
 mod way_back;
 mod welcome;
 
+pub use admission::AdmissionError;
 pub use data_dir_lock::DataDirLock;
 pub use error::NodeError;
 pub use host::{alone_in_its_directory, runtime};

@@ -483,5 +483,9 @@ pub(crate) fn layout_config(spec: LayoutSpec) -> LayoutConfig {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
 ) -> Result<T, NodeError> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| NodeError::Stopped("preparation"))?
+    tokio::task::spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
+        // What is prepared is a program's own, and so may be the panic.
+        Ok(payload) => NodeError::unprepared(&*payload),
+        Err(_) => NodeError::Stopped("preparation"),
+    })?
 }

@@ -458,6 +458,7 @@ pub enum Report {
 /// How a machine comes back to a run that it took part in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum WayBack {
     /// Members still train: it joins them.
     Join,
@@ -478,6 +479,7 @@ pub enum WayBack {
 /// What a peer waits for that is in no view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum WaitsFor {
     /// That a member lets it in.
     Admission,

@@ -65,13 +65,13 @@ where
 }
 
 /// An observer that never blocks, in front of one that may.
-struct Reporter {
+pub(crate) struct Reporter {
     queue: Mutex<Option<SyncSender<(SystemTime, Report)>>>,
     flushed: Mutex<Receiver<()>>,
 }
 
 impl Reporter {
-    fn start(observer: Arc<dyn Observer>) -> Result<Arc<Self>, NodeError> {
+    pub(crate) fn start(observer: Arc<dyn Observer>) -> Result<Arc<Self>, NodeError> {
         let (queue, reports) = sync_channel::<(SystemTime, Report)>(MAX_WAITING);
         let (done, flushed) = sync_channel(1);
         let show = move || {

@@ -76,11 +76,16 @@ impl Settings {
     }
 
     /// What the environment sets, such as `STARLING_NETWORK_NAME`, over the defaults; in this data directory. The variables are
-    /// those of the [keys](crate::keys) that set this machine alone, by the command line's names.
+    /// those of the [keys](crate::keys) that set this machine alone, by the command line's names; those of other keys are for whoever
+    /// founds a run or starts a node.
     ///
     /// # Errors
-    /// A sentence that names the variable.
+    /// A sentence that names the variable: its value is none that its key can have, or it begins as ours do and is none.
     pub fn from_env(data_dir: PathBuf) -> Result<Self, String> {
+        let mut names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        if let Some(name) = names.find(|name| !keys::is_variable(name)) {
+            return Err(format!("there is no variable `{name}`; docs/configuration.md lists those that there are"));
+        }
         Self::from_variables(data_dir, |name| std::env::var_os(name))
     }
 

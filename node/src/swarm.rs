@@ -59,7 +59,8 @@ use crate::host::runtime;
 use crate::identity::Identity;
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
-use crate::report::Links;
+use crate::report::{Links, Observer};
+use crate::reporter::Reporter;
 use crate::saver::Saver;
 use crate::settings::{Joining, Settings};
 use crate::ticket::Ticket;
@@ -121,6 +122,22 @@ impl Swarm {
     /// # Errors
     /// [`SwarmError`], if the buffers can't be or the network can't be set up.
     pub fn found(settings: &Settings, buffers: &Buffers) -> Result<Self, SwarmError> {
+        Self::found_logged(settings, buffers, Logged::default())
+    }
+
+    /// The same; `observer` is told what happens, from a thread of its own: views, links, who comes and goes.
+    ///
+    /// # Errors
+    /// As [`Self::found`], or if no thread can be started.
+    pub fn found_watched(
+        settings: &Settings,
+        buffers: &Buffers,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, SwarmError> {
+        Self::found_logged(settings, buffers, Logged::telling(Reporter::start(observer)?))
+    }
+
+    fn found_logged(settings: &Settings, buffers: &Buffers, logged: Logged) -> Result<Self, SwarmError> {
         let (lock, identity) = enter(settings)?;
         let spec = RunSpec {
             seed: rand::random(),
@@ -133,7 +150,7 @@ impl Swarm {
         let credentials =
             if buffers.public { Credentials::default() } else { crate::secret::own(&settings.data_dir, &manifest)? };
         let ready = Part { identity, manifest, credentials, min_peers: buffers.min_peers, start: Start::Found };
-        Self::start(settings, lock, runtime(&settings.data_dir)?, ready)
+        Self::start(settings, lock, runtime(&settings.data_dir)?, ready, logged)
     }
 
     /// Joins a run by the ticket of one of its members. Returns once this peer is a member and holds the mean of the newest
@@ -142,19 +159,31 @@ impl Swarm {
     /// # Errors
     /// [`SwarmError`], if no member can be reached, or the run trains a model.
     pub fn join(settings: &Settings, ticket: &Ticket) -> Result<Self, SwarmError> {
+        Self::join_logged(settings, ticket, Logged::default())
+    }
+
+    /// The same, watched as in [`Self::found_watched`].
+    ///
+    /// # Errors
+    /// As [`Self::join`], or if no thread can be started.
+    pub fn join_watched(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observer>) -> Result<Self, SwarmError> {
+        Self::join_logged(settings, ticket, Logged::telling(Reporter::start(observer)?))
+    }
+
+    fn join_logged(settings: &Settings, ticket: &Ticket, logged: Logged) -> Result<Self, SwarmError> {
         let (lock, identity) = enter(settings)?;
         let (runtime, span) = runtime(&settings.data_dir)?;
         let joining = Joining::new(ticket.clone());
         let members = Member::all_of(&joining)?;
         let (member, welcome) =
-            span.in_scope(|| runtime.block_on(ask_any(&identity, &members, settings.mdns, &Logged::default())))?;
+            span.in_scope(|| runtime.block_on(ask_any(&identity, &members, settings.mdns, &logged)))?;
         let Terms { manifest, min_members } = welcome.terms;
         let others = welcome.members.into_iter().filter(|contact| contact.peer != prepare::own_name(&identity));
         let contacts: Vec<_> = member.contact().into_iter().chain(others).collect();
         let peers = contacts.iter().map(|contact| contact.peer).collect();
         let start = Start::Join { contacts, awaited: Awaited { peers, why: Wait::Live } };
         let ready = Part { identity, manifest, credentials: member.credentials, min_peers: min_members, start };
-        let mut swarm = Self::start(settings, lock, (runtime, span), ready)?;
+        let mut swarm = Self::start(settings, lock, (runtime, span), ready, logged)?;
         loop {
             match swarm.next_task() {
                 // It would be this member's turn: all that comes before is done.
@@ -169,13 +198,14 @@ impl Swarm {
         lock: DataDirLock,
         (runtime, span): (Runtime, Span),
         part: Part,
+        logged: Logged,
     ) -> Result<Self, SwarmError> {
         let _entered = span.enter();
         let Part { identity, manifest, credentials, min_peers, start } = part;
         let averager = Averager::new(&manifest).map_err(NodeError::from)?;
         let (run, ours) = (manifest.run_id(), manifest.clone());
         span.record("run", run.to_string());
-        let logged = Arc::<Logged>::default();
+        let logged = Arc::new(logged);
         let ready = Ready {
             twins: TwinWatch::of_new(Duration::from_millis(manifest.max_stall_ms)),
             store: prepare::open_store(settings, run)?,

@@ -58,6 +58,7 @@ pub struct Ticket {
 
 /// Why a string is no ticket.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum TicketError {
     /// It does not begin like one.
     #[error("a ticket begins with `{PREFIX}`; copy the whole line that `starling run` or `starling invite` printed")]

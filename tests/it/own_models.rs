@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
-use starling_tests::{Outcome, Peer, PeerOptions, built, checkpoints, newest_stable, root, starling};
+use starling_tests::{Outcome, Peer, PeerOptions, built, checkpoints, newest, newest_stable, root, starling};
 use tempfile::TempDir;
 
 const ENDLESS: &str = "100000000";
@@ -156,9 +156,11 @@ fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_val
     let joins = Peer::program_in(dir.clone(), &program, &founder.ticket());
     let commands = Peer::join(&founder.ticket(), &PeerOptions::default());
     let [first, second, third] = [founder, joins, commands].map(Peer::finish);
-    let values = |outcome: &Outcome| outcome.summary()["values"].as_str().expect("a hash").to_owned();
-    assert_eq!(values(&second), values(&first));
-    assert_eq!(values(&third), values(&first));
+    for hash in ["values", "digest"] {
+        let of = |outcome: &Outcome| outcome.summary()[hash].as_str().expect("a hash").to_owned();
+        assert_eq!((of(&second), of(&third)), (of(&first), of(&first)), "{hash}");
+        assert_eq!(newest(&dir)[hash], second.summary()[hash], "what `checkpoint ls` says");
+    }
     let loss = |outcome: &Outcome| outcome.summary()["held_out_loss"].as_f64().expect("a number");
     assert!((loss(&second) - loss(&first)).abs() < 1e-4, "{} and {}", loss(&second), loss(&first));
     assert!(second.summary()["bytes_sent"].as_u64() > Some(0), "{}", second.summary());

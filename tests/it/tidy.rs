@@ -141,6 +141,12 @@ fn the_architecture_fits_a_short_read() {
     hold(|path| path == "ARCHITECTURE.md", |file| documents::at_most(150, &file.text));
 }
 
+/// The README says how little a program of one's own takes.
+#[test]
+fn a_users_first_program_is_short() {
+    hold(|path| path == "node/starling/examples/own_model.rs", |file| documents::at_most(80, &file.text));
+}
+
 #[test]
 fn decisions_have_one_form_and_one_page() {
     let is_decision = |path: &str| path.starts_with("docs/adr/");

@@ -31,6 +31,7 @@ pub struct DeviceChoiceError {
 
 /// A device that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// This build reaches no GPU.
     #[error(
@@ -80,6 +81,17 @@ pub struct OpenDevice {
 }
 
 impl DeviceChoice {
+    /// The variable by which the command line takes it, too.
+    pub const VARIABLE: &str = "STARLING_TRAIN_DEVICE";
+
+    /// What the environment says, in [`Self::VARIABLE`]; `Auto` if it says nothing.
+    ///
+    /// # Errors
+    /// If that is no device.
+    pub fn from_env() -> Result<Self, DeviceChoiceError> {
+        std::env::var_os(Self::VARIABLE).map_or(Ok(Self::Auto), |text| text.to_string_lossy().parse())
+    }
+
     /// Opens the device and computes a little on it.
     ///
     /// # Errors

@@ -101,6 +101,19 @@ pub enum Error {
         /// What it has to be.
         expected: String,
     },
+    /// A task has no samples to train on, or more than there are numbers for.
+    #[error(
+        "the task `{task}` has {training} samples to train on and {held_out} held out, but 2 or more and {} together are possible; say others in its `data`",
+        u32::MAX
+    )]
+    SampleCount {
+        /// The task.
+        task: String,
+        /// To train on.
+        training: u32,
+        /// Held out.
+        held_out: u32,
+    },
     /// A task's module can't be trained.
     #[error("the module of the task `{task}` can't be trained: {reason}")]
     Module {
@@ -133,6 +146,7 @@ pub enum Error {
 
 /// What a run trains, or a program can train.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Trained {
     /// Whatever the command line has.
     Models,

@@ -77,10 +77,16 @@ impl<T: Task> TaskProgram<T> {
         Err(error::Error::OtherTask { theirs: Trained::by(manifest), ours })
     }
 
-    /// Checks that the task's samples are those of the data set that it stands on: the run numbers these, and a batch of others
-    /// would be no batch, or another one, in the middle of it.
+    /// Checks that the task's samples can be numbered, and are those of the data set that it stands on, if it does: the run numbers
+    /// these, and a batch of others would be no batch, or another one, in the middle of it.
     fn check_samples(&self) -> Result<(), error::Error> {
-        let Some((_, dataset)) = self.task.stands_for() else { return Ok(()) };
+        let Some((_, dataset)) = self.task.stands_for() else {
+            let TaskData { training, held_out, .. } = self.task.data();
+            if training >= 2 && training.checked_add(held_out).is_some() {
+                return Ok(());
+            }
+            return Err(error::Error::SampleCount { task: self.task.name().to_owned(), training, held_out });
+        };
         let description = dataset.description();
         let refused = |field, found: String, expected: String| {
             let (task, data) = (self.task.name().to_owned(), description.kind.clone());

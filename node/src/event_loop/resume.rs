@@ -271,7 +271,7 @@ impl EventLoop {
         tracing::info!(step, donors = donors.len(), "fetching the state");
         let (exchange, parameters) = (self.exchange.clone(), self.config.parameters);
         let idle = move || trainer::contribute_nothing(&exchange, parameters, number);
-        if let Err(error) = std::thread::Builder::new().name("syncing".into()).spawn(idle) {
+        if let Err(error) = crate::host::thread("syncing", idle) {
             // The others would wait for its contributions until the state is here.
             let state = Err(format!("no thread to take part while it is on its way: {error}"));
             let events = self.inbox.events_in.clone();

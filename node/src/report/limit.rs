@@ -35,6 +35,7 @@ pub struct LinkCost {
 /// What makes the steps as slow as they are, where that is clear.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Limit {
     /// A member computes much slower than the others.
     Member {

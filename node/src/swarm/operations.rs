@@ -12,6 +12,7 @@ use crate::identity::to_libp2p;
 
 /// What a broadcast came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Received {
     /// The step, counted from 1 in each run: the same on all members.
     pub step: u64,

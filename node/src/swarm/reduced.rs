@@ -6,6 +6,7 @@ use starling_run::ResultRecord;
 
 /// What one step came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Mean {
     /// The step, counted from 1 in each run: the same on all members.
     pub step: u64,

@@ -25,7 +25,7 @@ impl Stalls {
     pub(super) fn watch() -> io::Result<Self> {
         let stalls = Self::default();
         let part = Arc::downgrade(&stalls.part);
-        thread::Builder::new().name("stalls".to_owned()).spawn(move || watch(&part))?;
+        crate::host::thread("stalls", move || watch(&part))?;
         Ok(stalls)
     }
 

@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [_, dir, what] = &std::env::args().collect::<Vec<_>>()[..] else {
         return Err("say DIR STEPS or DIR TICKET".into());
     };
-    let settings = Settings { export: Some(format!("{dir}.safetensors").into()), ..Settings::new(dir.into()) };
+    let settings = Settings { export: Some(format!("{dir}.safetensors").into()), ..Settings::from_env(dir.into())? };
     let run = Run::new(Sine).on(DeviceChoice::Cpu).watched_by(Json).leaving_on_signals();
     let member = if let Ok(steps) = what.parse() {
         let optimizer = OptimizerSpec::adam_w(1e-2);

@@ -1,6 +1,6 @@
 //! What a data directory holds of runs: checkpoints, and the models in them.
 
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
 mod trained;
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use starling_node::node::CHECKPOINTS;
 use starling_run::CheckpointFolder;
 use starling_topology::{Digest, RunId};
 
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
 pub use trained::{export, trained};
 
 /// A checkpoint on disk.

@@ -1,49 +1,88 @@
 //! Trains a Burn module on as many machines as come, exactly as one machine would.
-#![doc = include_str!("guide.md")]
+#![cfg_attr(feature = "burn", doc = include_str!("guide.md"))]
+#![cfg_attr(
+    not(feature = "burn"),
+    doc = "Built without Burn: [`Swarm`] takes the mean of buffers, and [`checkpoints`] lists what is on disk. The feature `burn` brings tasks, and the guide."
+)]
 
 mod checkpoint;
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
 mod member;
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
 mod run;
 
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
 pub use burn;
 pub use serde_json;
 
 pub use checkpoint::{Checkpoint, checkpoints};
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
 pub use checkpoint::{export, trained};
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
 pub use member::{Leave, Member};
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
 pub use run::Run;
 
+#[doc(inline)]
 pub use starling_node::{
     Buffers, DataPlane, Expectations, Founding, Joining, Limit, LinkCost, Links, Mean, MeasuredLink,
     NodeError as Error, Observer, Outcome, Pace, Received, Reduced, Report, Resume, Scattered, Settings, Summary,
     Swarm, SwarmError, Target, Ticket, Transport,
 };
+#[doc(inline)]
 pub use starling_run::{
     Balance, Decay, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema, initial, optimizer, schedule,
 };
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
+#[doc(inline)]
 pub use starling_train::{Cut, DeviceChoice, Task, TaskData, fingerprint};
 
 /// Data as the command line reads it: the built-in digits, tables and images.
-#[cfg(feature = "train")]
+#[cfg(feature = "burn")]
 pub mod data {
+    #[doc(inline)]
+    pub use starling_run::{DataDescription, Preprocessing, Scales};
+    #[doc(inline)]
     pub use starling_train::{ClassCount, DataError, DataOptions, DataSummary, Dataset, LabelColumn, Samples};
+}
+
+/// What an [`Error`] holds, for programs that look into it. What a task did is within
+/// [`RunError::Program`](errors::RunError::Program), as an `errors::TaskError`: `error.downcast_ref::<TaskError>()`.
+pub mod errors {
+    #[doc(inline)]
+    pub use starling_node::AdmissionError;
+    #[doc(inline)]
+    pub use starling_node::ticket::TicketError;
+    #[doc(inline)]
+    pub use starling_run::{AuditError, CheckpointError, Difference, Error as RunError, ManifestError};
+    #[doc(inline)]
+    pub use starling_topology::Refusal;
+    #[cfg(feature = "burn")]
+    #[doc(inline)]
+    pub use starling_train::{DeviceError, Error as TaskError};
 }
 
 /// What the fields of [`Settings`], [`Founding`], [`Joining`], [`RunSpec`] and [`Report`] are made of.
 pub mod parts {
     pub use libp2p::Multiaddr;
+    #[doc(inline)]
     pub use starling_collective::Codec;
+    #[doc(inline)]
     pub use starling_node::invitation::Grant;
+    #[doc(inline)]
+    pub use starling_node::keys::{Key, Value};
+    #[doc(inline)]
     pub use starling_node::name::Name;
+    #[doc(inline)]
     pub use starling_node::report::{Json, Tee, WaitsFor, WayBack};
-    pub use starling_run::{DataSummary, Delimiter, Manifest};
+    #[doc(inline)]
+    pub use starling_run::data::ClassCount;
+    #[doc(inline)]
+    pub use starling_run::schema::Entry;
+    #[doc(inline)]
+    pub use starling_run::{Call, DataDescription, DataSummary, Delimiter, Leaf, Manifest, Tag};
+    #[doc(inline)]
     pub use starling_topology::plan::Wish;
+    #[doc(inline)]
     pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId};
 }

@@ -76,7 +76,8 @@ impl Member {
         Ok(Self { leave, told, thread: Some(thread) })
     }
 
-    /// With which others can join through this member; `None` if it came to its end before it listened. Waits until it does.
+    /// With which others can join: the newest, which names other members too as soon as there are any. `None` if this one came to its
+    /// end before it listened. Waits until it does.
     pub fn ticket(&self) -> Option<Ticket> {
         let mut state = self.told.lock();
         while state.ticket.is_none() && !state.has_ended {
@@ -106,7 +107,8 @@ impl Member {
     /// Whatever kept it from the end: what, where, why, and what to do.
     pub fn wait(mut self) -> Result<Summary, NodeError> {
         let thread = self.thread.take().expect("invariant: a member is waited for once");
-        thread.join().unwrap_or(Err(NodeError::Stopped("member")))
+        // Steps are taken, and their panics caught, elsewhere: here a task was asked what it is.
+        thread.join().unwrap_or_else(|payload| Err(NodeError::unprepared(&*payload)))
     }
 }
 
@@ -150,7 +152,11 @@ impl Told {
 impl Observer for Told {
     fn report(&self, report: &Report) {
         match report {
-            Report::Listening { ticket, .. } => self.change(|state| state.ticket = ticket.parse().ok()),
+            Report::Listening { ticket, .. } | Report::Invitation { ticket } => {
+                if let Ok(ticket) = ticket.parse() {
+                    self.change(|state| state.ticket = Some(ticket));
+                }
+            }
             Report::Started { step, .. } | Report::Progress { step, .. } => self.change(|state| state.step = *step),
             Report::Finished(summary) => self.change(|state| state.step = summary.steps),
             _ => {}

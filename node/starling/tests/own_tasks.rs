@@ -31,11 +31,13 @@ struct Numbers {
     batches: AtomicU32,
     /// The sample that is no number.
     hole: Option<u32>,
+    /// Whether it has no data at all.
+    is_gone: bool,
 }
 
 impl Numbers {
     fn new(batches: u32) -> Self {
-        Self { batches: AtomicU32::new(batches), hole: None }
+        Self { batches: AtomicU32::new(batches), hole: None, is_gone: false }
     }
 }
 
@@ -48,6 +50,7 @@ impl Task for Numbers {
     }
 
     fn data(&self) -> TaskData {
+        assert!(!self.is_gone, "there is no file of numbers");
         TaskData { training: 64, held_out: 0, fingerprint: fingerprint(&[64.0]) }
     }
 
@@ -268,6 +271,19 @@ fn whose_learner_brings_another_length_leaves_in_order_and_the_others_go_on() ->
     }
     founder.leave();
     assert_eq!(founder.wait()?.outcome, Outcome::Left);
+    Ok(())
+}
+
+#[test]
+fn a_panic_before_the_first_step_is_told_in_its_own_words() -> std::result::Result<(), Box<dyn Error>> {
+    let dir = tempfile::tempdir()?;
+    let numbers = Numbers { is_gone: true, ..Numbers::new(u32::MAX) };
+    let founder = Run::new(numbers).on(DeviceChoice::Cpu);
+    let founder = founder.found(settings(dir.path())?, Founding::new(RunSpec::default()))?;
+    assert!(founder.ticket().is_none());
+    let error = founder.wait().expect_err("it has no data").to_string();
+    assert!(error.contains("panicked") && error.contains("there is no file of numbers"), "{error}");
+    assert!(!error.contains("a bug in starling"), "{error}");
     Ok(())
 }
 

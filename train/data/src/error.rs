@@ -8,6 +8,7 @@ use thiserror::Error;
 
 /// Data that cannot be used. Every message names the file and the place in it.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum DataError {
     /// A file cannot be read.
     #[error("cannot read `{}`: {source}{}", path.display(), hint(source))]

@@ -25,6 +25,8 @@ enum Flaw {
     RunningValues,
     LossOfEach,
     PanicInBatch,
+    NoSample,
+    TooManySamples,
     ShortInitial,
     OtherShape,
 }
@@ -69,7 +71,12 @@ impl Task for Plane {
 
     fn data(&self) -> TaskData {
         let numbers: Vec<f32> = (0..SAMPLES + 16).flat_map(|sample| self.point(sample)).collect();
-        TaskData { training: SAMPLES, held_out: 16, fingerprint: fingerprint(&numbers) }
+        let (training, held_out) = match self.flaw {
+            Flaw::NoSample => (0, 16),
+            Flaw::TooManySamples => (SAMPLES, u32::MAX),
+            _ => (SAMPLES, 16),
+        };
+        TaskData { training, held_out, fingerprint: fingerprint(&numbers) }
     }
 
     fn module(&self, device: &Device) -> Model {
@@ -174,6 +181,8 @@ fn what_can_not_be_trained_is_refused_with_the_reason() {
         (Flaw::NoLeaf, "it has no trained leaf"),
         (Flaw::FrozenLeaf, "its leaf `scale` is not trained"),
         (Flaw::RunningValues, "its leaf `norm.running_mean"),
+        (Flaw::NoSample, "has 0 samples to train on and 16 held out"),
+        (Flaw::TooManySamples, "has 96 samples to train on and 4294967295 held out"),
         (Flaw::ShortInitial, "it has 3 parameters, but `initial` gives 1"),
     ] {
         let error = found(Plane::new(flaw)).expect_err("refused").to_string();
@@ -310,7 +319,7 @@ fn a_task_that_has_other_samples_than_the_data_set_it_stands_on_is_refused_befor
     for (off, reason) in [
         ([1, 0, 0], "on the data set `digits`, but `training` of its `data` is 1439, where that has 1438"),
         ([0, 360, 0], "`held_out` of its `data` is 360, where that has 359 at most"),
-        ([0, 0, 1], "`fingerprint` gives "),
+        ([0, 0, 1], "`fingerprint` of its `data` is "),
     ] {
         let error = read(off).expect_err("refused").to_string();
         assert!(error.contains("the task `stands` stands for a model") && error.contains(reason), "{error}");

@@ -28,7 +28,7 @@ use invite::APPOINT_EXAMPLES;
 pub use invite::{AppointFlags, IdFlags, InviteFlags, RevokeFlags};
 pub use keep::{FetchFlags, KeepFlags};
 pub use keys::{FETCH, JOIN, KEEP, KeyFlags, LOOK, RUN};
-pub use ticket::{TICKET_VARIABLE, TicketFlags, hide_ticket, read_argument};
+pub use ticket::{TicketFlags, hide_ticket, read_argument};
 
 /// With the wire version, which all members of a run have in common.
 static VERSION: LazyLock<String> =

@@ -13,7 +13,7 @@ use super::{BenchVerb, CheckpointVerb, Cli, Verb};
 use crate::config::ConfigError;
 
 /// Environment variable: the ticket, where none is given otherwise.
-pub const TICKET_VARIABLE: &str = "STARLING_TICKET";
+const TICKET_VARIABLE: &str = "STARLING_TICKET";
 /// Says that the ticket comes by standard input.
 const STDIN: &str = "-";
 /// More than a ticket or an address takes, in bytes.

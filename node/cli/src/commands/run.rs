@@ -30,7 +30,8 @@ pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, Comma
     take_part(context, settings, found).await.map_err(|error| match error {
         // Only beside the data it shows what does not fit.
         CommandError::Node(NodeError::Run(starling_run::Error::Manifest(ManifestError::Invalid { field, reason }))) => {
-            loaded.unusable(field, &reason).into()
+            let of_key = loaded.unusable(field, &reason).map(CommandError::from);
+            of_key.unwrap_or_else(|| NodeError::Run(ManifestError::Invalid { field, reason }.into()).into())
         }
         other => other,
     })

@@ -177,21 +177,14 @@ impl Loaded {
         taker(key.sets, value).map_err(|reason| self.meaning(id, reason))
     }
 
-    /// What to say of a field of the manifest that this configuration leads to, and that no run can have.
-    pub fn unusable(&self, field: &str, reason: &str) -> ConfigError {
-        let key = match field {
-            "optimizer" => "run.optimizer",
-            "schedule" => "run.schedule",
-            "clip" => "run.clip",
-            "batch_size" => "run.batch_size",
-            "steps" => "run.steps",
-            "max_stall_ms" => "network.max_stall_ms",
+    /// What to say of a field of the manifest that this configuration leads to, and that no run can have; `None` of one that no key sets.
+    pub fn unusable(&self, field: &str, reason: &str) -> Option<ConfigError> {
+        let id = match field {
             "layout" => "collective.bucket_kib",
-            "bound" => "collective.bound",
             "data" => "data.source",
-            _ => "run.model",
+            own => keys().find(|key| key.is_of_run && key.parts().1 == own)?.id,
         };
-        self.meaning(key, reason)
+        Some(self.meaning(id, reason))
     }
 
     fn meaning(&self, key: &'static str, reason: impl ToString) -> ConfigError {

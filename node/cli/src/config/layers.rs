@@ -5,20 +5,12 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use starling_node::keys::{Key, Value, has_many_zeros, keys};
+use starling_node::keys::{Key, OTHER_VARIABLES, Value, has_many_zeros, is_variable, keys};
 
 use super::checked::Loaded;
 use super::error::ConfigError;
 use super::file;
 
-/// What all of our environment variables begin with.
-const VARIABLE_PREFIX: &str = "STARLING_";
-/// What the variables begin with that only tests set.
-const TEST_PREFIX: &str = "STARLING_TEST_";
-/// Names the configuration file; not a key itself.
-const FILE_VARIABLE: &str = "STARLING_CONFIG";
-/// Holds a ticket, for the verbs that take one.
-const TICKET_VARIABLE: &str = crate::cli::TICKET_VARIABLE;
 /// How alike two names must be for the one to be suggested for the other, 0 to 1.
 const ALIKE: f64 = 0.7;
 
@@ -124,15 +116,12 @@ impl Layers {
     pub fn variables(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {
         for (name, value) in variables {
             let name = name.to_string_lossy().into_owned();
-            if !name.starts_with(VARIABLE_PREFIX)
-                || [FILE_VARIABLE, TICKET_VARIABLE].contains(&name.as_str())
-                || name.starts_with(TEST_PREFIX)
-            {
-                continue;
-            }
             let origin = Origin::Variable(name.clone());
             let Some(key) = keys().find(|key| key.variable() == name) else {
-                let known = keys().map(Key::variable).chain([FILE_VARIABLE, TICKET_VARIABLE].map(str::to_owned));
+                if is_variable(&name) {
+                    continue;
+                }
+                let known = keys().map(Key::variable).chain(OTHER_VARIABLES.map(str::to_owned));
                 let suggestion = suggest(&name, known);
                 return Err(ConfigError::Unknown { origin, what: "variable", name, suggestion });
             };

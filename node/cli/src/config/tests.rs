@@ -380,6 +380,28 @@ fn a_stall_is_milliseconds_or_a_duration() {
     assert!(load("[network]\nmax_stall_ms = \"1ms\"\n", &[], &[]).is_err());
 }
 
+/// By the names that the manifest's check has for its fields.
+#[test]
+fn what_no_run_can_have_is_told_by_its_key() {
+    let loaded = load("", &[], &[]).expect("nothing");
+    for (field, key) in [
+        ("data", "data.source"),
+        ("model", "run.model"),
+        ("optimizer", "run.optimizer"),
+        ("schedule", "run.schedule"),
+        ("clip", "run.clip"),
+        ("batch_size", "run.batch_size"),
+        ("steps", "run.steps"),
+        ("layout", "collective.bucket_kib"),
+        ("bound", "collective.bound"),
+        ("max_stall_ms", "network.max_stall_ms"),
+    ] {
+        let error = loaded.unusable(field, "it is odd").expect("a key sets it").to_string();
+        assert!(error.contains(key) && error.contains("it is odd"), "{error}");
+    }
+    assert!(loaded.unusable("wire_version", "it is odd").is_none());
+}
+
 #[test]
 fn what_has_no_effect_is_said() {
     assert_eq!(load("", &[], &[]).expect("good").idle(), Vec::<String>::new());

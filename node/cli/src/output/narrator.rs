@@ -290,6 +290,7 @@ pub(crate) fn limit_of(limit: &Limit) -> String {
                 format::percent(*share)
             )
         }
+        other => format!("{other:?}"),
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
                 (WaitsFor::Return, _) => ", who stayed when this one left",
                 (WaitsFor::Admission, _) => " to let this one in",
                 (WaitsFor::Download, _) => " to fetch the last state (Ctrl-C ends this)",
+                (_, _) => "",
             };
             let since = if *for_s == 0 { String::new() } else { format!(" (for {for_s} s now)") };
             vec![format!("waiting for {}{why}{since}", names(peers))]
@@ -61,6 +62,7 @@ fn returning(way: WayBack, peers: &[String]) -> String {
             "{} stayed in the run when this one left: it waits for one of them (`--alone` goes on alone, as a fork)",
             names(peers)
         ),
+        (other, _) => format!("comes back to the run: {other:?}"),
     }
 }
 
