@@ -1,6 +1,7 @@
 //! Membership messages between peers: one ordered stream in each direction.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWriteExt};
@@ -24,10 +25,12 @@ const MAX_WAITING: usize = 256;
 /// Of those who are no members: what all of them may be sending at a time, in bytes; a message that is so short does not count.
 const FOREIGN_ROOM: usize = MAX_ENVELOPE_BYTES;
 const FREE_BYTES: usize = 4096;
-/// Messages that one of them may send on one stream, at once and per second, and how soon the next one is looked for.
+/// Messages that one of them may send, by all its streams, at once and per second, and how soon the next one is looked for.
 const FOREIGN_BURST: u64 = 256;
 const FOREIGN_PER_SECOND: u64 = 64;
 const FOREIGN_PAUSE: Duration = Duration::from_millis(20);
+/// Of so many it is remembered what they have sent.
+const MAX_FOREIGN: usize = 1024;
 
 /// Our direction: messages to one peer, in order. Dropping it closes the stream after the last message.
 #[derive(Debug)]
@@ -90,13 +93,27 @@ pub(crate) struct Reception {
     members: Arc<MemberList>,
     /// For messages that are coming in, of all of them together, in bytes.
     room: Semaphore,
+    /// What each of them may still send: who opens one stream after the other has no more for that.
+    foreign: Mutex<BTreeMap<PeerId, Allowance>>,
     /// How long a message may take.
     limit: Duration,
 }
 
 impl Reception {
     pub(crate) fn new(members: Arc<MemberList>, limit: Duration) -> Arc<Self> {
-        Arc::new(Self { members, room: Semaphore::new(FOREIGN_ROOM), limit })
+        Arc::new(Self { members, room: Semaphore::new(FOREIGN_ROOM), foreign: Mutex::default(), limit })
+    }
+
+    /// Whether this peer, which is no member, may send one more message by now.
+    fn takes_one(&self, peer: PeerId) -> bool {
+        let now = Instant::now();
+        // A lock poisoned by a panic elsewhere still guards sound numbers.
+        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        if foreign.len() >= MAX_FOREIGN && !foreign.contains_key(&peer) {
+            foreign.pop_first();
+        }
+        let allowance = || Allowance::new(FOREIGN_BURST, FOREIGN_PER_SECOND, now);
+        foreign.entry(peer).or_insert_with(allowance).take(1, now)
     }
 }
 
@@ -111,10 +128,9 @@ pub(crate) async fn read(
     if events.send(NetworkEvent::ControlOpened { peer: from }).await.is_err() {
         return;
     }
-    let mut foreign = Allowance::new(FOREIGN_BURST, FOREIGN_PER_SECOND, Instant::now());
     loop {
         let is_member = reception.members.has(&from);
-        while !is_member && !foreign.take(1, Instant::now()) {
+        while !is_member && !reception.takes_one(from) {
             tokio::time::sleep(FOREIGN_PAUSE).await;
         }
         let room = (!is_member).then_some(&reception.room);
@@ -143,6 +159,11 @@ mod tests {
     async fn until_heard(count: u64, members: &[PeerId], peer: &Identity) -> Duration {
         let list = Arc::<MemberList>::default();
         list.enter(members);
+        heard_by(&Reception::new(list, Duration::from_secs(60)), count, peer).await
+    }
+
+    /// The same by a stream of its own, where others may have been before.
+    async fn heard_by(reception: &Arc<Reception>, count: u64, peer: &Identity) -> Duration {
         let (run, generation, view) = (RunId([7; 32]), Generation(0), ViewId::NONE);
         let message = Envelope { run, generation, view, body: Body::Synced }.encode();
         let mut flood = Vec::new();
@@ -152,9 +173,8 @@ mod tests {
         let (mut sender, receiver) = tokio::io::duplex(flood.len());
         tokio::io::AsyncWriteExt::write_all(&mut sender, &flood).await.expect("room");
         let (events, mut heard) = mpsc::channel(16);
-        let reception = Reception::new(list, Duration::from_secs(60));
         let began = Instant::now();
-        let reads = tokio::spawn(read(peer.peer_id(), receiver.compat(), events, reception));
+        let reads = tokio::spawn(read(peer.peer_id(), receiver.compat(), events, reception.clone()));
         let is_message = |event: Option<NetworkEvent>| matches!(event, Some(NetworkEvent::Received { .. }));
         assert!(matches!(heard.recv().await, Some(NetworkEvent::ControlOpened { .. })));
         for _ in 0..count {
@@ -173,5 +193,18 @@ mod tests {
         // Members say as much as they like.
         let member = from_libp2p(&peer.peer_id()).expect("an Ed25519 key");
         until_heard(16 * FOREIGN_BURST, &[member], &peer).await;
+    }
+
+    #[tokio::test]
+    async fn who_opens_one_stream_after_the_other_is_read_as_slowly() {
+        let (peer, other) = (Identity::generate(), Identity::generate());
+        let reception = Reception::new(Arc::default(), Duration::from_secs(60));
+        let began = Instant::now();
+        for _ in 0..4 {
+            heard_by(&reception, (FOREIGN_BURST + FOREIGN_PER_SECOND) / 4, &peer).await;
+        }
+        assert!(began.elapsed() >= Duration::from_millis(950), "{:?}", began.elapsed());
+        let took = heard_by(&reception, FOREIGN_BURST / 2, &other).await;
+        assert!(took < Duration::from_secs(10), "others are not kept waiting for it: {took:?}");
     }
 }

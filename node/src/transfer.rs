@@ -27,8 +27,10 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 use starling_topology::annals::{Leg, MAX_PAGE_LEGS, Question};
+use starling_topology::heads::follower::MAX_BRANCHES;
 use starling_topology::{Contact, Digest, Generation, ViewId};
 
+use data::MAX_TOLD;
 use evidence::Evidence;
 pub(crate) use serve::{Known, Shelves, serve};
 
@@ -79,11 +81,16 @@ enum Reply {
     Run(Vec<u8>),
     /// Who has signed the newest stable checkpoint here of each branch, as many as keepers follow. `live` from a member of a view;
     /// `looks_out` from one that is in none, and looks out for what it lacks.
-    Newest { live: bool, looks_out: bool, evidence: Vec<Evidence> },
+    Newest {
+        live: bool,
+        looks_out: bool,
+        #[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_BRANCHES>")]
+        evidence: Vec<Evidence>,
+    },
     /// The view's canonical bytes.
     View(Vec<u8>),
     /// Some of the members.
-    Members(Vec<Contact>),
+    Members(#[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_TOLD>")] Vec<Contact>),
     /// The canonical bytes of the preprocessing.
     Preprocessing(Vec<u8>),
     /// The process's incarnation, and whether it is in a view that goes on.

@@ -1,7 +1,7 @@
 //! Hostile members and ticket holders over real connections: whatever one of them says, the others go on, none ends, none grows,
 //! and who it was is told.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use libp2p::identity::Keypair;
 use serde_json::Value;
@@ -9,13 +9,16 @@ use starling_tests::{Liar, Peer, PeerOptions, starling};
 use starling_topology::certificate::acceptance;
 use starling_topology::message::{MAX_ENVELOPE_BYTES, Refusal};
 use starling_topology::{
-    Ballot, Body, Certificate, Contact, Digest, Generation, Head, Joiner, Justified, Lineage, Notary, PeerId, Progress,
-    Promise, Proposal, Reason, Resume, RunId, SignedPromise, Standing, Succession, View, ViewId,
+    Ballot, Body, Certificate, Digest, Generation, Head, Joiner, Justified, Lineage, Notary, PeerId, Progress, Promise,
+    Proposal, Reason, Resume, RunId, SignedPromise, Standing, Succession, View, ViewId,
 };
 
 /// Slow enough for who speaks of steps to come.
 const FLAGS: &str =
     "--model mlp:512 --batch-size 256 --steps 100000000 --checkpoint-every 0 --min-peers 2 --max-stall 3s";
+/// As in these flags; and how late progress is told.
+const STALL: Duration = Duration::from_secs(3);
+const TOLD: Duration = Duration::from_secs(2);
 /// What hostile peers may make a process grow by, in bytes.
 const MEMORY: u64 = 32 << 20;
 /// The run's last step.
@@ -300,16 +303,25 @@ fn ticket_holders_say_what_only_members_may() {
         }
     });
     let name = honest.hear_ticket_holder("the last generation", async |liar, _| {
-        let joiner = Joiner { contact: Contact { peer: liar.me(), addresses: vec![] }, ..Liar::made_up(1) };
+        let joiner = liar.joiner();
         for (generation, step) in [(u64::MAX, 0), (1 << 20, 0), (0, LAST + 1)] {
             liar.say(&Body::Join(Joiner { generation: Generation(generation), step, ..joiner.clone() })).await;
         }
     });
     honest.all_name(&name, "so many views or ballots as nobody has counted");
     for number in 0..3 {
-        honest.hear_ticket_holder(&format!("{number}: to be let in, and nothing after that"), async |liar, _| {
-            let contact = Contact { peer: liar.me(), addresses: vec![] };
-            liar.say(&Body::Join(Joiner { contact, ..Liar::made_up(1) })).await;
+        honest.hear_ticket_holder(&format!("{number}: to be let in, and nothing after that"), async |liar, honest| {
+            liar.say(&Body::Join(liar.joiner())).await;
+            let name = liar.name();
+            for peer in &honest.peers {
+                peer.wait_for("a view with it", |event| {
+                    event["event"] == "view" && event["members"].to_string().contains(&name)
+                });
+            }
+            // All wait for it, until they give it up.
+            let (began, from) = (Instant::now(), honest.peers[0].reached());
+            honest.peers[0].wait_for_step(from + 1);
+            assert!(began.elapsed() < STALL + TOLD, "they wait for {:?}", began.elapsed());
         });
     }
     honest.hear_ticket_holder("by gossip, in the names of many", async |liar, honest| {

@@ -40,6 +40,8 @@ pub struct Liar {
     pen: Pen,
     /// Its own name.
     me: PeerId,
+    /// By what it may ask to be let in.
+    pass: Vec<u8>,
     /// The view that it is in.
     view: Option<View>,
     streams: Vec<(PeerId, Stream)>,
@@ -69,7 +71,8 @@ impl Liar {
             streams.push((topology_name(peer), holder.open_to(peer, "control").await));
         }
         let me = topology_name(key.public().to_peer_id());
-        Self { holder, pen: Pen(key), me, view: None, streams, gossip: None }
+        let pass = TicketHolder::pass(ticket, &key);
+        Self { holder, pen: Pen(key), me, pass, view: None, streams, gossip: None }
     }
 
     /// Its own name.
@@ -103,6 +106,13 @@ impl Liar {
     /// The run.
     pub fn run(&self) -> RunId {
         RunId(self.holder.run())
+    }
+
+    /// It asks to be let in, by what it showed when it connected.
+    pub fn joiner(&self) -> Joiner {
+        let contact = Contact { peer: self.me, addresses: Vec::new() };
+        let generation = Generation(0);
+        Joiner { contact, incarnation: 9, step: 0, state: None, branch: 0, generation, pass: self.pass.clone() }
     }
 
     /// Somebody who asks to be let in, and is nowhere.

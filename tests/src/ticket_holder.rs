@@ -111,6 +111,11 @@ impl TicketHolder {
         Self::connected(key, &Ticket::read(ticket), peers.collect(), None).await.0
     }
 
+    /// What one of this name shows of the ticket's invitation when it asks to be let in.
+    pub(crate) fn pass(ticket: &str, key: &Keypair) -> Vec<u8> {
+        presented(&Ticket::read(ticket), key)
+    }
+
     /// How many peers a ticket names.
     pub fn named(ticket: &str) -> usize {
         Ticket::read(ticket).named

@@ -56,7 +56,7 @@ pub trait Notary: Debug + Send {
     }
 
     /// Which of these newcomers of `view`, all of which have contributed, may have a vote in the next one, as far as this peer knows.
-    /// Sorted, as they come. A quorum has to find so.
+    /// In the order in which they come: those first that have room. A quorum has to find so.
     fn may_vote(&self, newcomers: Vec<PeerId>, view: &View) -> Vec<PeerId> {
         let _ = view;
         newcomers
@@ -371,6 +371,12 @@ impl Chain {
             None => ours.certificate.seals.iter().all(|(signer, _)| link.is_sealed_by(notary, *signer)),
         };
         (is_decided && link.view.run == ours.view.run).then_some(ours)
+    }
+
+    /// Whether `link` leads from a view on the way to this member's to another one than the way does, as it says itself. Of links that
+    /// hang together one does at most.
+    pub(crate) fn parts_with(&self, link: &Succession) -> bool {
+        self.links.iter().any(|(ours, _)| ours.view.parent == link.view.parent && ours.view != link.view)
     }
 
     /// What leads from a view of `generation`, or of the first one later than that which is known, to the one before `next`.

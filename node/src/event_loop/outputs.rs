@@ -77,7 +77,10 @@ impl EventLoop {
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
         let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
         let file = self.books.record.clone();
-        self.books.guide.note(&kept.record);
+        // What one peer alone has told is kept for no longer than this machine is where that led it.
+        if !self.membership.came_by_word() {
+            self.books.guide.note(&kept.record);
+        }
         self.storing.begin(move || file.store(kept));
     }
 

@@ -26,6 +26,9 @@ use crate::transfer::questions::{self, Newest};
 /// How often the progress of a download is told.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
+/// For so many times the longest standstill one peer may take to say what it holds, and to lead there.
+const ANSWER_STALLS: u32 = 12;
+
 /// How an errand ended.
 pub(super) enum Done {
     /// A peer said what it holds that it leads to, or why not, the ways there, and who is in its view.
@@ -55,6 +58,8 @@ pub(super) struct Errands {
     pub(super) store: CheckpointStore,
     /// For what removes files: one at a time.
     pub(super) writing: Arc<Mutex<CheckpointStore>>,
+    /// What was fetched last. What has arrived of it stays until another is fetched.
+    pub(super) fetched: Mutex<Option<Digest>>,
     pub(super) observer: Arc<dyn Observer>,
 }
 
@@ -82,8 +87,10 @@ impl Errands {
                 // Who does not say has said enough.
                 Ok((newest, data::members(stream).await.unwrap_or_default()))
             };
+            let answer = tokio::time::timeout(stall * ANSWER_STALLS, answer).await;
+            let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             let (newest, members) =
-                answer.await.map_or_else(|error| (Err(error), Vec::new()), |(newest, members)| (Ok(newest), members));
+                answer.map_or_else(|error| (Err(error), Vec::new()), |(newest, members)| (Ok(newest), members));
             Done::Newest { peer, newest, members }
         }
     }
@@ -97,7 +104,14 @@ impl Errands {
         let (open, store, writing) = (self.opener(), self.store.clone(), self.writing.clone());
         let lacking = Lacking { head, max_bytes: self.max_bytes, donors, stall: self.stall };
         let observer = self.observer.clone();
+        let before = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).replace(head.manifest);
+        let is_other = before.is_some_and(|before| before != head.manifest);
         async move {
+            if is_other {
+                let writing = writing.clone();
+                // It frees less if that fails.
+                let _ = tokio::task::spawn_blocking(move || Self::lock(&writing).give_up_arriving()).await;
+            }
             let mut told: Option<Instant> = None;
             let progress = |bytes, of| {
                 if told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {

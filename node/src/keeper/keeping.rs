@@ -36,8 +36,9 @@ use crate::welcome::Mismatch;
 
 /// Known peers that are dialed, and connected ones that are asked what they hold, each time.
 const MAX_LOOKED_FOR: usize = 8;
-/// Questions under way.
+/// Questions under way, and to those who are not known as members or keepers: as many as these may take as long as they like to answer.
 const MAX_QUESTIONS: usize = 16;
+const MAX_TO_OTHERS: usize = 8;
 /// How often, in stalls, a keeper looks for peers that are gone and tries again what failed; within these bounds.
 const LOOK_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -97,6 +98,7 @@ impl Keeping {
             shelf,
             store: store.clone(),
             writing: Arc::new(Mutex::new(store)),
+            fetched: Mutex::default(),
             observer: observer.clone(),
         };
         Self {
@@ -393,7 +395,8 @@ impl Keeping {
 
     /// Asks a peer what it holds: heads that were gossiped before it was connected are not told again.
     fn question(&mut self, peer: PeerId) {
-        if self.questions < MAX_QUESTIONS {
+        let is_known = self.known.members().iter().chain(self.known.keepers()).any(|known| known.peer == peer);
+        if self.questions < if is_known { MAX_QUESTIONS } else { MAX_TO_OTHERS } {
             self.questions += 1;
             self.tasks.spawn(self.errands.newest(peer, self.follower.anchors().clone()));
         }

@@ -14,38 +14,41 @@ const MAX_PLACES: usize = 4;
 /// How often each is dialed. Who told of it is believed no more after that.
 const MAX_TRIES: u32 = 40;
 
-/// See the module.
+/// Who is told of, and by whom: each teller's word counts for itself, so that who says first where somebody is, and lies, keeps nobody
+/// from being found. See the module.
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<PeerId, Missing>);
+pub(super) struct Told(BTreeMap<(PeerId, PeerId), Missing>);
 
 #[derive(Debug)]
 struct Missing {
     contact: Contact,
-    by: PeerId,
     tries: u32,
 }
 
 impl Told {
     /// `by` has told of a member that is not known. True if that is news.
     pub(super) fn hear(&mut self, by: PeerId, mut contact: Contact) -> bool {
-        let of_one = self.0.values().filter(|missing| missing.by == by).count();
-        if self.0.contains_key(&contact.peer) || of_one >= MAX_OF_ONE {
+        let of_one = self.0.keys().filter(|(_, teller)| *teller == by).count();
+        let key = (contact.peer, by);
+        if self.0.contains_key(&key) || of_one >= MAX_OF_ONE {
             return false;
         }
         if self.0.len() >= MAX_TOLD {
             // One that was looked for in vain makes room.
-            let Some(spent) = self.0.iter().find(|(_, it)| it.tries >= MAX_TRIES).map(|(peer, _)| *peer) else {
+            let Some(spent) = self.0.iter().find(|(_, it)| it.tries >= MAX_TRIES).map(|(key, _)| *key) else {
                 return false;
             };
             self.0.remove(&spent);
         }
         contact.addresses.truncate(MAX_PLACES);
-        self.0.insert(contact.peer, Missing { contact, by, tries: 0 }).is_none()
+        self.0.insert(key, Missing { contact, tries: 0 }).is_none()
     }
 
     /// This peer is there. True if it was told of.
     pub(super) fn meet(&mut self, peer: PeerId) -> bool {
-        self.0.remove(&peer).is_some()
+        let before = self.0.len();
+        self.0.retain(|(of, _), _| *of != peer);
+        self.0.len() < before
     }
 
     /// So many that are to be dialed now, those that were least often.
@@ -86,6 +89,18 @@ mod tests {
         assert_eq!(dialed, MAX_OF_ONE * (MAX_TRIES as usize - 1));
         (1..=64).for_each(|name| _ = told.hear(peer(200), contact(name)));
         assert!(told.next(8).is_empty(), "it is not believed anew");
+    }
+
+    #[test]
+    fn who_lies_first_about_where_one_is_keeps_nobody_from_finding_it() {
+        let mut told = Told::default();
+        let lie = Contact { peer: peer(1), addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()] };
+        let truth = Contact { addresses: vec!["/ip4/192.0.2.2/tcp/2".to_owned()], ..lie.clone() };
+        assert!(told.hear(peer(200), lie.clone()) && told.hear(peer(201), truth.clone()));
+        assert!(!told.hear(peer(200), truth.clone()), "each says it once");
+        let dialed = told.next(8);
+        assert!(dialed.contains(&lie) && dialed.contains(&truth), "{dialed:?}");
+        assert!(told.meet(peer(1)) && told.0.is_empty());
     }
 
     #[test]

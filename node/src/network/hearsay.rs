@@ -62,9 +62,11 @@ impl Network {
     /// Dials a peer of which nothing is known but that somebody else says where it is. What follows from that, it has to say itself.
     pub(crate) fn hear_of(&mut self, contact: &Contact) {
         let peer = to_libp2p(contact.peer);
-        let is_known = self.contacts().contains_key(&peer);
+        let is_known = self.contacts().contains_key(&peer) && !self.unproven.contains(&peer);
         if !is_known {
-            self.make_unproven_room(peer);
+            if !self.unproven.contains(&peer) {
+                self.make_unproven_room(peer);
+            }
             self.learn(contact);
             if self.contacts().contains_key(&peer) {
                 self.unproven.insert(peer);

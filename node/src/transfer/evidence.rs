@@ -15,6 +15,7 @@ pub(super) const MAX_EVIDENCE_BYTES: usize = Head::BYTES + MAX_VIEW_BYTES + 98 *
 pub(super) struct Evidence {
     head: Vec<u8>,
     view: Vec<u8>,
+    #[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_MEMBERS>")]
     signatures: Vec<(PeerId, Vec<u8>)>,
 }
 
@@ -76,5 +77,15 @@ mod tests {
         ] {
             refused(broken);
         }
+    }
+
+    /// Each takes three bytes on its way, and many times that in memory.
+    #[test]
+    fn a_long_list_of_nothing_ends_where_no_peer_has_more() {
+        use crate::transfer::{Reply, decode};
+
+        let newest = |count: u8| [&[5, 1, 0, count][..], &[0; 3].repeat(usize::from(count))].concat();
+        assert!(matches!(decode::<Reply>(&newest(8)), Ok(Reply::Newest { evidence, .. }) if evidence.len() == 8));
+        assert!(decode::<Reply>(&newest(100)).is_err());
     }
 }

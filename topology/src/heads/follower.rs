@@ -427,7 +427,8 @@ impl Follower {
         }
     }
 
-    /// Fetches the newest stable checkpoint that is not held; else the newest one that a member has signed, which may become stable.
+    /// Fetches the newest stable checkpoint that is not held; else the newest one that more voters have signed than may be hostile, which
+    /// may become stable.
     fn fetch(&mut self) {
         if self.fetching.is_some() {
             return;
@@ -441,7 +442,10 @@ impl Follower {
             let known = self.heads().into_values().filter_map(|(head, signatures)| {
                 let view = self.views.get(&head.view)?;
                 let signers = signatures.iter().filter(|(peer, _)| view.contains(*peer)).count();
-                (signers > 0).then(|| (branch(view), head, signers))
+                // What a few make up would fill the disk, and keep what others sign from coming.
+                let voters = signatures.iter().filter(|(peer, _)| view.votes(*peer)).count();
+                let counts = voters > view.most_hostile();
+                (signers > 0).then(|| (branch(view), head, if counts { signers } else { 0 }))
             });
             let known: Vec<(Branch, Head, usize)> = known.collect();
             let is_held = |place: Branch, step: u64| {
@@ -449,8 +453,8 @@ impl Follower {
                     .iter()
                     .any(|(other, it, _)| *other == place && it.step >= step && self.held.contains_key(&it.manifest))
             };
-            let newer = known.iter().filter(|(place, head, _)| {
-                is_missing(head) && self.is_later(*place, head.step) && !is_held(*place, head.step)
+            let newer = known.iter().filter(|(place, head, signers)| {
+                *signers > 0 && is_missing(head) && self.is_later(*place, head.step) && !is_held(*place, head.step)
             });
             let newest = newer.max_by_key(|(place, head, signers)| (is_founders(*place), head.step, *signers));
             newest.map(|(place, head, _)| (*place, *head))

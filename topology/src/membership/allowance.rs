@@ -52,6 +52,15 @@ impl Allowance {
         true
     }
 
+    /// Whether `peer` has called so often of late that its next call would be none.
+    pub(super) fn is_spent(&self, now: Time, peer: PeerId, longest: Duration) -> bool {
+        self.calls.get(&peer).is_some_and(|calls| {
+            let beyond = calls.count.saturating_sub(self.free);
+            let wait = (longest / 100 * (1 << (beyond + self.doublings).min(MAX_DOUBLINGS))).min(longest);
+            beyond > 0 && now - calls.last < wait
+        })
+    }
+
     /// There was reason for what `peer` called for.
     pub(super) fn forgive(&mut self, peer: PeerId) {
         self.calls.remove(&peer);
@@ -81,6 +90,11 @@ mod tests {
             assert!(allowance.take(at(tick), other, longest), "there was reason each time");
         }
         assert!(!allowance.take(at(10_000), liar, longest) && allowance.take(at(13_000), liar, longest));
+        let mut strict = Allowance::strict();
+        let spent =
+            (0..2).map(|tick| (strict.take(at(tick), liar, longest), strict.is_spent(at(tick + 1), liar, longest)));
+        assert!(spent.eq([(true, false), (true, true)]));
+        assert!(!strict.is_spent(at(1_002), liar, longest) && !strict.is_spent(at(2), other, longest));
         assert!(allowance.take(at(13_001), liar, longest), "it was quiet for long");
     }
 }

@@ -17,8 +17,6 @@ use crate::view::View;
 const MAX_ASKED: usize = 64;
 /// Who has been asked this often and has said nothing is not there.
 const MAX_UNANSWERED: u32 = 2;
-/// So many views are remembered of which others say that we have a seat in them.
-const MAX_SEATED: usize = 8;
 
 /// A joiner's search for members.
 #[derive(Debug)]
@@ -45,6 +43,8 @@ pub(super) struct Asking {
     pub(super) followed_by: Option<View>,
     /// Whether we have given our seat up, since nobody there had what we lack: we can't take it again and go on.
     pub(super) bereft: bool,
+    /// Whom our view had lost, and looked for, when we went outside: those who were with us before it forked.
+    pub(super) parted: BTreeSet<PeerId>,
     since: Time,
     /// The last view that we were shown in which another process has our seat.
     replaced: Option<ViewId>,
@@ -68,6 +68,7 @@ impl Asking {
             unproven: false,
             followed_by: None,
             bereft: false,
+            parted: BTreeSet::new(),
             since: now,
             replaced: None,
             seated: BTreeMap::new(),
@@ -116,9 +117,11 @@ impl Asking {
 
     /// How many of those that we sat with say that we have a seat in the view called so, `by` among them.
     pub(super) fn note_seated(&mut self, by: PeerId, view: ViewId) -> usize {
-        if self.seated.len() >= MAX_SEATED && !self.seated.contains_key(&view) {
-            self.seated.clear();
-        }
+        // What it says last counts: who names many views makes nobody forget what others say.
+        self.seated.retain(|_, tellers| {
+            tellers.remove(&by);
+            !tellers.is_empty()
+        });
         let tellers = self.seated.entry(view).or_default();
         tellers.insert(by);
         tellers.len()

@@ -3,6 +3,8 @@
 use super::Membership;
 use crate::interface::Output;
 use crate::message::{Contact, MAX_MEMBERS};
+use crate::proposal::Proposal;
+use crate::time::Time;
 
 /// How many contacts are remembered.
 const MAX_CONTACTS: usize = 2 * MAX_MEMBERS;
@@ -14,6 +16,28 @@ impl Membership {
             self.contacts.insert(contact.peer, contact.clone());
             self.outbox.push(Output::Learn(contact));
         }
+    }
+
+    /// How to reach those who are in the view of `proposal`, and whom `contacts` tell of besides: they may come back.
+    pub(super) fn learn_all(&mut self, now: Time, contacts: Vec<Contact>, proposal: &Proposal) {
+        // First, so that there is room for them, whoever else was told of meanwhile.
+        self.forget_others(proposal);
+        for contact in contacts.into_iter().chain(proposal.joiners.iter().map(|joiner| joiner.contact.clone())) {
+            let peer = contact.peer;
+            self.learn(contact);
+            if !proposal.view.contains(peer) {
+                self.probe_later(now, peer);
+            }
+        }
+        self.forget_others(proposal);
+        self.answered.clear();
+        self.joiners.retain(|peer, _| !proposal.view.contains(*peer));
+        self.lost.retain(|peer, _| !proposal.view.contains(*peer));
+    }
+
+    fn forget_others(&mut self, proposal: &Proposal) {
+        let (me, lost) = (self.me.peer, &self.lost);
+        self.contacts.retain(|peer, _| *peer == me || proposal.view.contains(*peer) || lost.contains_key(peer));
     }
 
     /// A member that came back may listen elsewhere; whoever is sent to it must find it.

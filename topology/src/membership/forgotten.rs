@@ -18,6 +18,9 @@ use crate::proposal::{Ballot, Proposal};
 use crate::time::Time;
 use crate::view::View;
 
+/// So many links of one chain are looked at for our signature: whoever likes may say that it is there.
+const MAX_LOOKED_AT: usize = 16;
+
 impl Membership {
     /// Looks for promises of ours, signed, that are of later ballots than we know of, in what was proposed in `ballot`.
     pub(super) fn look_for_promises(
@@ -78,8 +81,9 @@ impl Membership {
             let may_follow = view.generation > seat.view.generation && (is_alone || view.parent != Some(seat.id));
             is_ours && ((may_follow && !is_past) || self.went_beside(link))
         };
-        let shows = |link: &&Succession| link.is_sealed_by(&*self.notary, me) && follows(link);
-        links.iter().rev().find(shows).map(|link| link.view.clone())
+        let shows = |link: &&Succession| follows(link) && link.is_sealed_by(&*self.notary, me);
+        let claimed = links.iter().rev().filter(|link| link.certificate().is_signed_by(me));
+        claimed.take(MAX_LOOKED_AT).find(shows).map(|link| link.view.clone())
     }
 
     /// Whether `link` was decided beside our own way, and both by us: nobody else who decided the one has decided the other, so it is
@@ -93,8 +97,8 @@ impl Membership {
 
     /// Whether one of `links` that we have signed went beside our own way.
     pub(super) fn have_gone_beside(&self, links: &[Succession]) -> bool {
-        let mut signed = links.iter().filter(|link| link.is_sealed_by(&*self.notary, self.me.peer));
-        self.came_back && signed.any(|link| self.went_beside(link))
+        let parting = links.iter().find(|link| self.came_back && self.chain.parts_with(link));
+        parting.is_some_and(|link| link.is_sealed_by(&*self.notary, self.me.peer) && self.went_beside(link))
     }
 
     /// The same of a view that is installed, and what led to it.

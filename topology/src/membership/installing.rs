@@ -169,7 +169,9 @@ impl Membership {
         // Who came back to a view of its own alone and lost its state has nothing to go on from there.
         let has_nothing = seat.view.members() == [self.me.peer] && !self.synced;
         let follows_any = is_lost || stood || (proposal.view.forked && is_bereft(4));
-        let needs_none = has_nothing || is_our_fork || follows_any || seat.view.forked || self.doubts.have_grown();
+        // A fork that has a quorum ends for what those say who were with us before it, and for no stranger's word.
+        let leaves_fork = seat.view.forked && (is_alone || asking.parted.contains(&from));
+        let needs_none = has_nothing || is_our_fork || follows_any || leaves_fork || self.doubts.have_grown();
         // Who knows the view before takes nobody's word for what its members would have signed: nobody signs a fork.
         let is_parent = |known: &View| proposal.view.parent == Some(known.id());
         let needs_proof = !proposal.forks() && known.into_iter().flatten().any(is_parent);
@@ -293,6 +295,7 @@ impl Membership {
     /// Those who called for this change had reason to, if it is one, or if we saw a reason ourselves. Now and then they need none.
     fn forgive(&mut self, now: Time, old: &Seat, proposal: &Proposal, proposer: Option<PeerId>) {
         let view = &proposal.view;
+        self.note_made_up(now, old, view);
         let has_same = view.members() == old.view.members() && view.newcomers() == old.view.newcomers();
         let differs = !has_same || view.severed() != old.view.severed();
         let is_rare = now - old.entered >= self.config.heartbeat_interval();
@@ -394,21 +397,6 @@ impl Membership {
             }
         }
         needs_state.then(|| CatchUp::State { from: reached(&resume.donors) })
-    }
-
-    fn learn_all(&mut self, now: Time, contacts: Vec<Contact>, proposal: &Proposal) {
-        for contact in contacts.into_iter().chain(proposal.joiners.iter().map(|joiner| joiner.contact.clone())) {
-            let peer = contact.peer;
-            self.learn(contact);
-            if !proposal.view.contains(peer) {
-                self.probe_later(now, peer);
-            }
-        }
-        let (me, lost) = (self.me.peer, &self.lost);
-        self.contacts.retain(|peer, _| *peer == me || proposal.view.contains(*peer) || lost.contains_key(peer));
-        self.answered.clear();
-        self.joiners.retain(|peer, _| !proposal.view.contains(*peer));
-        self.lost.retain(|peer, _| !proposal.view.contains(*peer));
     }
 
     fn note_losses(&mut self, now: Time, proposal: &Proposal, unready: &BTreeSet<PeerId>) {

@@ -12,7 +12,7 @@ use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::message::Evidence;
 use crate::promise::{Justified, SignedPromise, are_a_quorums};
-use crate::proposal::Ballot;
+use crate::proposal::{Ballot, Joiner};
 use crate::time::Time;
 
 impl Membership {
@@ -120,6 +120,14 @@ impl Membership {
         if !self.notary.admits(&proposal.joiners) {
             return true;
         }
+        let heard_of = |joiner: &Joiner| self.joiners.get(&joiner.contact.peer).map(|it| it.joiner.incarnation);
+        // Who has let in some that never were there lets in only whom we have heard ourselves.
+        let is_doubted = self.doubts_joiners_of(now, justified.ballot.proposer);
+        if is_doubted && !proposal.joiners.iter().all(|it| heard_of(it) == Some(it.incarnation)) {
+            return true;
+        }
+        // Another process of it has asked us: nobody has its seat taken by one that has not asked.
+        let is_another = |it: &Joiner| heard_of(it).is_some_and(|asked| asked != it.incarnation);
         let me = self.me.peer;
         let grounds = || promises.iter().map(|signed| &signed.promise);
         // They are sorted.
@@ -165,6 +173,7 @@ impl Membership {
         // More than can be hostile are not wrong all at once, however long that goes on. Of newcomers any number may be.
         let most = seat.view.most_hostile();
         (most > 0 && slandered().filter(|(peer, _)| seat.view.votes(*peer)).count() > most)
+            || (!late && proposal.joiners.iter().any(is_another))
             || (!late && (behind || slandered().next().is_some() || seat.view.members().iter().any(forgets)))
     }
 }

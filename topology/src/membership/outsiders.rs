@@ -120,6 +120,8 @@ impl Membership {
             return;
         }
         let ours_generation = seat.view.generation;
+        // Who goes on in a fork does not stop for a stranger's word.
+        let is_parted = self.lost.contains_key(&from);
         let joins = |origin: &Proposal| origin.joiners.iter().any(|joiner| joiner.contact.peer == from);
         let is_let_in = !seat.heard.contains(&from) && seat.origin.as_ref().is_some_and(joins);
         let after_ours = standing.parent == Some(seat.id);
@@ -127,8 +129,8 @@ impl Membership {
         let goes_on = !standing.paused && !standing.recovering;
         // Whoever is still there has slept since.
         let before_ours = self.chain.came_from(view);
-        // Without a quorum, or on a fork, a claim takes nothing from us but time.
-        let unsure = ours.paused || ours.forked || ours.recovering;
+        // Without a quorum a claim takes nothing from us but time; nor does that of one who was with us before we forked.
+        let unsure = ours.paused || ours.recovering || (ours.forked && is_parted);
         // Of two that stand at one step, who can go on does not wait for who can't.
         let tie = ours.paused || view < seat.id;
         let ahead = standing.step > ours.step || (standing.step == ours.step && tie);
@@ -221,7 +223,9 @@ impl Membership {
         if self.asking.is_none() {
             // Those who still count on us need not wait until they miss us.
             self.tell_members(&Body::Suspect { peer: self.me.peer, evidence: Evidence::Elsewhere });
-            self.asking = Some(Asking::new(now));
+            let mut asking = Asking::new(now);
+            asking.parted = self.lost.keys().copied().collect();
+            self.asking = Some(asking);
             self.tell(Event::Evicted { by });
             self.finished = None;
             self.parting = false;

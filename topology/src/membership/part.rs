@@ -33,6 +33,11 @@ pub enum Part {
 }
 
 impl Membership {
+    /// Whether nothing but the word of one that it asked says that its view was decided, and it has taken no step in it.
+    pub fn came_by_word(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.by_word)
+    }
+
     /// Which part this member has in a change of view.
     pub fn doing(&self) -> Part {
         let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none()) else { return Part::Asks };

@@ -1,11 +1,16 @@
-//! Peers that are lost again and again wait before they are let in again; so do those against whom others object.
+//! Peers that are lost again and again wait before they are let in again; so do those against whom others object. And whoever lets in
+//! some that never were there is not believed about those whom nobody else has heard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::Membership;
+use super::allowance::Allowance;
+use super::seat::Seat;
 use crate::config::Config;
 use crate::id::PeerId;
 use crate::time::Time;
+use crate::view::View;
 
 /// How many peers are remembered.
 const MAX_REMEMBERED: usize = 256;
@@ -17,9 +22,17 @@ const MAX_DOUBLINGS: u32 = 6;
 const FIRST_WAIT: u32 = 8;
 
 /// Who was lost when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Quarantine {
     peers: BTreeMap<PeerId, Past>,
+    /// Who has let in some that never were there.
+    made_up: Allowance,
+}
+
+impl Default for Quarantine {
+    fn default() -> Self {
+        Self { peers: BTreeMap::new(), made_up: Allowance::strict() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +80,23 @@ impl Quarantine {
     pub(super) fn remaining(&self, now: Time, peer: PeerId, most: Duration) -> Option<Duration> {
         let past = self.peers.get(&peer)?;
         Some(past.until.min(past.since + most) - now).filter(|remaining| !remaining.is_zero())
+    }
+}
+
+impl Membership {
+    /// Whom the decree of the view `old` let in, and nobody has heard here before they were lost, its proposer may have made up.
+    pub(super) fn note_made_up(&mut self, now: Time, old: &Seat, next: &View) {
+        let mut let_in = old.origin.iter().flat_map(|origin| &origin.joiners).map(|joiner| joiner.contact.peer);
+        let is_missed = |peer: PeerId| peer != self.me.peer && !next.contains(peer) && !old.heard.contains(&peer);
+        let by = old.certificate.as_ref().map(|certificate| certificate.ballot.proposer);
+        let by = by.filter(|by| *by != self.me.peer && next.parent == Some(old.id) && let_in.any(is_missed));
+        self.quarantine.made_up.keep(|peer| next.contains(peer) || old.view.contains(peer));
+        by.into_iter().for_each(|by| _ = self.quarantine.made_up.take(now, by, self.config.call_limit()));
+    }
+
+    /// Whether `by` lets in those alone whom others have heard: it has let in some that never were there, again and of late.
+    pub(super) fn doubts_joiners_of(&self, now: Time, by: PeerId) -> bool {
+        self.quarantine.made_up.is_spent(now, by, self.config.call_limit())
     }
 }
 

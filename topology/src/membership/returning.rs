@@ -36,6 +36,11 @@ impl Membership {
         self.measured.extend(seat.told_row.iter().copied());
         let others = seat.others(self.me.peer);
         seat.detector.watch(now, others.iter().copied());
+        if seat.view.forked {
+            // When the branches meet, one of them joins the other.
+            let parted: Vec<PeerId> = self.contacts.keys().filter(|it| !seat.view.contains(**it)).copied().collect();
+            parted.into_iter().for_each(|peer| self.probe_later(now, peer));
+        }
         self.seat = Some(seat);
         self.since = Some(now);
         // One copy of it may have been lost since, and a disk that takes no more must not come back as a voter.

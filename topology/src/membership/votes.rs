@@ -155,10 +155,16 @@ impl Seat {
         self.due.iter().filter(|(peer, due)| has_shared(peer, due)).map(|(peer, _)| *peer).collect()
     }
 
-    /// Those of them that we name.
-    pub(super) fn named(&self, notary: &dyn Notary, due: Vec<PeerId>) -> Vec<PeerId> {
-        // Mostly nobody.
-        if due.is_empty() { due } else { notary.may_vote(due, &self.view) }
+    /// Those of them that we name: those last whom we have named in vain. Who says to some only that it contributes, and has the least id,
+    /// would else take for ever the place of one that all have heard.
+    pub(super) fn named(&self, notary: &dyn Notary, mut due: Vec<PeerId>) -> Vec<PeerId> {
+        if due.is_empty() {
+            return due; // Mostly nobody.
+        }
+        due.sort_by_key(|peer| (self.due.get(peer).map_or(0, |due| due.times), *peer));
+        let mut named = notary.may_vote(due, &self.view);
+        named.sort_unstable();
+        named
     }
 
     /// What was due in the view before still is, to those who have no vote here; to those that need the state once they have it. Whom
@@ -270,6 +276,39 @@ mod tests {
         // A founder alone lets vote whom it likes.
         let said: Vec<Said<'_>> = vec![(1, &[2], false), (2, &[], false), (3, &[], false)];
         assert_eq!(voters(&next(Quorum::Majority, 1, STEP, &said)), [1, 2]);
+    }
+
+    /// Lets one more vote.
+    #[derive(Debug)]
+    struct OneMore;
+
+    impl Notary for OneMore {
+        fn sign(&self, _: &[u8]) -> [u8; 64] {
+            [0; 64]
+        }
+
+        fn is_signed(&self, _: PeerId, _: &[u8], _: &[u8; 64]) -> bool {
+            true
+        }
+
+        fn may_vote(&self, mut newcomers: Vec<PeerId>, _: &View) -> Vec<PeerId> {
+            newcomers.truncate(1);
+            newcomers
+        }
+    }
+
+    #[test]
+    fn who_is_named_in_vain_keeps_nobodys_place() {
+        let view = View::found(RunId([7; 32]), peer(1)).succeed([1, 5, 6].map(peer)).with_newcomers([5, 6].map(peer));
+        let mut seat = Seat::new(view, None, &crate::Config::default(), Time::ZERO);
+        let due = |times| Due { since: Time::ZERO, step: Some(0), times };
+        seat.due = [(peer(5), due(0)), (peer(6), due(0))].into();
+        assert_eq!(seat.named(&OneMore, seat.due_by(STEP)), [peer(5)]);
+        // The others have not heard of it.
+        seat.due.insert(peer(5), due(1));
+        assert_eq!(seat.named(&OneMore, seat.due_by(STEP)), [peer(6)]);
+        seat.due.insert(peer(6), due(1));
+        assert_eq!(seat.named(&OneMore, seat.due_by(STEP)), [peer(5)]);
     }
 
     #[test]

@@ -60,6 +60,36 @@ fn who_comes_back_from_a_record_gives_its_seat_up_for_no_view_that_a_stranger_in
     }
 }
 
+/// The last of three goes on as a fork, and has a quorum there.
+#[test]
+fn who_goes_on_in_a_fork_leaves_it_for_no_strangers_word() {
+    for seed in 0..10 {
+        let mut cluster = super::changes::formed(seed, 1_000 * STEPS, &[1, 2, 3]);
+        [1, 3].map(peer).into_iter().for_each(|name| cluster.kill(name));
+        let victim = peer(2);
+        let view_of = |cluster: &Cluster| cluster.peers[&victim].machine.view().cloned();
+        cluster.run_until(|cluster| view_of(cluster).is_some_and(|view| view.forked));
+        let view = view_of(&cluster).expect("a fork");
+        let elsewhere = View::found(RUN, STRANGER).on_branch(7);
+        for round in 0..40 {
+            let step = cluster.peers[&victim].step + 100;
+            let standing =
+                Standing { step, branch: 7, parent: None, forked: round % 2 == 0, paused: false, recovering: false };
+            let of = (Generation(view.generation.0 + 5), ViewId([9; 32]));
+            cluster.say_of(STRANGER, victim, of, Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() });
+            cluster.run_for(Duration::from_millis(200));
+            let mut next = elsewhere.succeed([victim, STRANGER]);
+            next.generation = Generation(view.generation.0 + 5);
+            let install = made_up(&cluster, victim, next);
+            cluster.say_of(STRANGER, victim, of, install);
+            assert_eq!(view_of(&cluster).map(|view| view.id()), Some(view.id()), "seed {seed}, round {round}");
+        }
+        let before = cluster.peers[&victim].step;
+        cluster.run_for(Duration::from_secs(1));
+        assert!(cluster.peers[&victim].step > before, "seed {seed}: it takes steps");
+    }
+}
+
 /// One joins, in a decree of its own.
 fn join_alone(cluster: &mut Cluster, joiner: u8) {
     cluster.join(peer(joiner), &[peer(1)]);

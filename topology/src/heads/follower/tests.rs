@@ -116,6 +116,18 @@ fn a_stable_one_comes_before_a_newer_one() {
 }
 
 #[test]
+fn what_a_few_alone_have_signed_is_not_fetched() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3, 4, 5]).with_newcomers([5].map(peer)));
+    lead(&mut follower, &view, Descent::Proven);
+    let made_up = head(&view, 900, 6);
+    assert_eq!(tell(&mut follower, received(1, made_up)), []);
+    assert_eq!(tell(&mut follower, received(5, made_up)), [], "it has no vote, and may be anybody");
+    let next = head(&view, 20, 7);
+    assert_eq!(tell(&mut follower, received(2, next)), []);
+    assert_eq!(tell(&mut follower, received(3, next)), [fetch(next, &[2, 3])], "one of these is honest");
+}
+
+#[test]
 fn what_failed_is_tried_again_when_it_is_time() {
     let (mut follower, view) = (follower(), view(&[1, 2]));
     tell(&mut follower, received(1, head(&view, 10, 5)));

@@ -17,6 +17,12 @@ impl CheckpointStore {
         distinct.filter(|chunk| self.read_chunk(**chunk).is_err()).copied().collect()
     }
 
+    /// Gives up what was on its way: the chunks of checkpoints that never came whole. Nothing may be fetched or saved meanwhile.
+    pub fn give_up_arriving(&self) {
+        self.arriving.clear();
+        self.sweep();
+    }
+
     /// The checkpoints whose manifests are intact, by name, with their steps. Reads no chunks.
     ///
     /// # Errors

@@ -25,6 +25,10 @@ impl Arriving {
         }
     }
 
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Digest>> {
         // A set of names is sound whoever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
