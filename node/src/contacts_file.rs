@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use starling_engine::comeback::Left;
+use starling_engine::comeback::MAX_KEEPERS;
+pub(crate) use starling_engine::comeback::MAX_KNOWN;
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_MEMBERS};
 use starling_topology::{Contact, Generation, PeerId, RunId, View, ViewId};
 
@@ -21,10 +23,6 @@ use crate::private_file;
 const PREFIX: &str = "contacts-";
 const MAGIC: &[u8; 8] = b"STRLCON3";
 const HASH_BYTES: usize = 32;
-/// Members in a file: the present ones, then those that were there before.
-pub(crate) const MAX_KNOWN: usize = 64;
-/// Keepers in a file.
-const MAX_KEEPERS: usize = 16;
 /// Addresses that this machine listened at.
 const MAX_LISTENED: usize = 16;
 /// The longest file, in bytes.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
-use starling_engine::{Entry, Notice, Overdue, Standstill, Watchdog};
+use starling_engine::{Entry, Notice, Overdue, Standstill, Watchdog, look_interval};
 use starling_links::Traffic;
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
@@ -280,17 +280,9 @@ impl EventLoop {
         self.linger().await;
         // What is still being written would come back after it is removed.
         let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
-        let mut departure = None;
-        match &end {
-            // A run that stopped before its last step goes on if all are started again, and so does one whose last state no disk
-            // took.
-            End::Event(Event::Complete { step, .. }) if *step >= self.config.last_step && self.is_saved => {
-                departure = self.depart(Vec::new());
-            }
-            // Whoever was the last, or was not answered, has its place still.
-            End::Event(Event::Left { stayed }) if !stayed.is_empty() => departure = self.depart(stayed.clone()),
-            End::Event(_) | End::LeftAlone | End::ComesBack | End::Failed(_) => {}
-        }
+        let departs = |event| starling_engine::settling::departs(event, self.config.last_step, self.is_saved);
+        let stayed = if let End::Event(event) = &end { departs(event) } else { None };
+        let departure = stayed.and_then(|stayed| self.depart(stayed));
         let (traffic, world_size, forked) = (self.traffic, self.world_size, self.is_forked);
         Ended { end, traffic, world_size, forked, took_part, busy: self.feed.busy, departure, failure: self.failure }
     }
@@ -485,11 +477,6 @@ impl EventLoop {
             }
         }
     }
-}
-
-/// How often the loop looks whether the trainer, or this whole process, hangs.
-fn look_interval(max_stall: Duration) -> Duration {
-    max_stall / 40
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -103,6 +103,8 @@ pub(crate) trait Results: std::fmt::Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub(crate) struct ReducerConfig {
     pub(crate) elements: usize,
+    /// How many a plan is chosen for: as many as the membership machine reckons with when it looks for a better one.
+    pub(crate) planned: usize,
     /// How many of them, at the end, no codec may shorten.
     pub(crate) exact: usize,
     /// Whether members choose an operation for each step.
@@ -170,9 +172,9 @@ pub(crate) fn start(
     let ring = Ring::plan(view);
     let (world, rank) = (ring.world_size(), ring.rank_of(me));
     let rank = rank.expect("invariant: a member starts only its own reducer");
-    let ReducerConfig { elements, exact, layout, codec, .. } = config;
+    let ReducerConfig { elements, planned, exact, layout, codec, .. } = config;
     let bucket = Bucket {
-        bytes: codec.payload_bytes(elements) as u64,
+        bytes: codec.payload_bytes(planned) as u64,
         segment_bytes: codec.payload_bytes(layout.segment_elements) as u64,
     };
     let agreed = config.plan.agree(view, bucket);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::join_all;
 use starling_engine::TwinSearch;
-use starling_engine::twin::{Input, Output};
+use starling_engine::twin::{Input, MAX_ASKED, Output};
 use starling_run::Manifest;
 use starling_topology::message::MAX_ADDRESSES;
 use starling_topology::{Contact, PeerId, RunId, Time};
@@ -21,9 +21,6 @@ use crate::error::NodeError;
 use crate::identity::{Identity, to_libp2p};
 use crate::inquiry::Inquiry;
 use crate::transfer::{data, questions};
-
-/// Others that are asked where this machine is.
-const MAX_ASKED: usize = 4;
 
 /// Looks for another process that is this machine.
 #[derive(Debug)]

@@ -193,11 +193,20 @@ pub fn for_fork(disk: &Disk, record: Option<&Record>, initial: Ledger) -> Option
     found.or_else(|| can_begin.then(|| State::initial(initial)))
 }
 
-/// The state that the process of `me` finds when it starts with `record`: the best checkpoint, else that before the first
-/// step, if the record says that it counts.
+/// Whether the state before the first step counts for the process of `me` that starts with `record` and can load no checkpoint.
+pub fn begins(disk: &Disk, (me, record): (PeerId, &Record)) -> bool {
+    // What is damaged may have been a later state.
+    let can_begin = disk.checkpoints().values().all(Saved::is_good);
+    let heard = record.origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::peer).collect();
+    let returning = Returning { me, record, found: None, can_begin, stride: 0, heard: &heard };
+    returning.outcome() == Return::Seat { has_state: true }
+}
+
+/// The state with which a process starts that has `record`: the best checkpoint, else that before the first step, if it is to say that it
+/// holds one.
 pub fn found(
     disk: &Disk,
-    (me, record): (PeerId, &Record),
+    (record, has_state): (&Record, bool),
     initial: Ledger,
     sabotage: Option<Sabotage>,
 ) -> (Option<State>, Option<Saved>) {
@@ -206,13 +215,8 @@ pub fn found(
     if let Some((state, saved)) = first(disk, admits, sabotage != Some(Sabotage::TrustsItsDisk), sabotage) {
         return (Some(state), Some(saved));
     }
-    // What is damaged may have been a later state.
-    let can_begin = disk.checkpoints().values().all(Saved::is_good);
-    let heard = record.origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::peer).collect();
-    let returning = Returning { me, record, found: None, can_begin, stride: 0, heard: &heard };
-    let begins = returning.outcome() == Return::Seat { has_state: true };
-    let begins = begins || sabotage == Some(Sabotage::ClaimsInitialState);
-    (begins.then(|| State::initial(initial)), None)
+    let claims = has_state || sabotage == Some(Sabotage::ClaimsInitialState);
+    (claims.then(|| State::initial(initial)), None)
 }
 
 #[cfg(test)]
@@ -275,7 +279,7 @@ mod tests {
             accepted: None,
             echoed: None,
         };
-        let found = |disk: &Disk, root| found(disk, (ME, &of(root)), ledger(), None).0;
+        let found = |disk: &Disk, root| found(disk, (&of(root), begins(disk, (ME, &of(root)))), ledger(), None).0;
         let root = Root::default();
         assert_eq!(found(&disk, root), Some(State::initial(ledger())));
         save(&mut disk, root, &state(3, 1), false, None).expect("there is room");

@@ -2,13 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use starling_engine::comeback::Left;
+use starling_engine::comeback::{Left, MAX_KEEPERS, MAX_KNOWN};
 use starling_topology::{Generation, PeerId, View, ViewId};
-
-/// Members in a list: the present ones, then those that were there before.
-const MAX_KNOWN: usize = 64;
-/// Keepers in a list.
-const MAX_KEEPERS: usize = 16;
 
 /// Whom it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_collective::Booked;
-use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog};
+use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog, look_interval};
 use starling_topology::plan::Link;
 use starling_topology::{
     CatchUp, Digest, Envelope, Event, Evidence, Generation, Heads, Hold, Input, Membership, Output, PeerId, Progress,
@@ -34,7 +34,7 @@ use crate::invariants::{Broken, Settled};
 use crate::message::{Lane, Message, Sealed, Segment};
 use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
-use crate::world::{RUN, SELF_LOOK};
+use crate::world::RUN;
 
 use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;
@@ -137,7 +137,7 @@ impl Peer {
             booked: Booked::default(),
             brought: None,
             standstill: Standstill::new(start.max_stall),
-            watchdog: Watchdog::new(start.max_stall, SELF_LOOK),
+            watchdog: Watchdog::new(start.max_stall, look_interval(start.max_stall)),
             lookout: Watch::new(workload.steps, start.max_stall, start.apart),
             looked: Time::ZERO,
             heads: Heads::new(RUN, start.contact.peer),

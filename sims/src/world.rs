@@ -54,8 +54,6 @@ pub(crate) const RUN: RunId = RunId([7; 32]);
 const SLOWER: u32 = 24;
 /// How often the world looks whether anything goes on.
 const LOOK: Duration = Duration::from_secs(1);
-/// About how often a process looks how far it is, as that of a node does: a fortieth of the longest stall.
-pub(crate) const SELF_LOOK: Duration = Duration::from_millis(250);
 /// A run has no more events than this for each of its peers, however long it goes on: a hundred times what they need.
 const MAX_EVENTS: u64 = 200_000;
 

@@ -1,9 +1,9 @@
-//! The same run is begun twice.
+//! The same run is begun twice, goes on twice, or goes on without some of those who took its last steps.
 
 use std::sync::Arc;
 
 use serde_json::Value;
-use starling_tests::{Peer, PeerOptions, checkpoints};
+use starling_tests::{Outcome, Peer, PeerOptions, audit, checkpoints};
 use tempfile::TempDir;
 
 const FLAGS: &str = "--model mlp:1024 --batch-size 512 --steps 1000000 --checkpoint-every 20";
@@ -61,4 +61,90 @@ fn what_an_earlier_attempt_left_on_disk_wins_over_nothing_of_a_new_one() {
             assert_eq!(view["forked"], false, "{view}");
         }
     }
+}
+
+fn end(peer: Peer, signal: &str) -> Outcome {
+    peer.signal(signal);
+    peer.finish()
+}
+
+fn step(event: &Value) -> u64 {
+    event["step"].as_u64().expect("a step")
+}
+
+/// Both hold a checkpoint of one step, each another state: a fork, and what it left.
+#[test]
+fn of_two_states_of_one_step_all_go_on_with_one() {
+    let own = "--checkpoint-every 400 --checkpoint-keep 99 --fork-after 1s";
+    let flags = format!("--model mlp:64 --batch-size 64 --steps 10000000 --max-stall-ms 2000 {own}");
+    let first = Peer::run(&PeerOptions::flags(&flags));
+    let ticket = first.ticket();
+    let second = Peer::join(&ticket, &PeerOptions::flags(own));
+    for peer in [&first, &second] {
+        peer.wait_for_votes(2);
+        peer.wait_for("a stable checkpoint", |event| event["event"] == "stable" && event["signers"] == 2);
+    }
+    first.signal("STOP");
+    let fork = step(&second.wait_for("a fork", |event| event["event"] == "view" && event["forked"] == true));
+    second.wait_for("a checkpoint of its own", |event| {
+        event["event"] == "saved" && event["step"].as_u64() > Some(fork + 400)
+    });
+    let dirs = [first.dir(), second.dir()];
+    end(second, "KILL");
+    let of_fork = checkpoints(&dirs[1], "ls").0;
+    let last = of_fork.iter().map(step).max().expect("it has saved some");
+    first.signal("CONT");
+    first.wait_for("as many steps", |event| event["event"] == "saved" && event["step"].as_u64() >= Some(last));
+    end(first, "KILL");
+    let others = checkpoints(&dirs[0], "ls").0;
+    let differs = |ours: &Value| {
+        step(ours) > fork && others.iter().any(|it| it["step"] == ours["step"] && it["digest"] != ours["digest"])
+    };
+    assert!(of_fork.iter().any(differs), "two states of one step: {of_fork:?}, {others:?}");
+
+    let first = Peer::run_in(dirs[0].clone(), &PeerOptions::flags(&flags));
+    first.wait_for_view(1);
+    let second = Peer::join_in(dirs[1].clone(), &ticket, &PeerOptions::flags(own));
+    second.wait_for("the others' state", |event| event["event"] == "synced");
+    let met = step(&first.wait_for_votes(2));
+    let stable = |event: &Value| event["event"] == "stable" && event["signers"] == 2 && step(event) > met;
+    let later = first.wait_for("a later checkpoint that both have signed", stable);
+    second.wait_for("the same one", |event| {
+        event["event"] == "stable" && event["step"] == later["step"] && event["digest"] == later["digest"]
+    });
+    for peer in [first, second] {
+        assert_eq!(end(peer, "TERM").summary()["outcome"], "left");
+    }
+}
+
+/// It took steps that nobody else remembers, and its file says so.
+#[test]
+fn the_audit_of_one_that_never_comes_back_is_no_offence() {
+    let (own, fresh) = ("--checkpoint-every 500", || Arc::new(TempDir::new().expect("a temp dir")));
+    let flags = format!("--model mlp:8 --steps 100000000 --max-stall-ms 4000 {own}");
+    let dirs = [(); 3].map(|()| fresh());
+    let file = |slot: usize| dirs[slot].path().join("audit.jsonl");
+    let options = |slot: usize, flags: &str| PeerOptions::flags(flags).with("--audit", file(slot));
+    let founder = Peer::run_in(dirs[0].clone(), &options(0, &flags));
+    let ticket = founder.ticket();
+    let joins = |slot: usize| Peer::join_in(dirs[slot].clone(), &ticket, &options(slot, own));
+    let peers = [founder, joins(1), joins(2)];
+    for peer in &peers {
+        peer.wait_for_votes(3);
+        peer.wait_for("a stable checkpoint", |event| event["event"] == "stable" && event["signers"] == 3);
+        peer.wait_for_step(peer.reached() + 300);
+    }
+    // At once: killed one after the other, those who are left would take its last steps with it.
+    peers.iter().for_each(|peer| peer.signal("STOP"));
+    peers.into_iter().for_each(|peer| drop(end(peer, "KILL")));
+    let last = audit([file(2)])["last_step"].as_u64().expect("a step");
+    let peers = [Peer::run_in(dirs[0].clone(), &options(0, &flags)), joins(1)];
+    for peer in &peers {
+        assert!(step(&peer.wait_for_view(2)) <= last, "they go on from a checkpoint");
+        peer.wait_for_step(last + 1);
+    }
+    for peer in peers {
+        assert_eq!(end(peer, "INT").summary()["outcome"], "left");
+    }
+    assert_eq!(audit((0..3).map(file))["samples_repeated"], 0);
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use starling_tests::chaos::Restart;
-use starling_tests::{Feed, Peer, PeerOptions, Word, newest_stable};
+use starling_tests::{Feed, Peer, PeerOptions, Word, eventually, newest_stable};
 
 const ENDLESS: &str = "--model mlp:32 --steps 100000000 --checkpoint-every 0";
 
@@ -87,8 +87,12 @@ fn who_can_t_store_its_vote_ends_and_says_why() {
     let error = member.finish().error().to_owned();
     let name = vote.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(error.contains("can't store its vote in ") && error.contains(&name), "{error}");
-    // The others go on, and nobody has to wait for the one that is gone.
-    fourth.wait_for_view(3);
+    // The others go on, and nobody has to wait for the one that is gone. Of the three that could, two have promised.
+    let view = fourth.wait_for_view(3);
+    let same = founder.wait_for("the view that lets the fourth in", |event| {
+        event["event"] == "view" && event["view"] == view["view"]
+    });
+    assert!(same["promised"].as_u64() <= Some(2), "its vote was not stored, and counts: {same}");
     let step = fourth.wait_for_step(1);
     for peer in [&founder, &third, &fourth] {
         peer.wait_for_step(step + 50);
@@ -146,13 +150,15 @@ fn newcomers_that_were_killed_before_they_had_the_state_outvote_nobody_who_has_i
     let peers: Vec<Peer> = [founder, second].into_iter().chain(newcomers).collect();
     let dirs: Vec<_> = peers.iter().map(Peer::dir).collect();
     peers.iter().for_each(|peer| peer.signal("KILL"));
-    peers.into_iter().for_each(|peer| drop(peer.finish()));
+    for newcomer in peers.into_iter().map(Peer::finish).skip(2) {
+        assert!(!newcomer.events.iter().any(|(_, event)| event["event"] == "synced"), "it was to be killed before");
+    }
     let step = |checkpoint: &Value| checkpoint["step"].as_u64().expect("a step");
     // One may have been killed before it had the others' signatures.
     let held: Vec<u64> = dirs[..2].iter().map(|dir| step(&newest_stable(dir))).collect();
     let stable = held.iter().copied().max().expect("there are two");
 
-    // They are a quorum of the view that they were in, and wait as long as members wait.
+    // They are most of the members of the view that they were in, have no vote there, and wait as long as members wait.
     let feed = Feed::default();
     let joins = |slot: usize| {
         let options = PeerOptions { ear: Some(feed.ear(slot, 0)), ..PeerOptions::flags(OWN) };
@@ -178,5 +184,58 @@ fn newcomers_that_were_killed_before_they_had_the_state_outvote_nobody_who_has_i
         }
     }
     let holds: Vec<u64> = dirs[..2].iter().map(|dir| step(&newest_stable(dir))).collect();
+    assert!(holds.iter().zip(&held).all(|(now, then)| now >= then), "stable were {held:?}, now are {holds:?}");
+}
+
+/// Who came last has no vote yet. These have: they lost their checkpoints, not their votes, and are killed again while they load the
+/// state.
+#[test]
+fn voters_that_were_killed_before_they_had_the_state_again_outvote_nobody_who_has_it() {
+    let flags =
+        format!("--model mlp:1536,1024 --batch-size 8 --steps 1000000 --max-stall-ms 10000 --min-peers 5 {OWN}");
+    let dirs = [(); 5].map(|()| Arc::new(tempfile::TempDir::new().expect("a temp dir")));
+    let founder = Peer::run_in(dirs[0].clone(), &PeerOptions::flags(&flags));
+    let ticket = founder.ticket();
+    let joins = |slot: usize| Peer::join_in(dirs[slot].clone(), &ticket, &PeerOptions::flags(OWN));
+    let kill = |peers: Vec<Peer>| -> Vec<_> {
+        peers.iter().for_each(|peer| peer.signal("KILL"));
+        peers.into_iter().map(Peer::finish).collect()
+    };
+    let peers: Vec<Peer> = std::iter::once(founder).chain((1..5).map(joins)).collect();
+    for peer in &peers {
+        peer.wait_for_votes(5);
+        peer.wait_for("a stable checkpoint", |event| {
+            event["event"] == "stable" && event["signers"].as_u64() >= Some(3)
+        });
+    }
+    drop(kill(peers));
+    let step = |value: &Value| value["step"].as_u64().expect("a step");
+    let held = [0, 1].map(|slot: usize| step(&newest_stable(&dirs[slot])));
+    let stable = held[0].max(held[1]);
+    for dir in &dirs[2..] {
+        std::fs::remove_dir_all(dir.path().join("state/checkpoints")).expect("lost");
+    }
+    let founder = || Peer::run_in(dirs[0].clone(), &PeerOptions::flags(&flags));
+    let peers: Vec<Peer> = std::iter::once(founder()).chain((1..5).map(joins)).collect();
+    for peer in &peers {
+        assert!(step(&peer.wait_for_votes(5)) >= stable, "all came back");
+    }
+    for outcome in kill(peers).iter().skip(2) {
+        assert!(!outcome.events.iter().any(|(_, event)| event["event"] == "synced"), "it was to be killed before");
+    }
+
+    // Three of five decide, and none of them has a state.
+    let first: Vec<Peer> = (2..5).map(joins).collect();
+    let is_settled = |event: &Value| event["event"] == "paused" || event["event"] == "view";
+    eventually("no state, or one", || first.iter().any(|peer| peer.told().iter().any(is_settled)).then_some(()));
+    let peers: Vec<Peer> = [founder(), joins(1)].into_iter().chain(first).collect();
+    peers.iter().for_each(|peer| _ = peer.wait_for_votes(5));
+    for outcome in kill(peers) {
+        for (_, view) in outcome.events.iter().filter(|(_, event)| event["event"] == "view") {
+            assert!(step(view) >= stable && view["forked"] == false, "stable is {stable}: {view}");
+            assert_ne!(view["reason"], "", "{view}");
+        }
+    }
+    let holds = [0, 1].map(|slot: usize| step(&newest_stable(&dirs[slot])));
     assert!(holds.iter().zip(&held).all(|(now, then)| now >= then), "stable were {held:?}, now are {holds:?}");
 }

@@ -122,6 +122,53 @@ fn go_through(number: usize) {
     for peer in [founder, first, second] {
         let outcome = end(peer, "KILL");
         assert!(views(&outcome).all(|view| view["forked"] == false));
+        let has_no_reason = |view: &&Value| view["reason"] == "" && view["generation"] != 1;
+        assert_eq!(views(&outcome).find(has_no_reason), None);
+    }
+}
+
+/// Its place in the run is lost, as on a disk that was full, and its last word was no farewell.
+#[test]
+fn a_founder_whose_record_is_lost_resumes_among_those_who_train() {
+    let (dirs, [founder, first, second], _) = three();
+    let names = [first.id(), second.id()];
+    eventually("both on disk", || has_written(&dirs[0], &names).then_some(()));
+    let run = founder.wait_for("its start", is_event("started"))["run"].clone();
+    let before = founder.wait_for_votes(3)["generation"].as_u64();
+    end(founder, "KILL");
+    fs::remove_file(file(&dirs[0], "view-")).expect("removed");
+    let founder = run_in(&dirs[0], "--resume");
+    assert_eq!(way(&founder)["way"], "join");
+    assert_eq!(founder.wait_for("its start", is_event("started"))["run"], run);
+    let view = founder.wait_for_votes(3);
+    assert!(view["forked"] == false && view["generation"].as_u64() > before, "{view}");
+    for other in [&first, &second] {
+        other.wait_for("the same view", |event| event["event"] == "view" && event["view"] == view["view"]);
+        other.wait_for_step(view["step"].as_u64().expect("a step") + 1);
+    }
+    let outcome = end(founder, "KILL");
+    assert!(views(&outcome).all(|view| view["members"].as_array().is_some_and(|all| all.len() == 3)), "never alone");
+}
+
+/// Those that keep neither a key nor a vote: without them it knows less, and the others hold the state.
+#[test]
+fn a_damaged_side_file_never_stops_a_start() {
+    let (dirs, [founder, first, second], _) = three();
+    second.wait_for("a stable checkpoint", is_event("stable"));
+    end(second, "KILL");
+    let run = fs::read_dir(dirs[2].path().join("state/checkpoints")).expect("checkpoints").next().expect("a run");
+    let abandoned = run.expect("read").path().join("abandoned.json");
+    let beside = ["contacts-", "annals-", "roster-", "preprocessing-", "status"].map(|name| file(&dirs[2], name));
+    for damaged in beside.into_iter().chain([abandoned]) {
+        fs::write(damaged, "").expect("written");
+    }
+    let second = join_in(&dirs[2], &first.ticket());
+    let view = second.wait_for_votes(3);
+    assert_eq!(view["forked"], false, "{view}");
+    second.wait_for_step(view["step"].as_u64().expect("a step") + 1);
+    end(second, "KILL");
+    for peer in [founder, first] {
+        assert!(views(&end(peer, "KILL")).all(|view| view["forked"] == false));
     }
 }
 

@@ -20,6 +20,10 @@ pub enum Flaw {
     TakesOldest,
     /// Those who came back go on at once from less than their view began with.
     GoesBack,
+    /// Who asks to be let in and holds no state never takes its own seat again.
+    StaysOutside,
+    /// Who waits in vain does not say so.
+    WaitsInSilence,
     /// Members are let in with the state before the first step.
     NeverSyncs,
     /// Held steps let one more through.
@@ -48,6 +52,8 @@ pub enum Flaw {
     IgnoresTwin,
     /// Who starts although another process answers as this machine takes part.
     OverlooksTwin,
+    /// Who comes back says that it holds a state, whatever its disk has.
+    ClaimsState,
     /// Who comes back and may be behind asks only once.
     AsksOnce,
     /// Who comes back takes a checkpoint of any branch.

@@ -248,6 +248,7 @@ impl Membership {
         for contact in contacts {
             member.learn(contact);
         }
+        member.look_for_branches(now, &record);
         member.came_back = true;
         member.take_back(now, record);
         member.advance(now);

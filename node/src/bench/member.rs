@@ -184,6 +184,7 @@ impl Member {
         );
         let config = ReducerConfig {
             elements,
+            planned: elements,
             exact: 0,
             chooses: false,
             words: Vec::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use starling_engine::Lookout;
 use starling_engine::comeback::Left;
-use starling_engine::lookout::{Apart, Output, Searched};
+use starling_engine::lookout::{Apart, Output, Searched, apart, goes_on};
 use starling_engine::search::{Terms, sought};
 use starling_run::{CheckpointStore, Manifest};
 use starling_topology::{Contact, PeerId, Time};
@@ -63,16 +63,15 @@ impl EventLoop {
     /// Looks whether it is time to ask, and what that came to. `Some` if this process has to come back.
     pub(super) async fn look_out(&mut self) -> Option<End> {
         let (now, step) = (self.now(), self.exchange.progress().step);
-        let paused = self.membership.root().filter(|_| self.membership.has_no_quorum());
         if self.membership.view().is_some() {
             self.lookout.quest.outside = None;
         }
-        let apart = paused.map(Apart::Paused).or(self.lookout.quest.outside).or_else(|| self.waits());
+        let outside = self.lookout.quest.outside.or_else(|| self.waits());
+        let apart = apart(&self.membership, outside);
         if let Some(end) = self.look_for_twin(now) {
             return Some(end);
         }
-        // Who waits for a quorum is nobody to join: those who come back may be its quorum.
-        let goes_on = apart.is_none() && self.membership.view().is_some() && !self.settling.is_complete();
+        let goes_on = goes_on(&self.membership, outside, self.settling.is_complete());
         self.shelves.checkpoints.tell(goes_on, apart.is_some());
         self.lookout.machine.note(now, apart);
         if let Some(apart) = apart {

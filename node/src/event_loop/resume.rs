@@ -139,10 +139,10 @@ impl EventLoop {
             return None;
         }
         let layout = BufferLayout::new(self.config.parameters, members);
-        // What all say is apart from what they bring where they say what is done with that.
-        let exact = if self.config.codec.is_lossy() || self.config.chooses { layout.exact() } else { 0 };
+        let exact = layout.apart(self.config.codec.is_lossy(), self.config.chooses);
         let config = ReducerConfig {
             elements: layout.elements(),
+            planned: self.config.parameters,
             exact,
             chooses: self.config.chooses,
             words: view.members().iter().map(|member| contribution::words(member, syncing)).collect(),

@@ -42,6 +42,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
     let schedule = Schedule::new(plan, layout.world_size(), collective::Operation::AllReduce, rank);
     let config = ReducerConfig {
         elements: layout.elements(),
+        planned: layout.elements(),
         exact: 0,
         chooses: false,
         words: Vec::new(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use starling_engine::Lookout;
-use starling_engine::lookout::{Apart, Output, Searched};
+use starling_engine::lookout::{Apart, Output, Searched, apart, goes_on};
 use starling_topology::{Root, Time, View};
 
 use super::{Effect, Peer};
@@ -36,8 +36,7 @@ impl Peer {
     }
 
     fn apart(&self) -> Option<Apart> {
-        let paused = self.machine.root().filter(|_| self.machine.has_no_quorum());
-        paused.map(Apart::Paused).or(self.lookout.outside)
+        apart(&self.machine, self.lookout.outside)
     }
 
     /// Whether it takes no part, and looks out for what it lacks.
@@ -60,9 +59,9 @@ impl Peer {
         self.view().is_some() && !self.machine.has_no_quorum()
     }
 
-    /// Whether it is in a view that goes on: who waits for a quorum is nobody to join, nor who has completed the run.
+    /// Whether it says that it goes on.
     pub fn goes_on(&self) -> bool {
-        self.has_quorum() && !self.has_completed()
+        goes_on(&self.machine, self.lookout.outside, self.has_completed())
     }
 
     /// The time has come to ask others whether the run has gone on without it.

@@ -6,8 +6,7 @@ use starling_collective::{
     self as collective, Buffer, Execution, Layout, Limits, Onward, OperationKey, Schedule, SegmentHeader, Slot, Slots,
     Violation, Workspace,
 };
-use starling_engine::ActiveView;
-use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
+use starling_engine::{ActiveView, words};
 use starling_topology::{Awaited, Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
 
 use super::{Effect, Peer};
@@ -41,10 +40,7 @@ impl Place {
         let agreed = workload.plan.agree_over(&ring, view, PLANNED);
         let schedule = Schedule::new(&agreed.plan, world, collective::Operation::AllReduce, rank);
         let layout = workload.layout(world, &agreed.weights);
-        let slot = |member: &PeerId| {
-            let least = if syncing.contains(member) { SYNCING } else { UNMEASURED };
-            Some(Slot { of: ring.rank_of(*member)?, words: least..=GAVE_UP })
-        };
+        let slot = |member: &PeerId| Some(Slot { of: ring.rank_of(*member)?, words: words(member, syncing) });
         let slots = Slots::new(view.members().iter().filter_map(slot));
         Some(Self { id: view.id(), view: view.clone(), ring, rank, layout, schedule, slots })
     }

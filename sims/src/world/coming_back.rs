@@ -233,8 +233,12 @@ impl World {
         let apart = awaited.and_then(|awaited| of_seat(awaited).or_else(|| waits(&disk)));
         let (mut machine, mut state) = match (outcome, record) {
             (Decision::Recover { has_state }, Some(record)) => {
-                let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
-                if *has_state && state.is_none() && self.plan.hostility.seats.is_empty() {
+                // Where nobody is asked, nobody has looked what the disk holds either.
+                let (begins, is_told) =
+                    (checkpoints::begins(&disk, (me.peer, &record)), self.plan.hostility.seats.is_empty());
+                let claims = if is_told { *has_state } else { begins };
+                let (state, saved) = checkpoints::found(&disk, (&record, claims), initial, self.sabotage);
+                if is_told && *has_state && saved.is_none() && !begins {
                     let seen = format!("{seat} comes back as one that holds a state, and can load none");
                     self.breaks(Err(Broken::new("holds_what_it_says", seen)));
                 }

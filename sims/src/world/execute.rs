@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use starling_engine::comeback::Left;
 use starling_engine::lookout::is_end;
+use starling_engine::settling::departs;
 use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, Record, Root, Time, View};
 
 use super::seeking::Errand;
@@ -477,20 +478,16 @@ impl World {
         }
         self.invariants.progress.goes_on(self.now);
         self.note_ending(seat, &event);
-        if let (Event::Left { stayed }, Some(root)) = (&event, root)
-            && !stayed.is_empty()
-        {
-            self.departs(seat, last.as_ref(), Left { stayed: stayed.clone(), root, forked });
-        }
         if let Event::Complete { digest, .. } = &event {
             let held = self.left_with_keepers(seat, completed, &keepers);
             self.breaks(held);
-            let is_saved = self.hosts[seat].disk.holds(self.workload.steps, *digest);
-            if let Some(root) = root.filter(|_| is_saved) {
-                self.departs(seat, last.as_ref(), Left { stayed: Vec::new(), root, forked });
-            }
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);
+        }
+        let has_last = |digest: Digest| self.hosts[seat].disk.holds(self.workload.steps, digest);
+        let is_saved = matches!(event, Event::Complete { digest, .. } if has_last(digest));
+        if let (Some(stayed), Some(root)) = (departs(&event, self.workload.steps, is_saved), root) {
+            self.departs(seat, last.as_ref(), Left { stayed, root, forked });
         }
         self.hosts[seat].ended = Some(event);
         self.running -= 1;

@@ -201,7 +201,10 @@ impl World {
     /// Whether the run could go on from this machine's disk alone.
     fn holds_a_copy(&self, seat: Seat) -> bool {
         let host = &self.hosts[seat];
-        let found = |record| checkpoints::found(&host.disk, (host.name(), &record), self.workload.ledger(), None).0;
+        let found = |record| {
+            let begins = checkpoints::begins(&host.disk, (host.name(), &record));
+            checkpoints::found(&host.disk, (&record, begins), self.workload.ledger(), None).0
+        };
         let state = host.disk.record().and_then(found);
         state.is_some_and(|state| state.step >= self.newest_step)
     }

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use starling_engine::look_interval;
 use starling_topology::Quorum;
 
-use super::{Happening, LOOK, SELF_LOOK, World};
+use super::{Happening, LOOK, World};
 use crate::invariants::{Broken, Progressing};
 use crate::network::Seat;
 use crate::peer::Peer;
@@ -48,7 +49,7 @@ impl World {
     pub(super) fn look_later(&mut self, seat: Seat, incarnation: u32) {
         let host = &self.hosts[seat];
         if host.peer.is_some() && host.incarnation == incarnation {
-            let micros = u64::try_from(SELF_LOOK.as_micros()).unwrap_or(u64::MAX);
+            let micros = u64::try_from(look_interval(self.config.max_stall).as_micros()).unwrap_or(u64::MAX);
             let at = self.now + self.looks.micros(micros / 2, micros * 3 / 2);
             self.queue.push(at, Happening::LooksAtItself(seat, incarnation));
         }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use starling_engine::TwinSearch;
-use starling_engine::twin::{Input, Output, Process};
+use starling_engine::twin::{Input, MAX_ASKED, Output, Process};
 use starling_topology::{Ballot, Contact, Event, PeerId, Record, ViewId};
 
 use super::{Happening, World};
@@ -25,8 +25,6 @@ use crate::scenario::Plan;
 
 /// The network changes its mind once in so many messages.
 const CHANGES: u64 = 8;
-/// Others that a process asks where it is.
-const MAX_ASKED: usize = 4;
 /// How fast second machines may compute, in samples.
 const SPEEDS: (u64, u64) = (50, 1_000);
 

@@ -10,7 +10,8 @@ use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{Event, Hold};
 use crate::message::{Body, Contact, Evidence, MAX_HINTS, Standing};
-use crate::proposal::{Progress, Proposal};
+use crate::proposal::{Progress, Proposal, Reason};
+use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
 
@@ -266,7 +267,8 @@ impl Membership {
     /// who do: we take our place again. Our vote was never away, so that changes nothing that others may have decided.
     pub(super) fn come_back_if_alone(&mut self, now: Time) {
         let waited = self.asking.as_ref().is_some_and(|asking| now - asking.answered_at >= self.config.max_stall * 2);
-        if waited && self.seat.is_some() && self.steps == Steps::Held {
+        let stays = self.is_flawed(Flaw::StaysOutside) && !self.progress.has_state;
+        if waited && !stays && self.seat.is_some() && self.steps == Steps::Held {
             if let Some(asking) = self.asking.take() {
                 if asking.unproven {
                     self.doubts.grow(now, self.config.max_stall);
@@ -284,6 +286,15 @@ impl Membership {
             self.give_time(now, Duration::ZERO);
             self.watch(now);
         }
+    }
+
+    /// Those that our process knew whose record this is, and that are in no view of ours, may have gone on elsewhere, as we may alone.
+    pub(super) fn look_for_branches(&mut self, now: Time, record: &Record) {
+        let reasons = || record.origin.iter().flat_map(|origin| &origin.reasons);
+        let has_left = |peer: PeerId| reasons().any(|reason| matches!(reason, Reason::Left(left) if *left == peer));
+        let is_apart = |peer: &PeerId| !record.view.contains(*peer) && !has_left(*peer);
+        let apart: Vec<PeerId> = self.contacts.keys().copied().filter(is_apart).collect();
+        apart.into_iter().for_each(|peer| self.probe_later(now, peer));
     }
 
     pub(super) fn probe_later(&mut self, now: Time, peer: PeerId) {

@@ -3,6 +3,7 @@
 use super::Membership;
 use super::seat::Seat;
 use crate::awaited::Awaited;
+use crate::flaw::Flaw;
 use crate::interface::{Hold, Output, Resumption};
 use crate::message::Body;
 use crate::proposal::Progress;
@@ -31,7 +32,7 @@ impl Membership {
         self.note_contribution(step);
         // Whose steps are held sees nothing any more of what it has waited for.
         if self.steps != Steps::Held {
-            self.waits = waits;
+            self.waits = waits.filter(|_| !self.is_flawed(Flaw::WaitsInSilence));
         }
     }
 

@@ -251,6 +251,23 @@ fn a_side_without_a_quorum_forks_in_time_and_the_branches_become_one() {
     }
 }
 
+/// As after a power cut: each asks the other what it holds before either listens, and takes its seat.
+#[test]
+fn branches_of_one_member_each_meet_though_both_were_started_again_at_once() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed, 100_000, &[1, 2]);
+        cluster.run_for(Duration::from_millis(500));
+        let names = [1, 2].map(peer);
+        cluster.split(&[&names[..1], &names[1..]]);
+        cluster.run_until(|cluster| names.iter().all(|name| cluster.is_formed(&[*name])));
+        names.iter().for_each(|name| cluster.kill(*name));
+        cluster.heal();
+        cluster.run_for(Duration::from_secs(30));
+        names.iter().for_each(|name| cluster.recover(*name));
+        cluster.run_until(|cluster| cluster.is_formed(&names));
+    }
+}
+
 #[test]
 fn a_restarted_process_is_evicted_and_let_in_again() {
     for seed in 0..100 {

@@ -27,6 +27,11 @@ use crate::search::{self, Answer};
 /// From one time that those are asked who may be ahead to the next.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
+/// So many others it knows: those of its view, then those that were members before.
+pub const MAX_KNOWN: usize = 64;
+/// So many keepers.
+pub const MAX_KEEPERS: usize = 16;
+
 /// What a machine has of a run besides checkpoints.
 #[derive(Debug, Clone)]
 pub struct Past {
@@ -298,6 +303,16 @@ impl Comeback {
         false
     }
 
+    #[cfg(feature = "flaws")]
+    fn claims_state(&self) -> bool {
+        self.flaw == Some(Flaw::ClaimsState)
+    }
+
+    #[cfg(not(feature = "flaws"))]
+    fn claims_state(&self) -> bool {
+        false
+    }
+
     /// Whether it neither has a place in the run nor has given one up to others.
     fn is_settled(&self) -> bool {
         self.past.seat.is_none() && !self.past.has_lost_its_seat && self.stayed().is_empty()
@@ -460,7 +475,9 @@ impl Comeback {
         let (me, stride, heard) = (self.past.me, self.terms.stride, &self.heard);
         let outcome = Returning { me, record, found: loadable, can_begin, stride, heard }.outcome();
         match outcome {
-            Return::Seat { has_state } => self.end(Decision::Recover { has_state }),
+            Return::Seat { has_state } => {
+                self.end(Decision::Recover { has_state: has_state || self.claims_state() });
+            }
             // Who goes on alone waits for nobody.
             Return::Behind(_) if self.word.alone => self.end(Decision::Fork),
             Return::Behind(_) if now + PAUSE <= self.until && !self.asks_once() => {

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use starling_topology::{Event, PeerId, Refusal, Root, Time};
+use starling_topology::{Event, Membership, PeerId, Refusal, Root, Time};
 
 use crate::search::{self, Answer};
 
@@ -70,6 +70,18 @@ pub enum Apart {
         /// Whether that was a fork.
         forked: bool,
     },
+}
+
+/// What keeps a member from taking part: it has no quorum; or, without a seat, what its disk says of one that waits `outside`.
+pub fn apart(membership: &Membership, outside: Option<Apart>) -> Option<Apart> {
+    let paused = membership.root().filter(|_| membership.has_no_quorum());
+    paused.map(Apart::Paused).or(outside)
+}
+
+/// Whether others are told that it goes on. Who waits for a quorum is nobody to join: those who come back may be its quorum; nor who
+/// has completed the run, and stays for others.
+pub fn goes_on(membership: &Membership, outside: Option<Apart>, is_complete: bool) -> bool {
+    apart(membership, outside).is_none() && membership.view().is_some() && !is_complete
 }
 
 /// What a search came to.

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use starling_topology::{Digest, PeerId, Time};
+use starling_topology::{Digest, Event, PeerId, Time};
 
 /// How long keepers that are there may take to fetch the last state, in `max_stall`. One that never does costs no more.
 const MAX_STALLS: u32 = 6;
@@ -20,6 +20,17 @@ const MAX_STALLS: u32 = 6;
 const ASKED: u32 = 20;
 /// Keepers that are waited for.
 const MAX_KEEPERS: usize = 16;
+
+/// To whom a member gives its place up that has come to this end: those who stayed; nobody, if the run is complete. `None` if it has its
+/// place still: whoever was the last, or was not answered; whose run stopped before its last step, and goes on if all are started again;
+/// and whose last state no disk took.
+pub fn departs(end: &Event, last_step: u64, is_saved: bool) -> Option<Vec<PeerId>> {
+    match end {
+        Event::Complete { step, .. } if *step >= last_step && is_saved => Some(Vec::new()),
+        Event::Left { stayed } if !stayed.is_empty() => Some(stayed.clone()),
+        _ => None,
+    }
+}
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,6 +172,16 @@ mod tests {
         settling.note_stable(at(0), stable);
         settling.complete(at(1), END, true);
         settling
+    }
+
+    #[test]
+    fn a_place_is_given_up_only_to_those_who_stay_or_once_the_end_is_on_disk() {
+        let complete = |step| Event::Complete { step, digest: END.1 };
+        assert_eq!(departs(&complete(100), 100, true), Some(Vec::new()));
+        assert_eq!((departs(&complete(100), 100, false), departs(&complete(60), 100, true)), (None, None));
+        assert_eq!(departs(&Event::Left { stayed: KEEPERS.to_vec() }, 100, false), Some(KEEPERS.to_vec()));
+        assert_eq!(departs(&Event::Left { stayed: Vec::new() }, 100, true), None);
+        assert_eq!(departs(&Event::NoState, 100, true), None);
     }
 
     #[test]

@@ -17,6 +17,9 @@ use starling_topology::Time;
 /// of `max_stall`.
 const LIMIT: Duration = Duration::from_secs(1);
 
+/// So many others are asked where this machine is, each time that it looks.
+pub const MAX_ASKED: usize = 4;
+
 /// So often is one heard that has no seat either and would give way, if it finds this one: then it does not.
 const MAX_HEARD: u32 = 3;
 

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+/// How often a driver looks how far its member is, and whether its work hangs.
+pub fn look_interval(max_stall: Duration) -> Duration {
+    max_stall / 40
+}
+
 /// A look counts for this many times the interval at which the driver looks, at the most.
 const MOST_LOOKS: u32 = 2;
 

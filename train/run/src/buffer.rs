@@ -33,6 +33,12 @@ impl BufferLayout {
         Self::BETWEEN + self.members
     }
 
+    /// How many of those travel apart from what members bring: where a codec loses something, or where members say in their slots what is
+    /// done with that. All members must come to the same.
+    pub const fn apart(self, is_lossy: bool, chooses: bool) -> usize {
+        if is_lossy || chooses { self.exact() } else { 0 }
+    }
+
     /// What members say of themselves.
     pub const fn slots(self) -> Range<usize> {
         self.trained + Self::BETWEEN..self.elements()
