@@ -4,6 +4,7 @@ mod json;
 mod limit;
 mod summary;
 mod tee;
+mod way_back;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,7 @@ pub use json::{Json, line as json_line, timed};
 pub use limit::{Limit, LinkCost, Pace};
 pub use summary::{ACCURACY, Outcome, Summary};
 pub use tee::Tee;
+pub use way_back::{WaitsFor, WayBack};
 
 /// The links over which segments travel in a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -453,40 +455,6 @@ pub enum Report {
     Finished(Summary),
     /// This process was asked to stop before it took part in a run: there is nothing to sum up.
     Stopped,
-}
-
-/// How a machine comes back to a run that it took part in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum WayBack {
-    /// Members still train: it joins them.
-    Join,
-    /// It comes back to its place in a view with others, who were gone when it last ran, or are.
-    Seat,
-    /// Nobody else was in its view when it ended: it goes on by itself, and nothing is forked.
-    Alone,
-    /// It goes on alone although others may, as a fork.
-    Fork,
-    /// It asks others to let it in again, who were members when it was last there.
-    Ask,
-    /// It waits for members that stayed when it left.
-    Wait,
-    /// The run is complete, and it stays until others that are there have its last state.
-    Serve,
-}
-
-/// What a peer waits for that is in no view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum WaitsFor {
-    /// That a member lets it in.
-    Admission,
-    /// That one comes back of those who stayed when it left, and lets it in.
-    Return,
-    /// That they fetch the last state of the run from it.
-    Download,
 }
 
 /// Whoever watches a node. Called from several threads; must not block for long.

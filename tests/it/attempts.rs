@@ -1,4 +1,4 @@
-//! The same run is begun twice, goes on twice, or goes on without some of those who took its last steps.
+//! The same run is begun twice, or goes on without some of those who took its last steps.
 
 use std::sync::Arc;
 
@@ -70,51 +70,6 @@ fn end(peer: Peer, signal: &str) -> Outcome {
 
 fn step(event: &Value) -> u64 {
     event["step"].as_u64().expect("a step")
-}
-
-/// Both hold a checkpoint of one step, each another state: a fork, and what it left.
-#[test]
-fn of_two_states_of_one_step_all_go_on_with_one() {
-    let own = "--checkpoint-every 400 --checkpoint-keep 99 --fork-after 1s";
-    let flags = format!("--model mlp:64 --batch-size 64 --steps 10000000 --max-stall-ms 2000 {own}");
-    let first = Peer::run(&PeerOptions::flags(&flags));
-    let ticket = first.ticket();
-    let second = Peer::join(&ticket, &PeerOptions::flags(own));
-    for peer in [&first, &second] {
-        peer.wait_for_votes(2);
-        peer.wait_for("a stable checkpoint", |event| event["event"] == "stable" && event["signers"] == 2);
-    }
-    first.signal("STOP");
-    let fork = step(&second.wait_for("a fork", |event| event["event"] == "view" && event["forked"] == true));
-    second.wait_for("a checkpoint of its own", |event| {
-        event["event"] == "saved" && event["step"].as_u64() > Some(fork + 400)
-    });
-    let dirs = [first.dir(), second.dir()];
-    end(second, "KILL");
-    let of_fork = checkpoints(&dirs[1], "ls").0;
-    let last = of_fork.iter().map(step).max().expect("it has saved some");
-    first.signal("CONT");
-    first.wait_for("as many steps", |event| event["event"] == "saved" && event["step"].as_u64() >= Some(last));
-    end(first, "KILL");
-    let others = checkpoints(&dirs[0], "ls").0;
-    let differs = |ours: &Value| {
-        step(ours) > fork && others.iter().any(|it| it["step"] == ours["step"] && it["digest"] != ours["digest"])
-    };
-    assert!(of_fork.iter().any(differs), "two states of one step: {of_fork:?}, {others:?}");
-
-    let first = Peer::run_in(dirs[0].clone(), &PeerOptions::flags(&flags));
-    first.wait_for_view(1);
-    let second = Peer::join_in(dirs[1].clone(), &ticket, &PeerOptions::flags(own));
-    second.wait_for("the others' state", |event| event["event"] == "synced");
-    let met = step(&first.wait_for_votes(2));
-    let stable = |event: &Value| event["event"] == "stable" && event["signers"] == 2 && step(event) > met;
-    let later = first.wait_for("a later checkpoint that both have signed", stable);
-    second.wait_for("the same one", |event| {
-        event["event"] == "stable" && event["step"] == later["step"] && event["digest"] == later["digest"]
-    });
-    for peer in [first, second] {
-        assert_eq!(end(peer, "TERM").summary()["outcome"], "left");
-    }
 }
 
 /// It took steps that nobody else remembers, and its file says so.

@@ -44,6 +44,7 @@ mod outbox;
 mod outsiders;
 mod owing;
 mod part;
+mod parted;
 mod planning;
 mod proposing;
 mod quarantine;
@@ -71,6 +72,7 @@ use digests::Digests;
 use joining::Waiting;
 use outbox::{Next, Outbox};
 use outsiders::{Doubts, Probe};
+use parted::Parted;
 use quarantine::Quarantine;
 use seat::Seat;
 use steps::Steps;
@@ -138,6 +140,7 @@ pub struct Membership {
     parting: bool,
     joiners: BTreeMap<PeerId, Waiting>,
     lost: BTreeMap<PeerId, Probe>,
+    parted: Parted,
     /// Members that were put out of late: when, and whether they may be there still.
     put_out: BTreeMap<PeerId, (Time, bool)>,
     quarantine: Quarantine,
@@ -192,12 +195,9 @@ impl Membership {
         now: Time,
     ) -> Self {
         let mut member = Self::new(config, run, me, progress, now);
-        for contact in contacts {
-            // When the branches meet, one of them joins the other.
-            member.probe_later(now, contact.peer);
-            member.learn(contact);
-        }
-        member.take_only_seat(View::fork(run, member.me.peer, parent), now);
+        let view = View::fork(run, member.me.peer, parent);
+        member.part_from(now, contacts, &view);
+        member.take_only_seat(view, now);
         member
     }
 
@@ -245,9 +245,7 @@ impl Membership {
         now: Time,
     ) -> Self {
         let mut member = Self::new(config, run, me, progress, now);
-        for contact in contacts {
-            member.learn(contact);
-        }
+        contacts.into_iter().for_each(|contact| member.learn(contact));
         member.look_for_branches(now, &record);
         member.came_back = true;
         member.take_back(now, record);
@@ -292,6 +290,7 @@ impl Membership {
             parting: false,
             joiners: BTreeMap::new(),
             lost: BTreeMap::new(),
+            parted: Parted::default(),
             put_out: BTreeMap::new(),
             quarantine: Quarantine::default(),
             ballots: [4; 2].map(Allowance::new),

@@ -43,8 +43,6 @@ pub(super) struct Asking {
     pub(super) followed_by: Option<View>,
     /// Whether we have given our seat up, since nobody there had what we lack: we can't take it again and go on.
     pub(super) bereft: bool,
-    /// Whom our view had lost, and looked for, when we went outside: those who were with us before it forked.
-    pub(super) parted: BTreeSet<PeerId>,
     since: Time,
     /// The last view that we were shown in which another process has our seat.
     replaced: Option<ViewId>,
@@ -68,7 +66,6 @@ impl Asking {
             unproven: false,
             followed_by: None,
             bereft: false,
-            parted: BTreeSet::new(),
             since: now,
             replaced: None,
             seated: BTreeMap::new(),

@@ -22,6 +22,7 @@ impl Membership {
     pub(super) fn learn_all(&mut self, now: Time, contacts: Vec<Contact>, proposal: &Proposal) {
         // First, so that there is room for them, whoever else was told of meanwhile.
         self.forget_others(proposal);
+        self.note_parted(contacts.iter().map(|contact| contact.peer), &proposal.view);
         for contact in contacts.into_iter().chain(proposal.joiners.iter().map(|joiner| joiner.contact.clone())) {
             let peer = contact.peer;
             self.learn(contact);
@@ -33,11 +34,13 @@ impl Membership {
         self.answered.clear();
         self.joiners.retain(|peer, _| !proposal.view.contains(*peer));
         self.lost.retain(|peer, _| !proposal.view.contains(*peer));
+        self.look_for_parted(now);
     }
 
     fn forget_others(&mut self, proposal: &Proposal) {
-        let (me, lost) = (self.me.peer, &self.lost);
-        self.contacts.retain(|peer, _| *peer == me || proposal.view.contains(*peer) || lost.contains_key(peer));
+        let (me, view, lost, parted) = (self.me.peer, &proposal.view, &self.lost, &self.parted);
+        let is_missed = |peer| lost.contains_key(&peer) || (view.forked && parted.contains(peer));
+        self.contacts.retain(|peer, _| *peer == me || view.contains(*peer) || is_missed(*peer));
     }
 
     /// A member that came back may listen elsewhere; whoever is sent to it must find it.

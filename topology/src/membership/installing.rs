@@ -170,7 +170,7 @@ impl Membership {
         let has_nothing = seat.view.members() == [self.me.peer] && !self.synced;
         let follows_any = is_lost || stood || (proposal.view.forked && is_bereft(4));
         // A fork that has a quorum ends for what those say who were with us before it, and for no stranger's word.
-        let leaves_fork = seat.view.forked && (is_alone || asking.parted.contains(&from));
+        let leaves_fork = seat.view.forked && (is_alone || self.has_parted(from));
         let needs_none = has_nothing || is_our_fork || follows_any || leaves_fork || self.doubts.have_grown();
         // Who knows the view before takes nobody's word for what its members would have signed: nobody signs a fork.
         let is_parent = |known: &View| proposal.view.parent == Some(known.id());
@@ -225,6 +225,8 @@ impl Membership {
         if let Some(parent) = proposal.view.parent {
             self.chain.go_on(parent, certificate.map(|certificate| Succession::to(&proposal, certificate)));
         }
+        // Who was in what is left for another view, and had never been more than somebody's word, was not with us.
+        let left = old.as_ref().filter(|old| !(joins && old.by_word)).map(|old| old.view.clone());
         if let Some(old) = old.filter(|_| !joins) {
             let named = old.named(&*self.notary, old.due_by(self.reached));
             seat.inherit(now, old, me, &named);
@@ -245,6 +247,7 @@ impl Membership {
         let catch_up = self.catch_up(&proposal.resume, joins).filter(|_| !outdated);
         self.root_in(&proposal, catch_up.as_ref(), joins, recovering);
         self.persist(now);
+        self.parted.go_on(left.as_ref(), &proposal.view, by_word);
         self.note_losses(now, &proposal, &unready); // First: the contacts of the lost stay.
         if !proposal.resume.syncing.is_empty() && self.has_time(now) {
             self.parting = false; // Somebody is to get the last state, after all.

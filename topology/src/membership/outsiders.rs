@@ -89,6 +89,8 @@ impl Membership {
         let decided = chain.as_ref().and_then(|chain| self.what_we_decided(chain));
         let forgot = decided.is_some();
         let is_ours_beside = chain.as_ref().is_some_and(|chain| self.have_gone_beside(chain));
+        // Who goes on in a fork does not stop for a stranger's word.
+        let is_parted = self.has_parted(from);
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);
@@ -121,8 +123,6 @@ impl Membership {
             return;
         }
         let ours_generation = seat.view.generation;
-        // Who goes on in a fork does not stop for a stranger's word.
-        let is_parted = self.lost.contains_key(&from);
         let joins = |origin: &Proposal| origin.joiners.iter().any(|joiner| joiner.contact.peer == from);
         let is_let_in = !seat.heard.contains(&from) && seat.origin.as_ref().is_some_and(joins);
         let after_ours = standing.parent == Some(seat.id);
@@ -224,9 +224,7 @@ impl Membership {
         if self.asking.is_none() {
             // Those who still count on us need not wait until they miss us.
             self.tell_members(&Body::Suspect { peer: self.me.peer, evidence: Evidence::Elsewhere });
-            let mut asking = Asking::new(now);
-            asking.parted = self.lost.keys().copied().collect();
-            self.asking = Some(asking);
+            self.asking = Some(Asking::new(now));
             self.tell(Event::Evicted { by });
             self.finished = None;
             self.parting = false;
@@ -283,6 +281,7 @@ impl Membership {
                 seat.waiting = false;
                 seat.returned = true;
             }
+            self.look_for_parted(now);
             self.give_time(now, Duration::ZERO);
             self.watch(now);
         }

@@ -37,11 +37,11 @@ impl Membership {
         let others = seat.others(self.me.peer);
         seat.detector.watch(now, others.iter().copied());
         if seat.view.forked {
-            // When the branches meet, one of them joins the other.
-            let parted: Vec<PeerId> = self.contacts.keys().filter(|it| !seat.view.contains(**it)).copied().collect();
-            parted.into_iter().for_each(|peer| self.probe_later(now, peer));
+            let known: Vec<PeerId> = self.contacts.keys().copied().collect();
+            self.note_parted(known, &seat.view);
         }
         self.seat = Some(seat);
+        self.look_for_parted(now);
         self.since = Some(now);
         // One copy of it may have been lost since, and a disk that takes no more must not come back as a voter.
         self.persist(now);
