@@ -49,6 +49,7 @@ pub mod keys;
 mod limits;
 pub mod listen;
 pub mod manifest_file;
+mod mark_file;
 mod member_list;
 pub mod name;
 mod network;

@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use starling_run::{CheckpointError, CheckpointInfo, CheckpointStore, ReplicatedState};
-use starling_topology::{Proof, Root};
+use starling_topology::{Mark, Proof, Root};
 use tokio::sync::mpsc;
 
 use crate::contacts_file::{Contacts, ContactsFile};
 use crate::error::NodeError;
 use crate::host;
+use crate::mark_file::MarkFile;
 use crate::report::{Observer, Report};
 
 /// Things to do that wait for the disk: one state, the last state, and what the event loop asks.
@@ -76,7 +77,7 @@ impl Saver {
     /// slowest disk there is, hangs.
     pub(crate) fn start(
         store: CheckpointStore,
-        contacts: ContactsFile,
+        (contacts, marks): (ContactsFile, MarkFile),
         observer: Arc<dyn Observer>,
         (stall, state_bytes): (Duration, u64),
     ) -> Result<(Self, Desk), NodeError> {
@@ -85,7 +86,7 @@ impl Saver {
         let busy = Arc::new(AtomicBool::new(false));
         let (limit, place) = (stall + Duration::from_secs(state_bytes / SLOWEST_DISK), store.directory().to_owned());
         let pause = LAST_PAUSE.min(limit / (2 * LAST_TRIES));
-        let writer = Writer { store: store.clone(), contacts, busy: busy.clone(), told, observer, pause };
+        let writer = Writer { store: store.clone(), contacts, marks, busy: busy.clone(), told, observer, pause };
         let thread = host::thread("saver", move || writer.run(&queue)).map_err(NodeError::Thread)?;
         let saver = Self { tasks: tasks.clone(), busy, thread, limit, place, step: 0, hangs: false, is_lost: false };
         Ok((saver, Desk { tasks, store, saved }))
@@ -185,6 +186,7 @@ impl Desk {
 struct Writer {
     store: CheckpointStore,
     contacts: ContactsFile,
+    marks: MarkFile,
     busy: Arc<AtomicBool>,
     told: mpsc::Sender<CheckpointInfo>,
     observer: Arc<dyn Observer>,
@@ -242,6 +244,9 @@ impl Writer {
         });
         let (info, untidy) = saved?;
         self.warn("what is not needed any more can't be removed", untidy.map_or(Ok(()), Err));
+        if !self.note_saved(&info) {
+            return Ok(()); // It is there to go on from, and nobody signs it.
+        }
         // An event loop that lags, or has ended, can do without: the next one follows.
         for _ in 1..tellings {
             match self.told.try_send(info.clone()) {
@@ -251,6 +256,21 @@ impl Writer {
         }
         let _ = self.told.try_send(info);
         Ok(())
+    }
+
+    /// Notes outside of the checkpoints that this one is there, before anybody signs it. Whether it may be signed.
+    fn note_saved(&self, info: &CheckpointInfo) -> bool {
+        let (root, saved) = (self.store.root().unwrap_or_default(), Mark { step: info.step, lineage: info.lineage });
+        // Its branch may have been left meanwhile: what is noted of the one that goes on must stay.
+        if self.store.root().is_some_and(|root| !root.admits(saved.step, saved.lineage)) {
+            return false;
+        }
+        let noted = self.marks.note(saved, &root);
+        if let Err(error) = &noted {
+            let message = format!("the checkpoint of step {} is not signed, as it can't be noted: {error}", saved.step);
+            self.observer.report(&Report::Warning { message });
+        }
+        noted.is_ok()
     }
 
     /// There is no later state to save in the place of the last one, so it is tried again.
@@ -310,6 +330,29 @@ mod tests {
         ReplicatedState { run: RunId([1; 32]), step, lineage: Lineage::NONE, parameters, moments, scalars, ledger }
     }
 
+    fn files(dir: &std::path::Path) -> (ContactsFile, MarkFile) {
+        let run = RunId([1; 32]);
+        (ContactsFile::new(dir, run), MarkFile::new(&dir.join("notes"), run, PeerId([1; 32])))
+    }
+
+    #[test]
+    fn a_checkpoint_that_can_not_be_noted_is_kept_and_not_signed() {
+        for is_noted in [true, false] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let store = CheckpointStore::open(folder.path(), 2).expect("a store");
+            if !is_noted {
+                std::fs::write(folder.path().join("notes"), b"in the way").expect("written");
+            }
+            let patience = (Duration::from_secs(60), 0);
+            let started = Saver::start(store.clone(), files(folder.path()), Arc::new(Deaf), patience);
+            let (mut saver, mut desk) = started.expect("a thread");
+            assert!(saver.keep(state(2)), "it is on disk");
+            assert_eq!(desk.saved.try_recv().is_ok(), is_noted);
+            saver.finish(None).expect("it is saved");
+            assert_eq!(store.steps().expect("read"), [2]);
+        }
+    }
+
     struct Deaf;
 
     impl Observer for Deaf {
@@ -322,7 +365,7 @@ mod tests {
         for keeps in [false, true] {
             let folder = tempfile::tempdir().expect("a folder");
             let store = CheckpointStore::open(folder.path(), 2).expect("a store");
-            let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+            let contacts = files(folder.path());
             let patience = (Duration::from_secs(60), 0);
             let (mut saver, desk) = Saver::start(store.clone(), contacts, Arc::new(Deaf), patience).expect("a thread");
             desk.root_in(root);
@@ -345,7 +388,7 @@ mod tests {
     fn a_last_state_that_the_disk_does_not_take_is_told() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = CheckpointStore::open(folder.path(), 2).expect("a store");
-        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        let contacts = files(folder.path());
         let patience = (Duration::from_secs(60), 0);
         let (mut saver, _desk) = Saver::start(store, contacts, Arc::new(Deaf), patience).expect("a thread");
         assert!(saver.keep(state(2)));
@@ -361,7 +404,7 @@ mod tests {
     fn a_last_state_that_failed_once_is_tried_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = CheckpointStore::open(folder.path(), 2).expect("a store");
-        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        let contacts = files(folder.path());
         /// Mends the disk once it has heard that it does not take the state.
         struct Mends(PathBuf);
         impl Observer for Mends {
@@ -384,7 +427,7 @@ mod tests {
     fn nobody_waits_for_a_disk_that_hangs_longer_than_the_limit() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = CheckpointStore::open(folder.path(), 2).expect("a store");
-        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        let contacts = files(folder.path());
         let (release, hangs) = sync_channel(0);
         let observer = Arc::new(Hanging(Mutex::new(hangs)));
         let patience = (Duration::from_millis(50), 0);
@@ -410,7 +453,7 @@ mod tests {
         // In memory, where the system has that: 600 files that are synced take minutes on a disk.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder");
         let store = CheckpointStore::open(folder.path(), 2).expect("a store");
-        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        let contacts = files(folder.path());
         let patience = (Duration::from_secs(60), 0);
         let (mut saver, _desk) = Saver::start(store, contacts, Arc::new(Deaf), patience).expect("a thread");
         for step in 1..=300 {
@@ -428,7 +471,7 @@ mod tests {
     fn a_slow_disk_is_waited_for() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = CheckpointStore::open(folder.path(), 4).expect("a store");
-        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        let contacts = files(folder.path());
         let (release, hangs) = sync_channel(0);
         let observer = Arc::new(Hanging(Mutex::new(hangs)));
         let patience = (Duration::ZERO, 600 * SLOWEST_DISK);

@@ -117,6 +117,7 @@ pub const PLANTS: &[Plant] = &[
     machine(Flaw::IgnoresSilence, Scenario::Pause, &["progress"]),
     machine(Flaw::NeverTakesOver, Scenario::Crash, &["progress"]),
     machine(Flaw::TakesOldest, Scenario::Crash, &["progress", "nothing_undone", "stable_survives"]),
+    machine(Flaw::HidesLoss, Scenario::Disk, &["stable_survives"]),
     machine(Flaw::StaysOutside, Scenario::Crash, &["progress"]),
     machine(Flaw::WaitsInSilence, Scenario::Partition, &["progress"]),
     machine(Flaw::NeverSyncs, Scenario::Join, &["progress", "nothing_undone", "bitwise_agreement"]),

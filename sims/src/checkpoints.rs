@@ -8,7 +8,7 @@ use starling_engine::{Return, Returning};
 use starling_topology::heads::follower::{Branch, MAX_BRANCHES, branch};
 use starling_topology::ledger::Ledger;
 use starling_topology::retention::{self, Folder, Held};
-use starling_topology::{Digest, Generation, Head, Lineage, PeerId, Proof, Reason, Record, Root, View};
+use starling_topology::{Digest, Generation, Head, Lineage, Mark, PeerId, Proof, Reason, Record, Root, View};
 
 use crate::canary::Sabotage;
 use crate::disk::{Disk, Name, Refused, Saved};
@@ -18,8 +18,8 @@ use crate::world::RUN;
 /// Checkpoints that are kept.
 pub const KEPT: usize = 2;
 
-/// Writes the checkpoint of `state` and, once it reads back well, deletes what is not needed any more. Its name for those who
-/// sign it, if it is there then.
+/// Writes the checkpoint of `state` and, once it reads back well, deletes what is not needed any more and notes what is saved. Its name
+/// for those who sign it, if both are there then.
 ///
 /// # Errors
 /// [`Refused`] if the disk does not take it: nothing has changed then.
@@ -50,7 +50,13 @@ pub fn save(
     } else {
         tidy(disk, Some(&root), name);
     }
-    Ok(Some(manifest))
+    Ok(mark(disk, &root, state).is_ok().then_some(manifest))
+}
+
+/// Notes outside of the checkpoints that this one is there: it is signed only then.
+fn mark(disk: &mut Disk, root: &Root, state: &State) -> Result<(), Refused> {
+    let saved = Mark { step: state.step, lineage: state.lineage };
+    if disk.mark().is_some_and(|mark| mark.covers(saved, root)) { Ok(()) } else { disk.write_mark(saved) }
 }
 
 /// What is known of a file without reading it.
@@ -198,7 +204,7 @@ pub fn begins(disk: &Disk, (me, record): (PeerId, &Record)) -> bool {
     // What is damaged may have been a later state.
     let can_begin = disk.checkpoints().values().all(Saved::is_good);
     let heard = record.origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::peer).collect();
-    let returning = Returning { me, record, found: None, can_begin, stride: 0, heard: &heard };
+    let returning = Returning { me, record, found: None, mark: disk.mark(), can_begin, stride: 0, heard: &heard };
     returning.outcome() == Return::Seat { has_state: true }
 }
 

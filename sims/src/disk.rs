@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use starling_topology::retention::Forked;
-use starling_topology::{Digest, Head, Lineage, PeerId, Proof, Record, Root, Slot, slot};
+use starling_topology::{Digest, Head, Lineage, Mark, PeerId, Proof, Record, Root, Slot, slot};
 
 use crate::contacts::{Contacts, ContactsFile};
 use crate::rng::Rng;
@@ -19,6 +19,8 @@ pub struct Disk {
     /// The agreement record's file: it has its full size from the first record on.
     slots: Option<[Recorded; 2]>,
     contacts: ContactsFile,
+    /// What it had saved to sign it. It has two slots as well: no single fault takes both.
+    mark: Option<Mark>,
     checkpoints: BTreeMap<Name, Saved>,
     /// Those of branches that were left, and stay all the same.
     kept: BTreeSet<Name>,
@@ -258,6 +260,29 @@ impl Disk {
                 slots[first] = written;
             }
         }
+    }
+
+    /// What it had saved to sign it.
+    pub fn mark(&self) -> Option<Mark> {
+        self.mark
+    }
+
+    /// Notes that, synced.
+    ///
+    /// # Errors
+    /// [`Refused`] if it does not take it. The old one is still there then.
+    pub fn write_mark(&mut self, mark: Mark) -> Result<(), Refused> {
+        if self.read_only || (self.full && self.mark.is_none()) {
+            return Err(Refused);
+        }
+        self.mark = Some(mark);
+        Ok(())
+    }
+
+    /// The folder of checkpoints is gone, and nothing else.
+    pub fn lose_checkpoints(&mut self) {
+        self.checkpoints.clear();
+        self.kept.clear();
     }
 
     /// The checkpoints by what they are of.

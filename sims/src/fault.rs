@@ -108,9 +108,8 @@ impl Crash {
     /// What it is called.
     pub fn name(&self) -> &'static str {
         match self {
-            Self { fate: Fate::Wiped | Fate::Flipped | Fate::Torn | Fate::SeatLost | Fate::ListLost, .. } => {
-                "loses its disk"
-            }
+            Self { fate: Fate::Wiped | Fate::Flipped | Fate::Torn, .. } => "loses its disk",
+            Self { fate: Fate::CheckpointsLost | Fate::SeatLost | Fate::ListLost, .. } => "loses its disk",
             Self { fate: Fate::SetBack, .. } => "disk comes back old",
             Self { at_record: Some(false), .. } => "dies before a record",
             Self { at_record: Some(true), .. } => "dies after a record",
@@ -131,6 +130,8 @@ pub enum Fate {
     Flipped,
     /// The newest checkpoint is cut short.
     Torn,
+    /// All checkpoints are gone, and nothing else.
+    CheckpointsLost,
     /// It is as it was at an earlier moment: somebody has put a copy back.
     SetBack,
     /// The record can't be read, neither slot of it.

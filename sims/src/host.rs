@@ -100,6 +100,8 @@ pub struct Host {
     pub storing: Option<Rc<Record>>,
     /// What waits for a disk that hangs.
     pub stalled: Vec<Happening>,
+    /// Whether its disk has lost something, or has written what it was not told.
+    pub damaged: bool,
     /// Whether the machine itself is off.
     pub off: bool,
     /// How many times slower it computes.
@@ -174,6 +176,7 @@ impl Host {
             stopped: None,
             storing: None,
             stalled: Vec::new(),
+            damaged: false,
             off: false,
             slower: 1,
             computes_until: Time::ZERO,

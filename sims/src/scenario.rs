@@ -1,6 +1,7 @@
 //! What happens to a run besides training: drawn from its seed, before it begins.
 
 mod byzantine;
+mod losses;
 mod newcomers;
 mod outage;
 mod users;
@@ -194,6 +195,7 @@ impl Plan {
         // Of a copy, so that what is drawn in the run is the same with it.
         let another = draft.rng.clone().one_in(4) && setup.scenario != Scenario::Byzantine;
         draft.plan.keepers += usize::from(another);
+        draft.losses(setup.scenario);
         draft.plan
     }
 }
@@ -391,6 +393,7 @@ impl Draft<'_> {
             0 if disks => Fate::Wiped,
             1 | 2 if disks => Fate::Flipped,
             3 if disks => Fate::Torn,
+            4 if disks => Fate::CheckpointsLost,
             _ => Fate::Kept,
         };
         let at_record = if self.rng.one_in(4) { Some(self.rng.one_in(2)) } else { None };

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use starling_topology::Quorum;
+use starling_topology::{Flaw, Quorum};
 
 use crate::Summary;
-use crate::canary::PLANTS;
+use crate::canary::{PLANTS, Sabotage};
+use crate::fault::{Crash, Fate, Fault, Kind, When};
 use crate::hostile::Attack;
 use crate::scenario::{Scenario, Setup};
 use crate::shrink::shrink;
@@ -189,6 +190,32 @@ fn whatever_strikes_a_member_in_whatever_phase_the_run_goes_on() {
     let swept = blows::strike(&all);
     assert_eq!(swept.failures, Vec::<String>::new());
     assert!(swept.coverage.seen() > 200, "{:?}", swept.coverage.missing());
+}
+
+/// All die at one step, and most of them come back first, without their checkpoints: what the two who kept theirs hold is stable.
+fn most_lose_their_checkpoints(seed: u64) -> Simulation {
+    let setup = Setup { peers: Some(5), scenario: Scenario::Steady, ..Setup::default() };
+    Simulation::new(seed, setup).replan(|plan| {
+        (plan.min_members, plan.fork_after, plan.keepers, plan.words) = (1, None, 0, false);
+        for seat in 0..5 {
+            let (fate, down) = if seat < 3 { (Fate::CheckpointsLost, 1) } else { (Fate::Kept, 20) };
+            let crash = Crash { down: Duration::from_secs(down), power: false, fate, at_record: None };
+            let when = When::After { step: 20, delay: Duration::from_millis(400 + seat as u64) };
+            plan.faults.push(Fault { when, kind: Kind::Crash(seat, crash) });
+        }
+    })
+}
+
+#[test]
+fn what_most_have_lost_and_others_hold_is_waited_for() {
+    let mut caught = 0;
+    for seed in 0..40 {
+        let outcome = most_lose_their_checkpoints(seed).run();
+        assert!(outcome.is_good(), "seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
+        let flawed = most_lose_their_checkpoints(seed).with_sabotage(Sabotage::Machine(Flaw::HidesLoss)).run();
+        caught += u32::from(flawed.broken.iter().any(|broken| broken.invariant == "stable_survives"));
+    }
+    assert!(caught > 10, "{caught} of 40 go back without a word if nobody says what is lost");
 }
 
 #[test]

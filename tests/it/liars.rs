@@ -248,9 +248,9 @@ fn members_say_what_no_member_says() {
         let promise = |by: PeerId| {
             let progress = Progress { step: LAST - 1, lineage: Lineage::of(&view), has_state: true, has_result: false };
             let (unreachable, accused, contributing) = (vec![], vec![], vec![]);
-            let (missing, accepted, leaving, recovering) = (None, None, false, false);
+            let (missing, lost, accepted, leaving, recovering) = (None, None, None, false, false);
             let promise =
-                Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted };
+                Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted };
             SignedPromise::new(&pen, view.id(), ballot, by, promise)
         };
         let promises: Vec<_> = view.members().iter().map(|by| promise(*by)).collect();

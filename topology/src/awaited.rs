@@ -77,6 +77,7 @@ mod tests {
             }),
             leaving: false,
             recovering: false,
+            lost: None,
             accepted: None,
         };
         let promises = said.iter().map(|(name, missing)| (peer(*name), promise(*missing))).collect();

@@ -18,6 +18,8 @@ pub enum Flaw {
     NeverTakesOver,
     /// All go on from the oldest state that one of them holds.
     TakesOldest,
+    /// Who comes back with less than it had saved does not say so.
+    HidesLoss,
     /// Those who came back go on at once from less than their view began with.
     GoesBack,
     /// Who asks to be let in and holds no state never takes its own seat again.

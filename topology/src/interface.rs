@@ -219,12 +219,15 @@ pub enum Event {
         /// Whether it, or a view before it, was installed without a quorum.
         forked: bool,
     },
-    /// The members that answer are no quorum: nothing can be decided until more are there.
+    /// The members that answer are no quorum, or have lost what others may hold: nothing can be decided until more are there.
     Paused {
         /// How many answer.
         present: usize,
         /// How many it takes.
         needed: usize,
+        /// The step of what some of those that answer had saved and have lost, if that is what is waited for: who does not answer
+        /// may hold it, and it may be stable.
+        missed: Option<u64>,
     },
     /// The others go on without us. We join anew.
     Evicted {

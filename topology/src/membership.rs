@@ -39,6 +39,7 @@ mod heartbeat;
 mod installing;
 mod joining;
 mod judging;
+mod losses;
 mod measuring;
 mod outbox;
 mod outsiders;
@@ -85,11 +86,11 @@ use crate::flaw::Flaw;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::interface::{CatchUp, Event, Input, Output, Resumption, Timer};
 use crate::lineage::{Lineage, Root};
+use crate::mark::Mark;
 use crate::message::{Body, Contact, Envelope, Evidence, MAX_MEMBERS};
 use crate::plan::Link;
 use crate::proposal::{Joiner, Progress};
 use crate::quorum::Quorum;
-use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
 
@@ -165,6 +166,8 @@ pub struct Membership {
     held_since: Option<Time>,
     /// Whether this process came back from a record.
     came_back: bool,
+    /// What the process before it had saved to sign it, as far as is known.
+    mark: Option<Mark>,
     /// Views that it entered by somebody's word, promised something in, and left for another one.
     bound: BTreeSet<ViewId>,
     /// Whether others have shown what we said and our record does not know.
@@ -231,37 +234,6 @@ impl Membership {
         joiner
     }
 
-    /// A member whose process is gone and that starts again from its record. Its steps are held, at a checkpoint's.
-    ///
-    /// If it meets a member that lives, it is an outsider and joins; if all have died, they go on together from the
-    /// highest step that one of them holds.
-    pub fn recover(
-        config: Config,
-        run: RunId,
-        me: Me,
-        record: Record,
-        contacts: Vec<Contact>,
-        progress: Progress,
-        now: Time,
-    ) -> Self {
-        let mut member = Self::new(config, run, me, progress, now);
-        contacts.into_iter().for_each(|contact| member.learn(contact));
-        member.look_for_branches(now, &record);
-        member.came_back = true;
-        member.take_back(now, record);
-        member.advance(now);
-        member
-    }
-
-    /// We came back from a record: some may have done the same, and some may have gone on.
-    fn look_for_others(&mut self, now: Time) {
-        let Some(seat) = &self.seat else { return };
-        for peer in seat.others(self.me.peer) {
-            self.say_hello(peer);
-        }
-        self.set_timer(Timer::Takeover, now + self.config.max_stall);
-    }
-
     fn new(mut config: Config, run: RunId, me: Me, progress: Progress, now: Time) -> Self {
         config.max_members = config.max_members.min(MAX_MEMBERS);
         config.fork_after = config.fork_after.filter(|_| config.quorum == Quorum::Majority);
@@ -304,6 +276,7 @@ impl Membership {
             since: None,
             held_since: None,
             came_back: false,
+            mark: None,
             bound: BTreeSet::new(),
             has_forgotten: false,
             ended: false,

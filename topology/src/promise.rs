@@ -48,6 +48,8 @@ pub struct Promise {
     pub leaving: bool,
     /// Whether its process came back from a record since the view was installed.
     pub recovering: bool,
+    /// The step of the newest checkpoint that it had saved to sign it, if it has lost that: [`crate::Mark`].
+    pub lost: Option<u64>,
     /// The ballot in which it accepted a proposal before, and that one's hash.
     pub accepted: Option<(Ballot, [u8; 32])>,
 }

@@ -136,7 +136,16 @@ impl EventLoop {
                     self.note_guests(&view);
                 }
             }
-            Event::Paused { present, needed } => self.observer.report(&Report::Paused { present, needed }),
+            Event::Paused { present, needed, missed } => {
+                self.observer.report(&Report::Paused { present, needed });
+                if let Some(step) = missed {
+                    let message = format!(
+                        "some of those that answer had saved the state after step {step} and have lost it, and who does not answer may \
+                         hold it: they wait for that one"
+                    );
+                    self.observer.report(&Report::Warning { message });
+                }
+            }
             Event::Evicted { by } => {
                 self.leave_view();
                 self.observer.report(&Report::Evicted { by: name(by) });

@@ -18,7 +18,8 @@ pub struct StableSurvives {
     views: BTreeMap<ViewId, Known>,
     /// In which view each state was committed first.
     committed: BTreeMap<Digest, ViewId>,
-    saved: BTreeMap<Digest, BTreeSet<PeerId>>,
+    /// After which step each is, and who knows that it has had it on disk.
+    saved: BTreeMap<Digest, (u64, BTreeSet<PeerId>)>,
 }
 
 #[derive(Debug)]
@@ -55,10 +56,25 @@ impl StableSurvives {
     /// `peer` has a good copy of `state` on disk.
     pub fn saved(&mut self, peer: PeerId, state: &State) {
         let Some(view) = self.committed.get(&state.digest).and_then(|view| self.views.get_mut(view)) else { return };
-        let savers = self.saved.entry(state.digest).or_default();
+        let (_, savers) = self.saved.entry(state.digest).or_insert((state.step, BTreeSet::new()));
         savers.insert(peer);
         if view.quorum.is_met(savers.intersection(&view.voters).count(), view.voters.len(), false) {
             view.stable = view.stable.max(Some((state.step, state.digest)));
+        }
+    }
+
+    /// The disk of `peer` was set back: it does not know any more what it has said that it has, and no rule about votes holds where it
+    /// votes.
+    pub fn set_back(&mut self, peer: PeerId) {
+        self.saved.values_mut().for_each(|(_, savers)| _ = savers.remove(&peer));
+        for (id, view) in &mut self.views {
+            let is_theirs = |digest: &Digest| self.committed.get(digest) == Some(id);
+            let of_view = self.saved.iter().filter(|(digest, _)| is_theirs(digest));
+            let is_met = |savers: &BTreeSet<PeerId>| {
+                view.quorum.is_met(savers.intersection(&view.voters).count(), view.voters.len(), false)
+            };
+            let stable = of_view.filter(|(_, (_, savers))| is_met(savers)).map(|(digest, (step, _))| (*step, *digest));
+            view.stable = stable.max();
         }
     }
 

@@ -34,6 +34,11 @@ impl Peer {
         self.machine.vouches_for(state.step, state.lineage)
     }
 
+    /// What it had saved and has lost.
+    pub fn loss(&self) -> Option<u64> {
+        self.machine.loss()
+    }
+
     /// A checkpoint is on its disk, under this name.
     pub(super) fn vouch_for(&mut self, now: Time, state: &State, manifest: Digest) {
         self.note_saved(state.step);

@@ -37,6 +37,7 @@ impl World {
             self.forgotten |= host.set_back;
             let name = host.name();
             self.invariants.own_branch.set_back(name);
+            self.invariants.stable_survives.set_back(name);
         }
         self.hosts[seat].copies = Some(copies.into_iter().take(place + 1).collect());
     }

@@ -317,6 +317,7 @@ impl World {
         let rotten = self.plan.rots && self.rng.one_in(6);
         self.damaged |= rotten;
         let host = &mut self.hosts[seat];
+        host.damaged |= rotten;
         host.copy_disk();
         let before = LastCheckpoint::good(&host.disk);
         let saved = checkpoints::save(&mut host.disk, host.root, state, rotten, self.sabotage);
@@ -358,9 +359,8 @@ impl World {
         self.views.insert(id, forks);
         self.invariants.no_split_brain.entered(view, step, forks);
         self.invariants.own_branch.entered(name, &entry.resumption, !entry.progress.has_state);
-        // Once a disk has lost something, it can't be told any more what its peer would have said; nor of a machine beside which an
-        // older copy of it speaks under the same name.
-        let comes_back = self.hosts.iter().filter(|host| host.is_in_the_run() && host.twin.is_none() && !self.damaged);
+        // Of a disk that has lost something nothing is asked; nor of a machine beside which an older copy of it speaks under the same name.
+        let comes_back = self.hosts.iter().filter(|host| host.is_in_the_run() && host.twin.is_none() && !host.damaged);
         let holds = |step, digest| move |host: &&Host| host.disk.holds(step, digest);
         let holder = |step, digest| comes_back.clone().find(holds(step, digest)).map(Host::name);
         let (seats, hosts) = (&self.seats, &self.hosts);

@@ -177,8 +177,9 @@ impl World {
             || crash.fate == Fate::ListLost
             || (matches!(crash.fate, Fate::Flipped | Fate::Torn) && self.is_kept(admits));
         let fate = if safe { crash.fate } else { Fate::Kept };
-        self.damaged |= !matches!(fate, Fate::Kept | Fate::ListLost);
         let host = &mut self.hosts[seat];
+        host.damaged |= !matches!(fate, Fate::Kept | Fate::ListLost);
+        self.damaged |= host.damaged;
         match fate {
             Fate::Kept => {}
             Fate::Wiped => host.disk.wipe(),
@@ -188,6 +189,7 @@ impl World {
             Fate::Torn => {
                 let _ = host.disk.tear(&mut self.rng);
             }
+            Fate::CheckpointsLost => host.disk.lose_checkpoints(),
             Fate::SetBack => self.set_back(seat),
             Fate::SeatLost => host.disk.lose_record(),
             Fate::ListLost => host.disk.lose_contacts(),

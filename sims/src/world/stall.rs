@@ -124,6 +124,21 @@ impl World {
             votes.contains(&host.name()) || host.peer.as_ref().is_some_and(|peer| peer.knows().any(votes_there))
         };
         let stay = hosts().filter(|host| !host.leaving).filter(led_here).filter(finds).count();
-        stay >= self.plan.min_members && view.has_quorum(&votes) && hosts().any(holds)
+        stay >= self.plan.min_members
+            && view.has_quorum(&votes)
+            && hosts().any(holds)
+            && !self.waits_for_a_holder(group, view, &votes)
+    }
+
+    /// Whether some of those who vote here had saved what nobody here holds, and others may hold it that are not there.
+    fn waits_for_a_holder(&self, group: &[Seat], view: &View, votes: &BTreeSet<PeerId>) -> bool {
+        let peers =
+            || group.iter().filter_map(|seat| Some((self.hosts[*seat].name(), self.hosts[*seat].peer.as_ref()?)));
+        let held = peers().filter(|(_, peer)| peer.has_state()).map(|(_, peer)| peer.step()).max();
+        let is_lost = |(_, peer): &(PeerId, &Peer)| peer.loss() > held;
+        let lost: BTreeSet<PeerId> = peers().filter(is_lost).map(|(name, _)| name).collect();
+        let signed = view.voters().filter(|peer| !votes.contains(peer) || lost.contains(peer)).collect();
+        let all_told = view.members().iter().all(|peer| votes.contains(peer));
+        !lost.is_empty() && !all_told && view.has_quorum(&signed)
     }
 }

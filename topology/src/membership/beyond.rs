@@ -17,7 +17,9 @@ pub(super) fn is_beyond(envelope: &Envelope, last_step: u64) -> bool {
     let is_told = match &envelope.body {
         Body::Join(joiner) | Body::Introduce(joiner) => joins(joiner),
         Body::Prepare { ballot, boundary, .. } => far(ballot) || boundary.is_some_and(after),
-        Body::Promise { ballot, promise, .. } => far(ballot) || after(promise.promise.progress.step),
+        Body::Promise { ballot, promise, .. } => {
+            far(ballot) || after(promise.promise.progress.step) || promise.promise.lost.is_some_and(after)
+        }
         Body::Nack { ballot, promised } => far(ballot) || far(promised),
         Body::Propose { ballot, .. }
         | Body::Echo { ballot, .. }

@@ -183,6 +183,7 @@ impl Membership {
             failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.hearsay.failed_links()).collect(),
             promises: &decree.promises,
             excluded: &excluded,
+            restarted: &self.restarted(seat),
             hearsay: &seat.hearsay,
             candidates,
             rows: &seat.rows,
@@ -232,7 +233,7 @@ fn voters_gone(origin: &Proposal) -> usize {
 
 /// Whether those voters of `view` that are away were a quorum of it; with two-thirds quorums, together with those who are here and
 /// may lie about what they hold.
-fn could_have_decided(view: &View, is_away: impl Fn(&PeerId) -> bool) -> bool {
+pub(super) fn could_have_decided(view: &View, is_away: impl Fn(&PeerId) -> bool) -> bool {
     let away: BTreeSet<PeerId> = view.voters().filter(|peer| is_away(peer)).collect();
     let hidden = if view.quorum == Quorum::TwoThirds { view.most_hostile() } else { 0 };
     view.has_quorum(&away) || (hidden > 0 && view.quorum.is_met(away.len() + hidden, view.voter_count(), true))

@@ -116,8 +116,8 @@ impl Membership {
     /// Not for ever: some of what we know may be wrong, and others may have no other way to go on.
     pub(super) fn objects(&self, now: Time, seat: &Seat, justified: &Justified) -> bool {
         let Justified { proposal, promises, excluded, .. } = justified;
-        // For good: nobody needs whoever waits to be let in.
-        if !self.notary.admits(&proposal.joiners) {
+        // For good: nobody needs whoever waits to be let in, and what may be stable is waited for.
+        if !self.notary.admits(&proposal.joiners) || self.believes_nothing_of(seat, justified) {
             return true;
         }
         let heard_of = |joiner: &Joiner| self.joiners.get(&joiner.contact.peer).map(|it| it.joiner.incarnation);

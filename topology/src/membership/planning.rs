@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::claims::Claims;
 use super::hearsay::Hearsay;
+use super::losses::{missed, restarted_in};
 use super::rows::Rows;
 use super::votes::Votes;
 use crate::awaited::owed;
@@ -26,6 +27,8 @@ pub(super) struct Question<'a> {
     pub(super) promises: &'a BTreeMap<PeerId, Promise>,
     /// Members that can't stay, and why.
     pub(super) excluded: &'a BTreeMap<PeerId, Evidence>,
+    /// Members that have lost their seats, and ask to be let in.
+    pub(super) restarted: &'a BTreeSet<PeerId>,
     /// What others saw of members that did not promise.
     pub(super) hearsay: &'a Hearsay,
     /// Pairs of members whose ring link failed. The next view tries it anew, unless they say that they can't.
@@ -44,7 +47,8 @@ impl Question<'_> {
         self.resumed.map_or(0, |resume| resume.step)
     }
 
-    /// The next view and how its members go on; `None` if nobody in it would hold the replicated state.
+    /// The next view and how its members go on; `None` if nobody in it would hold the replicated state, or they would go back behind one
+    /// that somebody else may hold.
     pub(super) fn answer(mut self) -> Option<Proposal> {
         let mut staying: BTreeMap<PeerId, Progress> = BTreeMap::new();
         let claims = Claims::new(self.view, self.resumed, self.promises);
@@ -104,6 +108,9 @@ impl Question<'_> {
                 None => break (severed, resume),
             };
         };
+        if !self.forked && missed(self.view, self.promises, self.restarted, resume.step).is_some() {
+            return None; // Who is not there may hold what is stable.
+        }
         let votes = Votes::of(&self, &staying, &resume);
         let mut reasons = self.reasons(&staying, &severed, &convicted, &votes);
         // From whichever branch they come, they go to no view that is not later than theirs.
@@ -310,6 +317,7 @@ pub(super) fn follows(
         resumed,
         promises,
         excluded,
+        restarted: &restarted_in(proposal),
         hearsay: &Hearsay::default(),
         failed: Vec::new(),
         candidates: proposal.joiners.clone(),
@@ -462,6 +470,7 @@ mod tests {
             missing: None,
             leaving: false,
             recovering: false,
+            lost: None,
             accepted: None,
         }
     }
@@ -486,6 +495,7 @@ mod tests {
             resumed: Some(&origin.resume),
             promises,
             excluded: &BTreeMap::new(),
+            restarted: &BTreeSet::new(),
             hearsay: &Hearsay::default(),
             failed: Vec::new(),
             candidates: Vec::new(),
@@ -565,6 +575,52 @@ mod tests {
         let promises: BTreeMap<PeerId, Promise> = (0..).map(peer).zip(promises).collect();
         let proposal = answered(&view, 0, &promises);
         assert_eq!((proposal.resume.step, proposal.view.members()), (6, &[peer(0), peer(2)][..]));
+    }
+
+    #[test]
+    fn nobody_goes_back_behind_what_another_may_hold_but_as_a_fork() {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..5).map(peer));
+        let back = |step, lost| {
+            let progress = Progress { step, lineage: Lineage::of(&view), has_state: step > 0, has_result: false };
+            Promise { recovering: true, lost, ..promised(progress) }
+        };
+        let promises =
+            |said: &[(u64, Option<u64>)]| (0..).map(peer).zip(said.iter().map(|it| back(it.0, it.1))).collect();
+        let origin = made_of(&view, 0, Vec::new());
+        let step = |said: &[(u64, Option<u64>)], gone: &[u8], forked| {
+            let promises: BTreeMap<PeerId, Promise> = promises(said);
+            let question = Question {
+                view: &view,
+                resumed: Some(&origin.resume),
+                promises: &promises,
+                excluded: &BTreeMap::new(),
+                restarted: &gone.iter().map(|name| peer(*name)).collect(),
+                hearsay: &Hearsay::default(),
+                failed: Vec::new(),
+                candidates: Vec::new(),
+                rows: &Rows::of(&view),
+                donor: None,
+                forked,
+            };
+            question.answer().map(|proposal| proposal.resume.step)
+        };
+        let most_lost = [(100, Some(120)), (100, Some(120)), (90, None)];
+        assert_eq!(step(&most_lost, &[], false), None, "two may hold what they and two others have signed");
+        assert_eq!(step(&most_lost, &[], true), Some(100), "a fork leaves it behind");
+        assert_eq!(step(&most_lost, &[3], false), None, "one of them may");
+        assert_eq!(step(&most_lost, &[3, 4], false), Some(100), "they have lost their seats");
+        assert_eq!(step(&[(100, None); 3], &[], false), Some(100), "nobody has lost anything");
+        let held = [(100, Some(120)), (100, Some(120)), (90, None), (120, None)];
+        assert_eq!(step(&held, &[], false), Some(120), "one of those who are here holds it");
+        let all = [(100, Some(120)), (0, Some(120)), (90, Some(120)), (90, Some(110)), (0, Some(120))];
+        assert_eq!(step(&all, &[], false), Some(100), "nobody else can");
+        let few = [(100, Some(120)), (100, None), (90, None), (90, None)];
+        assert_eq!(step(&few, &[], false), Some(100), "two are no quorum");
+        // Who accepts finds the same: what somebody proposes who overlooks a loss does not follow.
+        let promised: BTreeMap<PeerId, Promise> = promises(&[(100, None), (100, None), (90, None)]);
+        let (proposal, lost) = (answered(&view, 0, &promised), promises(&most_lost));
+        let follows = |promises| follows(&view, Some(&origin), promises, &BTreeMap::new(), &proposal);
+        assert!(follows(&promised) && !follows(&lost));
     }
 
     #[test]

@@ -9,15 +9,53 @@ use std::collections::BTreeSet;
 
 use super::installing::Decided;
 use super::seat::{Recovering, Seat};
-use super::{Membership, Steps};
+use super::{Me, Membership, Steps};
 use crate::certificate::{Chain, Succession};
-use crate::id::{PeerId, ViewId};
+use crate::config::Config;
+use crate::id::{PeerId, RunId, ViewId};
+use crate::interface::Timer;
+use crate::mark::Mark;
 use crate::message::Contact;
-use crate::proposal::{Joiner, Proposal};
+use crate::proposal::{Joiner, Progress, Proposal};
 use crate::record::Record;
 use crate::time::Time;
 
 impl Membership {
+    /// A member whose process is gone and that starts again from its record. Its steps are held, at a checkpoint's.
+    ///
+    /// `mark` is what it had saved: if that is newer than what it holds now, and of its branch, it says that it has lost it.
+    ///
+    /// If it meets a member that lives, it is an outsider and joins; if all have died, they go on together from the
+    /// highest step that one of them holds.
+    pub fn recover(
+        config: Config,
+        run: RunId,
+        me: Me,
+        (record, mark): (Record, Option<Mark>),
+        contacts: Vec<Contact>,
+        progress: Progress,
+        now: Time,
+    ) -> Self {
+        let mut member = Self::new(config, run, me, progress, now);
+        for contact in contacts {
+            member.learn(contact);
+        }
+        member.look_for_branches(now, &record);
+        (member.came_back, member.mark) = (true, mark);
+        member.take_back(now, record);
+        member.advance(now);
+        member
+    }
+
+    /// We came back from a record: some may have done the same, and some may have gone on.
+    pub(super) fn look_for_others(&mut self, now: Time) {
+        let Some(seat) = &self.seat else { return };
+        for peer in seat.others(self.me.peer) {
+            self.say_hello(peer);
+        }
+        self.set_timer(Timer::Takeover, now + self.config.max_stall);
+    }
+
     /// Takes the seat that `record` is of, and looks for others that come back.
     pub(super) fn take_back(&mut self, now: Time, record: Record) {
         self.chain = Chain::told(record.chain, record.view.parent);

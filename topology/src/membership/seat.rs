@@ -145,6 +145,8 @@ pub(super) struct Broken {
 pub(super) struct Paused {
     pub(super) since: Time,
     pub(super) present: usize,
+    /// What a member that is not there may hold.
+    pub(super) missed: Option<u64>,
 }
 
 /// We came back from a record, and wait for others that did.

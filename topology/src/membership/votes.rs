@@ -228,9 +228,9 @@ mod tests {
             let progress = Progress { step, lineage, has_state: true, has_result: true };
             let contributing = due.iter().map(|name| peer(*name)).collect();
             let (unreachable, accused, missing) = (named(*name).iter().map(|it| peer(*it)).collect(), Vec::new(), None);
-            let (leaving, recovering, accepted) = (*leaving, false, None);
+            let (leaving, recovering, lost, accepted) = (*leaving, false, None, None);
             let promise =
-                Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted };
+                Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted };
             (peer(*name), promise)
         };
         let promises: BTreeMap<PeerId, Promise> = said.iter().map(promise).collect();
@@ -239,6 +239,7 @@ mod tests {
             resumed: None,
             promises: &promises,
             excluded: &BTreeMap::new(),
+            restarted: &BTreeSet::new(),
             hearsay: &Hearsay::default(),
             failed: Vec::new(),
             candidates: Vec::new(),

@@ -83,12 +83,13 @@ impl Membership {
         if self.steps != Steps::Held && !self.is_flawed(Flaw::PromisesRunning) {
             return;
         }
+        let told = (self.progress, self.loss());
         let Some(seat) = &mut self.seat else { return };
         if std::mem::take(&mut seat.owed)
             && let Some(ballot) = seat.acceptor.promised
         {
             let (me, leaving) = (self.me.peer, self.leaving || self.asking.is_some());
-            let promise = seat.promise(me, &*self.notary, self.progress, self.waits.as_ref(), leaving);
+            let promise = seat.promise(me, &*self.notary, told, self.waits.as_ref(), leaving);
             let accepted = seat.acceptor.accepted.clone().map(|(_, justified)| Box::new(justified));
             let promise = SignedPromise::new(&*self.notary, seat.id, ballot, me, promise);
             self.send(ballot.proposer, Body::Promise { ballot, promise, accepted });
@@ -212,12 +213,12 @@ impl Membership {
 }
 
 impl Seat {
-    /// What we promise, who stand at `progress`.
+    /// What we promise, who stand at `progress` and have `lost` what we had saved after that step.
     pub(super) fn promise(
         &mut self,
         me: PeerId,
         notary: &dyn Notary,
-        progress: Progress,
+        (progress, lost): (Progress, Option<u64>),
         awaited: Option<&Awaited>,
         leaving: bool,
     ) -> Promise {
@@ -238,6 +239,6 @@ impl Seat {
         let mut contributing = self.named(notary, due);
         contributing.truncate(left);
         let recovering = self.recovering.is_some();
-        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted }
+        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted }
     }
 }

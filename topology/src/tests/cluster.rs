@@ -189,7 +189,7 @@ impl Cluster {
         let progress = Progress { step: before.step, lineage: before.lineage, has_state: true, has_result: false };
         let now = self.now;
         self.config.incarnation += 1;
-        let machine = Membership::recover(self.config.clone(), RUN, me(name), record, contacts, progress, now);
+        let machine = Membership::recover(self.config.clone(), RUN, me(name), (record, None), contacts, progress, now);
         let mut peer = Peer::new(machine, progress, Some(state));
         peer.record = before.record;
         peer.generation = before.generation;

@@ -126,7 +126,7 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
         let progress = Progress { step: held, lineage: Lineage::NONE, has_state: true, has_result: false };
         let contacts = vec![contact(lost)];
         let mut now = Time::ZERO;
-        let mut member = Membership::recover(config, RUN, me(here), record, contacts, progress, now);
+        let mut member = Membership::recover(config, RUN, me(here), (record, None), contacts, progress, now);
         let (mut timers, mut went_on) = (std::collections::BTreeMap::new(), None);
         for _ in 0..4_000 {
             while let Some(output) = member.poll() {
@@ -207,7 +207,7 @@ fn who_leaves_gives_its_seat_up_only_when_some_of_those_who_stay_know() {
         let config = Config { last_step: STEPS, ..Config::default() };
         let progress = Progress { step: 3, lineage: Lineage::of(&both), has_state: true, has_result: true };
         let mut machine =
-            Membership::recover(config, RUN, me(here), record, vec![contact(other)], progress, Time::ZERO);
+            Membership::recover(config, RUN, me(here), (record, None), vec![contact(other)], progress, Time::ZERO);
         machine.handle(Time::ZERO, Input::Leave).expect("ours");
         drained(&mut machine);
         let (proposal, certificate) = (proposal.clone(), certificate.clone());

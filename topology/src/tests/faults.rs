@@ -448,5 +448,5 @@ fn a_run_is_finished_when_a_quorum_says_so() {
     cluster.run_for(cluster.config.max_stall * 3);
     let complete = |event: &Event| matches!(event, Event::Complete { .. });
     assert!(!cluster.has_event(peer(1), complete), "it may have slept while the others went on");
-    assert!(cluster.has_event(peer(1), |event| matches!(event, Event::Paused { present: 1, needed: 2 })));
+    assert!(cluster.has_event(peer(1), |event| matches!(event, Event::Paused { present: 1, needed: 2, missed: None })));
 }

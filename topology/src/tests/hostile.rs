@@ -94,7 +94,7 @@ fn random_messages_into_every_state() {
                     echoed: None,
                 };
                 let contacts = [6, 7, 8].map(|name| contact(peer(name))).to_vec();
-                Membership::recover(config, RUN, me(peer(5)), record, contacts, progress, now)
+                Membership::recover(config, RUN, me(peer(5)), (record, None), contacts, progress, now)
             }
         };
         drain(&mut machine, &mut rng, now);
@@ -231,8 +231,10 @@ fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&
     let (leaving, recovering) = (rng.below(3) == 0, rng.below(3) == 0);
     let missing = (rng.below(3) == 0).then(|| any_awaited(rng));
     let accepted = accepted.map(|accepted| (accepted.ballot, accepted.hash()));
+    let lost = (rng.below(3) == 0).then(|| rng.below(20) as u64);
     let progress = any_progress(rng);
-    let promise = Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted };
+    let promise =
+        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted };
     SignedPromise::new(&Signs(by), view.id(), ballot, by, promise)
 }
 

@@ -38,7 +38,7 @@ fn member() -> (Membership, View) {
     };
     let contacts = [1, 2].map(peer).map(contact).to_vec();
     let config = Config::default();
-    let mut machine = Membership::recover(config, RUN, me(peer(3)), record, contacts, AT_0, Time::ZERO);
+    let mut machine = Membership::recover(config, RUN, me(peer(3)), (record, None), contacts, AT_0, Time::ZERO);
     let first = outputs(&mut machine);
     assert!(matches!(&first[..], [Output::Persist(_)]), "not even that it is back: {first:?}");
     machine.handle(Time::ZERO, Input::Persisted).expect("ours");

@@ -578,6 +578,7 @@ fn a_member_proposes_what_nobody_promised() {
                 missing: None,
                 leaving: false,
                 recovering: false,
+                lost: None,
                 accepted: None,
             };
             SignedPromise::new(&liar, view.id(), ballot, peer(by), promise)

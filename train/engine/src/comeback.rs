@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "flaws")]
 use starling_topology::Flaw;
-use starling_topology::{self as topology, Company, PeerId, Record, Root, Time, Way, way_back};
+use starling_topology::{self as topology, Company, Mark, PeerId, Record, Root, Time, Way, way_back};
 
 use crate::lookout::Apart;
 use crate::returning::{Return, Returning};
@@ -41,7 +41,9 @@ pub struct Past {
     pub was_here: bool,
     /// Its seat in a view, if it has not given it up.
     pub seat: Option<Record>,
-    /// Whether it has lost that: the file is there, and can't be read.
+    /// What it had saved to sign it, if that could be read.
+    pub mark: Option<Mark>,
+    /// Whether it has lost its seat: the file is there, and can't be read.
     pub has_lost_its_seat: bool,
     /// Whether it has lost whom it knows.
     pub has_lost_its_contacts: bool,
@@ -472,8 +474,8 @@ impl Comeback {
     fn recover(&mut self, now: Time) {
         let record = self.past.seat.as_ref().expect("invariant: nobody else recovers");
         let Holdings { loadable, can_begin, .. } = self.holdings.expect("invariant: whoever has a seat looks first");
-        let (me, stride, heard) = (self.past.me, self.terms.stride, &self.heard);
-        let outcome = Returning { me, record, found: loadable, can_begin, stride, heard }.outcome();
+        let (me, mark, stride, heard) = (self.past.me, self.past.mark, self.terms.stride, &self.heard);
+        let outcome = Returning { me, record, found: loadable, mark, can_begin, stride, heard }.outcome();
         match outcome {
             Return::Seat { has_state } => {
                 self.end(Decision::Recover { has_state: has_state || self.claims_state() });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{PeerId, Record};
+use starling_topology::{Mark, PeerId, Record};
 
 /// With what it takes its seat again, or why it does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum Return {
     Behind(Vec<PeerId>),
     /// It takes its seat.
     Seat {
-        /// Whether it may say that it holds the state: it does not if it was still to load it, or what it had is damaged.
+        /// Whether it may say that it holds the state: it does not if it was still to load it, or what it had is damaged or lost.
         has_state: bool,
     },
 }
@@ -26,6 +26,8 @@ pub struct Returning<'a> {
     pub record: &'a Record,
     /// The step of the best checkpoint that it can load, of those that its root admits.
     pub found: Option<u64>,
+    /// What it had saved to sign it, as far as is known.
+    pub mark: Option<Mark>,
     /// Whether it can compute the state before the first step, and has nothing damaged that may have been a later one.
     pub can_begin: bool,
     /// How often it saves its state.
@@ -39,14 +41,16 @@ impl Returning<'_> {
     pub fn outcome(&self) -> Return {
         let mut ahead = self.record.ahead_of(self.me, self.found.unwrap_or(0), self.stride);
         ahead.retain(|peer| !self.heard.contains(peer));
-        // What it has signed is on its disk, as long as nothing there is damaged.
-        if self.can_begin && self.record.is_in_each_quorum(self.me) {
+        // What it has signed is on its disk, as long as nothing there is damaged or lost.
+        let has_lost = self.mark.is_some_and(|mark| mark.lost(&self.record.root, self.found).is_some());
+        if self.can_begin && !has_lost && self.record.is_in_each_quorum(self.me) {
             ahead.clear();
         }
         if !ahead.is_empty() {
             return Return::Behind(ahead);
         }
-        let begins_anew = self.can_begin && self.record.can_begin_anew(self.me);
+        // An older state counts, and the membership machine says what is lost. The run has gone past the initial one.
+        let begins_anew = self.can_begin && !has_lost && self.record.can_begin_anew(self.me);
         Return::Seat { has_state: self.found.is_some() || begins_anew }
     }
 }
@@ -73,8 +77,12 @@ mod tests {
     }
 
     fn outcome(record: &Record, found: Option<u64>, can_begin: bool, heard: &[PeerId]) -> Return {
+        lost(record, None, found, can_begin, heard)
+    }
+
+    fn lost(record: &Record, mark: Option<Mark>, found: Option<u64>, can_begin: bool, heard: &[PeerId]) -> Return {
         let heard = heard.iter().copied().collect();
-        Returning { me: ME, record, found, can_begin, stride: 5, heard: &heard }.outcome()
+        Returning { me: ME, record, found, mark, can_begin, stride: 5, heard: &heard }.outcome()
     }
 
     #[test]
@@ -96,5 +104,15 @@ mod tests {
         assert_eq!(outcome(&record, None, true, &[]), Return::Seat { has_state: true });
         assert_eq!(outcome(&record, None, false, &[]), Return::Seat { has_state: false });
         assert_eq!(outcome(&record, Some(3), false, &[]), Return::Seat { has_state: true });
+    }
+
+    #[test]
+    fn who_has_lost_what_it_had_saved_has_an_older_state_and_not_the_first_one() {
+        let record = record(0);
+        let mark = |step| Some(Mark { step, lineage: Lineage::of(&record.view) });
+        assert_eq!(lost(&record, mark(5), None, true, &[]), Return::Seat { has_state: false });
+        assert_eq!(lost(&record, mark(10), Some(5), true, &[]), Return::Seat { has_state: true });
+        let left = Some(Mark { step: 5, lineage: Lineage { branch: 9, ..Lineage::NONE } });
+        assert_eq!(lost(&record, left, None, true, &[]), Return::Seat { has_state: true }, "of another branch");
     }
 }

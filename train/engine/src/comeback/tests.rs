@@ -29,6 +29,7 @@ fn seat(others: &[u8], left: &[u8]) -> Record {
 
 fn past(seat: Option<Record>, members: &[u8]) -> Past {
     Past {
+        mark: None,
         me: ME,
         was_here: true,
         seat,

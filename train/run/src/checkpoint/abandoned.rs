@@ -62,7 +62,7 @@ impl CheckpointStore {
     }
 
     /// What [`Self::root_in`] was told last.
-    pub(super) fn root(&self) -> Option<Root> {
+    pub fn root(&self) -> Option<Root> {
         *self.lock_root()
     }
 

@@ -1,0 +1,158 @@
+//! What members say that they had saved, and have lost: nobody goes back behind that while somebody who is not there may hold it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Membership;
+use super::drafting::could_have_decided;
+use super::seat::Seat;
+use crate::flaw::Flaw;
+use crate::id::PeerId;
+use crate::message::Evidence;
+use crate::promise::{Justified, Promise};
+use crate::proposal::{Proposal, Reason};
+use crate::view::View;
+
+/// The newest step after `step` that a voter of `view` had saved and has lost, and that may be stable all the same: the voters of whom
+/// nothing is known and those who have lost something could have signed it, and a member of whom nothing is known may hold it, be it
+/// a newcomer. Where all have promised, or have `restarted` and ask to be let in without their seats, nobody else can have it. Who says
+/// that it holds more, and is not to stay all the same, is as one of whom nothing is known: its link may just have failed.
+pub(super) fn missed(
+    view: &View,
+    promises: &BTreeMap<PeerId, Promise>,
+    restarted: &BTreeSet<PeerId>,
+    step: u64,
+) -> Option<u64> {
+    let lost = |peer: &PeerId| promises.get(peer)?.lost.filter(|lost| *lost > step);
+    // Of what is stable one voter at least tells that has promised; who has no vote has signed nothing that counts.
+    let newest = view.voters().filter_map(|peer| lost(&peer)).max()?;
+    let holds_more = |promise: &Promise| promise.progress.has_state && promise.progress.step > step;
+    let may_hold = |peer: &PeerId| promises.get(peer).map_or(!restarted.contains(peer), holds_more);
+    let all_told = !view.members().iter().any(may_hold);
+    let may_have_signed = |peer: &PeerId| promises.get(peer).is_none_or(holds_more) || lost(peer).is_some();
+    (!all_told && could_have_decided(view, may_have_signed)).then_some(newest)
+}
+
+impl Membership {
+    /// The step of what we had saved before we came back and have lost, as far as our branch admits it, and until we have come as far
+    /// again.
+    pub fn loss(&self) -> Option<u64> {
+        let (mark, seat) = (self.mark.filter(|_| !self.is_flawed(Flaw::HidesLoss))?, self.seat.as_ref()?);
+        mark.lost(&seat.root, self.progress.has_state.then_some(self.progress.step))
+    }
+
+    /// What keeps those who have promised us from going on with what they hold, if they are a quorum.
+    pub(super) fn misses(&self) -> Option<u64> {
+        let seat = self.seat.as_ref()?;
+        let decree = seat.decree.as_ref().filter(|decree| seat.view.has_quorum(decree.round.promised()))?;
+        let held = decree.promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
+        let step = held.map(|progress| progress.step).max().unwrap_or(0);
+        missed(&seat.view, &decree.promises, &self.restarted(seat), step)
+    }
+
+    /// Members whose processes are gone, and others with their names ask to be let in: they have lost their seats, and say what they hold.
+    pub(super) fn restarted(&self, seat: &Seat) -> BTreeSet<PeerId> {
+        let asks = |peer: &PeerId| self.joiners.contains_key(peer);
+        let gone = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::Restarted);
+        gone.map(|(peer, _)| *peer).filter(asks).collect()
+    }
+
+    /// Whether what some of these have lost is given up for what one says of others, of whom we know nothing: that they have lost their
+    /// seats.
+    pub(super) fn believes_nothing_of(&self, seat: &Seat, justified: &Justified) -> bool {
+        let ours =
+            |peer: &PeerId| self.joiners.contains_key(peer) || seat.suspects.get(peer) == Some(&Evidence::Restarted);
+        let known = restarted_in(&justified.proposal).into_iter().filter(ours).collect();
+        missed(&seat.view, &justified.grounds(), &known, justified.proposal.resume.step).is_some()
+    }
+}
+
+/// Of whom a proposal says that they have lost their seats.
+pub(super) fn restarted_in(proposal: &Proposal) -> BTreeSet<PeerId> {
+    let restarted = |reason: &Reason| if let Reason::Restarted(peer) = reason { Some(*peer) } else { None };
+    proposal.reasons.iter().filter_map(restarted).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+    use crate::lineage::Lineage;
+    use crate::proposal::Progress;
+    use crate::quorum::Quorum;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    /// What is missed in a view of so many voters where these have promised, each with what it has lost, and all hold `step`.
+    fn missed(quorum: Quorum, voters: u8, step: u64, told: &[(u8, Option<u64>)]) -> Option<u64> {
+        let view = View::found(RunId([7; 32]), peer(0)).with_quorum(quorum).succeed((0..voters).map(peer));
+        let promise = |lost: Option<u64>| {
+            let progress = Progress { step, lineage: Lineage::NONE, has_state: true, has_result: false };
+            let (unreachable, accused, contributing) = (Vec::new(), Vec::new(), Vec::new());
+            let (missing, leaving, recovering, accepted) = (None, false, true, None);
+            Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted }
+        };
+        let promises = told.iter().map(|(name, lost)| (peer(*name), promise(*lost))).collect();
+        super::missed(&view, &promises, &BTreeSet::new(), step)
+    }
+
+    #[test]
+    fn what_a_voter_has_lost_is_waited_for_while_a_quorum_may_have_signed_it() {
+        use Quorum::{Majority, TwoThirds};
+        let (lost, holds) = (Some(120), None);
+        assert_eq!(missed(Majority, 5, 0, &[(0, lost), (1, lost), (2, lost)]), Some(120));
+        assert_eq!(missed(Majority, 5, 100, &[(0, holds), (1, Some(110)), (2, holds)]), Some(110), "two are away");
+        assert_eq!(missed(Majority, 5, 0, &[(0, holds), (1, holds), (2, holds)]), None, "nobody has lost anything");
+        assert_eq!(missed(Majority, 5, 120, &[(0, holds), (1, lost), (2, holds)]), None, "somebody holds it");
+        let all: Vec<_> = (0..5).map(|name| (name, lost)).collect();
+        assert_eq!(missed(Majority, 5, 0, &all), None, "nobody else can hold it");
+        let most = [(0, holds), (1, holds), (2, holds), (3, lost)];
+        assert_eq!(missed(Majority, 5, 100, &most), None, "two are no quorum");
+        // Half of them with the casting vote are one.
+        assert_eq!(missed(Majority, 2, 100, &[(0, lost)]), Some(120));
+        assert_eq!(missed(Majority, 4, 100, &[(0, holds), (1, lost), (2, holds)]), None);
+        assert_eq!(missed(Majority, 4, 100, &[(0, lost), (1, holds), (2, holds)]), Some(120));
+        // Of four one may hide that it has signed, of seven two.
+        assert_eq!(missed(TwoThirds, 4, 100, &[(0, holds), (1, holds), (2, lost)]), Some(120));
+        assert_eq!(missed(TwoThirds, 4, 100, &[(0, holds), (1, holds), (2, holds)]), None);
+        assert_eq!(
+            missed(TwoThirds, 7, 100, &[(0, holds), (1, holds), (2, holds), (3, holds), (4, holds), (5, lost)]),
+            None
+        );
+    }
+
+    #[test]
+    fn who_has_no_vote_has_signed_nothing_that_counts() {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..3).map(peer)).with_newcomers([peer(2)]);
+        let progress = Progress { step: 100, lineage: Lineage::NONE, has_state: true, has_result: false };
+        let promise = |lost| Promise {
+            progress,
+            unreachable: Vec::new(),
+            accused: Vec::new(),
+            contributing: Vec::new(),
+            missing: None,
+            leaving: false,
+            recovering: true,
+            lost,
+            accepted: None,
+        };
+        let promises = |first| BTreeMap::from([(peer(0), promise(first)), (peer(2), promise(Some(120)))]);
+        let missed = |view: &View, promises: &BTreeMap<PeerId, Promise>, gone: &[u8]| {
+            super::missed(view, promises, &gone.iter().map(|name| peer(*name)).collect(), 100)
+        };
+        assert_eq!(missed(&view, &promises(None), &[]), None);
+        assert_eq!(missed(&view, &promises(Some(110)), &[]), Some(110));
+        assert_eq!(missed(&view, &promises(Some(110)), &[1]), None, "who has no seat any more holds nothing");
+        // It may hold what those who vote have signed.
+        let alone = View::found(RunId([7; 32]), peer(0)).succeed((0..2).map(peer)).with_newcomers([peer(1)]);
+        let lost = BTreeMap::from([(peer(0), promise(Some(110)))]);
+        assert_eq!(missed(&alone, &lost, &[]), Some(110));
+        let beside = Promise { progress: Progress { step: 110, ..progress }, ..promise(None) };
+        let mut both = lost.clone();
+        both.insert(peer(1), beside);
+        assert_eq!(missed(&alone, &both, &[]), Some(110), "who holds it is here, and was not to stay");
+        both.insert(peer(1), promise(None));
+        assert_eq!(missed(&alone, &both, &[]), None);
+    }
+}
