@@ -192,13 +192,16 @@ fn whatever_strikes_a_member_in_whatever_phase_the_run_goes_on() {
     assert!(swept.coverage.seen() > 200, "{:?}", swept.coverage.missing());
 }
 
-/// All die at one step, and most of them come back first, without their checkpoints: what the two who kept theirs hold is stable.
+/// All die at one step, and most of them come back first, without their checkpoints, or without the newest one: what the two who kept
+/// theirs hold is stable.
 fn most_lose_their_checkpoints(seed: u64) -> Simulation {
     let setup = Setup { peers: Some(5), scenario: Scenario::Steady, ..Setup::default() };
+    let lost = if seed.is_multiple_of(2) { Fate::CheckpointsLost } else { Fate::Torn };
     Simulation::new(seed, setup).replan(|plan| {
         (plan.min_members, plan.fork_after, plan.keepers, plan.words) = (1, None, 0, false);
+        plan.gated = true; // Else it is over before.
         for seat in 0..5 {
-            let (fate, down) = if seat < 3 { (Fate::CheckpointsLost, 1) } else { (Fate::Kept, 20) };
+            let (fate, down) = if seat < 3 { (lost, 1) } else { (Fate::Kept, 20) };
             let crash = Crash { down: Duration::from_secs(down), power: false, fate, at_record: None };
             let when = When::After { step: 20, delay: Duration::from_millis(400 + seat as u64) };
             plan.faults.push(Fault { when, kind: Kind::Crash(seat, crash) });
@@ -215,7 +218,8 @@ fn what_most_have_lost_and_others_hold_is_waited_for() {
         let flawed = most_lose_their_checkpoints(seed).with_sabotage(Sabotage::Machine(Flaw::HidesLoss)).run();
         caught += u32::from(flawed.broken.iter().any(|broken| broken.invariant == "stable_survives"));
     }
-    assert!(caught > 10, "{caught} of 40 go back without a word if nobody says what is lost");
+    // Who has none at all does not claim the first state either.
+    assert!(caught > 5, "{caught} of 40 go back without a word if nobody says what is lost");
 }
 
 #[test]
