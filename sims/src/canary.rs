@@ -143,7 +143,7 @@ pub const PLANTS: &[Plant] = &[
         quorum: Some(Quorum::TwoThirds),
         ..gullible(Flaw::BelievesClaims, Attack::SplitsViews, &["one_decision", "no_split_brain"])
     },
-    machine(Flaw::RefusesTheLate, Scenario::Churn, &["endings"]),
+    machine(Flaw::RefusesTheLate, Scenario::Newcomers, &["endings"]),
     machine(Flaw::LeavesKeepers, Scenario::Crash, &["end_is_kept"]),
     gullible(Flaw::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
 ];

@@ -26,7 +26,7 @@ pub(super) fn missed(
     // Of what is stable one voter at least tells that has promised; who has no vote has signed nothing that counts.
     let newest = view.voters().filter_map(|peer| lost(&peer)).max()?;
     let holds_more = |promise: &Promise| promise.progress.has_state && promise.progress.step > step;
-    let may_hold = |peer: &PeerId| promises.get(peer).map_or(!restarted.contains(peer), holds_more);
+    let may_hold = |peer: &PeerId| promises.get(peer).map_or_else(|| !restarted.contains(peer), holds_more);
     let all_told = !view.members().iter().any(may_hold);
     let may_have_signed = |peer: &PeerId| promises.get(peer).is_none_or(holds_more) || lost(peer).is_some();
     (!all_told && could_have_decided(view, may_have_signed)).then_some(newest)
