@@ -77,6 +77,7 @@ mod served;
 pub mod settings;
 mod shelf;
 pub mod signals;
+mod slot_file;
 mod snapshots;
 pub mod status;
 pub mod stdout;

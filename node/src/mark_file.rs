@@ -1,8 +1,6 @@
 //! What this machine has saved to sign it, kept apart from its checkpoints: a file of two [slots](starling_topology::slot), each
 //! half of it. It is written before a checkpoint is signed. Whoever comes back without its checkpoints knows by it what it has lost.
 
-use std::fs::OpenOptions;
-use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use starling_topology::mark::MAX_MARK_BYTES;
@@ -10,7 +8,7 @@ use starling_topology::slot::{self, HEADER_BYTES, Slot};
 use starling_topology::{Mark, PeerId, Root, RunId};
 
 use crate::error::NodeError;
-use crate::private_file;
+use crate::{private_file, slot_file};
 
 const PREFIX: &str = "saved-";
 /// Each slot has a block of its own, so that one that is torn leaves the other whole.
@@ -52,25 +50,9 @@ impl MarkFile {
         let version = versions.into_iter().flatten().max().unwrap_or(0) + 1;
         let bytes = Slot { run: self.run, peer: self.me, version, payload: saved.encode() }.encode();
         if before.len() == 2 * SLOT {
-            let written = self.write_over(slot::order(versions), &bytes);
-            return written.map_err(|source| NodeError::file("write", &self.path, source));
+            return slot_file::overwrite(&self.path, SLOT, slot::order(versions), &bytes);
         }
-        let mut whole = vec![0; 2 * SLOT];
-        for half in whole.chunks_mut(SLOT) {
-            half[..bytes.len()].copy_from_slice(&bytes);
-        }
-        private_file::write(&self.path, &whole)
-    }
-
-    /// Takes no room that the file does not have, so that a full disk can't refuse it.
-    fn write_over(&self, order: [usize; 2], bytes: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).open(&self.path)?;
-        for at in order {
-            file.seek(SeekFrom::Start((at * SLOT) as u64))?;
-            file.write_all(bytes)?;
-            file.sync_data()?;
-        }
-        Ok(())
+        slot_file::create(&self.path, SLOT, &bytes)
     }
 
     /// What is noted. Without it a machine does not know what it has lost, and may still take part.

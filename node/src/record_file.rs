@@ -1,8 +1,7 @@
 //! What a member keeps of a run's views, so that it can come back after its process was killed: a file of two
 //! [slots](starling_topology::slot), each half of it.
 
-use std::fs::OpenOptions;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,7 @@ use starling_topology::slot::{self, HEADER_BYTES, Slot};
 use starling_topology::{Contact, PeerId, Record, RunId};
 
 use crate::error::NodeError;
-use crate::private_file;
+use crate::{private_file, slot_file};
 
 const PREFIX: &str = "view-";
 /// The longest payload, in bytes.
@@ -111,10 +110,7 @@ impl RecordFile {
         let versions = slots.versions(|slot| self.is_ours(slot));
         let version = versions.into_iter().flatten().max().unwrap_or(0) + 1;
         let bytes = Slot { run: self.run, peer: self.me, version, payload }.encode();
-        let write_over = |size| {
-            let written = self.write_over(size, slot::order(versions), &bytes);
-            written.map_err(|source| NodeError::file("write", &self.path, source))
-        };
+        let write_over = |size| slot_file::overwrite(&self.path, size, slot::order(versions), &bytes);
         match slots.size.filter(|size| bytes.len() <= *size) {
             Some(size) if 2 * bytes.len() <= size => write_over(size),
             // Larger slots are made while these do, so that a disk may be full by the time that they are needed.
@@ -126,22 +122,7 @@ impl RecordFile {
     /// In slots that are twice as long, at the least.
     fn write_anew(&self, bytes: &[u8]) -> Result<(), NodeError> {
         let size = (2 * bytes.len()).next_power_of_two().max(LEAST_SLOT);
-        let mut whole = vec![0; 2 * size];
-        for half in whole.chunks_mut(size) {
-            half[..bytes.len()].copy_from_slice(bytes);
-        }
-        private_file::write(&self.path, &whole)
-    }
-
-    /// Takes no room that the file does not have, so that a full disk can't refuse it.
-    fn write_over(&self, size: usize, order: [usize; 2], bytes: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).open(&self.path)?;
-        for at in order {
-            file.seek(SeekFrom::Start((at * size) as u64))?;
-            file.write_all(bytes)?;
-            file.sync_data()?;
-        }
-        Ok(())
+        slot_file::create(&self.path, size, bytes)
     }
 
     /// What is kept. A peer without a record joins anew, so nothing is lost but time.

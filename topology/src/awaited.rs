@@ -65,20 +65,14 @@ mod tests {
     type Said = (u8, Option<(u64, &'static [u8])>);
 
     fn pairs(said: &[Said]) -> Vec<(PeerId, PeerId)> {
+        let progress = Progress { step: 4, lineage: Lineage::default(), has_state: true, has_result: false };
         let promise = |missing: Option<(u64, &'static [u8])>| Promise {
-            progress: Progress { step: 4, lineage: Lineage::default(), has_state: true, has_result: false },
-            unreachable: Vec::new(),
-            accused: Vec::new(),
-            contributing: Vec::new(),
             missing: missing.map(|(place, from)| Awaited {
                 step: 5,
                 place,
                 from: from.iter().map(|name| peer(*name)).collect(),
             }),
-            leaving: false,
-            recovering: false,
-            lost: None,
-            accepted: None,
+            ..Promise::at(progress)
         };
         let promises = said.iter().map(|(name, missing)| (peer(*name), promise(*missing))).collect();
         owed(&promises).collect()

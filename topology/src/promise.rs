@@ -54,6 +54,24 @@ pub struct Promise {
     pub accepted: Option<(Ballot, [u8; 32])>,
 }
 
+#[cfg(test)]
+impl Promise {
+    /// Of one that stands at `progress`, and has nothing else to say.
+    pub(crate) fn at(progress: Progress) -> Self {
+        Self {
+            progress,
+            unreachable: Vec::new(),
+            accused: Vec::new(),
+            contributing: Vec::new(),
+            missing: None,
+            leaving: false,
+            recovering: false,
+            lost: None,
+            accepted: None,
+        }
+    }
+}
+
 /// How many members a promise in a view of `members` may name: those that it can't reach, accuses, waits for and says a vote is due
 /// to, together.
 pub(crate) fn most_named(members: usize) -> usize {

@@ -442,21 +442,20 @@ impl Follower {
             let known = self.heads().into_values().filter_map(|(head, signatures)| {
                 let view = self.views.get(&head.view)?;
                 let signers = signatures.iter().filter(|(peer, _)| view.contains(*peer)).count();
-                // What a few make up would fill the disk, and keep what others sign from coming.
                 let voters = signatures.iter().filter(|(peer, _)| view.votes(*peer)).count();
-                let counts = voters > view.most_hostile();
-                (signers > 0).then(|| (branch(view), head, if counts { signers } else { 0 }))
+                (signers > 0).then(|| (branch(view), head, (signers, voters > view.most_hostile())))
             });
-            let known: Vec<(Branch, Head, usize)> = known.collect();
+            let known: Vec<(Branch, Head, (usize, bool))> = known.collect();
             let is_held = |place: Branch, step: u64| {
                 known
                     .iter()
                     .any(|(other, it, _)| *other == place && it.step >= step && self.held.contains_key(&it.manifest))
             };
-            let newer = known.iter().filter(|(place, head, signers)| {
-                *signers > 0 && is_missing(head) && self.is_later(*place, head.step) && !is_held(*place, head.step)
+            // What a few make up would fill the disk, and keep what others sign from coming.
+            let newer = known.iter().filter(|(place, head, (_, has_honest))| {
+                *has_honest && is_missing(head) && self.is_later(*place, head.step) && !is_held(*place, head.step)
             });
-            let newest = newer.max_by_key(|(place, head, signers)| (is_founders(*place), head.step, *signers));
+            let newest = newer.max_by_key(|(place, head, (signers, _))| (is_founders(*place), head.step, *signers));
             newest.map(|(place, head, _)| (*place, *head))
         };
         let Some((_, head)) = proven.or_else(likely) else { return };

@@ -140,9 +140,7 @@ mod tests {
     }
 
     fn promise(progress: Progress, recovering: bool) -> Promise {
-        let (unreachable, accused, contributing) = (Vec::new(), Vec::new(), Vec::new());
-        let (missing, leaving, lost, accepted) = (None, false, None, None);
-        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted }
+        Promise { recovering, ..Promise::at(progress) }
     }
 
     /// Who is put out, and who passes for one without a state, among members that say so in a view that went on after [`LEAST`].

@@ -95,10 +95,16 @@ impl Membership {
         ours.is_signed_by(me) && link.certificate().seals.iter().all(is_only_mine)
     }
 
+    /// Where `links` leave our own way, if that is signed in our name. Whoever likes may say so: one signature is looked at, and not one
+    /// of each link.
+    pub(super) fn signed_parting<'a>(&self, links: &'a [Succession]) -> Option<&'a Succession> {
+        let parting = links.iter().find(|link| self.chain.parts_with(link));
+        parting.filter(|link| link.is_sealed_by(&*self.notary, self.me.peer))
+    }
+
     /// Whether one of `links` that we have signed went beside our own way.
     pub(super) fn have_gone_beside(&self, links: &[Succession]) -> bool {
-        let parting = links.iter().find(|link| self.came_back && self.chain.parts_with(link));
-        parting.is_some_and(|link| link.is_sealed_by(&*self.notary, self.me.peer) && self.went_beside(link))
+        self.came_back && self.signed_parting(links).is_some_and(|link| self.went_beside(link))
     }
 
     /// The same of a view that is installed, and what led to it.

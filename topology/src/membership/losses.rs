@@ -89,9 +89,7 @@ mod tests {
         let view = View::found(RunId([7; 32]), peer(0)).with_quorum(quorum).succeed((0..voters).map(peer));
         let promise = |lost: Option<u64>| {
             let progress = Progress { step, lineage: Lineage::NONE, has_state: true, has_result: false };
-            let (unreachable, accused, contributing) = (Vec::new(), Vec::new(), Vec::new());
-            let (missing, leaving, recovering, accepted) = (None, false, true, None);
-            Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted }
+            Promise { recovering: true, lost, ..Promise::at(progress) }
         };
         let promises = told.iter().map(|(name, lost)| (peer(*name), promise(*lost))).collect();
         super::missed(&view, &promises, &BTreeSet::new(), step)
@@ -126,17 +124,7 @@ mod tests {
     fn who_has_no_vote_has_signed_nothing_that_counts() {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..3).map(peer)).with_newcomers([peer(2)]);
         let progress = Progress { step: 100, lineage: Lineage::NONE, has_state: true, has_result: false };
-        let promise = |lost| Promise {
-            progress,
-            unreachable: Vec::new(),
-            accused: Vec::new(),
-            contributing: Vec::new(),
-            missing: None,
-            leaving: false,
-            recovering: true,
-            lost,
-            accepted: None,
-        };
+        let promise = |lost| Promise { recovering: true, lost, ..Promise::at(progress) };
         let promises = |first| BTreeMap::from([(peer(0), promise(first)), (peer(2), promise(Some(120)))]);
         let missed = |view: &View, promises: &BTreeMap<PeerId, Promise>, gone: &[u8]| {
             super::missed(view, promises, &gone.iter().map(|name| peer(*name)).collect(), 100)

@@ -461,26 +461,12 @@ mod tests {
         PeerId([name; 32])
     }
 
-    fn promised(progress: Progress) -> Promise {
-        Promise {
-            progress,
-            unreachable: Vec::new(),
-            accused: Vec::new(),
-            contributing: Vec::new(),
-            missing: None,
-            leaving: false,
-            recovering: false,
-            lost: None,
-            accepted: None,
-        }
-    }
-
     /// Of as many members as these promise: of where they stand, whether with a state, and whether with the step's result.
     fn decided(least: u64, standing: &[(u64, bool, bool)]) -> Proposal {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..standing.len() as u8).map(peer));
         let lineage = |step| if step > least { Lineage::of(&view) } else { Lineage::NONE };
         let promise = |(step, has_state, has_result): (u64, bool, bool)| {
-            promised(Progress { step, lineage: lineage(step), has_state, has_result })
+            Promise::at(Progress { step, lineage: lineage(step), has_state, has_result })
         };
         let promises: BTreeMap<PeerId, Promise> =
             standing.iter().enumerate().map(|(at, stands)| (peer(at as u8), promise(*stands))).collect();
@@ -530,7 +516,7 @@ mod tests {
         };
         let found = |step: u64, recovering: bool, joiner: Joiner| {
             let progress = Progress { step, lineage: Lineage::NONE, has_state: step > 0, has_result: false };
-            let promise = Promise { recovering, ..promised(progress) };
+            let promise = Promise { recovering, ..Promise::at(progress) };
             let promises = [0, 1].map(|name| (peer(name), promise.clone())).into();
             donor(&view, Some(&origin), &promises, &[joiner])
         };
@@ -569,7 +555,7 @@ mod tests {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..5).map(peer));
         let back = |step, unreachable: Vec<PeerId>| {
             let progress = Progress { step, lineage: Lineage::of(&view), has_state: true, has_result: false };
-            Promise { unreachable, recovering: true, ..promised(progress) }
+            Promise { unreachable, recovering: true, ..Promise::at(progress) }
         };
         let promises = [back(3, Vec::new()), back(3, Vec::new()), back(6, vec![peer(1)])];
         let promises: BTreeMap<PeerId, Promise> = (0..).map(peer).zip(promises).collect();
@@ -582,7 +568,7 @@ mod tests {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..5).map(peer));
         let back = |step, lost| {
             let progress = Progress { step, lineage: Lineage::of(&view), has_state: step > 0, has_result: false };
-            Promise { recovering: true, lost, ..promised(progress) }
+            Promise { recovering: true, lost, ..Promise::at(progress) }
         };
         let promises =
             |said: &[(u64, Option<u64>)]| (0..).map(peer).zip(said.iter().map(|it| back(it.0, it.1))).collect();

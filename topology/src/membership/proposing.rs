@@ -152,17 +152,17 @@ impl Membership {
 
     /// Our own steps are held: that is our own promise.
     pub(super) fn propose_when_held(&mut self, now: Time) {
-        let (me, told) = (self.me.peer, (self.progress, self.loss()));
+        let (me, progress, lost) = (self.me.peer, self.progress, self.loss());
         let Some(seat) = &mut self.seat else { return };
         if self.steps != Steps::Held {
             return;
         }
         let Some(stage) = seat.decree.as_ref().map(|decree| decree.stage) else { return };
         match stage {
-            Stage::Stopping => self.begin(now, Some(told.0.step)),
+            Stage::Stopping => self.begin(now, Some(progress.step)),
             Stage::Promising => {
                 let (promise, accepted) = (
-                    seat.promise(me, &*self.notary, told, self.waits.as_ref(), self.leaving),
+                    seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving),
                     seat.acceptor.accepted.clone(),
                 );
                 if let Some(decree) = &mut seat.decree {
@@ -215,7 +215,7 @@ impl Membership {
 
     /// Proposes once all that we trust have promised, or time is up, and a quorum has promised.
     pub(super) fn propose_if_promised(&mut self, now: Time) {
-        let (me, told) = (self.me.peer, (self.progress, self.loss()));
+        let (me, progress, lost) = (self.me.peer, self.progress, self.loss());
         let Some(seat) = &mut self.seat else { return };
         let is_asking = |decree: &Decree| decree.stage == Stage::Promising && decree.promises.contains_key(&me);
         if !seat.decree.as_ref().is_some_and(is_asking) {
@@ -224,7 +224,7 @@ impl Membership {
         self.refute();
         let Some(seat) = &mut self.seat else { return };
         // We may have heard somebody since, or have got the state.
-        let own = seat.promise(me, &*self.notary, told, self.waits.as_ref(), self.leaving);
+        let own = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving);
         if let Some(decree) = &mut seat.decree {
             decree.promises.insert(me, own);
         }
@@ -456,7 +456,7 @@ impl Membership {
         self.set_timer(Timer::Round, now + doubled.min(self.config.retry_limit()) + stagger);
     }
 
-    /// There is no quorum, or nobody holds the state, or all that is here is less than may be stable: the run pauses, until more are back or it forks.
+    /// There is no quorum, nobody holds the state, or what is here is less than may be stable: the run pauses, until more are back or it forks.
     fn pause(&mut self, now: Time) {
         let (me, missed) = (self.me.peer, self.misses());
         let Some(seat) = &mut self.seat else { return };

@@ -77,13 +77,10 @@ impl Membership {
     /// Ends if one of `links` was decided beside our own way, with our signature though not by us, and gives way to no other: of two
     /// such ways the one with the lower view there goes on with us.
     pub(super) fn gives_way_to_twin(&mut self, by: PeerId, links: &[Succession]) -> bool {
-        let me = self.me.peer;
         let Some(since) = self.seat.as_ref().and_then(|seat| seat.ours_since).filter(|_| self.is_in_our_seat()) else {
             return false;
         };
-        // Whoever likes may say so: one signature is looked at, and not one of each link.
-        let parting = links.iter().find(|link| self.chain.parts_with(link));
-        let gives_way = parting.filter(|link| link.is_sealed_by(&*self.notary, me)).is_some_and(|link| {
+        let gives_way = self.signed_parting(links).is_some_and(|link| {
             let ours = self.chain.beside(&*self.notary, link).map(|ours| &ours.view);
             ours.is_some_and(|ours| ours.generation > since && link.view.id() < ours.id())
         });

@@ -227,11 +227,8 @@ mod tests {
         let promise = |(name, due, leaving): &Said<'_>| {
             let progress = Progress { step, lineage, has_state: true, has_result: true };
             let contributing = due.iter().map(|name| peer(*name)).collect();
-            let (unreachable, accused, missing) = (named(*name).iter().map(|it| peer(*it)).collect(), Vec::new(), None);
-            let (leaving, recovering, lost, accepted) = (*leaving, false, None, None);
-            let promise =
-                Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted };
-            (peer(*name), promise)
+            let unreachable = named(*name).iter().map(|it| peer(*it)).collect();
+            (peer(*name), Promise { unreachable, contributing, leaving: *leaving, ..Promise::at(progress) })
         };
         let promises: BTreeMap<PeerId, Promise> = said.iter().map(promise).collect();
         let question = Question {

@@ -83,13 +83,13 @@ impl Membership {
         if self.steps != Steps::Held && !self.is_flawed(Flaw::PromisesRunning) {
             return;
         }
-        let told = (self.progress, self.loss());
+        let (progress, lost) = (self.progress, self.loss());
         let Some(seat) = &mut self.seat else { return };
         if std::mem::take(&mut seat.owed)
             && let Some(ballot) = seat.acceptor.promised
         {
             let (me, leaving) = (self.me.peer, self.leaving || self.asking.is_some());
-            let promise = seat.promise(me, &*self.notary, told, self.waits.as_ref(), leaving);
+            let promise = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), leaving);
             let accepted = seat.acceptor.accepted.clone().map(|(_, justified)| Box::new(justified));
             let promise = SignedPromise::new(&*self.notary, seat.id, ballot, me, promise);
             self.send(ballot.proposer, Body::Promise { ballot, promise, accepted });
@@ -218,7 +218,8 @@ impl Seat {
         &mut self,
         me: PeerId,
         notary: &dyn Notary,
-        (progress, lost): (Progress, Option<u64>),
+        progress: Progress,
+        lost: Option<u64>,
         awaited: Option<&Awaited>,
         leaving: bool,
     ) -> Promise {

@@ -570,18 +570,7 @@ fn a_member_proposes_what_nobody_promised() {
         let ballot = Ballot { attempt: 3, proposer: peer(LIAR) };
         let promise = |by: u8, step: u64| {
             let progress = Progress { step, lineage: Lineage::of(&view), has_state: true, has_result: false };
-            let promise = Promise {
-                progress,
-                unreachable: Vec::new(),
-                accused: Vec::new(),
-                contributing: Vec::new(),
-                missing: None,
-                leaving: false,
-                recovering: false,
-                lost: None,
-                accepted: None,
-            };
-            SignedPromise::new(&liar, view.id(), ballot, peer(by), promise)
+            SignedPromise::new(&liar, view.id(), ballot, peer(by), Promise::at(progress))
         };
         // It alone goes on from what it says that it has; with its own promise, and with such as it makes up for others.
         let next = proposal(view.succeed([1, LIAR].map(peer)), STEPS - 1, peer(LIAR));

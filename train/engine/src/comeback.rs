@@ -16,9 +16,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "flaws")]
-use starling_topology::Flaw;
-use starling_topology::{self as topology, Company, Mark, PeerId, Record, Root, Time, Way, way_back};
+use starling_topology::{self as topology, Company, Flaw, Mark, PeerId, Record, Root, Time, Way, way_back};
 
 use crate::lookout::Apart;
 use crate::returning::{Return, Returning};
@@ -233,7 +231,6 @@ pub struct Comeback {
     /// Until when those are asked again who may be ahead.
     until: Time,
     outputs: VecDeque<Output>,
-    #[cfg(feature = "flaws")]
     flaw: Option<Flaw>,
 }
 
@@ -250,7 +247,6 @@ impl Comeback {
             holdings: None,
             until: now + terms.max_stall,
             outputs: VecDeque::new(),
-            #[cfg(feature = "flaws")]
             flaw: None,
         };
         // Whoever knows nobody has nobody to ask who may lack the last state.
@@ -293,26 +289,6 @@ impl Comeback {
     #[cfg(feature = "flaws")]
     pub fn plant(&mut self, flaw: Flaw) {
         self.flaw = Some(flaw);
-    }
-
-    #[cfg(feature = "flaws")]
-    fn asks_once(&self) -> bool {
-        self.flaw == Some(Flaw::AsksOnce)
-    }
-
-    #[cfg(not(feature = "flaws"))]
-    fn asks_once(&self) -> bool {
-        false
-    }
-
-    #[cfg(feature = "flaws")]
-    fn claims_state(&self) -> bool {
-        self.flaw == Some(Flaw::ClaimsState)
-    }
-
-    #[cfg(not(feature = "flaws"))]
-    fn claims_state(&self) -> bool {
-        false
     }
 
     /// Whether it neither has a place in the run nor has given one up to others.
@@ -478,11 +454,11 @@ impl Comeback {
         let outcome = Returning { me, record, found: loadable, mark, can_begin, stride, heard }.outcome();
         match outcome {
             Return::Seat { has_state } => {
-                self.end(Decision::Recover { has_state: has_state || self.claims_state() });
+                self.end(Decision::Recover { has_state: has_state || self.flaw == Some(Flaw::ClaimsState) });
             }
             // Who goes on alone waits for nobody.
             Return::Behind(_) if self.word.alone => self.end(Decision::Fork),
-            Return::Behind(_) if now + PAUSE <= self.until && !self.asks_once() => {
+            Return::Behind(_) if now + PAUSE <= self.until && self.flaw != Some(Flaw::AsksOnce) => {
                 self.stage = Stage::Pauses;
                 self.outputs.push_back(Output::SetTimer(now + PAUSE));
             }

@@ -14,10 +14,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-#[cfg(feature = "flaws")]
-use starling_topology::Flaw;
 use starling_topology::way_back::Company;
-use starling_topology::{Digest, PeerId, Proof, Root, Time};
+use starling_topology::{Digest, Flaw, PeerId, Proof, Root, Time};
 
 /// How many peers are asked.
 pub const MAX_SOUGHT: usize = 64;
@@ -169,7 +167,6 @@ pub struct Search {
     answers: Vec<(PeerId, Answer)>,
     deadline: Time,
     outputs: VecDeque<Output>,
-    #[cfg(feature = "flaws")]
     flaw: Option<Flaw>,
 }
 
@@ -191,7 +188,6 @@ impl Search {
             answers: Vec::new(),
             deadline,
             outputs: peers.into_iter().map(Output::Ask).collect(),
-            #[cfg(feature = "flaws")]
             flaw: None,
         };
         search.outputs.push_back(Output::SetTimer(deadline));
@@ -232,16 +228,6 @@ impl Search {
     #[cfg(feature = "flaws")]
     pub fn plant(&mut self, flaw: Flaw) {
         self.flaw = Some(flaw);
-    }
-
-    #[cfg(feature = "flaws")]
-    fn takes_any_branch(&self) -> bool {
-        self.flaw == Some(Flaw::FetchesAnyBranch)
-    }
-
-    #[cfg(not(feature = "flaws"))]
-    fn takes_any_branch(&self) -> bool {
-        false
     }
 
     fn hear(&mut self, now: Time, from: PeerId, (live, looks_out): (bool, bool), proofs: Vec<Proof>) {
@@ -285,7 +271,7 @@ impl Search {
     }
 
     fn is_ours(&self, proof: &Proof) -> bool {
-        self.terms.counts(proof) || self.takes_any_branch()
+        self.terms.counts(proof) || self.flaw == Some(Flaw::FetchesAnyBranch)
     }
 
     /// Whether it is later than what would be of no use here.

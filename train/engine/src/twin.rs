@@ -9,9 +9,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-#[cfg(feature = "flaws")]
-use starling_topology::Flaw;
-use starling_topology::Time;
+use starling_topology::{Flaw, Time};
 
 /// How long it may take to answer at the start. On the network of the machine that was copied it does at once; later looks have half
 /// of `max_stall`.
@@ -72,7 +70,6 @@ pub struct TwinSearch {
     /// How often one has answered that would give way.
     heard: u32,
     outputs: VecDeque<Output>,
-    #[cfg(feature = "flaws")]
     flaw: Option<Flaw>,
 }
 
@@ -91,14 +88,7 @@ enum Stage {
 impl TwinSearch {
     /// Looks at so many places, in a run with this longest stall.
     pub fn new(places: usize, max_stall: Duration, now: Time) -> Self {
-        let mut search = Self {
-            max_stall,
-            stage: Stage::Idle,
-            heard: 0,
-            outputs: VecDeque::new(),
-            #[cfg(feature = "flaws")]
-            flaw: None,
-        };
+        let mut search = Self { max_stall, stage: Stage::Idle, heard: 0, outputs: VecDeque::new(), flaw: None };
         match places {
             0 => search.outputs.push_back(Output::GoOn),
             _ => search.look(now, true),
@@ -156,7 +146,7 @@ impl TwinSearch {
             _ => true,
         };
         self.heard += u32::from(!is_lesser);
-        (is_lesser || self.heard >= MAX_HEARD) && !self.overlooks_it()
+        (is_lesser || self.heard >= MAX_HEARD) && self.flaw != Some(Flaw::OverlooksTwin)
     }
 
     fn look(&mut self, now: Time, is_first: bool) {
@@ -169,16 +159,6 @@ impl TwinSearch {
     #[cfg(feature = "flaws")]
     pub fn plant(&mut self, flaw: Flaw) {
         self.flaw = Some(flaw);
-    }
-
-    #[cfg(feature = "flaws")]
-    fn overlooks_it(&self) -> bool {
-        self.flaw == Some(Flaw::OverlooksTwin)
-    }
-
-    #[cfg(not(feature = "flaws"))]
-    fn overlooks_it(&self) -> bool {
-        false
     }
 }
 
