@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
 use crate::id::{Generation, PeerId, ViewId};
+use crate::lineage::Lineage;
 use crate::message::MAX_MEMBERS;
 use crate::proposal::{Ballot, Joiner, Proposal};
 use crate::view::View;
@@ -347,6 +348,14 @@ impl Chain {
     /// The views on the way to the one called `last`, and that one, as far as they are known.
     pub(crate) fn before(&self, last: Option<ViewId>) -> impl Iterator<Item = &View> + Clone {
         self.links_until(last).map(|link| &link.view)
+    }
+
+    /// Whether the state after `step` of this lineage is one that the views on the way to the one called `last` came through: one of them
+    /// committed it, and none that followed went back behind it.
+    pub(crate) fn came_through(&self, step: u64, lineage: Lineage, last: Option<ViewId>) -> bool {
+        let is_of = |view: &View| view.generation == lineage.generation && Lineage::of(view) == lineage;
+        let mut links = self.links_until(last).skip_while(|link| !is_of(&link.view));
+        links.next().is_some_and(|link| link.resumed() < step) && links.all(|link| link.resumed() >= step)
     }
 
     fn links_until(&self, last: Option<ViewId>) -> impl Iterator<Item = &Succession> + Clone {

@@ -103,6 +103,16 @@ impl Membership {
         self.lacks_due(seat, decree, brought) && (could_parents || earlier.into_iter().any(could_decide))
     }
 
+    /// Those of these that were in one of the views which led to ours, and bring a state that these came through: since it was committed
+    /// whoever may have made something stable is known.
+    pub(super) fn were_here(&self, seat: &Seat, joiners: &[Joiner]) -> BTreeSet<PeerId> {
+        let parent = seat.view.parent;
+        let was_in = |peer: PeerId| self.chain.before(parent).any(|view| view.contains(peer));
+        let comes = |(step, lineage): Held| self.chain.came_through(step, lineage, parent);
+        let brings = |joiner: &&Joiner| joiner.state.is_some_and(comes) && was_in(joiner.contact.peer);
+        joiners.iter().filter(brings).map(|joiner| joiner.contact.peer).collect()
+    }
+
     /// Whether nobody here holds as much as was to be saved before our view began: members sign that alone, so it may be stable.
     fn lacks_due(&self, seat: &Seat, decree: &Decree, brought: Option<Held>) -> bool {
         let step = held(decree, brought).map(|(step, _)| step).max().unwrap_or(0);
@@ -161,7 +171,8 @@ impl Membership {
             false => Vec::new(),
         };
         let brings = |peer: &PeerId| outside.iter().find(|joiner| joiner.contact.peer == *peer)?.state;
-        let donor = donor(&seat.view, seat.origin.as_ref(), &decree.promises, &outside);
+        let earlier = if stateless { self.were_here(seat, &outside) } else { BTreeSet::new() };
+        let donor = donor(&seat.view, seat.origin.as_ref(), &decree.promises, &outside, &earlier);
         let brought = donor.as_ref().and_then(brings);
         // Whoever brings something has nobody wait who would go on without.
         let waits = |brought| self.is_behind(now, seat, decree, brought);

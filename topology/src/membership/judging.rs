@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Membership;
-use super::planning::follows;
+use super::planning::{donor, follows};
 use super::seat::Seat;
 use crate::certificate::Seal;
 use crate::echo;
@@ -112,12 +112,25 @@ impl Membership {
         self.held_since.map_or(std::time::Duration::ZERO, |since| now - since)
     }
 
+    /// Whether all are to go on from an older state that one brings of whom we don't know that it was ever a member.
+    fn takes_from_a_stranger(&self, seat: &Seat, justified: &Justified) -> bool {
+        let (proposal, promises) = (&justified.proposal, justified.grounds());
+        let named = |joiner: &&Joiner| proposal.resume.donors.contains(&joiner.contact.peer);
+        let stateless = !promises.values().any(|promise| promise.progress.has_state);
+        let Some(brings) = proposal.joiners.iter().find(named).filter(|_| stateless) else { return false };
+        let brings = std::slice::from_ref(brings);
+        donor(&seat.view, seat.origin.as_ref(), &promises, brings, &self.were_here(seat, brings)).is_none()
+    }
+
     /// Whether we know better than what is proposed for the first time. Its proposer has broken no rule that others could see.
     /// Not for ever: some of what we know may be wrong, and others may have no other way to go on.
     pub(super) fn objects(&self, now: Time, seat: &Seat, justified: &Justified) -> bool {
         let Justified { proposal, promises, excluded, .. } = justified;
-        // For good: nobody needs whoever waits to be let in, and what may be stable is waited for.
-        if !self.notary.admits(&proposal.joiners) || self.believes_nothing_of(seat, justified) {
+        // For good: nobody needs whoever waits to be let in, what may be stable is waited for, and what a stranger brings may be anything.
+        if !self.notary.admits(&proposal.joiners)
+            || self.believes_nothing_of(seat, justified)
+            || self.takes_from_a_stranger(seat, justified)
+        {
             return true;
         }
         let heard_of = |joiner: &Joiner| self.joiners.get(&joiner.contact.peer).map(|it| it.joiner.incarnation);

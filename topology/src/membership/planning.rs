@@ -270,12 +270,14 @@ pub(super) fn is_reached(least: u64, promises: &BTreeMap<PeerId, Promise>) -> bo
 /// The candidate from whose state all go on, where no member holds what the view went on from. An older state that members hold is
 /// replaced only where all of them came back from records, so that none has seen where the others stood, by somebody who was a
 /// member, and by a newer one that was committed on the way to the view or in it, not beside that. Where no member holds any,
-/// whoever was one may bring any, unless it was put out for what it did. How far back it may be, who proposes knows.
+/// whoever was one may bring any, unless it was put out for what it did; who was one `earlier` than in the view before, one of the
+/// view's branch. How far back it may be, and who those are, who proposes knows.
 pub(super) fn donor(
     view: &View,
     origin: Option<&Proposal>,
     promises: &BTreeMap<PeerId, Promise>,
     candidates: &[Joiner],
+    earlier: &BTreeSet<PeerId>,
 ) -> Option<PeerId> {
     let least = origin.map_or(0, |origin| origin.resume.step);
     if is_reached(least, promises) {
@@ -284,10 +286,12 @@ pub(super) fn donor(
     let held = promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
     let held = held.map(|progress| progress.step).max();
     let is_guilty = |reason: &&Reason| matches!(reason, Reason::Lost { evidence: Evidence::Misbehaved, .. });
-    let reasons = origin.iter().flat_map(|origin| &origin.reasons).filter(|reason| !is_guilty(reason));
-    let gone: Vec<PeerId> = reasons.filter_map(Reason::gone).collect();
+    let reasons = || origin.iter().flat_map(|origin| &origin.reasons);
+    let gone: Vec<PeerId> = reasons().filter(|reason| !is_guilty(reason)).filter_map(Reason::gone).collect();
+    let guilty: Vec<PeerId> = reasons().filter(is_guilty).filter_map(Reason::gone).collect();
     let all_came_back = promises.values().all(|promise| promise.recovering);
     let was_here = |peer: PeerId| view.contains(peer) || gone.contains(&peer);
+    let was_earlier = |peer: PeerId| earlier.contains(&peer) && !guilty.contains(&peer);
     let is_ours = |step: u64, lineage: Lineage| match step.cmp(&least) {
         Ordering::Less => lineage.branch == view.branch && lineage.generation < view.generation,
         Ordering::Equal => origin.is_none_or(|origin| lineage == origin.resume.lineage),
@@ -296,7 +300,7 @@ pub(super) fn donor(
     let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
     let counts = |((step, lineage), peer): &((u64, Lineage), PeerId)| match held {
         Some(held) => *step > held && all_came_back && was_here(*peer) && is_ours(*step, *lineage),
-        None => *step >= least || was_here(*peer),
+        None => *step >= least || was_here(*peer) || (was_earlier(*peer) && is_ours(*step, *lineage)),
     };
     holders.filter(counts).max().map(|(_, peer)| peer)
 }
@@ -311,7 +315,9 @@ pub(super) fn follows(
     proposal: &Proposal,
 ) -> bool {
     let resumed = origin.map(|origin| &origin.resume);
-    let donor = donor(view, origin, promises, &proposal.joiners);
+    // Whether the one that it names was a member earlier, who accepts it asks what it knows itself: that is no breach of the rules.
+    let named = proposal.resume.donors.iter().copied().collect();
+    let donor = donor(view, origin, promises, &proposal.joiners, &named);
     let question = Question {
         view,
         resumed,
@@ -504,7 +510,9 @@ mod tests {
     #[test]
     fn who_was_a_member_and_kept_what_all_lost_gives_it_back() {
         let view = View::found(RunId([7; 32]), peer(0)).succeed([0, 1].map(peer));
-        let origin = made_of(&view, 20, vec![Reason::Left(peer(8))]);
+        let guilty = Reason::Lost { peer: peer(6), evidence: Evidence::Misbehaved };
+        let origin = made_of(&view, 20, vec![Reason::Left(peer(8)), guilty]);
+        let earlier = [6, 7].map(peer).into();
         let joiner = |name: u8, step: u64| Joiner {
             contact: crate::Contact { peer: peer(name), addresses: Vec::new() },
             incarnation: 1,
@@ -518,7 +526,7 @@ mod tests {
             let progress = Progress { step, lineage: Lineage::NONE, has_state: step > 0, has_result: false };
             let promise = Promise { recovering, ..Promise::at(progress) };
             let promises = [0, 1].map(|name| (peer(name), promise.clone())).into();
-            donor(&view, Some(&origin), &promises, &[joiner])
+            donor(&view, Some(&origin), &promises, &[joiner], &earlier)
         };
         assert_eq!(found(10, true, joiner(8, 20)), Some(peer(8)));
         assert_eq!(found(20, true, joiner(8, 30)), None, "what they have is enough");
@@ -534,6 +542,12 @@ mod tests {
         assert_eq!(found(10, false, joiner(8, 20)), None, "who was there knows where the others stood");
         assert_eq!(found(0, false, joiner(8, 19)), Some(peer(8)), "what it has is all that there is");
         assert_eq!(found(0, false, joiner(9, 19)), None, "what a stranger has may be anything");
+        assert_eq!(found(0, false, joiner(7, 19)), Some(peer(7)), "it was a member some views ago");
+        assert_eq!(found(10, true, joiner(7, 19)), None, "only where nobody holds any");
+        assert_eq!(found(0, false, joiner(6, 19)), None, "it was put out for what it did");
+        let elsewhere = Lineage { branch: view.branch + 1, ..Lineage::NONE };
+        let elsewhere = Joiner { state: Some((19, elsewhere)), ..joiner(7, 19) };
+        assert_eq!(found(0, false, elsewhere), None, "of another branch");
     }
 
     #[test]

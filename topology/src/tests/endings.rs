@@ -6,7 +6,8 @@ use super::cluster::{RUN, Signs, contact, me, peer};
 use crate::certificate::Acceptance;
 use crate::{
     Ballot, Body, CatchUp, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Lineage, Membership,
-    Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Root, Standing, Time, Timer, View, ViewId,
+    Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Root, Standing, Succession, Time, Timer, View,
+    ViewId,
 };
 
 const STEPS: u64 = 40;
@@ -162,6 +163,88 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
         let (after, forked, step) = comes_back(held, every, long).expect("nothing later is due");
         assert!(!forked && step == held && after < Duration::from_secs(60), "{held} {every}: {after:?} {forked}");
     }
+}
+
+#[test]
+fn who_was_a_member_some_views_ago_brings_what_nobody_else_holds_any_more() {
+    let [here, former, stranger] = [1, 2, 9].map(peer);
+    let decided = |view: View, step: u64| {
+        let resume = Resume { step, lineage: Lineage::NONE, holders: vec![], donors: vec![here], syncing: vec![] };
+        Proposal { view, resume, reasons: vec![Reason::StoodStill], joiners: Vec::new(), promised: 1, of: 1 }
+    };
+    let certificate = || Certificate { ballot: Ballot { attempt: 1, proposer: here }, seals: Vec::new() };
+    // It was in the views that began after steps 0 and 20 with others, is alone since, and has lost all that it had.
+    let second = View::found(RUN, here).succeed([here, former]);
+    let third = second.succeed([1, 2, 3, 4, 5].map(peer));
+    let alone = third.succeed([here]);
+    let view = alone.succeed([here]);
+    let goes_on_from = |from: PeerId, step: u64, lineage: Lineage, checkpoint_every: u64, known: bool| {
+        let led = [(second.clone(), 0), (third.clone(), 20), (alone.clone(), 57)];
+        let chain = led.into_iter().map(|(view, step)| Succession::to(&decided(view, step), certificate()));
+        let record = Record {
+            view: view.clone(),
+            origin: Some(decided(view.clone(), 57)),
+            certificate: Some(certificate()),
+            chain: chain.skip(if known { 0 } else { 2 }).collect(),
+            root: Root::default(),
+            promised: None,
+            accepted: None,
+            echoed: None,
+        };
+        let config = Config { checkpoint_every, fork_after: None, last_step: 100, ..Config::default() };
+        let (interval, nothing) = (config.probe_interval(), Progress::default());
+        let mut now = Time::ZERO;
+        let mut member = Membership::recover(config, RUN, me(here), (record, None), vec![contact(from)], nothing, now);
+        let joiner = crate::Joiner {
+            contact: contact(from),
+            incarnation: 1,
+            step,
+            state: Some((step, lineage)),
+            branch: 0,
+            generation: third.generation,
+            pass: Vec::new(),
+        };
+        let (mut timers, mut asks_at) = (std::collections::BTreeMap::new(), now);
+        for _ in 0..4_000 {
+            while let Some(output) = member.poll() {
+                match output {
+                    Output::SetTimer { timer, at } => drop(timers.insert(timer, at)),
+                    Output::Persist(_) => member.handle(now, Input::Persisted).expect("ours"),
+                    Output::Hold(_) => member.handle(now, Input::Held(nothing)).expect("ours"),
+                    Output::Resume(resumption) => {
+                        assert_eq!(resumption.catch_up, CatchUp::State { from: vec![from] });
+                        return Some((now - Time::ZERO, resumption.view.forked, resumption.step));
+                    }
+                    Output::Event(Event::NoState) => return None,
+                    Output::Send { .. } | Output::Learn(_) | Output::Event(_) => {}
+                }
+            }
+            if now >= asks_at {
+                asks_at = now + interval;
+                let body = Body::Join(joiner.clone());
+                let envelope = Envelope { run: RUN, generation: third.generation, view: third.id(), body };
+                member.handle(now, Input::Received { from, envelope }).expect("well-formed");
+            }
+            let Some((timer, at)) = timers.iter().map(|(timer, at)| (*timer, *at)).min_by_key(|(_, at)| *at) else {
+                break;
+            };
+            let _: Timer = timer;
+            timers.remove(&timer);
+            now = now.max(at);
+            member.handle(now, Input::Expired(timer)).expect("ours");
+        }
+        None
+    };
+    let (second, third) = (Lineage::of(&second), Lineage::of(&third));
+    let (after, forked, step) = goes_on_from(former, 40, third, 0, true).expect("it is all that there is");
+    assert!(!forked && step == 40 && after >= Config::default().max_stall, "{after:?} {forked} {step}");
+    assert!(goes_on_from(former, 15, second, 0, true).is_some());
+    assert_eq!(goes_on_from(former, 30, second, 0, true), None, "it was gone back behind");
+    assert_eq!(goes_on_from(former, 40, Lineage { branch: 8, ..third }, 0, true), None, "it was never come through");
+    assert_eq!(goes_on_from(stranger, 40, third, 0, true), None, "it was in none of them");
+    assert_eq!(goes_on_from(former, 40, third, 0, false), None, "that it was is not known");
+    assert_eq!(goes_on_from(former, 40, third, 10, true), None, "three of five are away, and may hold step 50");
+    assert!(goes_on_from(former, 40, third, 20, true).is_some(), "nothing later was due");
 }
 
 /// What it sends, and how it has left; what it stores is stored at once.

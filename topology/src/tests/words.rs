@@ -5,8 +5,9 @@ use super::cluster::{Cluster, RUN, contact, peer};
 use crate::certificate::{Acceptance, Certificate, Seal, Succession, leads};
 use crate::tests::cluster::{DOUBTED, Signs, UNINVITED};
 use crate::{
-    Ballot, Body, Digest, Event, Evidence, Generation, Input, Joiner, Justified, Lineage, PeerId, Progress, Promise,
-    Proposal, Quorum, Reason, Refusal, Resume, SignedPromise, Standing, View, ViewId,
+    Ballot, Body, Config, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage, Membership,
+    Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, Root, SignedPromise,
+    Standing, Time, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -586,4 +587,80 @@ fn a_member_proposes_what_nobody_promised() {
         }
         assert_the_others_complete(&mut cluster);
     }
+}
+
+#[test]
+fn where_nobody_holds_a_state_a_member_brings_in_a_stranger_with_an_old_one() {
+    let [here, liar, former, stranger] = [1, LIAR, 3, 9].map(peer);
+    let first = View::found(RUN, here);
+    let before = first.succeed([here, liar, former]);
+    let view = before.succeed([here, liar]);
+    let told = |bringer: PeerId| {
+        let resume = |step: u64| Resume {
+            step,
+            lineage: Lineage::NONE,
+            holders: Vec::new(),
+            donors: vec![here],
+            syncing: Vec::new(),
+        };
+        let decided = |view: &View, step: u64| {
+            let (resume, reasons) = (resume(step), vec![Reason::StoodStill]);
+            Proposal { view: view.clone(), resume, reasons, joiners: Vec::new(), promised: 2, of: 2 }
+        };
+        let certificate = || Certificate { ballot: Ballot { attempt: 1, proposer: here }, seals: Vec::new() };
+        let record = Record {
+            view: view.clone(),
+            origin: Some(decided(&view, 57)),
+            certificate: Some(certificate()),
+            chain: vec![Succession::to(&decided(&before, 0), certificate())],
+            root: Root::default(),
+            promised: None,
+            accepted: None,
+            echoed: None,
+        };
+        let (config, nothing) = (Config { last_step: 100, fork_after: None, ..Config::default() }, Progress::default());
+        let contacts = vec![contact(liar)];
+        let mut member =
+            Membership::recover(config, RUN, super::cluster::me(here), (record, None), contacts, nothing, Time::ZERO);
+        let mut answers = |body: Option<Body>| {
+            if let Some(body) = body {
+                let envelope = Envelope { run: RUN, generation: view.generation, view: view.id(), body };
+                member.handle(Time::ZERO, Input::Received { from: liar, envelope }).expect("it follows");
+            }
+            let mut said = Vec::new();
+            while let Some(output) = member.poll() {
+                match output {
+                    Output::Persist(_) => member.handle(Time::ZERO, Input::Persisted).expect("ours"),
+                    Output::Hold(_) => member.handle(Time::ZERO, Input::Held(nothing)).expect("ours"),
+                    Output::Send { to, envelope } if to == liar => said.push(envelope.body),
+                    _ => {}
+                }
+            }
+            said
+        };
+        answers(None);
+        let ballot = Ballot { attempt: 2, proposer: liar };
+        let said = answers(Some(Body::Prepare { ballot, boundary: None, unreachable: Vec::new() }));
+        let promise = said.into_iter().find_map(|body| match body {
+            Body::Promise { promise, .. } => Some(promise),
+            _ => None,
+        });
+        let promise = promise.expect("it promises");
+        let own = SignedPromise::new(&Signs(liar), view.id(), ballot, liar, promise.promise.clone());
+        let (state, lineage) = (Some((40, Lineage::of(&before))), Lineage::of(&before));
+        let joiner = Joiner { contact: contact(bringer), step: 40, state, generation: before.generation, ..joiner(9) };
+        let mut next = view.succeed([here, liar, bringer]).with_newcomers([bringer]);
+        next.generation = view.generation.next();
+        let resume = Resume { lineage, donors: vec![bringer], syncing: vec![here, liar], ..resume(40) };
+        let (reasons, joiners) = (vec![Reason::Recovered, Reason::Joined(bringer)], vec![joiner]);
+        let proposal = Proposal { view: next, resume, reasons, joiners, promised: 2, of: 2 };
+        let justified = Justified::new(&Signs(liar), view.id(), ballot, proposal, vec![promise, own], Vec::new());
+        let seal = justified.seal;
+        answers(Some(Body::Propose { ballot, justified: Box::new(justified), promises: Vec::new(), seal }))
+    };
+    let accepts = |said: &[Body]| said.iter().any(|body| matches!(body, Body::Accept { .. }));
+    let refuses = |said: &[Body]| said.iter().any(|body| matches!(body, Body::Nack { .. }));
+    let (known, unknown) = (told(former), told(stranger));
+    assert!(accepts(&known) && !refuses(&known), "{known:?}");
+    assert!(!accepts(&unknown) && refuses(&unknown), "{unknown:?}");
 }
