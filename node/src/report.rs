@@ -252,12 +252,16 @@ pub enum Report {
         #[serde(default)]
         step: u64,
     },
-    /// Too few members answer: steps stand still until more do.
+    /// Too few members answer, or they have lost what others may hold: steps stand still until more do.
     Paused {
         /// How many answer.
         present: usize,
         /// How many it takes.
         needed: usize,
+        /// The step of what some of those that answer had saved and have lost, if that is what is waited for: who does not answer may
+        /// hold it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        missed: Option<u64>,
     },
     /// The other members go on without this peer, which joins again by itself.
     Evicted {

@@ -137,14 +137,7 @@ impl EventLoop {
                 }
             }
             Event::Paused { present, needed, missed } => {
-                self.observer.report(&Report::Paused { present, needed });
-                if let Some(step) = missed {
-                    let message = format!(
-                        "some of those that answer had saved the state after step {step} and have lost it, and who does not answer may \
-                         hold it: they wait for that one"
-                    );
-                    self.observer.report(&Report::Warning { message });
-                }
+                self.observer.report(&Report::Paused { present, needed, missed });
             }
             Event::Evicted { by } => {
                 self.leave_view();

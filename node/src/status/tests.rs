@@ -129,7 +129,7 @@ fn it_says_what_the_steps_wait_for() {
     }
     let progress = reports().swap_remove(4);
     for (report, phase) in [
-        (Report::Paused { present: 1, needed: 2 }, Phase::Paused),
+        (Report::Paused { present: 1, needed: 2, missed: None }, Phase::Paused),
         (progress.clone(), Phase::Stepping),
         (Report::Evicted { by: "other".to_owned() }, Phase::Waiting),
         (Report::Syncing { step: 7, bytes: 1, of: 2 }, Phase::Syncing),

@@ -149,7 +149,7 @@ fn state(index: usize, report: &Report, gauge: Gauge, width: usize) -> Option<St
         Report::Waiting { present, needed } => format!("{present} of {needed} peers are here"),
         Report::View { rank, .. } => format!("rank {rank}"),
         Report::Syncing { bytes, of, .. } => format!("state: {} of {}", format::bytes(*bytes), format::bytes(*of)),
-        Report::Paused { present, needed } => format!("paused: {present} of {needed} answer"),
+        Report::Paused { present, needed, .. } => format!("paused: {present} of {needed} answer"),
         Report::Progress { step, steps, .. } => {
             return Some(gauge.render(width, &peer, (*step, *steps), &short_figures(report)));
         }

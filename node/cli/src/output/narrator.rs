@@ -109,25 +109,7 @@ impl Narrator {
                 let seen_by = seen_by.as_ref().map_or_else(String::new, |by| format!(" (seen by {by})"));
                 bad(format!("peer {peer} may be lost: {evidence}{seen_by}"))
             }
-            Report::Paused { present, needed } if self.quorum == Quorum::TwoThirds => {
-                let missing = if present >= needed {
-                    "not one who holds the newest state".to_owned()
-                } else {
-                    format!("{needed} are needed")
-                };
-                bad(format!(
-                    "paused: of the members {present} answer, and {missing}; the others go on if they are enough, this peer \
-                     once they are back, or alone if started with --alone"
-                ))
-            }
-            Report::Paused { present, needed } if present >= needed => bad(format!(
-                "paused: of the members {present} answer, and not the one whose vote counts among equals, or who holds the \
-                 newest state; this peer goes on with them, as a fork after --fork-after, or alone if started with --alone"
-            )),
-            Report::Paused { present, needed } => bad(format!(
-                "paused: of the members {present} answer and {needed} are needed; the others go on if they are enough, this \
-                 peer as a fork after --fork-after, or alone if started with --alone"
-            )),
+            Report::Paused { present, needed, missed } => bad(paused(*present, *needed, *missed, self.quorum)),
             Report::Evicted { by } => bad(format!("the others go on without this peer, says {by}; joining again")),
             Report::SetBack { by } => bad(format!(
                 "warning: peer {} has shown what this member signed and its vote record does not know: its data directory is an \
@@ -294,6 +276,23 @@ pub(crate) fn limit_of(limit: &Limit) -> String {
     }
 }
 
+/// What steps wait for, and who goes on meanwhile.
+fn paused(present: usize, needed: usize, missed: Option<u64>, quorum: Quorum) -> String {
+    let missing = match missed {
+        Some(step) => format!(
+            "some of those had saved the state after step {step} and have lost it: it is waited for whoever may hold it still"
+        ),
+        None if present < needed => format!("{needed} are needed"),
+        None if quorum == Quorum::TwoThirds => "not one who holds the newest state".to_owned(),
+        None => "not the one whose vote counts among equals, or who holds the newest state".to_owned(),
+    };
+    let fork = if quorum == Quorum::Majority { " as a fork after --fork-after," } else { "" };
+    format!(
+        "paused: of the members {present} answer, and {missing}; the others go on if they are enough, this peer once they are \
+         back,{fork} or alone if started with --alone"
+    )
+}
+
 fn finished(summary: &Summary) -> Vec<String> {
     let head = match summary.outcome {
         Outcome::Complete if summary.forked => format!(
@@ -422,9 +421,11 @@ mod tests {
             private: true,
             quorum,
         };
-        let paused = Report::Paused { present: 2, needed: 3 };
+        let paused = Report::Paused { present: 2, needed: 3, missed: None };
+        let missed = Report::Paused { present: 3, needed: 3, missed: Some(40) };
         assert!(!texts(&mut narrator, &started(Quorum::Majority)).join("\n").contains("quorum"));
         assert!(texts(&mut narrator, &paused).join("\n").contains("--fork-after"));
+        assert!(texts(&mut narrator, &missed).join("\n").contains("the state after step 40"));
         let lines = texts(&mut narrator, &started(Quorum::TwoThirds)).join("\n");
         assert!(lines.contains("the first that dies stops the run"), "{lines}");
         let lines = texts(&mut narrator, &paused).join("\n");
