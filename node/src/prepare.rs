@@ -4,7 +4,7 @@ mod begin;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use starling_engine::comeback::{Awaited, Decision, Word};
 use starling_run::{
@@ -304,8 +304,14 @@ pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: 
         quorum: manifest.quorum,
         fork_after: settings.fork_after,
         checkpoint_every: manifest.checkpoint_every,
-        incarnation: rand::random(),
+        incarnation: incarnation(SystemTime::now()),
     }
+}
+
+/// What tells this process from others with its key: one that is started later counts as later.
+fn incarnation(now: SystemTime) -> u64 {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.as_secs() << 32 | u64::from(rand::random::<u32>())
 }
 
 /// What a founder's run is, over which data, and where its checkpoints are.

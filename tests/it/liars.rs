@@ -305,7 +305,8 @@ fn ticket_holders_say_what_only_members_may() {
     let name = honest.hear_ticket_holder("the last generation", async |liar, _| {
         let joiner = liar.joiner();
         for (generation, step) in [(u64::MAX, 0), (1 << 20, 0), (0, LAST + 1)] {
-            liar.say(&Body::Join(Joiner { generation: Generation(generation), step, ..joiner.clone() })).await;
+            let claim = Joiner { generation: Generation(generation), step, ..joiner.clone() };
+            liar.say(&Body::Join(claim.signed(liar.run(), liar.pen()))).await;
         }
     });
     honest.all_name(&name, "so many views or ballots as nobody has counted");

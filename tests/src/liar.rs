@@ -111,15 +111,14 @@ impl Liar {
     /// It asks to be let in, by what it showed when it connected.
     pub fn joiner(&self) -> Joiner {
         let contact = Contact { peer: self.me, addresses: Vec::new() };
-        let generation = Generation(0);
-        Joiner { contact, incarnation: 9, step: 0, state: None, branch: 0, generation, pass: self.pass.clone() }
+        Joiner { pass: self.pass.clone(), ..Joiner::new(contact, 9) }.signed(self.run(), &self.pen)
     }
 
     /// Somebody who asks to be let in, and is nowhere.
     pub fn made_up(number: u16) -> Joiner {
         let peer = topology_name(Self::key(number).public().to_peer_id());
         let contact = Contact { peer, addresses: vec![format!("/ip4/127.0.0.1/tcp/{}", 1 + number % 1000)] };
-        Joiner { contact, incarnation: 9, step: 0, state: None, branch: 0, generation: Generation(0), pass: Vec::new() }
+        Joiner::new(contact, 9)
     }
 
     /// What a peer gossips of where it is.

@@ -27,9 +27,9 @@ pub struct Config {
     /// Each so many steps the members save their state; 0: never, as far as is known. What was due before a view began may be
     /// stable.
     pub checkpoint_every: u64,
-    /// Tells this process from earlier ones with the same identity: a random number will do, or the nanoseconds of the
-    /// wall clock. A process that has forgotten what it promised must not be taken for the one that promised it, nor a
-    /// run that it founds for one that was founded before.
+    /// Tells this process from others with the same identity, and is higher than that of any started before, as far as clocks are
+    /// right: seconds of the wall clock, and below them a random number. A process that has forgotten what it promised must not be
+    /// taken for the one that promised it, nor a run that it founds for one that was founded before.
     pub incarnation: u64,
     /// What the members reduce, and what they ask for: the view is changed if its plan is not the best any more. `None`:
     /// never for that.

@@ -34,6 +34,9 @@ pub enum Violation {
     /// A join on behalf of another peer.
     #[error("asked for {0:?} to join, which is not itself")]
     NotItself(PeerId),
+    /// What somebody asks it signs.
+    #[error("asked to be let in with another signature than its own")]
+    Unsigned,
     /// A head of one step of one view is signed once.
     #[error("signed two states after step {step} in one view")]
     TwoHeads {

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::certificate::{Notary, Seal};
 use crate::error::Violation;
-use crate::id::{Generation, PeerId};
+use crate::id::{Generation, PeerId, RunId};
 use crate::lineage::Lineage;
 use crate::message::{Contact, Evidence, MAX_MEMBERS};
 use crate::view::View;
@@ -57,7 +58,10 @@ pub struct Resume {
     pub syncing: Vec<PeerId>,
 }
 
-/// A peer that wants to be a member.
+/// What a joiner's signature says first, so that no other message of ours can be taken for it.
+const PURPOSE: &[u8] = b"starling asks to be let in 1";
+
+/// A peer that wants to be a member. It has signed that: nobody asks for another one, or says of it what it has not said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joiner {
     /// Where to reach it.
@@ -75,9 +79,33 @@ pub struct Joiner {
     /// By what it may come: opaque here, [`crate::Notary::admits`] judges it.
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_PASS_BYTES>")]
     pub pass: Vec<u8>,
+    /// Its signature of all this: [`Self::signed`].
+    pub seal: Seal,
 }
 
 impl Joiner {
+    /// This process of a peer that was in no view and holds the run's initial state; yet to be signed.
+    pub fn new(contact: Contact, incarnation: u64) -> Self {
+        let (generation, seal) = (Generation(0), Seal::from([0; 64]));
+        Self { contact, incarnation, step: 0, state: None, branch: 0, generation, pass: Vec::new(), seal }
+    }
+
+    /// Signs what it says, to be let in to `run`.
+    pub fn signed(self, run: RunId, notary: &dyn Notary) -> Self {
+        Self { seal: notary.sign(&self.statement(run)).into(), ..self }
+    }
+
+    /// Whether it has said this itself.
+    pub(crate) fn is_signed(&self, run: RunId, notary: &dyn Notary) -> bool {
+        notary.is_signed(self.contact.peer, &self.statement(run), &self.seal.bytes())
+    }
+
+    fn statement(&self, run: RunId) -> Vec<u8> {
+        let Self { contact, incarnation, step, state, branch, generation, pass, seal: _ } = self;
+        let said = postcard::to_allocvec(&(contact, incarnation, step, state, branch, generation, pass));
+        [PURPOSE, &run.0, &said.expect("invariant: a joiner always encodes")].concat()
+    }
+
     /// Checks one that came from elsewhere.
     pub(crate) fn validate(&self) -> Result<(), Violation> {
         if self.pass.len() > MAX_PASS_BYTES {

@@ -70,8 +70,7 @@ fn name(identity: &Identity) -> PeerId {
 }
 
 fn joiner(identity: &Identity, pass: Vec<u8>) -> Joiner {
-    let (contact, generation) = (Contact { peer: name(identity), addresses: Vec::new() }, Generation(0));
-    Joiner { contact, incarnation: 1, step: 0, state: None, branch: 0, generation, pass }
+    Joiner { pass, ..Joiner::new(Contact { peer: name(identity), addresses: Vec::new() }, 1) }
 }
 
 /// What these tell of the members that they have seen.

@@ -14,7 +14,7 @@ impl Liar {
     pub(super) fn install(&mut self) -> Said {
         let (Some(view), Some(to)) = (self.view.clone(), self.one()) else { return Vec::new() };
         let mut proposal = self.made_up(&view);
-        if let Some(joiner) = self.asked_by(to) {
+        if let Some(joiner) = self.asked_by(to, true) {
             // It was asked to let that one in, and does so alone, into a view that none can follow.
             proposal.view = view.succeed([self.me, to]);
             proposal.view.generation.0 += 1 << self.rng.between(0, 19);
@@ -36,13 +36,14 @@ impl Liar {
         vec![(to, self.envelope(to, body))]
     }
 
-    /// What `peer` has asked it last, if it was to be let in again. Who was in no view before has nothing to hold against what
-    /// it is told.
-    fn asked_by(&self, peer: PeerId) -> Option<Joiner> {
-        self.heard.iter().rev().find_map(|(from, envelope)| match &envelope.body {
+    /// What `peer` has asked it last, or first, if it was to be let in again. Who was in no view before has nothing to hold against
+    /// what it is told.
+    pub(super) fn asked_by(&self, peer: PeerId, last: bool) -> Option<Joiner> {
+        let mut asked = self.heard.iter().filter_map(|(from, envelope)| match &envelope.body {
             Body::Join(joiner) if *from == peer && joiner.generation > Generation(0) => Some(joiner.clone()),
             _ => None,
-        })
+        });
+        if last { asked.next_back() } else { asked.next() }
     }
 
     /// The last ballot that `peer` has promised, as far as was heard.

@@ -5,6 +5,7 @@ use starling_topology::{
 };
 
 use super::{Attack, Liar, Said};
+use crate::world::RUN;
 
 /// Of so many messages one is changed.
 const ODDS: u64 = 3;
@@ -75,6 +76,7 @@ impl Liar {
             _ => {}
         }
         let coin = self.rng.one_in(2);
+        let earlier = self.asked_by(other, coin);
         match &mut envelope.body {
             Body::Join(joiner) | Body::Introduce(joiner) => {
                 if coin {
@@ -82,6 +84,7 @@ impl Liar {
                 } else {
                     joiner.generation = Generation(number)
                 }
+                *joiner = joiner.clone().signed(RUN, &self.key);
             }
             Body::Suspect { peer, .. } => *peer = other,
             Body::Prepare { ballot, boundary, unreachable } => {
@@ -109,10 +112,14 @@ impl Liar {
             Body::Nack { promised, .. } => promised.attempt = number,
             Body::Propose { ballot, justified, seal, .. } => {
                 let mut proposal = justified.proposal.clone();
-                if coin {
-                    ballot.attempt = number
-                } else {
-                    proposal.promised = 1
+                match (number % 3, earlier) {
+                    (0, _) => ballot.attempt = number,
+                    // A process of it that is gone may have asked for that.
+                    (1, Some(earlier)) => {
+                        proposal.joiners.retain(|joiner| joiner.contact.peer != earlier.contact.peer);
+                        proposal.joiners.push(earlier);
+                    }
+                    _ => proposal.promised = 1,
                 }
                 proposal.resume.donors.retain(|_| coin);
                 let (promises, excluded) = (justified.promises.clone(), justified.excluded.clone());

@@ -9,6 +9,8 @@ use starling_topology::{
 };
 
 use super::{Attack, Liar, Said};
+use crate::notary::Key;
+use crate::world::RUN;
 
 impl Liar {
     pub(super) fn say(&mut self, attack: Attack) -> Said {
@@ -142,7 +144,10 @@ impl Liar {
         let lineage = self.view.as_ref().map_or(Lineage::NONE, Lineage::of);
         let (step, held) = (self.number(), self.number());
         let state = if self.rng.one_in(2) { Some((held, lineage)) } else { None };
-        Joiner { contact, incarnation: self.rng.between(0, 9), step, state, branch, generation, pass: Vec::new() }
+        let joiner = Joiner { step, state, branch, generation, ..Joiner::new(contact, self.rng.between(0, 9)) };
+        // Keys of its own it may have many, and no other member's.
+        let others = self.others().contains(&peer);
+        joiner.signed(RUN, &Key::of(if others { self.me } else { peer }))
     }
 
     fn measure(&mut self) -> Said {

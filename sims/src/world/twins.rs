@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use starling_engine::TwinSearch;
 use starling_engine::twin::{Input, MAX_ASKED, Output, Process};
-use starling_topology::{Ballot, Contact, Event, PeerId, Record, ViewId};
+use starling_topology::{Ballot, Contact, Event, PeerId, Record, Time, ViewId};
 
 use super::{Happening, World};
 use crate::canary::Sabotage;
@@ -288,9 +288,11 @@ impl World {
         self.hosts[seat].twin.is_some_and(|twin| self.hosts[twin].is_in_the_run())
     }
 
-    /// What tells the process of this machine apart from others of its name.
+    /// What tells the process of this machine apart from others of its name: when it was started, by its clock.
     pub(super) fn incarnation_of(&self, seat: Seat) -> u64 {
-        u64::from(self.hosts[seat].incarnation) | u64::from(seat >= self.plan.peers) << 32
+        let since = self.hosts[seat].begun - Time::ZERO;
+        let micros = u64::try_from(since.as_micros()).expect("invariant: runs take hours");
+        micros << 1 | u64::from(seat >= self.plan.peers)
     }
 
     // --- what gets where -----------------------------------------------------------------------------------------

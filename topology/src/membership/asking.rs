@@ -183,11 +183,11 @@ impl Membership {
         let seat = self.seat.as_ref().filter(|seat| !seat.by_word);
         let last = seat.map(|seat| (seat.view.branch, self.counts_from(seat)));
         let (branch, generation) = last.unwrap_or((0, Generation(0)));
-        let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
         let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
         let state = held.then_some((self.progress.step, self.progress.lineage));
         let pass = self.notary.pass();
-        Joiner { contact, incarnation, step, state, branch, generation, pass }
+        let (step, joiner) = (self.reached, Joiner::new(self.me.clone(), self.config.incarnation));
+        Joiner { step, state, branch, generation, pass, ..joiner }.signed(self.run, &*self.notary)
     }
 
     /// Asks the next candidate.

@@ -59,8 +59,8 @@ mod tests {
         for (step, count, beyond) in [(LAST, MOST - 1, false), (LAST + 1, MOST - 1, true), (LAST, MOST, true)] {
             let ballot = Ballot { attempt: count, proposer: peer };
             let first = Ballot { attempt: 1, proposer: peer };
-            let (contact, generation) = (Contact { peer, addresses: Vec::new() }, Generation(count));
-            let joiner = Joiner { contact, incarnation: 1, step, state: None, branch: 0, generation, pass: Vec::new() };
+            let contact = Contact { peer, addresses: Vec::new() };
+            let joiner = Joiner { step, generation: Generation(count), ..Joiner::new(contact, 1) };
             assert_eq!(told(Body::Join(joiner.clone())), beyond);
             assert_eq!(told(Body::Introduce(joiner)), beyond);
             assert_eq!(told(Body::Prepare { ballot, boundary: Some(step), unreachable: Vec::new() }), beyond);

@@ -30,6 +30,9 @@ impl Membership {
         if joiner.contact.peer != from {
             return Err(Violation::NotItself(from));
         }
+        if !joiner.is_signed(self.run, &*self.notary) {
+            return Err(Violation::Unsigned);
+        }
         let is_taken = self.is_flawed(Flaw::TakesGenerations);
         let (Some(seat), None) = (&self.seat, &self.asking) else { return Ok(()) };
         let claimed = joiner.state.map_or(joiner.step, |(step, _)| step.max(joiner.step));

@@ -73,7 +73,8 @@ impl Membership {
         let excluded: BTreeMap<PeerId, Evidence> = justified.excluded.iter().copied().collect();
         let follows =
             || follows(&seat.view, seat.origin.as_ref(), &justified.grounds(), &excluded, &justified.proposal);
-        let invited = || justified.proposal.joiners.iter().all(|joiner| self.notary.is_invited(joiner));
+        let asks = |joiner: &Joiner| self.notary.is_invited(joiner) && joiner.is_signed(self.run, &*self.notary);
+        let invited = || justified.proposal.joiners.iter().all(asks);
         let is_sound = justified.is_signed(&*self.notary, &seat.view) && invited() && follows();
         if is_sound { Ok(()) } else { Err(Violation::Unjustified) }
     }

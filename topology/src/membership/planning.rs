@@ -514,13 +514,11 @@ mod tests {
         let origin = made_of(&view, 20, vec![Reason::Left(peer(8)), guilty]);
         let earlier = [6, 7].map(peer).into();
         let joiner = |name: u8, step: u64| Joiner {
-            contact: crate::Contact { peer: peer(name), addresses: Vec::new() },
-            incarnation: 1,
             step,
             state: Some((step, Lineage::NONE)),
             branch: view.branch,
             generation: Generation(1),
-            pass: Vec::new(),
+            ..Joiner::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1)
         };
         let found = |step: u64, recovering: bool, joiner: Joiner| {
             let progress = Progress { step, lineage: Lineage::NONE, has_state: step > 0, has_result: false };

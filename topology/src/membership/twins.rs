@@ -1,12 +1,14 @@
 //! Two processes with one identity: somebody has copied a member's data directory, or its key, and started it elsewhere. Each is
 //! taken for the other, come back after a crash, so whoever asks to be let in puts the other out, and so on for ever.
 //!
-//! Of the two, the one goes that was let in before. It is proven to it by one of these:
+//! Of the two, the one goes that was started before, as what they ask tells ([`Joiner::incarnation`]). That is signed, and stays good
+//! when its process is gone; so that no member which has kept it ends a process that was started since, a seat which an *earlier* one
+//! asked for is asked back. It is proven by one of these:
 //!
 //! * its own signature of what this process has not said: nobody else can make that;
-//! * a chain of certificates from its own view to one that has a seat for its identity which this process has neither kept nor
-//!   asked for: a quorum has decided that. If the other one was let in there, it has also been heard there, as somebody says whom
-//!   this process has asked.
+//! * a chain of certificates from its own view to one that has a seat for its identity which this process has not kept, or which a
+//!   later one has asked for: a quorum has decided that. If the other one was let in there, it has also been heard there, as somebody
+//!   says whom this process has asked.
 //!
 //! What one peer says never ends it. What a process *before* this one has said does not either, whatever has become of the disk: that
 //! is why only what follows a view counts that this process was let in to, or took a step in ([`Seat`]). Who came
@@ -44,11 +46,15 @@ impl Membership {
             return false;
         }
         let Decided { proposal, .. } = decided;
-        let was_let_in = proposal.joiners.iter().any(|joiner| joiner.contact.peer == self.me.peer);
-        let is_sure = match &mut self.asking {
-            _ if !was_let_in => true, // It has promised since.
-            Some(asking) => asking.note_replaced(proposal.view.id()),
-            None => return false,
+        let joined = proposal.joiners.iter().find(|joiner| joiner.contact.peer == self.me.peer);
+        let is_later =
+            |joiner: &Joiner| joiner.incarnation > self.config.incarnation && joiner.is_signed(self.run, &*self.notary);
+        let is_sure = match (joined.map(is_later), &mut self.asking) {
+            (None, _) => true, // It has promised since.
+            (Some(true), Some(asking)) => asking.note_replaced(proposal.view.id()),
+            // We ask on, until the seat is ours again.
+            (Some(false), Some(_)) => false,
+            (Some(_), None) => return false,
         };
         if is_sure {
             self.end(Event::Twin { by });
@@ -56,8 +62,8 @@ impl Membership {
         true
     }
 
-    /// Whether it is proven that our identity has a seat in the view of `decided` which is not this process's: it was let in as another
-    /// one, or has promised to stay.
+    /// Whether it is proven that our identity has a seat in the view of `decided` which is not this process's: another one was let in,
+    /// or has promised to stay.
     fn is_a_twins(&self, decided: &Decided) -> bool {
         let Decided { proposal, certificate, chain, fork: _ } = decided;
         let (me, view) = (self.me.peer, &proposal.view);
@@ -69,8 +75,8 @@ impl Membership {
             // Only who has promised in the view before stays, and in none after ours have we been.
             false => view.generation > seat.view.generation,
         };
-        let is_anothers =
-            view.contains(me) && joined.map_or_else(has_stayed, |joiner| joiner.incarnation != self.config.incarnation);
+        let is_another = |joiner: &Joiner| joiner.incarnation != self.config.incarnation;
+        let is_anothers = view.contains(me) && joined.map_or_else(has_stayed, is_another);
         is_anothers && certificate.proves_after(&*self.notary, &seat.view, chain, proposal)
     }
 

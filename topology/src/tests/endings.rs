@@ -195,15 +195,9 @@ fn who_was_a_member_some_views_ago_brings_what_nobody_else_holds_any_more() {
         let (interval, nothing) = (config.probe_interval(), Progress::default());
         let mut now = Time::ZERO;
         let mut member = Membership::recover(config, RUN, me(here), (record, None), vec![contact(from)], nothing, now);
-        let joiner = crate::Joiner {
-            contact: contact(from),
-            incarnation: 1,
-            step,
-            state: Some((step, lineage)),
-            branch: 0,
-            generation: third.generation,
-            pass: Vec::new(),
-        };
+        let (generation, state) = (third.generation, Some((step, lineage)));
+        let joiner = crate::Joiner { step, state, generation, ..crate::Joiner::new(contact(from), 1) };
+        let joiner = joiner.signed(RUN, &Signs(from));
         let (mut timers, mut asks_at) = (std::collections::BTreeMap::new(), now);
         for _ in 0..4_000 {
             while let Some(output) = member.poll() {

@@ -191,14 +191,14 @@ fn joiner(rng: &mut Rng, name: PeerId) -> Joiner {
     let generation = Generation(number(rng));
     let state = (rng.below(2) == 0).then(|| (number(rng), lineage(rng)));
     Joiner {
-        contact: contact(name),
-        incarnation: rng.below(2) as u64,
         step: number(rng),
         state,
         branch: rng.below(2) as u64,
         generation,
         pass: vec![0; 9 * rng.below(2)],
+        ..Joiner::new(contact(name), rng.below(2) as u64)
     }
+    .signed(RUN, &Signs(name))
 }
 
 /// A proposal that may follow `view`.

@@ -17,9 +17,8 @@ const STRANGER: PeerId = PeerId([9; 32]);
 
 /// A view that nobody has decided, of the stranger and whom it lets in.
 fn made_up(cluster: &Cluster, victim: PeerId, next: View) -> Body {
-    let (contact, generation, incarnation) = (contact(victim), Generation(0), cluster.config.incarnation);
-    let joiner =
-        Joiner { contact, incarnation, step: 0, state: None, branch: next.branch, generation, pass: Vec::new() };
+    let joiner = Joiner { branch: next.branch, ..Joiner::new(contact(victim), cluster.config.incarnation) };
+    let joiner = joiner.signed(RUN, &Signs(victim));
     let (holders, donors, syncing) = (Vec::new(), vec![STRANGER], vec![victim]);
     let resume = Resume { step: STEPS, lineage: Lineage::NONE, holders, donors, syncing };
     let (reasons, joiners) = (vec![Reason::Joined(victim)], vec![joiner]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::changes::formed;
-use super::cluster::{Cluster, RUN, contact, me, peer};
+use super::cluster::{Cluster, RUN, Signs, contact, me, peer};
 use super::driver::Fate;
 use crate::message::MAX_MEMBERS;
 use crate::{
@@ -220,9 +220,7 @@ fn what_waits_is_bounded() {
         let mut from = [9; 32];
         from[..4].copy_from_slice(&name.to_le_bytes());
         let (from, generation) = (PeerId(from), Generation(0));
-        let (contact, state) = (contact(from), None);
-        let body =
-            Body::Join(Joiner { contact, incarnation: 1, step: 0, state, branch: 0, generation, pass: Vec::new() });
+        let body = Body::Join(Joiner::new(contact(from), 1).signed(RUN, &Signs(from)));
         let envelope = Envelope { run: RUN, generation, view: ViewId::NONE, body };
         machine.handle(at(20), Input::Received { from, envelope }).expect("a correct message");
     }

@@ -39,8 +39,12 @@ fn assert_the_others_complete(cluster: &mut Cluster) {
 }
 
 fn joiner(name: u8) -> Joiner {
-    let (contact, generation) = (contact(peer(name)), Generation(0));
-    Joiner { contact, incarnation: 9, step: 0, state: None, branch: 0, generation, pass: Vec::new() }
+    signed(Joiner::new(contact(peer(name)), 9))
+}
+
+fn signed(joiner: Joiner) -> Joiner {
+    let signs = Signs(joiner.contact.peer);
+    joiner.signed(RUN, &signs)
 }
 
 #[test]
@@ -178,9 +182,9 @@ fn a_joiner_claims_the_last_generation() {
             // At the bound, and far beyond it.
             let near = view.generation.0 + (1 << 20) - seed % 3;
             let (branch, generation) = (view.branch, Generation(if seed < 10 { near } else { u64::MAX }));
-            let claim = Joiner { branch, generation, ..joiner(9) };
+            let claim = signed(Joiner { branch, generation, ..joiner(9) });
             cluster.say_of(peer(9), name, (Generation(0), ViewId::NONE), Body::Join(claim));
-            let far = Joiner { step: u64::MAX, ..joiner(9) };
+            let far = signed(Joiner { step: u64::MAX, ..joiner(9) });
             cluster.say_of(peer(9), name, (Generation(0), ViewId::NONE), Body::Join(far));
         }
         cluster.join(peer(5), &[peer(1)]);
@@ -461,6 +465,43 @@ fn whoever_proposes_says_of_nobody_twice_that_it_is_lost() {
 }
 
 #[test]
+fn what_somebody_asks_for_another_is_not_taken_in() {
+    let (stranger, mut own, mut forged) = (peer(9), 0, 0);
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        let asks = joiner(9);
+        let claims = Joiner { incarnation: 10, ..asks.clone() };
+        let outside = (Generation(0), ViewId::NONE);
+        assert!(
+            cluster.say_of(stranger, peer(1), outside, Body::Join(claims.clone())),
+            "seed {seed}: it is not signed"
+        );
+        cluster.run_for(std::time::Duration::from_millis(seed * 40));
+        let ballot = Ballot { attempt: 5, proposer: peer(LIAR) };
+        let Some(promises) = promised(&mut cluster, ballot) else { continue };
+        let mut next = following(&cluster, &promises);
+        let view = cluster.peers[&peer(1)].machine.view().expect("a member").clone();
+        let members = MEMBERS.map(peer).into_iter().chain([stranger]);
+        next.view = view.succeed(members).with_newcomers([stranger]);
+        next.reasons = vec![Reason::Joined(stranger)];
+        if next.resume.step > 0 {
+            next.resume.syncing = vec![stranger];
+        } else {
+            next.view = view.succeed(next.view.members().iter().copied());
+        }
+        for (joiner, refused) in [(claims, &mut forged), (asks, &mut own)] {
+            next.joiners = vec![joiner];
+            let (next, promises) = (next.clone(), promises.clone());
+            let justified = Justified::new(&Signs(peer(LIAR)), view.id(), ballot, next, promises, Vec::new());
+            let seal = justified.seal;
+            let body = Body::Propose { ballot, justified: Box::new(justified), promises: Vec::new(), seal };
+            *refused += usize::from(cluster.say(peer(LIAR), peer(1), body));
+        }
+    }
+    assert!(own == 0 && forged > 5, "refused: {own} of its own, {forged} of others");
+}
+
+#[test]
 fn whoever_cannot_be_heard_is_told_to_have_finished_and_not_with_which_state() {
     for seed in 0..20 {
         let mut cluster = formed(seed);
@@ -648,7 +689,8 @@ fn where_nobody_holds_a_state_a_member_brings_in_a_stranger_with_an_old_one() {
         let promise = promise.expect("it promises");
         let own = SignedPromise::new(&Signs(liar), view.id(), ballot, liar, promise.promise.clone());
         let (state, lineage) = (Some((40, Lineage::of(&before))), Lineage::of(&before));
-        let joiner = Joiner { contact: contact(bringer), step: 40, state, generation: before.generation, ..joiner(9) };
+        let joiner = Joiner::new(contact(bringer), 9);
+        let joiner = signed(Joiner { step: 40, state, generation: before.generation, ..joiner });
         let mut next = view.succeed([here, liar, bringer]).with_newcomers([bringer]);
         next.generation = view.generation.next();
         let resume = Resume { lineage, donors: vec![bringer], syncing: vec![here, liar], ..resume(40) };

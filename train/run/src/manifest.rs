@@ -23,7 +23,7 @@ use crate::spec::{LayoutSpec, Leaf, ModelSpec, RunSpec, check_leaves};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 20;
+pub const WIRE_VERSION: u32 = 21;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
