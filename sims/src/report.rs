@@ -19,7 +19,8 @@ pub enum Deserted {
     NoQuorum,
     /// The last member has left in order, with the state.
     LastLeft,
-    /// A quorum has left in order, and what it should have saved since is with nobody who is left; no fork is allowed.
+    /// A quorum has left in order, or has lost what it had signed with those who did, and what it should have saved since is with nobody
+    /// who is left; no fork is allowed.
     MostLeft,
     /// Nobody who is left or comes back has a state to go on from: their disks have lost it, or never had it.
     NoState,

@@ -31,6 +31,12 @@ impl Mark {
         (is_lost && self.step > 0).then_some(self.step)
     }
 
+    /// Whether this is of the branch of `root`, and a member that holds the state after `held` has lost nothing of what it had saved
+    /// to sign it: then it has signed nothing later there.
+    pub fn is_held(&self, root: &Root, held: Option<u64>) -> bool {
+        root.admits(self.step, self.lineage) && held >= Some(self.step)
+    }
+
     /// The canonical bytes (postcard).
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("invariant: a mark always encodes")
@@ -63,6 +69,9 @@ mod tests {
         assert_eq!(saved.lost(&root, Some(120)), None);
         assert_eq!(saved.lost(&root.cut(&next, 100), Some(100)), None, "it was gone back behind");
         assert_eq!(saved.lost(&Root::new(&next, 30, Lineage::of(&first)), None), None, "another branch");
+        assert!(saved.is_held(&root, Some(120)) && saved.is_held(&root, Some(160)));
+        assert!(!saved.is_held(&root, Some(110)) && !saved.is_held(&root, None));
+        assert!(!saved.is_held(&root.cut(&next, 100), Some(120)), "it says nothing of what was signed since");
         assert!(saved.covers(mark(80, &first), &root) && saved.covers(saved, &root));
         assert!(!saved.covers(mark(160, &first), &root));
         assert!(!saved.covers(mark(110, &next), &root.cut(&next, 100)), "what counts now is lower");

@@ -50,8 +50,9 @@ impl Record {
     }
 
     /// Who was a member before `me` was alone, where it holds no more than the state after `step` and saves one each `stride`
-    /// steps: what it should have saved by then may be stable, and only they can have it.
-    pub fn ahead_of(&self, me: PeerId, step: u64, stride: u64) -> Vec<PeerId> {
+    /// steps: what it should have saved by then may be stable, and only they can have it. Unless it `may_have_signed`
+    /// that itself, there was a quorum without it.
+    pub fn ahead_of(&self, me: PeerId, step: u64, stride: u64, may_have_signed: bool) -> Vec<PeerId> {
         let Some(origin) = self.origin.as_ref().filter(|_| self.view.members() == [me]) else { return Vec::new() };
         let resumed = origin.resume.step;
         let due = step.checked_div(stride).and_then(|saved| saved.checked_add(1)?.checked_mul(stride));
@@ -60,7 +61,14 @@ impl Record {
         let next = self.chain.iter().skip(1).map(Succession::resumed).chain([resumed]);
         let views: Vec<(&View, u64)> = self.chain.iter().map(|link| &link.view).zip(next).collect();
         let is_known = self.is_up_to_here() && self.chain.first().is_some_and(|first| first.resumed() < due);
-        let could_sign = |peer: &PeerId| !is_known || views.iter().any(|(view, to)| *to >= due && view.votes(*peer));
+        let is_enough = |view: &View| {
+            let others = view.members().iter().copied().filter(|peer| *peer != me);
+            may_have_signed || view.has_quorum(&others.collect())
+        };
+        let could_sign = |peer: &PeerId| {
+            let signs = |(view, to): &(&View, u64)| *to >= due && view.votes(*peer) && is_enough(view);
+            !is_known || views.iter().any(signs)
+        };
         origin.reasons.iter().filter_map(Reason::gone).filter(|peer| *peer != me && could_sign(peer)).collect()
     }
 
@@ -113,6 +121,7 @@ mod tests {
     use crate::id::RunId;
     use crate::lineage::Lineage;
     use crate::proposal::Resume;
+    use crate::quorum::Quorum;
 
     const ME: PeerId = PeerId([1; 32]);
     const OTHER: PeerId = PeerId([2; 32]);
@@ -141,11 +150,11 @@ mod tests {
         let mut record = record(17, &[]);
         let origin = record.origin.as_mut().expect("it has one");
         origin.reasons = vec![Reason::Left(OTHER), Reason::Joined(ME)];
-        assert!(record.ahead_of(ME, 14, 5).is_empty(), "others are there, and decide with it");
+        assert!(record.ahead_of(ME, 14, 5, true).is_empty(), "others are there, and decide with it");
         record.view = View::found(RunId([7; 32]), ME);
-        assert_eq!(record.ahead_of(ME, 14, 5), [OTHER]);
-        assert!(record.ahead_of(ME, 15, 5).is_empty(), "nothing later is stable");
-        assert!(record.ahead_of(ME, 0, 0).is_empty(), "nothing was to be saved before the end");
+        assert_eq!(record.ahead_of(ME, 14, 5, true), [OTHER]);
+        assert!(record.ahead_of(ME, 15, 5, true).is_empty(), "nothing later is stable");
+        assert!(record.ahead_of(ME, 0, 0, true).is_empty(), "nothing was to be saved before the end");
         // Whether it voted in the two views before this one, and after which steps they began.
         for (votes, from, is_ahead) in [
             ([true, true], [0, 12], true),
@@ -165,10 +174,38 @@ mod tests {
             }
             record.view = view.succeed([ME]);
             let ahead: &[PeerId] = if is_ahead { &[OTHER] } else { &[] };
-            assert_eq!(record.ahead_of(ME, 14, 5), ahead, "it votes: {votes:?}, from {from:?}");
+            assert_eq!(record.ahead_of(ME, 14, 5, true), ahead, "it votes: {votes:?}, from {from:?}");
+            // It had the casting vote in all views, as far as they are known.
+            let ahead = if from[0] < 15 { &[] } else { ahead };
+            assert_eq!(record.ahead_of(ME, 14, 5, false), ahead, "it has signed no more: {votes:?}, from {from:?}");
         }
         let founded = Record { origin: None, ..record };
-        assert!(founded.ahead_of(ME, 0, 5).is_empty());
+        assert!(founded.ahead_of(ME, 0, 5, true).is_empty());
+    }
+
+    #[test]
+    fn those_who_are_gone_are_ahead_of_one_that_signed_nothing_where_they_were_a_quorum() {
+        let third = PeerId([3; 32]);
+        for (founder, members, quorum, is_ahead) in [
+            (ME, vec![ME, OTHER], Quorum::Majority, false),
+            (OTHER, vec![ME, OTHER], Quorum::Majority, true),
+            (ME, vec![ME, OTHER, third], Quorum::Majority, true),
+            (OTHER, vec![ME, OTHER], Quorum::TwoThirds, false),
+            (OTHER, vec![ME, OTHER, third], Quorum::TwoThirds, false),
+        ] {
+            let mut record = record(17, &[]);
+            let origin = record.origin.as_mut().expect("it has one");
+            origin.reasons = vec![Reason::Left(OTHER)];
+            let view = View::found(RunId([7; 32]), founder).with_quorum(quorum).succeed(members);
+            let mut proposal = Proposal { view: view.clone(), ..origin.clone() };
+            proposal.resume.step = 12;
+            let ballot = Ballot { attempt: 1, proposer: founder };
+            record.chain.push(Succession::to(&proposal, Certificate { ballot, seals: Vec::new() }));
+            record.view = view.succeed([ME]);
+            let ahead: &[PeerId] = if is_ahead { &[OTHER] } else { &[] };
+            assert_eq!(record.ahead_of(ME, 14, 5, false), ahead, "{view:?}");
+            assert_eq!(record.ahead_of(ME, 14, 5, true), [OTHER], "{view:?}");
+        }
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl World {
     }
 
     /// Whether those who could have saved what was due before the newest view have left in order, nobody who is left has it, and
-    /// nobody may go on as a fork: no member can know that it was not stable.
+    /// nobody may go on as a fork: no member can know that it was not stable. Who is left, and has lost what it had signed, has signed
+    /// that with them.
     fn have_most_left(&self) -> bool {
         if self.config.fork_after.is_some() || self.honest().any(|seat| self.has_a_copy(seat)) {
             return false;
@@ -60,7 +61,12 @@ impl World {
         let (step, lineage) = usable.max().copied().unwrap_or_default();
         let left = self.hosts.iter().filter(|host| matches!(host.ended, Some(Event::Left { .. })));
         let left: BTreeSet<PeerId> = left.map(Host::name).collect();
-        let could_decide = |view: &View| view.generation >= lineage.generation && view.has_quorum(&left);
+        let has_lost = |host: &&Host| host.is_in_the_run() && host.disk.mark().is_some_and(|mark| mark.step > step);
+        let lost = self.hosts.iter().filter(has_lost).map(Host::name);
+        let signed: BTreeSet<PeerId> = left.iter().copied().chain(lost).collect();
+        let may_hold = |view: &View| left.iter().any(|peer| view.votes(*peer));
+        let could_decide =
+            |view: &View| view.generation >= lineage.generation && may_hold(view) && view.has_quorum(&signed);
         step < due && self.known.values().any(could_decide)
     }
 

@@ -103,6 +103,15 @@ impl World {
         let id = view.id();
         // Those who have not heard of it yet will. What nobody decided binds only those who have promised nothing since.
         let is_decided = newest.view.id() != id || newest.certificate.is_some() || !view.forked;
+        // Where none of the group has heard of it, they find it among what a quorum of theirs has accepted, and not without one.
+        let theirs: BTreeSet<PeerId> = records
+            .iter()
+            .filter(|(name, record)| newest.view.contains(*name) && record.view.id() == newest.view.id())
+            .map(|(name, _)| *name)
+            .collect();
+        if newest.view.id() != id && !newest.view.has_quorum(&theirs) {
+            return false;
+        }
         let knows = |record: &Record| record.view.id() == id || (is_decided && Some(record.view.id()) == view.parent);
         let votes = records.iter().filter(|(name, record)| view.contains(*name) && knows(record));
         let votes: BTreeSet<PeerId> = votes.map(|(name, _)| *name).collect();

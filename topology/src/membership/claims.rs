@@ -24,11 +24,16 @@ impl<'a> Claims<'a> {
     pub(super) fn new(view: &'a View, resumed: Option<&'a Resume>, promises: &'a BTreeMap<PeerId, Promise>) -> Self {
         let mut claims = Self { view, resumed, promises, reached: None };
         let least = resumed.map_or(0, |resume| resume.step);
-        // Those who wait for members may not have what their view goes on from.
-        let counts = |promise: &Promise| {
-            is_steady(promise) && claims.is_possible(promise) && promise.progress.step.saturating_add(1) >= least
+        // Those who wait for members may not have what their view goes on from: neither its state nor, if they were to load that, the
+        // result which leads there.
+        let counts = |by: &PeerId, promise: &Promise| {
+            let is_there = match promise.progress.step {
+                step if claims.was_syncing(*by) => step >= least,
+                step => step.saturating_add(1) >= least,
+            };
+            is_steady(promise) && claims.is_possible(promise) && is_there
         };
-        let steady = promises.iter().filter(|(by, promise)| view.votes(**by) && counts(promise));
+        let steady = promises.iter().filter(|(by, promise)| view.votes(**by) && counts(by, promise));
         let mut steps: Vec<u64> = steady.map(|(_, promise)| promise.progress.step).collect();
         steps.sort_unstable();
         let hostile = view.most_hostile();
@@ -211,6 +216,15 @@ mod tests {
         let judged = judged(&[], |_, before| {
             let behind = (at(LEAST - 9, before), false);
             vec![(at(LEAST, before), false), behind, behind, behind]
+        });
+        assert_eq!(judged, (BTreeSet::new(), Vec::new()));
+    }
+
+    #[test]
+    fn those_who_wait_one_step_behind_with_the_state_yet_to_load_convict_nobody() {
+        let judged = judged(&[1, 2, 3], |_, before| {
+            let behind = (Progress { has_result: false, ..at(LEAST - 1, before) }, false);
+            vec![(Progress { has_result: false, ..at(LEAST, before) }, false), behind, behind, behind]
         });
         assert_eq!(judged, (BTreeSet::new(), Vec::new()));
     }

@@ -39,10 +39,12 @@ pub struct Returning<'a> {
 impl Returning<'_> {
     /// What it comes back with.
     pub fn outcome(&self) -> Return {
-        let mut ahead = self.record.ahead_of(self.me, self.found.unwrap_or(0), self.stride);
+        let root = &self.record.root;
+        let may_have_signed = !self.mark.is_some_and(|mark| mark.is_held(root, self.found));
+        let mut ahead = self.record.ahead_of(self.me, self.found.unwrap_or(0), self.stride, may_have_signed);
         ahead.retain(|peer| !self.heard.contains(peer));
         // What it has signed is on its disk, as long as nothing there is damaged or lost.
-        let has_lost = self.mark.is_some_and(|mark| mark.lost(&self.record.root, self.found).is_some());
+        let has_lost = self.mark.is_some_and(|mark| mark.lost(root, self.found).is_some());
         if self.can_begin && !has_lost && self.record.is_in_each_quorum(self.me) {
             ahead.clear();
         }
@@ -57,7 +59,7 @@ impl Returning<'_> {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::{Lineage, Proposal, Reason, Resume, Root, RunId, View};
+    use starling_topology::{Ballot, Certificate, Lineage, Proposal, Reason, Resume, Root, RunId, Succession, View};
 
     use super::*;
 
@@ -96,6 +98,28 @@ mod tests {
             Return::Seat { has_state: false },
             "the run had gone past it"
         );
+    }
+
+    #[test]
+    fn who_has_signed_no_more_than_it_holds_waits_for_nobody_who_needed_its_signature() {
+        let mut record = record(17);
+        let pair = |founder| View::found(RunId([7; 32]), founder).succeed([ME, OTHER]);
+        let mut after = |pair: View| {
+            let before = Resume { step: 5, ..record.origin.as_ref().expect("it has one").resume.clone() };
+            let origin = Proposal { view: pair.clone(), resume: before, ..record.origin.clone().expect("it has one") };
+            let certificate = Certificate { ballot: Ballot { attempt: 1, proposer: ME }, seals: Vec::new() };
+            record.chain = vec![Succession::to(&origin, certificate)];
+            record.view = pair.succeed([ME]);
+            record.clone()
+        };
+        let (needed, other) = (after(pair(ME)), after(pair(OTHER)));
+        let mark = |step| Some(Mark { step, lineage: Lineage::of(&needed.view) });
+        let (behind, seat) = (Return::Behind(vec![OTHER]), Return::Seat { has_state: true });
+        assert_eq!(lost(&needed, mark(10), Some(10), false, &[]), seat);
+        assert_eq!(lost(&needed, mark(5), Some(10), false, &[]), seat);
+        assert_eq!(lost(&needed, mark(15), Some(10), false, &[]), behind, "it may have signed that with the other one");
+        assert_eq!(lost(&needed, None, Some(10), false, &[]), behind, "nothing says what it has signed");
+        assert_eq!(lost(&other, mark(10), Some(10), false, &[]), behind, "the other one was a quorum");
     }
 
     #[test]
