@@ -132,6 +132,8 @@ pub struct Host {
     pub gave_up: bool,
     /// How often it was started again because nobody had the state.
     pub stranded: u32,
+    /// Whether it ended for what a hostile peer said when the others had completed the run, and were gone.
+    pub left_to_liars: bool,
     /// What it says besides, if its peer is hostile.
     pub liar: Option<Box<Liar>>,
 }
@@ -192,6 +194,7 @@ impl Host {
             brought: None,
             gave_up: false,
             stranded: 0,
+            left_to_liars: false,
             liar: None,
         }
     }

@@ -420,7 +420,7 @@ impl Membership {
             Timer::Takeover => {} // Noticed by `advance`.
             Timer::Join => self.ask(now),
             Timer::Goodbye if self.departs() => self.tell_those_who_stay(now),
-            Timer::Goodbye => self.part(),
+            Timer::Goodbye => self.part_from_those_who_know(now),
             Timer::Store => self.store_again(now),
         }
     }

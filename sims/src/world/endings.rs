@@ -37,9 +37,11 @@ impl World {
 
     /// Why it can't, if so.
     pub(super) fn deserted(&self) -> Option<Deserted> {
-        // Where some are hostile, nothing is done to the others that they could be short for.
+        // Where some are hostile, nothing is done to the others that they could be short for. But who alone has a state that is on
+        // no disk yet may lose its power, before anybody has it.
         if !self.plan.hostility.seats.is_empty() {
-            return None;
+            let is_none_due = self.invariants.progress.highest() < self.config.checkpoint_every;
+            return self.has_lost_the_state().filter(|_| is_none_due);
         }
         let short = || self.is_short_of_votes().then_some(Deserted::NoQuorum);
         let most_left = || self.have_most_left().then_some(Deserted::MostLeft);
@@ -185,6 +187,11 @@ impl World {
     /// Somebody ends like that. Whoever had a seat in the newest view, or in the one before, gets the last state while others
     /// that hold it are there, if it comes before they have waited for `max_stall`.
     pub(super) fn note_ending(&mut self, seat: Seat, event: &Event) {
+        if let Event::Refused { from, .. } = event {
+            let is_liar = self.seats.get(from).is_some_and(|from| self.hosts[*from].is_hostile());
+            let are_others = self.honest().any(|other| other != seat && self.hosts[other].is_in_the_run());
+            self.hosts[seat].left_to_liars = is_liar && !are_others && !self.completed.is_empty();
+        }
         let Some(newest) = self.newest.as_ref().filter(|_| self.completed.is_empty() && !self.forked) else { return };
         let last = self.hosts[seat].disk.record().map(|record| record.view.id());
         let had_a_seat = last.is_some_and(|last| last == newest.id() || Some(last) == newest.parent);
@@ -212,6 +219,8 @@ impl World {
                 {
                     true
                 }
+                // Where none but hostile ones are left then, they say what they like of it.
+                Some(Event::Refused { .. }) if host.left_to_liars => true,
                 // Unless it has that state already.
                 Some(Event::Refused { .. }) if self.sent_away.contains(&seat) => {
                     let holds = |digest: &Digest| host.disk.holds(self.workload.steps, *digest);

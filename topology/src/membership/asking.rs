@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Membership, Steps};
+use crate::certificate::{Succession, leads};
 use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{Event, Timer};
@@ -41,6 +42,8 @@ pub(super) struct Asking {
     pub(super) unproven: bool,
     /// A view that is proven to have followed the one that we had a seat in: what we could say there is of no use to anybody.
     pub(super) followed_by: Option<View>,
+    /// What is proven to lead on from the view that we had a seat in, as far as anybody has shown us.
+    way: Vec<Succession>,
     /// Whether we have given our seat up, since nobody there had what we lack: we can't take it again and go on.
     pub(super) bereft: bool,
     since: Time,
@@ -65,6 +68,7 @@ impl Asking {
             waits: BTreeMap::new(),
             unproven: false,
             followed_by: None,
+            way: Vec::new(),
             bereft: false,
             since: now,
             replaced: None,
@@ -75,6 +79,16 @@ impl Asking {
     /// Whether our seat is proven to be over, and nobody has shown us for long what follows: too many views have.
     pub(super) fn is_lost(&self, now: Time, limit: Duration) -> bool {
         self.followed_by.is_some() && now - self.since >= limit
+    }
+
+    /// The last view that is proven to have come of the one that we had a seat in.
+    pub(super) fn latest(&self) -> Option<&View> {
+        self.way.last().map(|link| &link.view)
+    }
+
+    /// Whether the view called so is proven to be on the way there.
+    pub(super) fn leads_through(&self, view: ViewId) -> bool {
+        self.way.iter().any(|link| link.view.id() == view)
     }
 
     /// Whether we gave our seat up for so long, and nothing is proven to have followed it.
@@ -188,6 +202,18 @@ impl Membership {
         let pass = self.notary.pass();
         let (step, joiner) = (self.reached, Joiner::new(self.me.clone(), self.config.incarnation));
         Joiner { step, state, branch, generation, pass, ..joiner }.signed(self.run, &*self.notary)
+    }
+
+    /// What has come of the view that we had a seat in, where `chain` proves it, is not forgotten: so nobody makes up what follows that.
+    pub(super) fn note_way(&mut self, chain: Vec<Succession>) {
+        let (Some(seat), Some(asking)) = (self.seat.as_ref().filter(|seat| !seat.by_word), &mut self.asking) else {
+            return;
+        };
+        let Some(last) = chain.last().map(|link| &link.view) else { return };
+        let is_later = asking.latest().is_none_or(|known| known.generation < last.generation);
+        if is_later && leads(&*self.notary, &seat.view, &chain, last.id()) {
+            asking.way = chain;
+        }
     }
 
     /// Asks the next candidate.

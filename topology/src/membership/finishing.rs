@@ -46,6 +46,9 @@ impl Membership {
         // Of whom we can't hear, that it is done is believed, and not with which state.
         let said = (peer == from || believes).then_some(digest);
         let is_known = seat.finished.get(&peer).is_some_and(|(_, before)| before.is_some() || said.is_none());
+        if peer == from && is_known && self.parting {
+            seat.unheard.insert(from); // It says so to those alone of whom it has not heard that they have.
+        }
         if peer == me || !seat.view.contains(peer) || is_known {
             return Ok(());
         }
@@ -134,6 +137,21 @@ impl Membership {
             self.set_timer(Timer::Goodbye, now + self.config.goodbye_limit());
         }
         if quiet {
+            self.part();
+        }
+    }
+
+    /// The time for goodbyes is over; as long as there is time otherwise, not for those who have not heard that we have finished, and
+    /// say so: without us they may be no quorum, and then they would never know that the run is complete.
+    pub(super) fn part_from_those_who_know(&mut self, now: Time) {
+        let Some(seat) = &mut self.seat else { return };
+        let unheard = std::mem::take(&mut seat.unheard);
+        if self.parting
+            && unheard.iter().any(|peer| !seat.gone.contains(peer) && seat.trusts(*peer))
+            && self.has_time(now)
+        {
+            self.set_timer(Timer::Goodbye, now + self.config.goodbye_limit());
+        } else {
             self.part();
         }
     }

@@ -8,7 +8,7 @@ use super::{Membership, Steps};
 use crate::certificate::{Certificate, Succession};
 use crate::error::Violation;
 use crate::flaw::Flaw;
-use crate::id::{Generation, PeerId};
+use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{CatchUp, Event, Resumption};
 use crate::lineage::Root;
 use crate::message::{Body, Contact, Evidence, MAX_MEMBERS};
@@ -158,7 +158,7 @@ impl Membership {
         let is_member = proposal.view.contains(from) || decides();
         let Some(seat) = self.seat.as_ref().filter(|seat| !seat.by_word) else { return is_member };
         let proves_after = |it: &Certificate, known: &View| it.proves_after(&*self.notary, known, chain, proposal);
-        let known = [Some(&seat.view), asking.followed_by.as_ref(), signed.as_ref()];
+        let known = [Some(&seat.view), asking.followed_by.as_ref(), asking.latest(), signed.as_ref()];
         let proves = |it: &Certificate| known.into_iter().flatten().any(|known| proves_after(it, known));
         let is_shown = certificate.as_ref().is_some_and(proves);
         let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
@@ -173,8 +173,10 @@ impl Membership {
         let leaves_fork = seat.view.forked && (is_alone || self.has_parted(from));
         let needs_none = has_nothing || is_our_fork || follows_any || leaves_fork || self.doubts.have_grown();
         // Who knows the view before takes nobody's word for what its members would have signed: nobody signs a fork.
-        let is_parent = |known: &View| proposal.view.parent == Some(known.id());
-        let needs_proof = !proposal.forks() && known.into_iter().flatten().any(is_parent);
+        let knows = |parent: ViewId| {
+            known.into_iter().flatten().any(|known| known.id() == parent) || asking.leads_through(parent)
+        };
+        let needs_proof = !proposal.forks() && proposal.view.parent.is_some_and(knows);
         let is_taken = is_shown || self.is_flawed(Flaw::BelievesInstalls);
         is_taken || (!needs_proof && ((is_member && needs_none) || self.is_told_by_ours(from, proposal.view.id())))
     }
@@ -203,7 +205,8 @@ impl Membership {
         if let Some(old) = &old {
             self.forgive(now, old, &proposal, certificate.as_ref().map(|certificate| certificate.ballot.proposer));
         }
-        let known = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref()).into_iter();
+        let known =
+            self.asking.iter().flat_map(|asking| asking.followed_by.as_ref().into_iter().chain(asking.latest()));
         let known: Vec<&View> = known.chain(old.as_ref().filter(|old| !old.by_word).map(|old| &old.view)).collect();
         let proves =
             |it: &Certificate| known.iter().any(|known| it.proves_after(&*self.notary, known, &chain, &proposal));

@@ -73,6 +73,7 @@ impl Membership {
         let (generation, view, standing) = theirs;
         let (hints, chain) = told.unzip();
         if self.asking.is_some() {
+            self.note_way(chain.unwrap_or_default());
             return self.meet_as_outsider(now, from, standing, hints.unwrap_or_default());
         }
         let proven = self

@@ -113,6 +113,8 @@ pub(super) struct Seat {
     /// Who has committed the run's last step, and its state if it says so itself.
     pub(super) finished: BTreeMap<PeerId, (u64, Option<Digest>)>,
     pub(super) gone: BTreeSet<PeerId>,
+    /// Who has told us again that it has finished, since we have said goodbye: it has not heard that we have.
+    pub(super) unheard: BTreeSet<PeerId>,
     pub(super) detector: FailureDetector,
     /// When we last tried the links that the view says are broken.
     pub(super) tried_at: Time,
@@ -269,6 +271,7 @@ impl Seat {
             heard: BTreeSet::new(),
             finished: BTreeMap::new(),
             gone: BTreeSet::new(),
+            unheard: BTreeSet::new(),
             detector: FailureDetector::new(config.silence_limit()),
             tried_at: Time::ZERO,
             view,

@@ -17,7 +17,13 @@ impl Membership {
             self.tell(Event::JoinerLost(peer));
         }
         let ignored = matches!(evidence, Evidence::Silent(_)) && self.is_flawed(Flaw::IgnoresSilence);
-        if self.asking.is_some() || peer == self.me.peer || ignored {
+        if peer == self.me.peer || ignored {
+            return;
+        }
+        if self.asking.is_some() {
+            // Who is outside votes on, and keeps nobody from putting out one that it saw break the rules itself.
+            let seat = self.seat.as_mut().filter(|seat| evidence == Evidence::Misbehaved && seat.view.contains(peer));
+            seat.into_iter().for_each(|seat| _ = seat.accused.insert(peer));
             return;
         }
         let finished = self.finished.is_some();

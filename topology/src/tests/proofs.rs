@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, RUN, Signs, contact, peer};
 use super::words::{following, promised};
+use crate::certificate::Acceptance;
 use crate::{
-    Ballot, Body, Certificate, Generation, Joiner, Justified, Lineage, PeerId, Promise, Proposal, Reason, Resume,
-    SignedPromise, Standing, View, ViewId,
+    Ballot, Body, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage,
+    Membership, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Resume, Root, SignedPromise,
+    Standing, Succession, Time, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -57,6 +59,142 @@ fn who_comes_back_from_a_record_gives_its_seat_up_for_no_view_that_a_stranger_in
         cluster.run_until(|cluster| cluster.running().is_empty());
         cluster.assert_complete(MEMBERS.map(peer));
     }
+}
+
+/// The others have gone on without it and have ended, and the liar alone is there: it leads it to where they were, as any member does, and
+/// then makes up what follows.
+#[test]
+fn who_was_shown_what_came_of_its_view_takes_no_word_for_what_follows_there() {
+    let (victim, liar) = (peer(2), STRANGER);
+    let is_taken_in = |is_led: bool, of_last: bool| {
+        let mut cluster = super::changes::formed(3, STEPS, &MEMBERS);
+        cluster.run_for(Duration::from_millis(500));
+        MEMBERS.map(peer).into_iter().for_each(|name| cluster.kill(name));
+        cluster.run_for(Duration::from_secs(1));
+        cluster.recover(victim);
+        let view = cluster.peers[&victim].machine.view().expect("its record is of one").clone();
+        let others = [1, 3, LIAR];
+        let follows = |before: &View| {
+            let (next, donors) = (before.succeed(others.map(peer)), others.map(peer).to_vec());
+            let (holders, syncing) = (donors.clone(), Vec::new());
+            let resume = Resume { step: STEPS - 9, lineage: Lineage::of(before), holders, donors, syncing };
+            let (reasons, joiners) = (vec![Reason::StoodStill], Vec::new());
+            let next = Proposal { view: next, resume, reasons, joiners, promised: 3, of: 3 };
+            let ballot = Ballot { attempt: 1, proposer: peer(1) };
+            let accepted = Acceptance::of(before.id(), ballot, &next);
+            let seals = others.map(|name| (peer(name), accepted.sign(&Signs(peer(name))))).to_vec();
+            Succession::to(&next, Certificate { ballot, seals })
+        };
+        let first = follows(&view);
+        let second = follows(&first.view);
+        let last = if of_last { &second.view } else { &first.view };
+        let mut next = last.succeed([victim, liar]);
+        next.generation = Generation(last.generation.0 + 1_000);
+        let (of, chain) = ((second.view.generation, second.view.id()), vec![first.clone(), second.clone()]);
+        let parent = second.view.parent;
+        let standing = Standing { step: STEPS - 9, branch: 0, parent, forked: false, paused: false, recovering: false };
+        let says = |chain: &[Succession]| Body::Outsider { standing, contacts: Vec::new(), chain: chain.to_vec() };
+        let gone = |cluster: &Cluster| {
+            cluster.peers[&victim].events.iter().filter(|event| matches!(event, Event::Evicted { .. })).count()
+        };
+        for _ in 0..1_000 {
+            let before = gone(&cluster);
+            cluster.say_of(liar, victim, of, says(&[]));
+            if is_led && gone(&cluster) > before {
+                cluster.say_of(liar, victim, of, says(&chain)); // It is outside by somebody's word by then.
+            }
+            cluster.run_for(Duration::from_millis(100));
+            let install = made_up(&cluster, victim, next.clone());
+            cluster.say_of(liar, victim, of, install);
+            if cluster.peers[&victim].record.as_ref().is_some_and(|record| record.view == next) {
+                return true;
+            }
+        }
+        assert!(gone(&cluster) > 1, "it takes its seat again meanwhile");
+        false
+    };
+    assert!(is_taken_in(false, true), "where it knows nothing of that, it has to believe somebody");
+    assert!(!is_taken_in(true, true) && !is_taken_in(true, false));
+}
+
+/// It came back from a record, and the others go on without it. They put out one that all of them saw break the rules.
+#[test]
+fn who_is_outside_speaks_for_nobody_whom_it_saw_break_the_rules() {
+    let [first, liar, third, back] = [1, 2, 3, 4].map(peer);
+    let all = [first, liar, third, back];
+    let founded = View::found(RUN, first).with_quorum(Quorum::TwoThirds);
+    let view = founded.succeed(all);
+    let at = |step: u64, has_result: bool| Progress { step, lineage: Lineage::of(&view), has_state: true, has_result };
+    let answer = |has_seen: bool| {
+        let resume = Resume {
+            step: 57,
+            lineage: Lineage::of(&founded),
+            holders: Vec::new(),
+            donors: all.to_vec(),
+            syncing: Vec::new(),
+        };
+        let (reasons, joiners) = (vec![Reason::StoodStill], Vec::new());
+        let record = Record {
+            view: view.clone(),
+            origin: Some(Proposal { view: view.clone(), resume, reasons, joiners, promised: 4, of: 4 }),
+            certificate: None,
+            chain: Vec::new(),
+            root: Root::default(),
+            promised: None,
+            accepted: None,
+            echoed: None,
+        };
+        let config = Config { last_step: 100, fork_after: None, quorum: Quorum::TwoThirds, ..Config::default() };
+        let (me, contacts) = (super::cluster::me(back), [first, liar, third].map(contact).to_vec());
+        let mut member = Membership::recover(config, RUN, me, (record, None), contacts, at(58, false), Time::ZERO);
+        let mut said = |input: Option<Input>| {
+            input.into_iter().for_each(|input| member.handle(Time::ZERO, input).expect("it follows"));
+            let mut said = Vec::new();
+            while let Some(output) = member.poll() {
+                match output {
+                    Output::Persist(_) => member.handle(Time::ZERO, Input::Persisted).expect("ours"),
+                    Output::Hold(_) => member.handle(Time::ZERO, Input::Held(at(58, false))).expect("ours"),
+                    Output::Send { to, envelope } if to == first => said.push(envelope.body),
+                    _ => {}
+                }
+            }
+            said
+        };
+        let received = |body: Body| {
+            let envelope = Envelope { run: RUN, generation: view.generation, view: view.id(), body };
+            Some(Input::Received { from: first, envelope })
+        };
+        said(None);
+        let parent = view.parent;
+        let standing = Standing { step: 59, branch: 0, parent, forked: false, paused: false, recovering: false };
+        let joins = said(received(Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() }));
+        assert!(joins.iter().any(|body| matches!(body, Body::Join(_))), "it is outside: {joins:?}");
+        said(has_seen.then_some(Input::Suspected { peer: liar, evidence: Evidence::Misbehaved }));
+        let ballot = Ballot { attempt: 2, proposer: first };
+        let promised = said(received(Body::Prepare { ballot, boundary: None, unreachable: Vec::new() }));
+        let own = promised.into_iter().find_map(|body| match body {
+            Body::Promise { promise, .. } => Some(promise),
+            _ => None,
+        });
+        let promise = |by: PeerId, accused: Vec<PeerId>| {
+            let promise = Promise { accused, ..Promise::at(at(59, true)) };
+            SignedPromise::new(&Signs(by), view.id(), ballot, by, promise)
+        };
+        let (ours, theirs) = (own.expect("it promises"), vec![liar]);
+        let promises = vec![promise(first, theirs.clone()), promise(liar, Vec::new()), promise(third, theirs), ours];
+        let (holders, syncing, lineage) = (vec![first, third], Vec::new(), Lineage::of(&view));
+        let resume = Resume { step: 59, lineage, donors: holders.clone(), holders, syncing };
+        let reasons = vec![Reason::Lost { peer: liar, evidence: Evidence::Misbehaved }, Reason::Restarted(back)];
+        let next = view.succeed([first, third]);
+        let proposal = Proposal { view: next, resume, reasons, joiners: Vec::new(), promised: 4, of: 4 };
+        let excluded = vec![(liar, Evidence::Misbehaved), (back, Evidence::Restarted)];
+        let justified = Justified::new(&Signs(first), view.id(), ballot, proposal, promises, excluded);
+        let (justified, seal) = (Box::new(justified.clone()), justified.seal);
+        said(received(Body::Propose { ballot, justified, promises: Vec::new(), seal }))
+    };
+    let (unseen, seen) = (answer(false), answer(true));
+    assert!(unseen.iter().any(|body| matches!(body, Body::Nack { .. })), "{unseen:?}");
+    assert!(seen.iter().any(|body| matches!(body, Body::Echo { .. })), "{seen:?}");
 }
 
 /// The last of three goes on as a fork, and has a quorum there.
