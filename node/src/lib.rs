@@ -100,7 +100,9 @@ pub use identity::Identity;
 pub use keeper::keep;
 pub use node::{found, join};
 pub use private_file::keep_to_owner;
-pub use report::{Limit, LinkCost, Links, MeasuredLink, Observer, Outcome, Pace, Report, Summary, WaitsFor, WayBack};
+pub use report::{
+    Limit, LinkCost, Links, MeasuredLink, Missed, Observer, Outcome, Pace, Report, Summary, WaitsFor, WayBack,
+};
 pub use settings::{Expectations, Founding, Joining, Resume, Settings, Target};
 pub use starling_links::{DataPlane, Transport};
 pub use swarm::{Buffers, Mean, Received, Reduced, Scattered, Swarm, SwarmError};

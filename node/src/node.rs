@@ -365,7 +365,7 @@ pub(crate) async fn open(
     if let Start::Recover { kept, .. } = &start {
         kept.contacts.iter().for_each(|contact| network.learn(contact));
     }
-    let Memory { record, kept, file, marks, mark, mut contacts, .. } = memory;
+    let Memory { record, kept, file, noted, mut contacts, .. } = memory;
     contacts.min_members = u32::try_from(membership.min_members).unwrap_or(u32::MAX);
     for contact in contacts.members().iter().chain(contacts.keepers()) {
         // It knows where this peer was, which may have changed, and it may wait for this one.
@@ -378,7 +378,7 @@ pub(crate) async fn open(
     let guide = Guide::open(&settings.data_dir, run, of_run.founder);
     shelves.checkpoints.lead_by(guide.clone());
     let quest = Quest { manifest: of_run, credentials, store: store.clone(), guide: guide.clone(), outside };
-    let (saver, desk) = Saver::start(store, (file.clone(), marks), observer.clone(), patience)?;
+    let (saver, desk) = Saver::start(store, (file.clone(), record.marks.clone()), observer.clone(), patience)?;
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
     let me = Me { contact: network.contact(), notary: Box::new(clerk) };
     let (progress, now) = (exchange.progress(), Time::ZERO);
@@ -397,7 +397,7 @@ pub(crate) async fn open(
             guide.note(&record);
             let known: BTreeSet<_> = contacts.iter().map(|contact| contact.peer).collect();
             contacts.extend(others.into_iter().filter(|contact| !known.contains(&contact.peer)));
-            Membership::recover(membership, run, me, (record, mark), contacts, progress, now)
+            Membership::recover(membership, run, me, (record, noted), contacts, progress, now)
         }
     };
     // Also when it comes back to that: its annals may be lost, or of before.

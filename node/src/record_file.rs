@@ -11,6 +11,7 @@ use starling_topology::slot::{self, HEADER_BYTES, Slot};
 use starling_topology::{Contact, PeerId, Record, RunId};
 
 use crate::error::NodeError;
+use crate::mark_file::MarkFile;
 use crate::{private_file, slot_file};
 
 const PREFIX: &str = "view-";
@@ -27,6 +28,8 @@ pub(crate) struct RecordFile {
     path: PathBuf,
     run: RunId,
     me: PeerId,
+    /// What the member had saved: there is a note of that before there is a record.
+    pub(crate) marks: MarkFile,
 }
 
 /// What is kept.
@@ -77,7 +80,9 @@ impl Slots {
 
 impl RecordFile {
     pub(crate) fn new(data_dir: &Path, run: RunId, me: PeerId) -> Self {
-        Self { path: data_dir.join(format!("{PREFIX}{}", &run.to_string()[..16])), run, me }
+        let (path, marks) =
+            (data_dir.join(format!("{PREFIX}{}", &run.to_string()[..16])), MarkFile::new(data_dir, run, me));
+        Self { path, run, me, marks }
     }
 
     /// The run whose record in `data_dir` was written last.
@@ -104,8 +109,14 @@ impl RecordFile {
         let min_members = u32::try_from(min_members).unwrap_or(u32::MAX);
         let content = Content { record: record.encode(), contacts, min_members, listened };
         let payload = postcard::to_allocvec(&content).expect("invariant: a record always encodes");
-        // What can't be read is replaced as a whole.
-        let before = private_file::read_up_to(&self.path, MAX_BYTES).ok().flatten().unwrap_or_default();
+        let before = match private_file::read_up_to(&self.path, MAX_BYTES) {
+            Ok(None) => {
+                self.marks.begin()?;
+                Vec::new()
+            }
+            // What can't be read is replaced as a whole.
+            before => before.ok().flatten().unwrap_or_default(),
+        };
         let slots = Slots::read(&before);
         let versions = slots.versions(|slot| self.is_ours(slot));
         let version = versions.into_iter().flatten().max().unwrap_or(0) + 1;

@@ -78,6 +78,16 @@ impl From<Link> for MeasuredLink {
     }
 }
 
+/// What members had saved and have lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Missed {
+    /// The state after this step.
+    Step(u64),
+    /// Nobody knows: the note of it is lost too.
+    Unknown,
+}
+
 /// One thing worth telling. As JSON, one object with its kind under `event`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -258,10 +268,9 @@ pub enum Report {
         present: usize,
         /// How many it takes.
         needed: usize,
-        /// The step of what some of those that answer had saved and have lost, if that is what is waited for: who does not answer may
-        /// hold it.
+        /// What some of those that answer had saved and have lost, if that is what is waited for: who does not answer may hold it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        missed: Option<u64>,
+        missed: Option<Missed>,
     },
     /// The other members go on without this peer, which joins again by itself.
     Evicted {

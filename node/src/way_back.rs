@@ -8,7 +8,7 @@ use starling_engine::comeback::{Decision, Holdings, Input, Output, Past, Terms, 
 use starling_engine::{Comeback, search};
 use starling_run::{CheckpointStore, Manifest, Recovered};
 use starling_topology::message::MAX_ADDRESSES;
-use starling_topology::{Contact, Mark, PeerId, Root, RunId, Time};
+use starling_topology::{Contact, Noted, PeerId, Root, RunId, Time};
 use tokio::time::{Instant, sleep_until};
 
 use crate::access::Credentials;
@@ -17,7 +17,7 @@ use crate::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};
 use crate::error::NodeError;
 use crate::guide::Guide;
 use crate::identity::to_libp2p;
-use crate::mark_file::{self, MarkFile};
+use crate::mark_file;
 use crate::node::blocking;
 use crate::prepare::Start;
 use crate::record_file::{Kept, Loaded, RecordFile};
@@ -34,9 +34,8 @@ pub(crate) struct Memory {
     pub(crate) kept: Option<Kept>,
     pub(crate) file: ContactsFile,
     pub(crate) contacts: Contacts,
-    pub(crate) marks: MarkFile,
     /// What it had saved to sign it.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) noted: Noted,
     /// What is wrong with that.
     unmarked: Option<String>,
     damaged: Option<Damaged>,
@@ -70,16 +69,17 @@ impl Memory {
             Err(damaged) => (Contacts::default(), Some(damaged)),
         };
         let Loaded { kept, damage: vote } = record.load();
-        let marks = MarkFile::new(data_dir, run, me);
-        let mark_file::Loaded { mark, damage: unmarked } = marks.load();
-        Self { me, kept, record, file, contacts, marks, mark, unmarked, damaged, vote }
+        let mark_file::Loaded { noted, damage } = record.marks.load();
+        // Without a vote it has signed nothing that counts.
+        let unmarked = damage.filter(|_| kept.is_some());
+        Self { me, kept, record, file, contacts, noted, unmarked, damaged, vote }
     }
 
     /// Nothing, about a run that is new here.
     pub(crate) fn none(data_dir: &Path, run: RunId, me: PeerId) -> Self {
         let (record, file) = (RecordFile::new(data_dir, run, me), ContactsFile::new(data_dir, run));
-        let (marks, contacts) = (MarkFile::new(data_dir, run, me), Contacts::default());
-        Self { me, kept: None, record, file, contacts, marks, mark: None, unmarked: None, damaged: None, vote: None }
+        let (contacts, noted) = (Contacts::default(), Noted::Nothing);
+        Self { me, kept: None, record, file, contacts, noted, unmarked: None, damaged: None, vote: None }
     }
 
     /// Tells what can't be read.
@@ -149,7 +149,7 @@ impl Memory {
             me: self.me,
             was_here,
             seat: self.kept.as_ref().map(|kept| kept.record.clone()),
-            mark: self.mark,
+            noted: self.noted,
             has_lost_its_seat: self.kept.is_none() && self.vote.is_some(),
             has_lost_its_contacts: self.damaged.is_some(),
             members: names(&self.members()),

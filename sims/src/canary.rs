@@ -45,6 +45,8 @@ pub enum Sabotage {
     KeeperPrunes,
     /// Takes the samples of those who are lost for done.
     DropsReturned,
+    /// Takes a lost note of what it had saved for one that says: nothing.
+    TakesLostForNothing,
     /// Starts again without what it promised and accepted.
     ForgetsPromise,
     /// Gives its vote before that is stored.
@@ -109,6 +111,7 @@ pub const PLANTS: &[Plant] = &[
         Scenario::Churn,
         &["one_decision", "nothing_undone", "no_split_brain", "set_back_told"],
     ),
+    plant(Sabotage::TakesLostForNothing, Scenario::Disk, &["stable_survives"]),
     plant(Sabotage::VotesUnstored, Scenario::Disk, &["one_decision"]),
     machine(Flaw::IgnoresAccepted, Scenario::Churn, &["one_decision", "no_split_brain"]),
     machine(Flaw::DecidesAlone, Scenario::Partition, &["one_decision", "no_split_brain"]),

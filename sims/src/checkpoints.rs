@@ -8,7 +8,7 @@ use starling_engine::{Return, Returning};
 use starling_topology::heads::follower::{Branch, MAX_BRANCHES, branch};
 use starling_topology::ledger::Ledger;
 use starling_topology::retention::{self, Folder, Held};
-use starling_topology::{Digest, Generation, Head, Lineage, Mark, PeerId, Proof, Reason, Record, Root, View};
+use starling_topology::{Digest, Generation, Head, Lineage, Mark, Noted, PeerId, Proof, Reason, Record, Root, View};
 
 use crate::canary::Sabotage;
 use crate::disk::{Disk, Name, Refused, Saved};
@@ -56,7 +56,7 @@ pub fn save(
 /// Notes outside of the checkpoints that this one is there: it is signed only then.
 fn mark(disk: &mut Disk, root: &Root, state: &State) -> Result<(), Refused> {
     let saved = Mark { step: state.step, lineage: state.lineage };
-    if disk.mark().is_some_and(|mark| mark.covers(saved, root)) { Ok(()) } else { disk.write_mark(saved) }
+    if disk.noted().covers(saved, root) { Ok(()) } else { disk.write_mark(saved) }
 }
 
 /// What is known of a file without reading it.
@@ -199,12 +199,13 @@ pub fn for_fork(disk: &Disk, record: Option<&Record>, initial: Ledger) -> Option
     found.or_else(|| can_begin.then(|| State::initial(initial)))
 }
 
-/// Whether the state before the first step counts for the process of `me` that starts with `record` and can load no checkpoint.
-pub fn begins(disk: &Disk, (me, record): (PeerId, &Record)) -> bool {
+/// Whether the state before the first step counts for the process of `me` that starts with `record` and can load no checkpoint, of those
+/// that it knows to have had.
+pub fn begins(disk: &Disk, noted: Noted, (me, record): (PeerId, &Record)) -> bool {
     // What is damaged may have been a later state.
     let can_begin = disk.checkpoints().values().all(Saved::is_good);
     let heard = record.origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::peer).collect();
-    let returning = Returning { me, record, found: None, mark: disk.mark(), can_begin, stride: 0, heard: &heard };
+    let returning = Returning { me, record, found: None, noted, can_begin, stride: 0, heard: &heard };
     returning.outcome() == Return::Seat { has_state: true }
 }
 
@@ -285,7 +286,9 @@ mod tests {
             accepted: None,
             echoed: None,
         };
-        let found = |disk: &Disk, root| found(disk, (&of(root), begins(disk, (ME, &of(root)))), ledger(), None).0;
+        let found = |disk: &Disk, root| {
+            found(disk, (&of(root), begins(disk, Noted::Nothing, (ME, &of(root)))), ledger(), None).0
+        };
         let root = Root::default();
         assert_eq!(found(&disk, root), Some(State::initial(ledger())));
         save(&mut disk, root, &state(3, 1), false, None).expect("there is room");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use starling_topology::retention::Forked;
-use starling_topology::{Digest, Head, Lineage, Mark, PeerId, Proof, Record, Root, Slot, slot};
+use starling_topology::{Digest, Head, Lineage, Mark, Noted, PeerId, Proof, Record, Root, Slot, slot};
 
 use crate::contacts::{Contacts, ContactsFile};
 use crate::rng::Rng;
@@ -19,14 +19,25 @@ pub struct Disk {
     /// The agreement record's file: it has its full size from the first record on.
     slots: Option<[Recorded; 2]>,
     contacts: ContactsFile,
-    /// What it had saved to sign it. It has two slots as well: no single fault takes both.
-    mark: Option<Mark>,
+    /// What it had saved to sign it. It has two slots as well: they are lost together, or not at all.
+    mark: MarkFile,
     checkpoints: BTreeMap<Name, Saved>,
     /// Those of branches that were left, and stay all the same.
     kept: BTreeSet<Name>,
     full: bool,
     read_only: bool,
     hangs: bool,
+}
+
+/// The file of what a member had saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum MarkFile {
+    /// There is none, as on a disk that never had a record.
+    #[default]
+    Missing,
+    /// Neither slot can be read.
+    Damaged,
+    Whole(Noted),
 }
 
 /// What a checkpoint is of: a state, by its step and its lineage.
@@ -235,6 +246,9 @@ impl Disk {
         if self.read_only || (self.full && self.slots.is_none()) {
             return Err(Refused);
         }
+        if self.slots.is_none() && self.mark == MarkFile::Missing {
+            self.mark = MarkFile::Whole(Noted::Nothing); // First, so that there is no record without it.
+        }
         let version = self.versions().into_iter().flatten().max().unwrap_or(0) + 1;
         self.slots = Some([Recorded::Written(version, Rc::clone(&record)), Recorded::Written(version, record)]);
         Ok(())
@@ -263,8 +277,15 @@ impl Disk {
     }
 
     /// What it had saved to sign it.
-    pub fn mark(&self) -> Option<Mark> {
-        self.mark
+    pub fn noted(&self) -> Noted {
+        if let MarkFile::Whole(noted) = self.mark { noted } else { Noted::Unknown }
+    }
+
+    /// That can't be read any more, if there is any.
+    pub fn lose_mark(&mut self) {
+        if self.mark != MarkFile::Missing {
+            self.mark = MarkFile::Damaged;
+        }
     }
 
     /// Notes that, synced.
@@ -272,10 +293,10 @@ impl Disk {
     /// # Errors
     /// [`Refused`] if it does not take it. The old one is still there then.
     pub fn write_mark(&mut self, mark: Mark) -> Result<(), Refused> {
-        if self.read_only || (self.full && self.mark.is_none()) {
+        if self.read_only || (self.full && self.mark == MarkFile::Missing) {
             return Err(Refused);
         }
-        self.mark = Some(mark);
+        self.mark = MarkFile::Whole(Noted::Saved(mark));
         Ok(())
     }
 

@@ -109,7 +109,8 @@ impl Crash {
     pub fn name(&self) -> &'static str {
         match self {
             Self { fate: Fate::Wiped | Fate::Flipped | Fate::Torn, .. } => "loses its disk",
-            Self { fate: Fate::CheckpointsLost | Fate::SeatLost | Fate::ListLost, .. } => "loses its disk",
+            Self { fate: Fate::CheckpointsLost | Fate::SavedLost | Fate::MarkLost, .. } => "loses its disk",
+            Self { fate: Fate::SeatLost | Fate::ListLost, .. } => "loses its disk",
             Self { fate: Fate::SetBack, .. } => "disk comes back old",
             Self { at_record: Some(false), .. } => "dies before a record",
             Self { at_record: Some(true), .. } => "dies after a record",
@@ -132,6 +133,10 @@ pub enum Fate {
     Torn,
     /// All checkpoints are gone, and nothing else.
     CheckpointsLost,
+    /// What it had saved can't be read any more, and the checkpoints are there.
+    MarkLost,
+    /// All checkpoints are gone, and what it had saved can't be read either.
+    SavedLost,
     /// It is as it was at an earlier moment: somebody has put a copy back.
     SetBack,
     /// The record can't be read, neither slot of it.

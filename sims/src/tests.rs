@@ -8,6 +8,7 @@ use crate::Summary;
 use crate::canary::{PLANTS, Sabotage};
 use crate::fault::{Crash, Fate, Fault, Kind, When};
 use crate::hostile::Attack;
+use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
 use crate::shrink::shrink;
 use crate::simulation::Simulation;
@@ -196,7 +197,7 @@ fn whatever_strikes_a_member_in_whatever_phase_the_run_goes_on() {
 /// theirs hold is stable.
 fn most_lose_their_checkpoints(seed: u64) -> Simulation {
     let setup = Setup { peers: Some(5), scenario: Scenario::Steady, ..Setup::default() };
-    let lost = if seed.is_multiple_of(2) { Fate::CheckpointsLost } else { Fate::Torn };
+    let lost = [Fate::CheckpointsLost, Fate::Torn, Fate::SavedLost][usize::try_from(seed % 3).unwrap_or(0)];
     Simulation::new(seed, setup).replan(|plan| {
         (plan.min_members, plan.fork_after, plan.keepers, plan.words) = (1, None, 0, false);
         plan.gated = true; // Else it is over before.
@@ -211,15 +212,19 @@ fn most_lose_their_checkpoints(seed: u64) -> Simulation {
 
 #[test]
 fn what_most_have_lost_and_others_hold_is_waited_for() {
-    let mut caught = 0;
-    for seed in 0..40 {
+    let (mut caught, mut caught_unknown) = (0, 0);
+    for seed in 0..60 {
         let outcome = most_lose_their_checkpoints(seed).run();
         assert!(outcome.is_good(), "seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
         let flawed = most_lose_their_checkpoints(seed).with_sabotage(Sabotage::Machine(Flaw::HidesLoss)).run();
-        caught += u32::from(flawed.broken.iter().any(|broken| broken.invariant == "stable_survives"));
+        let goes_back = |outcome: &Outcome| outcome.broken.iter().any(|broken| broken.invariant == "stable_survives");
+        caught += u32::from(goes_back(&flawed));
+        let flawed = most_lose_their_checkpoints(seed).with_sabotage(Sabotage::TakesLostForNothing).run();
+        caught_unknown += u32::from(goes_back(&flawed));
     }
     // Who has none at all does not claim the first state either.
-    assert!(caught > 5, "{caught} of 40 go back without a word if nobody says what is lost");
+    assert!(caught > 5, "{caught} of 60 go back without a word if nobody says what is lost");
+    assert!(caught_unknown > 5, "{caught_unknown} of 60 go back without a word if a lost note says nothing");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::awaited::Awaited;
 use crate::id::{Digest, Generation, PeerId};
 use crate::lineage::Lineage;
+use crate::mark::Lost;
 use crate::message::{Contact, Envelope, Evidence, Refusal};
 use crate::plan::Link;
 use crate::proposal::{Progress, Reason};
@@ -225,9 +226,9 @@ pub enum Event {
         present: usize,
         /// How many it takes.
         needed: usize,
-        /// The step of what some of those that answer had saved and have lost, if that is what is waited for: who does not answer
-        /// may hold it, and it may be stable.
-        missed: Option<u64>,
+        /// What some of those that answer had saved and have lost, if that is what is waited for: who does not answer may hold it,
+        /// and it may be stable.
+        missed: Option<Lost>,
     },
     /// The others go on without us. We join anew.
     Evicted {

@@ -56,7 +56,7 @@ pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};
 pub use interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
 pub use ledger::{Committed, Ledger, LedgerError, Order, Shares};
 pub use lineage::{Lineage, Root};
-pub use mark::Mark;
+pub use mark::{Lost, Mark, Noted};
 pub use membership::{Me, Membership, Part};
 pub use message::{Body, Contact, Envelope, Evidence, Refusal, Standing};
 pub use promise::{Justified, Promise, SignedPromise};

@@ -86,7 +86,7 @@ use crate::flaw::Flaw;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::interface::{CatchUp, Event, Input, Output, Resumption, Timer};
 use crate::lineage::{Lineage, Root};
-use crate::mark::Mark;
+use crate::mark::Noted;
 use crate::message::{Body, Contact, Envelope, Evidence, MAX_MEMBERS};
 use crate::plan::Link;
 use crate::proposal::{Joiner, Progress};
@@ -166,8 +166,8 @@ pub struct Membership {
     held_since: Option<Time>,
     /// Whether this process came back from a record.
     came_back: bool,
-    /// What the process before it had saved to sign it, as far as is known.
-    mark: Option<Mark>,
+    /// What the process before it had saved to sign it.
+    noted: Noted,
     /// Views that it entered by somebody's word, promised something in, and left for another one.
     bound: BTreeSet<ViewId>,
     /// Whether others have shown what we said and our record does not know.
@@ -276,7 +276,7 @@ impl Membership {
             since: None,
             held_since: None,
             came_back: false,
-            mark: None,
+            noted: Noted::Nothing,
             bound: BTreeSet::new(),
             has_forgotten: false,
             ended: false,

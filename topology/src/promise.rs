@@ -16,6 +16,7 @@ use crate::awaited::Awaited;
 use crate::certificate::{Notary, Seal, validate_seals};
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
+use crate::mark::Lost;
 use crate::message::{Evidence, MAX_MEMBERS};
 use crate::proposal::{Ballot, Progress, Proposal};
 use crate::view::View;
@@ -48,8 +49,8 @@ pub struct Promise {
     pub leaving: bool,
     /// Whether its process came back from a record since the view was installed.
     pub recovering: bool,
-    /// The step of the newest checkpoint that it had saved to sign it, if it has lost that: [`crate::Mark`].
-    pub lost: Option<u64>,
+    /// What it has lost of what it had saved to sign it.
+    pub lost: Lost,
     /// The ballot in which it accepted a proposal before, and that one's hash.
     pub accepted: Option<(Ballot, [u8; 32])>,
 }
@@ -66,7 +67,7 @@ impl Promise {
             missing: None,
             leaving: false,
             recovering: false,
-            lost: None,
+            lost: Lost::Nothing,
             accepted: None,
         }
     }

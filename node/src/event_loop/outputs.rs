@@ -1,13 +1,13 @@
 //! What the membership machine asks for: messages, timers, holds, records, new views.
 
-use starling_topology::{Envelope, Event, Evidence, Input, Output, PeerId, Reason, Record};
+use starling_topology::{Envelope, Event, Evidence, Input, Lost, Output, PeerId, Reason, Record};
 
 use super::{Change, End, EventLoop};
 use crate::control::Link;
 use crate::error::NodeError;
 use crate::identity::to_libp2p;
 use crate::record_file::Kept;
-use crate::report::Report;
+use crate::report::{Missed, Report};
 use crate::twin;
 
 impl EventLoop {
@@ -137,6 +137,10 @@ impl EventLoop {
                 }
             }
             Event::Paused { present, needed, missed } => {
+                let missed = missed.map(|lost| match lost {
+                    Lost::Step(step) => Missed::Step(step),
+                    Lost::Nothing | Lost::Unknown => Missed::Unknown,
+                });
                 self.observer.report(&Report::Paused { present, needed, missed });
             }
             Event::Evicted { by } => {

@@ -74,7 +74,7 @@ pub mod parts {
     #[doc(inline)]
     pub use starling_node::name::Name;
     #[doc(inline)]
-    pub use starling_node::report::{Json, Tee, WaitsFor, WayBack};
+    pub use starling_node::report::{Json, Missed, Tee, WaitsFor, WayBack};
     #[doc(inline)]
     pub use starling_run::data::ClassCount;
     #[doc(inline)]

@@ -1,7 +1,7 @@
 //! Which of its checkpoints are stable: its heads go out, those of others come in.
 
 use starling_topology::heads::{Input, Output};
-use starling_topology::{Digest, Head, PeerId, Time, View};
+use starling_topology::{Digest, Head, Lost, PeerId, Time, View};
 
 use super::{Effect, Peer};
 use crate::state::State;
@@ -35,7 +35,7 @@ impl Peer {
     }
 
     /// What it had saved and has lost.
-    pub fn loss(&self) -> Option<u64> {
+    pub fn loss(&self) -> Lost {
         self.machine.loss()
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use starling_engine::Comeback;
 use starling_engine::comeback::{Awaited, Decision, Input, Left, Output, PAUSE, Past, Terms, Wait, Word};
 use starling_engine::lookout::Apart;
-use starling_topology::{Config, Contact, Event, Flaw, Mark, Membership, PeerId, Progress, Record, Root, View};
+use starling_topology::{Config, Contact, Event, Flaw, Membership, Noted, PeerId, Progress, Record, Root, View};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
@@ -82,14 +82,17 @@ impl World {
         let was_here = !is_new_to(host);
         let keepers = host.keepers.iter().copied().collect();
         let members = self.known_to(seat, record.as_ref());
-        let mark = self.mark_of(seat);
-        Past { me, was_here, seat: record, mark, has_lost_its_seat, has_lost_its_contacts, members, keepers, left }
+        let noted = self.noted_by(seat);
+        Past { me, was_here, seat: record, noted, has_lost_its_seat, has_lost_its_contacts, members, keepers, left }
     }
 
     /// What it had saved. Who makes up what it holds has no use for that.
-    fn mark_of(&self, seat: Seat) -> Option<Mark> {
-        let makes_up = [Sabotage::ClaimsInitialState, Sabotage::PrefersStable];
-        self.hosts[seat].disk.mark().filter(|_| !self.sabotage.is_some_and(|sabotage| makes_up.contains(&sabotage)))
+    fn noted_by(&self, seat: Seat) -> Noted {
+        match (self.hosts[seat].disk.noted(), self.sabotage) {
+            (_, Some(Sabotage::ClaimsInitialState | Sabotage::PrefersStable)) => Noted::Nothing,
+            (Noted::Unknown, Some(Sabotage::TakesLostForNothing)) => Noted::Nothing,
+            (noted, _) => noted,
+        }
     }
 
     /// Other members that it knows: those on the ticket first, if its user has one that is new, then those of its last view.
@@ -222,7 +225,7 @@ impl World {
         }
         self.hosts[seat].guided = false;
         let host = &self.hosts[seat];
-        let mark = self.mark_of(seat);
+        let noted = self.noted_by(seat);
         let contacts: Vec<Contact> = known.into_iter().map(|peer| Contact { peer, addresses: Vec::new() }).collect();
         let disk = host.disk.clone();
         let initial = self.workload.ledger();
@@ -243,7 +246,7 @@ impl World {
             (Decision::Recover { has_state }, Some(record)) => {
                 // Where nobody is asked, nobody has looked what the disk holds either.
                 let (begins, is_told) =
-                    (checkpoints::begins(&disk, (me.peer, &record)), self.plan.hostility.seats.is_empty());
+                    (checkpoints::begins(&disk, noted, (me.peer, &record)), self.plan.hostility.seats.is_empty());
                 let claims = if is_told { *has_state } else { begins };
                 let (state, saved) = checkpoints::found(&disk, (&record, claims), initial, self.sabotage);
                 if is_told && *has_state && saved.is_none() && !begins {
@@ -252,7 +255,10 @@ impl World {
                 }
                 file = saved;
                 let progress = before(state.as_ref());
-                (Membership::recover(config, RUN, with_key(me.clone()), (record, mark), contacts, progress, now), state)
+                (
+                    Membership::recover(config, RUN, with_key(me.clone()), (record, noted), contacts, progress, now),
+                    state,
+                )
             }
             (Decision::Fork, record) => {
                 let listed = if let ContactsFile::Whole(contacts) = disk.contacts() { contacts.view } else { None };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use starling_engine::comeback::Word;
-use starling_topology::{Digest, Event, PeerId, Refusal, Root, View};
+use starling_topology::{Digest, Event, Noted, PeerId, Refusal, Root, View};
 
 use super::World;
 use crate::checkpoints;
@@ -63,7 +63,12 @@ impl World {
         let (step, lineage) = usable.max().copied().unwrap_or_default();
         let left = self.hosts.iter().filter(|host| matches!(host.ended, Some(Event::Left { .. })));
         let left: BTreeSet<PeerId> = left.map(Host::name).collect();
-        let has_lost = |host: &&Host| host.is_in_the_run() && host.disk.mark().is_some_and(|mark| mark.step > step);
+        let may_have_signed = |noted: Noted| match noted {
+            Noted::Nothing => false,
+            Noted::Saved(mark) => mark.step > step,
+            Noted::Unknown => true,
+        };
+        let has_lost = |host: &&Host| host.is_in_the_run() && may_have_signed(host.disk.noted());
         let lost = self.hosts.iter().filter(has_lost).map(Host::name);
         let signed: BTreeSet<PeerId> = left.iter().copied().chain(lost).collect();
         let may_hold = |view: &View| left.iter().any(|peer| view.votes(*peer));

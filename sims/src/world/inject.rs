@@ -1,6 +1,6 @@
 //! Faults: how they strike, how they pass, and how all is healed in the end.
 
-use starling_topology::{Proof, Time};
+use starling_topology::{Noted, Proof, Time};
 
 use super::{Happening, World};
 use crate::checkpoints;
@@ -176,9 +176,16 @@ impl World {
         let safe = others.into_iter().any(|other| self.holds_a_copy(other))
             || crash.fate == Fate::ListLost
             || (matches!(crash.fate, Fate::Flipped | Fate::Torn) && self.is_kept(admits));
-        let fate = if safe { crash.fate } else { Fate::Kept };
+        let fate = match if safe { crash.fate } else { Fate::Kept } {
+            // Who can't know any more that it has saved nothing does not begin anew, and ends if nobody else can.
+            fate @ (Fate::SavedLost | Fate::MarkLost) if !self.may_forget_its_mark(seat) => match fate {
+                Fate::SavedLost => Fate::CheckpointsLost,
+                _ => Fate::Kept,
+            },
+            fate => fate,
+        };
         let host = &mut self.hosts[seat];
-        host.damaged |= !matches!(fate, Fate::Kept | Fate::ListLost);
+        host.damaged |= !matches!(fate, Fate::Kept | Fate::ListLost | Fate::MarkLost);
         self.damaged |= host.damaged;
         match fate {
             Fate::Kept => {}
@@ -190,6 +197,11 @@ impl World {
                 let _ = host.disk.tear(&mut self.rng);
             }
             Fate::CheckpointsLost => host.disk.lose_checkpoints(),
+            Fate::MarkLost => host.disk.lose_mark(),
+            Fate::SavedLost => {
+                host.disk.lose_checkpoints();
+                host.disk.lose_mark();
+            }
             Fate::SetBack => self.set_back(seat),
             Fate::SeatLost => host.disk.lose_record(),
             Fate::ListLost => host.disk.lose_contacts(),
@@ -204,11 +216,22 @@ impl World {
     fn holds_a_copy(&self, seat: Seat) -> bool {
         let host = &self.hosts[seat];
         let found = |record| {
-            let begins = checkpoints::begins(&host.disk, (host.name(), &record));
+            let begins = checkpoints::begins(&host.disk, host.disk.noted(), (host.name(), &record));
             checkpoints::found(&host.disk, (&record, begins), self.workload.ledger(), None).0
         };
         let state = host.disk.record().and_then(found);
         state.is_some_and(|state| state.step >= self.newest_step)
+    }
+
+    /// Whether it has saved something, or another member of its view could go on from its own disk.
+    fn may_forget_its_mark(&self, seat: Seat) -> bool {
+        let disk = &self.hosts[seat].disk;
+        let sits = |other: &Seat| {
+            let name = self.hosts[*other].name();
+            let is_other = name != self.hosts[seat].name() && self.hosts[*other].is_in_the_run();
+            is_other && disk.newest_record().is_some_and(|record| record.view.contains(name))
+        };
+        disk.noted() != Noted::Nothing || (0..self.hosts.len()).filter(sits).any(|other| self.holds_a_copy(other))
     }
 
     /// Whether the run could go on from what this machine has.

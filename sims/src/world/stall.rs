@@ -144,7 +144,7 @@ impl World {
         let peers =
             || group.iter().filter_map(|seat| Some((self.hosts[*seat].name(), self.hosts[*seat].peer.as_ref()?)));
         let held = peers().filter(|(_, peer)| peer.has_state()).map(|(_, peer)| peer.step()).max();
-        let is_lost = |(_, peer): &(PeerId, &Peer)| peer.loss() > held;
+        let is_lost = |(_, peer): &(PeerId, &Peer)| peer.loss().is_after(held.unwrap_or(0));
         let lost: BTreeSet<PeerId> = peers().filter(is_lost).map(|(name, _)| name).collect();
         let signed = view.voters().filter(|peer| !votes.contains(peer) || lost.contains(peer)).collect();
         let all_told = view.members().iter().all(|peer| votes.contains(peer));

@@ -1,5 +1,6 @@
 //! Numbers that nobody has come to: whoever tells them is no correct peer, whatever they are for.
 
+use crate::mark::Lost;
 use crate::message::{Body, Envelope};
 use crate::proposal::{Ballot, Joiner};
 
@@ -18,7 +19,9 @@ pub(super) fn is_beyond(envelope: &Envelope, last_step: u64) -> bool {
         Body::Join(joiner) | Body::Introduce(joiner) => joins(joiner),
         Body::Prepare { ballot, boundary, .. } => far(ballot) || boundary.is_some_and(after),
         Body::Promise { ballot, promise, .. } => {
-            far(ballot) || after(promise.promise.progress.step) || promise.promise.lost.is_some_and(after)
+            far(ballot)
+                || after(promise.promise.progress.step)
+                || matches!(promise.promise.lost, Lost::Step(step) if after(step))
         }
         Body::Nack { ballot, promised } => far(ballot) || far(promised),
         Body::Propose { ballot, .. }

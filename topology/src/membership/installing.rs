@@ -326,17 +326,21 @@ impl Membership {
         (has_result || !resume.holders.contains(&me)) && (has_state || !resume.donors.contains(&me))
     }
 
-    /// What this member has saved so far counts in its new view, unless it comes from elsewhere, is to load another state, or
-    /// came back with less than it may once have had.
+    /// What this member has saved so far counts in its new view, unless it comes from elsewhere. Of who came back, or was there and is to
+    /// load a state, what led to that counts: it may be all that is left of what is stable, until the load is done.
     fn root_in(&mut self, proposal: &Proposal, catch_up: Option<&CatchUp>, joins: bool, recovering: bool) {
         let Resume { step, lineage, .. } = proposal.resume;
         let Some(seat) = &mut self.seat else { return };
         // It comes with what the others go on from, so what led there counts.
         let brings = step > 0 && catch_up == Some(&CatchUp::Current) && seat.root.branch == seat.view.branch;
-        if (joins && !brings) || matches!(catch_up, Some(CatchUp::State { .. })) {
+        let loads = matches!(catch_up, Some(CatchUp::State { .. }));
+        if joins && (!brings || loads) {
             seat.root = Root::new(&seat.view, step, lineage);
-        } else if (joins || recovering) && catch_up.is_some() {
+        } else if (joins || recovering || loads) && catch_up.is_some() {
             seat.root = seat.root.cut(&seat.view, step);
+        }
+        if catch_up.is_some() {
+            self.limit_loss(step, lineage);
         }
     }
 

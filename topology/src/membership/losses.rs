@@ -7,6 +7,8 @@ use super::drafting::could_have_decided;
 use super::seat::Seat;
 use crate::flaw::Flaw;
 use crate::id::PeerId;
+use crate::lineage::Lineage;
+use crate::mark::{Lost, Mark, Noted};
 use crate::message::Evidence;
 use crate::promise::{Justified, Promise};
 use crate::proposal::{Proposal, Reason};
@@ -15,14 +17,15 @@ use crate::view::View;
 /// The newest step after `step` that a voter of `view` had saved and has lost, and that may be stable all the same: the voters of whom
 /// nothing is known and those who have lost something could have signed it, and a member of whom nothing is known may hold it, be it
 /// a newcomer. Where all have promised, or have `restarted` and ask to be let in without their seats, nobody else can have it. Who says
-/// that it holds more, and is not to stay all the same, is as one of whom nothing is known: its link may just have failed.
+/// that it holds more, and is not to stay all the same, is as one of whom nothing is known: its link may just have failed. Who does not
+/// know what it has lost could have signed anything that is newer than `step`.
 pub(super) fn missed(
     view: &View,
     promises: &BTreeMap<PeerId, Promise>,
     restarted: &BTreeSet<PeerId>,
     step: u64,
-) -> Option<u64> {
-    let lost = |peer: &PeerId| promises.get(peer)?.lost.filter(|lost| *lost > step);
+) -> Option<Lost> {
+    let lost = |peer: &PeerId| promises.get(peer).map(|promise| promise.lost).filter(|lost| lost.is_after(step));
     // Of what is stable one voter at least tells that has promised; who has no vote has signed nothing that counts.
     let newest = view.voters().filter_map(|peer| lost(&peer)).max()?;
     let holds_more = |promise: &Promise| promise.progress.has_state && promise.progress.step > step;
@@ -33,15 +36,17 @@ pub(super) fn missed(
 }
 
 impl Membership {
-    /// The step of what we had saved before we came back and have lost, as far as our branch admits it, and until we have come as far
+    /// What we had saved before we came back and have lost, as far as our branch admits it, and until we have come as far
     /// again.
-    pub fn loss(&self) -> Option<u64> {
-        let (mark, seat) = (self.mark.filter(|_| !self.is_flawed(Flaw::HidesLoss))?, self.seat.as_ref()?);
-        mark.lost(&seat.root, self.progress.has_state.then_some(self.progress.step))
+    pub fn loss(&self) -> Lost {
+        let Some(seat) = self.seat.as_ref().filter(|_| !self.is_flawed(Flaw::HidesLoss)) else { return Lost::Nothing };
+        let held = self.progress.has_state.then_some(self.progress.step);
+        // Nothing comes after the last step.
+        if held == Some(self.config.last_step) { Lost::Nothing } else { self.noted.lost(&seat.root, held) }
     }
 
     /// What keeps those who have promised us from going on with what they hold, if they are a quorum.
-    pub(super) fn misses(&self) -> Option<u64> {
+    pub(super) fn misses(&self) -> Option<Lost> {
         let seat = self.seat.as_ref()?;
         let decree = seat.decree.as_ref().filter(|decree| seat.view.has_quorum(decree.round.promised()))?;
         let held = decree.promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
@@ -54,6 +59,16 @@ impl Membership {
         let asks = |peer: &PeerId| self.joiners.contains_key(peer);
         let gone = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::Restarted);
         gone.map(|(peer, _)| *peer).filter(asks).collect()
+    }
+
+    /// We go on after this step, as a decree says: what we may have signed and lost without knowing is no more than was due by then, or was
+    /// gone back behind.
+    pub(super) fn limit_loss(&mut self, step: u64, lineage: Lineage) {
+        let (due, Some(seat)) = (self.config.due_by(step), &self.seat) else { return };
+        if self.noted == Noted::Unknown {
+            let lineage = if due == seat.root.step { seat.root.lineage } else { lineage };
+            self.noted = Noted::Saved(Mark { step: due, lineage });
+        }
     }
 
     /// Whether what some of these have lost is given up for what one says of others, of whom we know nothing: that they have lost their
@@ -76,7 +91,6 @@ pub(super) fn restarted_in(proposal: &Proposal) -> BTreeSet<PeerId> {
 mod tests {
     use super::*;
     use crate::id::RunId;
-    use crate::lineage::Lineage;
     use crate::proposal::Progress;
     use crate::quorum::Quorum;
 
@@ -85,9 +99,9 @@ mod tests {
     }
 
     /// What is missed in a view of so many voters where these have promised, each with what it has lost, and all hold `step`.
-    fn missed(quorum: Quorum, voters: u8, step: u64, told: &[(u8, Option<u64>)]) -> Option<u64> {
+    fn missed(quorum: Quorum, voters: u8, step: u64, told: &[(u8, Lost)]) -> Option<Lost> {
         let view = View::found(RunId([7; 32]), peer(0)).with_quorum(quorum).succeed((0..voters).map(peer));
-        let promise = |lost: Option<u64>| {
+        let promise = |lost: Lost| {
             let progress = Progress { step, lineage: Lineage::NONE, has_state: true, has_result: false };
             Promise { recovering: true, lost, ..Promise::at(progress) }
         };
@@ -98,9 +112,13 @@ mod tests {
     #[test]
     fn what_a_voter_has_lost_is_waited_for_while_a_quorum_may_have_signed_it() {
         use Quorum::{Majority, TwoThirds};
-        let (lost, holds) = (Some(120), None);
-        assert_eq!(missed(Majority, 5, 0, &[(0, lost), (1, lost), (2, lost)]), Some(120));
-        assert_eq!(missed(Majority, 5, 100, &[(0, holds), (1, Some(110)), (2, holds)]), Some(110), "two are away");
+        let (lost, holds) = (Lost::Step(120), Lost::Nothing);
+        assert_eq!(missed(Majority, 5, 0, &[(0, lost), (1, lost), (2, lost)]), Some(Lost::Step(120)));
+        assert_eq!(
+            missed(Majority, 5, 100, &[(0, holds), (1, Lost::Step(110)), (2, holds)]),
+            Some(Lost::Step(110)),
+            "two are away"
+        );
         assert_eq!(missed(Majority, 5, 0, &[(0, holds), (1, holds), (2, holds)]), None, "nobody has lost anything");
         assert_eq!(missed(Majority, 5, 120, &[(0, holds), (1, lost), (2, holds)]), None, "somebody holds it");
         let all: Vec<_> = (0..5).map(|name| (name, lost)).collect();
@@ -108,11 +126,11 @@ mod tests {
         let most = [(0, holds), (1, holds), (2, holds), (3, lost)];
         assert_eq!(missed(Majority, 5, 100, &most), None, "two are no quorum");
         // Half of them with the casting vote are one.
-        assert_eq!(missed(Majority, 2, 100, &[(0, lost)]), Some(120));
+        assert_eq!(missed(Majority, 2, 100, &[(0, lost)]), Some(Lost::Step(120)));
         assert_eq!(missed(Majority, 4, 100, &[(0, holds), (1, lost), (2, holds)]), None);
-        assert_eq!(missed(Majority, 4, 100, &[(0, lost), (1, holds), (2, holds)]), Some(120));
+        assert_eq!(missed(Majority, 4, 100, &[(0, lost), (1, holds), (2, holds)]), Some(Lost::Step(120)));
         // Of four one may hide that it has signed, of seven two.
-        assert_eq!(missed(TwoThirds, 4, 100, &[(0, holds), (1, holds), (2, lost)]), Some(120));
+        assert_eq!(missed(TwoThirds, 4, 100, &[(0, holds), (1, holds), (2, lost)]), Some(Lost::Step(120)));
         assert_eq!(missed(TwoThirds, 4, 100, &[(0, holds), (1, holds), (2, holds)]), None);
         assert_eq!(
             missed(TwoThirds, 7, 100, &[(0, holds), (1, holds), (2, holds), (3, holds), (4, holds), (5, lost)]),
@@ -121,26 +139,41 @@ mod tests {
     }
 
     #[test]
+    fn who_does_not_know_what_it_has_lost_may_have_signed_anything() {
+        use Quorum::Majority;
+        let (unknown, lost, holds) = (Lost::Unknown, Lost::Step(120), Lost::Nothing);
+        assert_eq!(missed(Majority, 5, 120, &[(0, unknown), (1, holds), (2, holds)]), Some(Lost::Unknown));
+        assert_eq!(missed(Majority, 5, 100, &[(0, unknown), (1, lost), (2, lost)]), Some(Lost::Unknown));
+        let most = [(0, holds), (1, holds), (2, holds), (3, unknown)];
+        assert_eq!(missed(Majority, 5, 100, &most), None, "two are no quorum");
+        let all: Vec<_> = (0..5).map(|name| (name, unknown)).collect();
+        assert_eq!(missed(Majority, 5, 100, &all), None, "nobody else can hold it");
+        // It waits for the only other one, though it can decide alone.
+        assert_eq!(missed(Majority, 2, 100, &[(0, unknown)]), Some(Lost::Unknown));
+        assert_eq!(missed(Majority, 1, 100, &[(0, unknown)]), None);
+    }
+
+    #[test]
     fn who_has_no_vote_has_signed_nothing_that_counts() {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..3).map(peer)).with_newcomers([peer(2)]);
         let progress = Progress { step: 100, lineage: Lineage::NONE, has_state: true, has_result: false };
         let promise = |lost| Promise { recovering: true, lost, ..Promise::at(progress) };
-        let promises = |first| BTreeMap::from([(peer(0), promise(first)), (peer(2), promise(Some(120)))]);
+        let promises = |first| BTreeMap::from([(peer(0), promise(first)), (peer(2), promise(Lost::Step(120)))]);
         let missed = |view: &View, promises: &BTreeMap<PeerId, Promise>, gone: &[u8]| {
             super::missed(view, promises, &gone.iter().map(|name| peer(*name)).collect(), 100)
         };
-        assert_eq!(missed(&view, &promises(None), &[]), None);
-        assert_eq!(missed(&view, &promises(Some(110)), &[]), Some(110));
-        assert_eq!(missed(&view, &promises(Some(110)), &[1]), None, "who has no seat any more holds nothing");
+        assert_eq!(missed(&view, &promises(Lost::Nothing), &[]), None);
+        assert_eq!(missed(&view, &promises(Lost::Step(110)), &[]), Some(Lost::Step(110)));
+        assert_eq!(missed(&view, &promises(Lost::Step(110)), &[1]), None, "who has no seat any more holds nothing");
         // It may hold what those who vote have signed.
         let alone = View::found(RunId([7; 32]), peer(0)).succeed((0..2).map(peer)).with_newcomers([peer(1)]);
-        let lost = BTreeMap::from([(peer(0), promise(Some(110)))]);
-        assert_eq!(missed(&alone, &lost, &[]), Some(110));
-        let beside = Promise { progress: Progress { step: 110, ..progress }, ..promise(None) };
+        let lost = BTreeMap::from([(peer(0), promise(Lost::Step(110)))]);
+        assert_eq!(missed(&alone, &lost, &[]), Some(Lost::Step(110)));
+        let beside = Promise { progress: Progress { step: 110, ..progress }, ..promise(Lost::Nothing) };
         let mut both = lost.clone();
         both.insert(peer(1), beside);
-        assert_eq!(missed(&alone, &both, &[]), Some(110), "who holds it is here, and was not to stay");
-        both.insert(peer(1), promise(None));
+        assert_eq!(missed(&alone, &both, &[]), Some(Lost::Step(110)), "who holds it is here, and was not to stay");
+        both.insert(peer(1), promise(Lost::Nothing));
         assert_eq!(missed(&alone, &both, &[]), None);
     }
 }

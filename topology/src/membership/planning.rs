@@ -462,6 +462,7 @@ fn count(peers: usize) -> u32 {
 mod tests {
     use super::*;
     use crate::id::RunId;
+    use crate::mark::Lost;
 
     fn peer(name: u8) -> PeerId {
         PeerId([name; 32])
@@ -582,10 +583,9 @@ mod tests {
             let progress = Progress { step, lineage: Lineage::of(&view), has_state: step > 0, has_result: false };
             Promise { recovering: true, lost, ..Promise::at(progress) }
         };
-        let promises =
-            |said: &[(u64, Option<u64>)]| (0..).map(peer).zip(said.iter().map(|it| back(it.0, it.1))).collect();
+        let promises = |said: &[(u64, Lost)]| (0..).map(peer).zip(said.iter().map(|it| back(it.0, it.1))).collect();
         let origin = made_of(&view, 0, Vec::new());
-        let step = |said: &[(u64, Option<u64>)], gone: &[u8], forked| {
+        let step = |said: &[(u64, Lost)], gone: &[u8], forked| {
             let promises: BTreeMap<PeerId, Promise> = promises(said);
             let question = Question {
                 view: &view,
@@ -602,20 +602,31 @@ mod tests {
             };
             question.answer().map(|proposal| proposal.resume.step)
         };
-        let most_lost = [(100, Some(120)), (100, Some(120)), (90, None)];
+        let most_lost = [(100, Lost::Step(120)), (100, Lost::Step(120)), (90, Lost::Nothing)];
         assert_eq!(step(&most_lost, &[], false), None, "two may hold what they and two others have signed");
         assert_eq!(step(&most_lost, &[], true), Some(100), "a fork leaves it behind");
         assert_eq!(step(&most_lost, &[3], false), None, "one of them may");
         assert_eq!(step(&most_lost, &[3, 4], false), Some(100), "they have lost their seats");
-        assert_eq!(step(&[(100, None); 3], &[], false), Some(100), "nobody has lost anything");
-        let held = [(100, Some(120)), (100, Some(120)), (90, None), (120, None)];
+        assert_eq!(step(&[(100, Lost::Nothing); 3], &[], false), Some(100), "nobody has lost anything");
+        let held = [(100, Lost::Step(120)), (100, Lost::Step(120)), (90, Lost::Nothing), (120, Lost::Nothing)];
         assert_eq!(step(&held, &[], false), Some(120), "one of those who are here holds it");
-        let all = [(100, Some(120)), (0, Some(120)), (90, Some(120)), (90, Some(110)), (0, Some(120))];
+        let all = [
+            (100, Lost::Step(120)),
+            (0, Lost::Step(120)),
+            (90, Lost::Step(120)),
+            (90, Lost::Step(110)),
+            (0, Lost::Step(120)),
+        ];
         assert_eq!(step(&all, &[], false), Some(100), "nobody else can");
-        let few = [(100, Some(120)), (100, None), (90, None), (90, None)];
+        let unknown = [(100, Lost::Unknown), (120, Lost::Nothing), (90, Lost::Nothing)];
+        assert_eq!(step(&unknown, &[], false), None, "it may have signed more, with those who are away");
+        let all = [100, 0, 90, 110, 0].map(|step| (step, Lost::Unknown));
+        assert_eq!(step(&all, &[], false), Some(110), "all are here");
+        let few = [(100, Lost::Step(120)), (100, Lost::Nothing), (90, Lost::Nothing), (90, Lost::Nothing)];
         assert_eq!(step(&few, &[], false), Some(100), "two are no quorum");
         // Who accepts finds the same: what somebody proposes who overlooks a loss does not follow.
-        let promised: BTreeMap<PeerId, Promise> = promises(&[(100, None), (100, None), (90, None)]);
+        let promised: BTreeMap<PeerId, Promise> =
+            promises(&[(100, Lost::Nothing), (100, Lost::Nothing), (90, Lost::Nothing)]);
         let (proposal, lost) = (answered(&view, 0, &promised), promises(&most_lost));
         let follows = |promises| follows(&view, Some(&origin), promises, &BTreeMap::new(), &proposal);
         assert!(follows(&promised) && !follows(&lost));

@@ -14,7 +14,7 @@ use crate::certificate::{Chain, Succession};
 use crate::config::Config;
 use crate::id::{PeerId, RunId, ViewId};
 use crate::interface::Timer;
-use crate::mark::Mark;
+use crate::mark::Noted;
 use crate::message::Contact;
 use crate::proposal::{Joiner, Progress, Proposal};
 use crate::record::Record;
@@ -23,7 +23,8 @@ use crate::time::Time;
 impl Membership {
     /// A member whose process is gone and that starts again from its record. Its steps are held, at a checkpoint's.
     ///
-    /// `mark` is what it had saved: if that is newer than what it holds now, and of its branch, it says that it has lost it.
+    /// `noted` is what it had saved: if that is newer than what it holds now, and of its branch, it says that it has lost it; if it does
+    /// not know it any more, it says that.
     ///
     /// If it meets a member that lives, it is an outsider and joins; if all have died, they go on together from the
     /// highest step that one of them holds.
@@ -31,7 +32,7 @@ impl Membership {
         config: Config,
         run: RunId,
         me: Me,
-        (record, mark): (Record, Option<Mark>),
+        (record, noted): (Record, Noted),
         contacts: Vec<Contact>,
         progress: Progress,
         now: Time,
@@ -41,7 +42,7 @@ impl Membership {
             member.learn(contact);
         }
         member.look_for_branches(now, &record);
-        (member.came_back, member.mark) = (true, mark);
+        (member.came_back, member.noted) = (true, noted);
         member.take_back(now, record);
         member.advance(now);
         member

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::failure_detector::FailureDetector;
 use crate::id::{Digest, Generation, PeerId, ViewId};
 use crate::lineage::Root;
+use crate::mark::Lost;
 use crate::message::{Evidence, Standing};
 use crate::plan::Link;
 use crate::promise::{Justified, Promise};
@@ -148,7 +149,7 @@ pub(super) struct Paused {
     pub(super) since: Time,
     pub(super) present: usize,
     /// What a member that is not there may hold.
-    pub(super) missed: Option<u64>,
+    pub(super) missed: Option<Lost>,
 }
 
 /// We came back from a record, and wait for others that did.

@@ -11,6 +11,7 @@ use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
 use crate::interface::{Hold, Timer};
+use crate::mark::Lost;
 use crate::message::{Body, Evidence};
 use crate::promise::{Justified, Promise, SignedPromise, most_named};
 use crate::proposal::{Ballot, Progress};
@@ -219,7 +220,7 @@ impl Seat {
         me: PeerId,
         notary: &dyn Notary,
         progress: Progress,
-        lost: Option<u64>,
+        lost: Lost,
         awaited: Option<&Awaited>,
         leaving: bool,
     ) -> Promise {

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::driver::{Fate, Invariants, Peer};
+use crate::mark::Noted;
 use crate::plan::{Bucket, Wish};
 use crate::{
     Body, Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Lineage, Me, Membership,
@@ -189,7 +190,8 @@ impl Cluster {
         let progress = Progress { step: before.step, lineage: before.lineage, has_state: true, has_result: false };
         let now = self.now;
         self.config.incarnation += 1;
-        let machine = Membership::recover(self.config.clone(), RUN, me(name), (record, None), contacts, progress, now);
+        let machine =
+            Membership::recover(self.config.clone(), RUN, me(name), (record, Noted::Nothing), contacts, progress, now);
         let mut peer = Peer::new(machine, progress, Some(state));
         peer.record = before.record;
         peer.generation = before.generation;

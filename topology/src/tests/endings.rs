@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::cluster::{RUN, Signs, contact, me, peer};
 use crate::certificate::Acceptance;
+use crate::mark::Noted;
 use crate::{
     Ballot, Body, CatchUp, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Lineage, Membership,
     Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Root, Standing, Succession, Time, Timer, View,
@@ -127,7 +128,7 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
         let progress = Progress { step: held, lineage: Lineage::NONE, has_state: true, has_result: false };
         let contacts = vec![contact(lost)];
         let mut now = Time::ZERO;
-        let mut member = Membership::recover(config, RUN, me(here), (record, None), contacts, progress, now);
+        let mut member = Membership::recover(config, RUN, me(here), (record, Noted::Nothing), contacts, progress, now);
         let (mut timers, mut went_on) = (std::collections::BTreeMap::new(), None);
         for _ in 0..4_000 {
             while let Some(output) = member.poll() {
@@ -194,7 +195,8 @@ fn who_was_a_member_some_views_ago_brings_what_nobody_else_holds_any_more() {
         let config = Config { checkpoint_every, fork_after: None, last_step: 100, ..Config::default() };
         let (interval, nothing) = (config.probe_interval(), Progress::default());
         let mut now = Time::ZERO;
-        let mut member = Membership::recover(config, RUN, me(here), (record, None), vec![contact(from)], nothing, now);
+        let mut member =
+            Membership::recover(config, RUN, me(here), (record, Noted::Nothing), vec![contact(from)], nothing, now);
         let (generation, state) = (third.generation, Some((step, lineage)));
         let joiner = crate::Joiner { step, state, generation, ..crate::Joiner::new(contact(from), 1) };
         let joiner = joiner.signed(RUN, &Signs(from));
@@ -283,8 +285,15 @@ fn who_leaves_gives_its_seat_up_only_when_some_of_those_who_stay_know() {
         };
         let config = Config { last_step: STEPS, ..Config::default() };
         let progress = Progress { step: 3, lineage: Lineage::of(&both), has_state: true, has_result: true };
-        let mut machine =
-            Membership::recover(config, RUN, me(here), (record, None), vec![contact(other)], progress, Time::ZERO);
+        let mut machine = Membership::recover(
+            config,
+            RUN,
+            me(here),
+            (record, Noted::Nothing),
+            vec![contact(other)],
+            progress,
+            Time::ZERO,
+        );
         machine.handle(Time::ZERO, Input::Leave).expect("ours");
         drained(&mut machine);
         let (proposal, certificate) = (proposal.clone(), certificate.clone());

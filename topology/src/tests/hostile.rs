@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::cluster::{RUN, Rng, Signs, contact, me, peer};
+use crate::mark::{Lost, Noted};
 use crate::plan::{Bucket, Link, Wish};
 use crate::{
     Awaited, Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Justified, Membership,
@@ -94,7 +95,7 @@ fn random_messages_into_every_state() {
                     echoed: None,
                 };
                 let contacts = [6, 7, 8].map(|name| contact(peer(name))).to_vec();
-                Membership::recover(config, RUN, me(peer(5)), (record, None), contacts, progress, now)
+                Membership::recover(config, RUN, me(peer(5)), (record, Noted::Nothing), contacts, progress, now)
             }
         };
         drain(&mut machine, &mut rng, now);
@@ -231,7 +232,11 @@ fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&
     let (leaving, recovering) = (rng.below(3) == 0, rng.below(3) == 0);
     let missing = (rng.below(3) == 0).then(|| any_awaited(rng));
     let accepted = accepted.map(|accepted| (accepted.ballot, accepted.hash()));
-    let lost = (rng.below(3) == 0).then(|| rng.below(20) as u64);
+    let lost = match rng.below(4) {
+        0 => Lost::Unknown,
+        1 => Lost::Step(rng.below(20) as u64),
+        _ => Lost::Nothing,
+    };
     let progress = any_progress(rng);
     let promise =
         Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted };

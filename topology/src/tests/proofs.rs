@@ -8,8 +8,8 @@ use super::words::{following, promised};
 use crate::certificate::Acceptance;
 use crate::{
     Ballot, Body, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage,
-    Membership, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Resume, Root, SignedPromise,
-    Standing, Succession, Time, View, ViewId,
+    Membership, Noted, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Resume, Root,
+    SignedPromise, Standing, Succession, Time, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -146,7 +146,8 @@ fn who_is_outside_speaks_for_nobody_whom_it_saw_break_the_rules() {
         };
         let config = Config { last_step: 100, fork_after: None, quorum: Quorum::TwoThirds, ..Config::default() };
         let (me, contacts) = (super::cluster::me(back), [first, liar, third].map(contact).to_vec());
-        let mut member = Membership::recover(config, RUN, me, (record, None), contacts, at(58, false), Time::ZERO);
+        let mut member =
+            Membership::recover(config, RUN, me, (record, Noted::Nothing), contacts, at(58, false), Time::ZERO);
         let mut said = |input: Option<Input>| {
             input.into_iter().for_each(|input| member.handle(Time::ZERO, input).expect("it follows"));
             let mut said = Vec::new();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::changes::formed;
 use super::cluster::{Cluster, RUN, Signs, contact, me, peer};
 use super::driver::Fate;
+use crate::mark::{Lost, Noted};
 use crate::message::MAX_MEMBERS;
 use crate::{
     Ballot, Body, Config, Digest, Envelope, Event, Generation, Input, Joiner, Membership, Output, PeerId, Progress,
@@ -25,6 +26,11 @@ fn outputs(machine: &mut Membership) -> Vec<Output> {
 
 /// One of three members, back from its record, which it has stored.
 fn member() -> (Membership, View) {
+    member_with(Noted::Nothing)
+}
+
+/// The same, and what it had saved.
+fn member_with(noted: Noted) -> (Membership, View) {
     let view = View::found(RUN, peer(1)).succeed([1, 2, 3].map(peer));
     let record = Record {
         view: view.clone(),
@@ -38,7 +44,7 @@ fn member() -> (Membership, View) {
     };
     let contacts = [1, 2].map(peer).map(contact).to_vec();
     let config = Config::default();
-    let mut machine = Membership::recover(config, RUN, me(peer(3)), (record, None), contacts, AT_0, Time::ZERO);
+    let mut machine = Membership::recover(config, RUN, me(peer(3)), (record, noted), contacts, AT_0, Time::ZERO);
     let first = outputs(&mut machine);
     assert!(matches!(&first[..], [Output::Persist(_)]), "not even that it is back: {first:?}");
     machine.handle(Time::ZERO, Input::Persisted).expect("ours");
@@ -254,4 +260,18 @@ fn what_the_driver_says_of_the_view_before_does_not_count() {
     assert!(said.contains(&Output::Event(Event::Evicted { by: peer(1) })), "{said:?}");
     assert!(!said.iter().any(|output| is_said(output, |body| matches!(body, Body::Finished { .. }))), "{said:?}");
     assert_eq!(machine.view(), None);
+}
+
+#[test]
+fn who_has_lost_its_note_says_that_it_may_have_signed_anything() {
+    for (noted, lost) in [(Noted::Nothing, Lost::Nothing), (Noted::Unknown, Lost::Unknown)] {
+        let (mut machine, view) = member_with(noted);
+        assert_eq!(machine.loss(), lost);
+        prepare(&mut machine, Time::ZERO, &view, 1, 1);
+        let mut said = outputs(&mut machine);
+        machine.handle(Time::ZERO, Input::Persisted).expect("ours");
+        said.extend(outputs(&mut machine));
+        let tells = |body: &Body| matches!(body, Body::Promise { promise, .. } if promise.promise.lost == lost);
+        assert!(said.iter().any(|output| is_said(output, tells)), "{said:?}");
+    }
 }

@@ -3,6 +3,7 @@
 
 use super::cluster::{Cluster, RUN, contact, peer};
 use crate::certificate::{Acceptance, Certificate, Seal, Succession, leads};
+use crate::mark::Noted;
 use crate::tests::cluster::{DOUBTED, Signs, UNINVITED};
 use crate::{
     Ballot, Body, Config, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage, Membership,
@@ -661,8 +662,15 @@ fn where_nobody_holds_a_state_a_member_brings_in_a_stranger_with_an_old_one() {
         };
         let (config, nothing) = (Config { last_step: 100, fork_after: None, ..Config::default() }, Progress::default());
         let contacts = vec![contact(liar)];
-        let mut member =
-            Membership::recover(config, RUN, super::cluster::me(here), (record, None), contacts, nothing, Time::ZERO);
+        let mut member = Membership::recover(
+            config,
+            RUN,
+            super::cluster::me(here),
+            (record, Noted::Nothing),
+            contacts,
+            nothing,
+            Time::ZERO,
+        );
         let mut answers = |body: Option<Body>| {
             if let Some(body) = body {
                 let envelope = Envelope { run: RUN, generation: view.generation, view: view.id(), body };

@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use starling_topology::{self as topology, Company, Flaw, Mark, PeerId, Record, Root, Time, Way, way_back};
+use starling_topology::{self as topology, Company, Flaw, Noted, PeerId, Record, Root, Time, Way, way_back};
 
 use crate::lookout::Apart;
 use crate::returning::{Return, Returning};
@@ -39,8 +39,8 @@ pub struct Past {
     pub was_here: bool,
     /// Its seat in a view, if it has not given it up.
     pub seat: Option<Record>,
-    /// What it had saved to sign it, if that could be read.
-    pub mark: Option<Mark>,
+    /// What it had saved to sign it.
+    pub noted: Noted,
     /// Whether it has lost its seat: the file is there, and can't be read.
     pub has_lost_its_seat: bool,
     /// Whether it has lost whom it knows.
@@ -450,8 +450,8 @@ impl Comeback {
     fn recover(&mut self, now: Time) {
         let record = self.past.seat.as_ref().expect("invariant: nobody else recovers");
         let Holdings { loadable, can_begin, .. } = self.holdings.expect("invariant: whoever has a seat looks first");
-        let (me, mark, stride, heard) = (self.past.me, self.past.mark, self.terms.stride, &self.heard);
-        let outcome = Returning { me, record, found: loadable, mark, can_begin, stride, heard }.outcome();
+        let (me, noted, stride, heard) = (self.past.me, self.past.noted, self.terms.stride, &self.heard);
+        let outcome = Returning { me, record, found: loadable, noted, can_begin, stride, heard }.outcome();
         match outcome {
             Return::Seat { has_state } => {
                 self.end(Decision::Recover { has_state: has_state || self.flaw == Some(Flaw::ClaimsState) });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Mark, PeerId, Record};
+use starling_topology::{Lost, Noted, PeerId, Record};
 
 /// With what it takes its seat again, or why it does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub struct Returning<'a> {
     pub record: &'a Record,
     /// The step of the best checkpoint that it can load, of those that its root admits.
     pub found: Option<u64>,
-    /// What it had saved to sign it, as far as is known.
-    pub mark: Option<Mark>,
+    /// What it had saved to sign it.
+    pub noted: Noted,
     /// Whether it can compute the state before the first step, and has nothing damaged that may have been a later one.
     pub can_begin: bool,
     /// How often it saves its state.
@@ -40,11 +40,11 @@ impl Returning<'_> {
     /// What it comes back with.
     pub fn outcome(&self) -> Return {
         let root = &self.record.root;
-        let may_have_signed = !self.mark.is_some_and(|mark| mark.is_held(root, self.found));
+        let may_have_signed = !self.noted.is_held(root, self.found);
         let mut ahead = self.record.ahead_of(self.me, self.found.unwrap_or(0), self.stride, may_have_signed);
         ahead.retain(|peer| !self.heard.contains(peer));
-        // What it has signed is on its disk, as long as nothing there is damaged or lost.
-        let has_lost = self.mark.is_some_and(|mark| mark.lost(root, self.found).is_some());
+        // What it has signed is on its disk, as long as nothing there is damaged or lost. Who does not know may have lost anything.
+        let has_lost = self.noted.lost(root, self.found) != Lost::Nothing;
         if self.can_begin && !has_lost && self.record.is_in_each_quorum(self.me) {
             ahead.clear();
         }
@@ -59,7 +59,9 @@ impl Returning<'_> {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::{Ballot, Certificate, Lineage, Proposal, Reason, Resume, Root, RunId, Succession, View};
+    use starling_topology::{
+        Ballot, Certificate, Lineage, Mark, Proposal, Reason, Resume, Root, RunId, Succession, View,
+    };
 
     use super::*;
 
@@ -79,12 +81,12 @@ mod tests {
     }
 
     fn outcome(record: &Record, found: Option<u64>, can_begin: bool, heard: &[PeerId]) -> Return {
-        lost(record, None, found, can_begin, heard)
+        lost(record, Noted::Nothing, found, can_begin, heard)
     }
 
-    fn lost(record: &Record, mark: Option<Mark>, found: Option<u64>, can_begin: bool, heard: &[PeerId]) -> Return {
+    fn lost(record: &Record, noted: Noted, found: Option<u64>, can_begin: bool, heard: &[PeerId]) -> Return {
         let heard = heard.iter().copied().collect();
-        Returning { me: ME, record, found, mark, can_begin, stride: 5, heard: &heard }.outcome()
+        Returning { me: ME, record, found, noted, can_begin, stride: 5, heard: &heard }.outcome()
     }
 
     #[test]
@@ -113,12 +115,13 @@ mod tests {
             record.clone()
         };
         let (needed, other) = (after(pair(ME)), after(pair(OTHER)));
-        let mark = |step| Some(Mark { step, lineage: Lineage::of(&needed.view) });
+        let mark = |step| Noted::Saved(Mark { step, lineage: Lineage::of(&needed.view) });
         let (behind, seat) = (Return::Behind(vec![OTHER]), Return::Seat { has_state: true });
         assert_eq!(lost(&needed, mark(10), Some(10), false, &[]), seat);
         assert_eq!(lost(&needed, mark(5), Some(10), false, &[]), seat);
         assert_eq!(lost(&needed, mark(15), Some(10), false, &[]), behind, "it may have signed that with the other one");
-        assert_eq!(lost(&needed, None, Some(10), false, &[]), behind, "nothing says what it has signed");
+        assert_eq!(lost(&needed, Noted::Nothing, Some(10), false, &[]), seat);
+        assert_eq!(lost(&needed, Noted::Unknown, Some(10), false, &[]), behind, "nothing says what it has signed");
         assert_eq!(lost(&other, mark(10), Some(10), false, &[]), behind, "the other one was a quorum");
     }
 
@@ -133,10 +136,12 @@ mod tests {
     #[test]
     fn who_has_lost_what_it_had_saved_has_an_older_state_and_not_the_first_one() {
         let record = record(0);
-        let mark = |step| Some(Mark { step, lineage: Lineage::of(&record.view) });
+        let mark = |step| Noted::Saved(Mark { step, lineage: Lineage::of(&record.view) });
+        assert_eq!(lost(&record, Noted::Unknown, None, true, &[]), Return::Seat { has_state: false });
+        assert_eq!(lost(&record, Noted::Unknown, Some(5), true, &[]), Return::Seat { has_state: true });
         assert_eq!(lost(&record, mark(5), None, true, &[]), Return::Seat { has_state: false });
         assert_eq!(lost(&record, mark(10), Some(5), true, &[]), Return::Seat { has_state: true });
-        let left = Some(Mark { step: 5, lineage: Lineage { branch: 9, ..Lineage::NONE } });
+        let left = Noted::Saved(Mark { step: 5, lineage: Lineage { branch: 9, ..Lineage::NONE } });
         assert_eq!(lost(&record, left, None, true, &[]), Return::Seat { has_state: true }, "of another branch");
     }
 }

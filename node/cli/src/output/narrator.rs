@@ -1,5 +1,6 @@
 //! What happens in a run, as sentences.
 
+use starling::parts::Missed;
 use starling::parts::Quorum;
 use starling::{Limit, Outcome, Report, Summary};
 
@@ -277,9 +278,14 @@ pub(crate) fn limit_of(limit: &Limit) -> String {
 }
 
 /// What steps wait for, and who goes on meanwhile.
-fn paused(present: usize, needed: usize, missed: Option<u64>, quorum: Quorum) -> String {
+fn paused(present: usize, needed: usize, missed: Option<Missed>, quorum: Quorum) -> String {
     let missing = match missed {
-        Some(step) => format!(
+        Some(Missed::Unknown) => {
+            "some of those have lost their checkpoints, or the note of what they had saved: it is waited for \
+                                  whoever may hold a newer state"
+                .to_owned()
+        }
+        Some(Missed::Step(step)) => format!(
             "some of those had saved the state after step {step} and have lost it: it is waited for whoever may hold it still"
         ),
         None if present < needed => format!("{needed} are needed"),
@@ -422,7 +428,7 @@ mod tests {
             quorum,
         };
         let paused = Report::Paused { present: 2, needed: 3, missed: None };
-        let missed = Report::Paused { present: 3, needed: 3, missed: Some(40) };
+        let missed = Report::Paused { present: 3, needed: 3, missed: Some(Missed::Step(40)) };
         assert!(!texts(&mut narrator, &started(Quorum::Majority)).join("\n").contains("quorum"));
         assert!(texts(&mut narrator, &paused).join("\n").contains("--fork-after"));
         assert!(texts(&mut narrator, &missed).join("\n").contains("the state after step 40"));

@@ -1,4 +1,4 @@
-use starling_topology::{Lineage, Proposal, Reason, Resume, Root, RunId, View};
+use starling_topology::{Lineage, Noted, Proposal, Reason, Resume, Root, RunId, View};
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn seat(others: &[u8], left: &[u8]) -> Record {
 
 fn past(seat: Option<Record>, members: &[u8]) -> Past {
     Past {
-        mark: None,
+        noted: Noted::Nothing,
         me: ME,
         was_here: true,
         seat,
