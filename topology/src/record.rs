@@ -1,8 +1,6 @@
 //! What a member keeps on disk, so that it can't promise one thing, die, and promise another. How it lies there, that is
 //! [`crate::slot`].
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::{Certificate, MAX_LINKS, Succession, validate_chain};
@@ -61,10 +59,7 @@ impl Record {
         let next = self.chain.iter().skip(1).map(Succession::resumed).chain([resumed]);
         let views: Vec<(&View, u64)> = self.chain.iter().map(|link| &link.view).zip(next).collect();
         let is_known = self.is_up_to_here() && self.chain.first().is_some_and(|first| first.resumed() < due);
-        let is_enough = |view: &View| {
-            let others = view.members().iter().copied().filter(|peer| *peer != me);
-            may_have_signed || view.has_quorum(&others.collect())
-        };
+        let is_enough = |view: &View| may_have_signed || !view.needs(me);
         let could_sign = |peer: &PeerId| {
             let signs = |(view, to): &(&View, u64)| *to >= due && view.votes(*peer) && is_enough(view);
             !is_known || views.iter().any(signs)
@@ -82,11 +77,7 @@ impl Record {
         let views = || self.chain.iter().map(|link| &link.view);
         // The founder's own view is the first.
         let is_whole = views().next().is_some_and(|first| first.generation.0 <= 2);
-        let needs = |view: &View| {
-            let others: BTreeSet<PeerId> = view.members().iter().copied().filter(|peer| *peer != me).collect();
-            view.contains(me) && !view.has_quorum(&others)
-        };
-        is_whole && self.is_up_to_here() && views().all(needs)
+        is_whole && self.is_up_to_here() && views().all(|view| view.needs(me))
     }
 
     /// The canonical bytes (postcard).

@@ -255,6 +255,12 @@ impl View {
         self.quorum.is_met(present, self.voter_count(), peers.contains(&self.casting))
     }
 
+    /// Whether nothing is decided here without `peer`: the others are no quorum.
+    pub fn needs(&self, peer: PeerId) -> bool {
+        let others = self.members.iter().copied().filter(|member| *member != peer);
+        self.contains(peer) && !self.has_quorum(&others.collect())
+    }
+
     /// The fewest members that are a quorum if the casting vote is among them, and all of them vote.
     pub fn quorum(&self) -> usize {
         self.quorum.needed(self.voter_count())

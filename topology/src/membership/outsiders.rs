@@ -107,8 +107,9 @@ impl Membership {
                         self.send(from, Body::Hello(ours));
                     }
                 }
-                // Its view goes on, or has gone on: whoever comes back from a record is not a part of it any more.
-                (Some(_), false) if view == seat.id => {
+                // Its view goes on, or has gone on: whoever comes back from a record is not a part of it any more. Unless nothing can be
+                // decided there without it.
+                (Some(_), false) if view == seat.id && !seat.view.needs(self.me.peer) => {
                     if self.doubts.believes(now) {
                         self.evict_ourselves(now, from, hints.unwrap_or_default(), None);
                     }

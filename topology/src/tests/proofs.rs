@@ -315,3 +315,48 @@ fn what_was_accepted_in_a_ballot_whose_proposer_never_made_it_counts_for_nothing
     }
     assert!(judged > 5, "{judged}");
 }
+
+#[test]
+fn who_came_back_leaves_a_view_that_needs_it_for_nobodys_word() {
+    let [back, other] = [1, 2].map(peer);
+    let leaves = |founder: PeerId, newcomers: &[PeerId]| {
+        let view = View::found(RUN, founder).succeed([back, other]).with_newcomers(newcomers.iter().copied());
+        let (lineage, donors) = (Lineage::NONE, vec![back, other]);
+        let resume = Resume { step: 57, lineage, holders: Vec::new(), donors, syncing: Vec::new() };
+        let (reasons, joiners) = (vec![Reason::StoodStill], Vec::new());
+        let record = Record {
+            view: view.clone(),
+            origin: Some(Proposal { view: view.clone(), resume, reasons, joiners, promised: 2, of: 2 }),
+            certificate: None,
+            chain: Vec::new(),
+            root: Root::default(),
+            promised: None,
+            accepted: None,
+            echoed: None,
+        };
+        let config = Config { last_step: 100, ..Config::default() };
+        let progress = Progress { step: 58, lineage, has_state: true, has_result: false };
+        let (me, contacts) = (super::cluster::me(back), vec![contact(other)]);
+        let recovered = (record, Noted::Nothing);
+        let mut member = Membership::recover(config, RUN, me, recovered, contacts, progress, Time::ZERO);
+        let parent = view.parent;
+        let standing = Standing { step: 59, branch: 0, parent, forked: false, paused: false, recovering: false };
+        let body = Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() };
+        let envelope = Envelope { run: RUN, generation: view.generation, view: view.id(), body };
+        let mut is_evicted = false;
+        for input in [None, Some(Input::Received { from: other, envelope })] {
+            input.into_iter().for_each(|input| member.handle(Time::ZERO, input).expect("it is well-formed"));
+            while let Some(output) = member.poll() {
+                match output {
+                    Output::Persist(_) => member.handle(Time::ZERO, Input::Persisted).expect("ours"),
+                    Output::Hold(_) => member.handle(Time::ZERO, Input::Held(progress)).expect("ours"),
+                    output => is_evicted |= matches!(output, Output::Event(Event::Evicted { .. })),
+                }
+            }
+        }
+        is_evicted
+    };
+    assert!(leaves(other, &[]), "the other one has the casting vote, and may have gone on");
+    assert!(!leaves(back, &[]), "it has it itself");
+    assert!(!leaves(back, &[other]), "it alone votes");
+}
