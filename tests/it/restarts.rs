@@ -103,9 +103,9 @@ fn who_can_t_store_its_vote_ends_and_says_why() {
 fn a_full_disk_costs_checkpoints_and_nothing_else() {
     let flags = "--model mlp:256 --batch-size 16 --steps 100000000 --checkpoint-every 10";
     let founder = Peer::run(&PeerOptions::flags(flags));
-    // One that has room for an identity, but for no checkpoint.
+    // One that has room for an identity and a vote, but for no checkpoint.
     let dir = Arc::new(tempfile::TempDir::new().expect("a temp dir"));
-    let options = on_a_disk_of(&dir, "64k", "--checkpoint-every 10");
+    let options = on_a_disk_of(&dir, "96k", "--checkpoint-every 10");
     let joiner = Peer::join_in(dir, &founder.ticket(), &options);
     let warned = joiner.wait_for("a warning of the full disk", |event| {
         event["event"] == "warning"
