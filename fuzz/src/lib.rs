@@ -9,6 +9,8 @@
 //! Start reading at [`target`], then [`mutation`].
 
 pub mod allocation;
+pub mod corpus;
+pub mod hex;
 pub mod mutation;
 pub mod runner;
 pub mod seeds;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use starling_fuzz::{Target, fuzz, targets};
+use starling_fuzz::{Target, corpus, fuzz, targets};
 
 /// Looks for bytes that a decoder can't stand: ends with 1 if there are any
 #[derive(Debug, Parser)]
@@ -17,10 +17,13 @@ struct Cli {
     /// From which all inputs follow
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Write down in `fuzz/corpus` what is found, and anew a few inputs that were taken
+    #[arg(long)]
+    keep: bool,
 }
 
 fn main() -> anyhow::Result<()> {
-    let Cli { target, minutes, seed } = Cli::parse();
+    let Cli { target, minutes, seed, keep } = Cli::parse();
     let chosen: Vec<&Target> = targets::ALL.iter().filter(|known| target == "all" || known.name == target).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = targets::ALL.iter().map(|known| known.name).collect();
@@ -38,7 +41,13 @@ fn main() -> anyhow::Result<()> {
             Err(failure) => {
                 println!("{failure}");
                 failed = true;
+                if keep {
+                    println!("  kept in {}", corpus::keep_found(&failure)?.display());
+                }
             }
+        }
+        if keep {
+            corpus::keep_reached(target, seed)?;
         }
     }
     if failed {

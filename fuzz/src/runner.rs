@@ -37,7 +37,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Gives `target` all its valid encodings, what was found before, and then inputs that follow from `seed`, while `goes_on` says
+/// Gives `target` all its valid encodings, and then inputs that follow from `seed`, while `goes_on` says
 /// so of how many there were.
 ///
 /// # Errors

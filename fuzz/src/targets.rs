@@ -1,6 +1,9 @@
 //! All targets.
 
+mod data;
+mod engine;
 mod machine;
+mod node;
 mod reduction;
 mod run;
 mod topology;
@@ -15,11 +18,38 @@ pub const ALL: &[Target] = &[
     topology::SLOT,
     topology::HEAD,
     topology::LEDGER,
+    topology::MARK,
+    topology::ANNALS,
+    topology::WALK,
     run::STATE,
     run::RESULT,
     run::SNAPSHOT,
     run::MANIFEST,
     run::DATA,
+    run::PREPROCESSING,
+    run::SIGNATURES,
+    run::AUDIT_LINE,
+    data::CSV,
+    data::IDX,
     reduction::SEGMENTS,
     machine::MESSAGES,
+    engine::ENGINE,
+    node::REQUEST,
+    node::REPLY,
+    node::WELCOME_REQUEST,
+    node::WELCOME_REPLY,
+    node::PRESENTED,
+    node::SECRET,
+    node::TICKET,
+    node::UPDATE,
+    node::DENIAL,
+    node::PASS,
+    node::HANDSHAKE,
+    node::ANNOUNCEMENT,
+    node::RENEWAL,
+    node::ROSTER,
+    node::APPOINTMENTS,
+    node::CONTACTS,
+    node::RECORD_FILE,
+    node::MARK_FILE,
 ];

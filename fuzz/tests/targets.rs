@@ -1,7 +1,7 @@
 //! Each target stands a fixed number of inputs.
 
 use starling_fuzz::runner::give;
-use starling_fuzz::{Tally, fuzz, targets};
+use starling_fuzz::{Tally, corpus, fuzz, targets};
 
 #[track_caller]
 fn stands(name: &str, inputs: u64) {
@@ -36,34 +36,59 @@ targets! {
     slots: "slot", 10_000;
     heads: "head", 10_000;
     ledgers: "ledger", 20_000;
+    marks: "mark", 10_000;
+    annals: "annals", 2_000;
+    walks: "walk", 2_000;
     states: "state", 20_000;
     results: "result", 20_000;
     snapshot_manifests: "snapshot-manifest", 10_000;
     manifests: "manifest", 20_000;
     data_manifests: "data-manifest", 20_000;
+    preprocessings: "preprocessing", 10_000;
+    signatures: "signatures", 5_000;
+    audit_lines: "audit-line", 10_000;
+    tables: "csv", 2_000;
+    images: "idx", 2_000;
     segments: "segments", 5_000;
     messages: "messages", 1_000;
+    errands: "engine", 20_000;
+    requests: "request", 10_000;
+    replies: "reply", 5_000;
+    welcome_requests: "welcome-request", 5_000;
+    welcome_replies: "welcome-reply", 5_000;
+    invitations: "presented", 2_000;
+    secrets: "secret", 5_000;
+    tickets: "ticket", 2_000;
+    updates: "update", 5_000;
+    denials: "denial", 5_000;
+    passes: "pass", 5_000;
+    handshakes: "handshake", 5_000;
+    announcements: "announcement", 10_000;
+    renewals: "renewal", 5_000;
+    rosters: "roster", 5_000;
+    appointments: "appointments", 5_000;
+    contacts: "contacts", 10_000;
+    record_files: "record-file", 2_000;
+    mark_files: "mark-file", 5_000;
 }
 
-/// What was found before: `corpus/TARGET/*.hex`, in hexadecimal digits.
 #[test]
-fn what_was_found_stays_mended() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+fn what_was_found_stays_mended_and_what_was_reached_is_reached() {
     for target in targets::ALL {
-        let Ok(files) = std::fs::read_dir(folder.join(target.name)) else { continue };
-        for file in files {
-            let path = file.expect("a file").path();
-            let text = std::fs::read_to_string(&path).expect("readable");
-            let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-            let digit = |digit: u8| (digit as char).to_digit(16).expect("a digit") as u8;
-            let input: Vec<u8> = digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
-            let held = give(target, &input, &mut Tally::default());
-            assert!(
-                held.is_ok(),
-                "{}: {}",
-                path.display(),
-                held.map_or_else(|failure| failure.to_string(), |_| String::new())
-            );
+        let kept = corpus::read(target.name);
+        let kept =
+            kept.unwrap_or_else(|error| panic!("{}: nothing is kept ({error}): run it with --keep", target.name));
+        let mut tally = Tally::default();
+        for (path, input) in &kept {
+            if let Err(failure) = give(target, input, &mut tally) {
+                panic!("{}: {failure}", path.display());
+            }
         }
+        assert!(
+            tally.taken > 0,
+            "{}: of {} inputs that are kept none is taken: run it with --keep",
+            target.name,
+            kept.len()
+        );
     }
 }

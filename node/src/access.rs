@@ -37,8 +37,9 @@ pub(crate) use clerk::Clerk;
 pub(crate) use disk::store_roster;
 pub(crate) use disk::{better, roster};
 pub(crate) use joining::Doubt;
-pub(crate) use pass::MAX_PASS;
-use pass::Pass;
+pub(crate) use pass::{MAX_PASS, Pass};
+#[cfg(feature = "fuzz")]
+pub(crate) use telling::Update;
 pub(crate) use telling::{serve, tell};
 pub(crate) use watch::Watch;
 

@@ -135,7 +135,7 @@ pub(crate) struct Admission {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Role {
+pub(crate) enum Role {
     Dialer,
     Listener,
 }
@@ -224,7 +224,7 @@ impl Admission {
         result
     }
 
-    async fn exchange(
+    pub(crate) async fn exchange(
         &self,
         role: Role,
         peer: PeerId,

@@ -18,7 +18,7 @@ use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_MEMBERS};
 use starling_topology::{Contact, Generation, PeerId, RunId, View, ViewId};
 
 use crate::error::NodeError;
-use crate::private_file;
+use crate::{frame, private_file};
 
 const PREFIX: &str = "contacts-";
 const MAGIC: &[u8; 8] = b"STRLCON3";
@@ -126,7 +126,11 @@ impl Contacts {
         is_news
     }
 
-    /// What came from a disk, within all bounds.
+    /// Reads what came from a disk, within all bounds.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        frame::decode::<Self>(bytes).ok().map(Self::bounded)
+    }
+
     fn bounded(mut self) -> Self {
         self.members.retain(Contact::is_bounded);
         self.members.truncate(MAX_KNOWN);
@@ -181,8 +185,7 @@ impl ContactsFile {
         if self.hash(content).as_bytes() != hash {
             return Err(damaged("its check does not match"));
         }
-        let (contacts, rest) = postcard::take_from_bytes::<Contacts>(content).map_err(|_| damaged("it is no list"))?;
-        if rest.is_empty() { Ok(Some(contacts.bounded())) } else { Err(damaged("bytes follow it")) }
+        Contacts::decode(content).map(Some).ok_or_else(|| damaged("it is no list"))
     }
 
     /// Keeps them, unless newer ones are kept already. On disk when this returns.

@@ -1,10 +1,23 @@
-//! Length-prefixed frames on a byte stream.
+//! Length-prefixed frames on a byte stream, and the messages that they hold.
 
 use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
+
+/// A message's bytes.
+pub(crate) fn encode(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(message).expect("invariant: what is said to peers always encodes")
+}
+
+/// Reads bytes that are one message, and nothing besides.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let (message, rest) = postcard::take_from_bytes(bytes).map_err(|error| invalid(error.to_string()))?;
+    if rest.is_empty() { Ok(message) } else { Err(invalid("bytes after the message".into())) }
+}
 
 /// Writes `bytes` behind their length (u32, big-endian), and flushes.
 pub(crate) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {

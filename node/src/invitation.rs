@@ -12,6 +12,7 @@ use starling_topology::{PeerId, RunId};
 use thiserror::Error;
 
 use crate::founder::FounderKey;
+use crate::frame;
 use crate::identity::has_signed;
 
 /// What a signature says first, so that no other message of ours can be taken for it.
@@ -252,11 +253,7 @@ impl Presented {
 }
 
 fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
-    if bytes.len() > MAX_BYTES {
-        return None;
-    }
-    let (it, rest) = postcard::take_from_bytes::<T>(bytes).ok()?;
-    rest.is_empty().then_some(it)
+    if bytes.len() <= MAX_BYTES { frame::decode(bytes).ok() } else { None }
 }
 
 fn keypair(mut seed: [u8; 32]) -> ed25519::Keypair {

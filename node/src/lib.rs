@@ -39,6 +39,8 @@ mod event_loop;
 mod exchange;
 pub mod founder;
 mod frame;
+#[cfg(feature = "fuzz")]
+pub mod fuzzed;
 mod guide;
 pub mod host;
 pub mod identity;

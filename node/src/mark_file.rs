@@ -93,7 +93,7 @@ impl MarkFile {
     }
 
     /// What is whole, and ours: each with its version.
-    fn slots(&self, bytes: &[u8]) -> [Option<(u64, Noted)>; 2] {
+    pub(crate) fn slots(&self, bytes: &[u8]) -> [Option<(u64, Noted)>; 2] {
         let second = bytes.get(SLOT..).unwrap_or_default();
         let read = |bytes: &[u8]| {
             let slot = Slot::decode(bytes).filter(|slot| slot.run == self.run && slot.peer == self.me)?;

@@ -34,7 +34,7 @@ use crate::name::Name;
 use crate::pending::{Pending, ip_of};
 use crate::report::Report;
 use crate::settings::Settings;
-use crate::transport;
+use crate::{frame, transport};
 
 /// Refusals that wait to be told; more are dropped.
 pub(crate) const MAX_NOTICES: usize = 64;
@@ -65,10 +65,18 @@ pub(crate) enum Part {
 
 /// What a peer tells all of where it is.
 #[derive(Debug, Serialize, Deserialize)]
-struct Announcement {
-    contact: Contact,
+pub(crate) struct Announcement {
+    pub(crate) contact: Contact,
     /// Higher than in all that it told before.
-    counter: u64,
+    pub(crate) counter: u64,
+}
+
+impl Announcement {
+    /// Reads what `author` is to have said; `None` if nobody says that of itself.
+    pub(crate) fn of(author: starling_topology::PeerId, bytes: &[u8]) -> Option<Self> {
+        let is_its_own = |it: &Self| it.contact.peer == author && it.contact.is_bounded();
+        frame::decode(bytes).ok().filter(is_its_own)
+    }
 }
 
 /// A swarm, and how to reach its peers.

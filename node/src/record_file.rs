@@ -145,7 +145,7 @@ impl RecordFile {
         }
     }
 
-    fn read(&self, bytes: &[u8]) -> Loaded {
+    pub(crate) fn read(&self, bytes: &[u8]) -> Loaded {
         let mut slots = Slots::read(bytes);
         let versions = slots.versions(|slot| self.is_ours(slot));
         let newest = slot::newest(versions).and_then(|at| slots.found[at].take());
@@ -161,7 +161,7 @@ impl RecordFile {
         Loaded { kept, damage }
     }
 
-    fn kept(&self, payload: &[u8]) -> Option<Kept> {
+    pub(crate) fn kept(&self, payload: &[u8]) -> Option<Kept> {
         let content: Content = postcard::from_bytes(payload).ok()?;
         let record = Record::decode(&content.record).ok().filter(|record| record.view.run == self.run)?;
         let contacts = content.contacts.into_iter().filter(Contact::is_bounded).take(2 * MAX_MEMBERS).collect();
@@ -335,7 +335,8 @@ mod tests {
             assert!(is_at() == first || !fits, "{attempt}: {:?}", is_at());
         }
         assert!(is_at().1 > first.1, "it has grown");
-        assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1, "and left nothing behind");
+        let files = std::fs::read_dir(dir.path()).expect("a folder").count();
+        assert_eq!(files, 2, "it, and the note of what is saved");
         drop(large);
     }
 }

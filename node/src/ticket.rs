@@ -168,6 +168,18 @@ fn contact(listed: Listed) -> Result<Contact, TicketError> {
     })
 }
 
+/// The text of these bytes, whatever they are.
+pub(crate) fn text(content: &[u8]) -> String {
+    format!("{PREFIX}{}", bs58::encode([content, &check(content)].concat()).into_string())
+}
+
+/// The bytes that this is the text of, without their check.
+#[cfg(feature = "fuzz")]
+pub(crate) fn content(text: &str) -> Option<Vec<u8>> {
+    let bytes = bs58::decode(text.strip_prefix(PREFIX)?).into_vec().ok()?;
+    bytes.split_last_chunk::<4>().map(|(content, _)| content.to_vec())
+}
+
 /// Tells a mistyped ticket from a wrong one.
 fn check(bytes: &[u8]) -> [u8; 4] {
     *blake3::hash(bytes).as_bytes().first_chunk().expect("invariant: a hash has 32 bytes")
@@ -190,8 +202,7 @@ impl fmt::Display for Ticket {
         if let Some(invitation) = &self.invitation {
             section(INVITATION, &invitation.encode());
         }
-        bytes.extend(check(&bytes));
-        write!(f, "{PREFIX}{}", bs58::encode(bytes).into_string())
+        f.write_str(&text(&bytes))
     }
 }
 

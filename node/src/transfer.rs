@@ -23,15 +23,13 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-
 use serde::{Deserialize, Serialize};
 use starling_topology::annals::{Leg, MAX_PAGE_LEGS, Question};
 use starling_topology::heads::follower::MAX_BRANCHES;
 use starling_topology::{Contact, Digest, Generation, ViewId};
 
 use data::MAX_TOLD;
-use evidence::Evidence;
+pub(crate) use evidence::Evidence;
 pub(crate) use serve::{Known, Shelves, serve};
 
 /// The longest question, in bytes.
@@ -41,7 +39,7 @@ const REPLY_OVERHEAD: usize = 64;
 
 /// What a joiner or a keeper asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Request {
+pub(crate) enum Request {
     /// The manifest of the state after this step, at which the view of `generation` goes on.
     Manifest { generation: Generation, step: u64 },
     /// A chunk of whatever has the manifest with this hash.
@@ -68,7 +66,7 @@ enum Request {
 
 /// What a donor answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Reply {
+pub(crate) enum Reply {
     /// It has none and will have none.
     NotHere,
     /// It will have it; ask again.
@@ -97,14 +95,4 @@ enum Reply {
     Process(u64, bool),
     /// What leads to the view, or a part of it.
     Chain(#[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_PAGE_LEGS>")] Vec<Leg>),
-}
-
-fn encode(message: &impl Serialize) -> Vec<u8> {
-    postcard::to_allocvec(message).expect("invariant: these messages always encode")
-}
-
-fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
-    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let (message, rest) = postcard::take_from_bytes(bytes).map_err(|error| invalid(error.to_string()))?;
-    if rest.is_empty() { Ok(message) } else { Err(invalid("bytes after the message".into())) }
 }

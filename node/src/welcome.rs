@@ -23,23 +23,23 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a joiner asks.
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
+pub(crate) struct Request {
     /// The joiner's own manifest, if it has one that differs: the member then names what differs, to its user too.
-    manifest: Option<Vec<u8>>,
+    pub(crate) manifest: Option<Vec<u8>>,
 }
 
 /// What a member answers.
 #[derive(Debug, Serialize, Deserialize)]
-struct Reply {
+pub(crate) struct Reply {
     /// Its manifest's canonical bytes.
-    manifest: Vec<u8>,
-    min_members: u32,
+    pub(crate) manifest: Vec<u8>,
+    pub(crate) min_members: u32,
     /// Whether it stores checkpoints and lets nobody in.
-    keeps: bool,
+    pub(crate) keeps: bool,
     /// Members that it knows.
-    members: Vec<Contact>,
+    pub(crate) members: Vec<Contact>,
     /// Keepers that it knows.
-    keepers: Vec<Contact>,
+    pub(crate) keepers: Vec<Contact>,
 }
 
 /// What a member hands out: what the run is.
@@ -76,8 +76,8 @@ pub(crate) async fn ask(
 ) -> io::Result<Welcome> {
     let exchange = async {
         let request = Request { manifest: ours.map(Manifest::encode) };
-        frame::write(&mut stream, &encode(&request)).await?;
-        let reply: Reply = decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
+        frame::write(&mut stream, &frame::encode(&request)).await?;
+        let reply: Reply = frame::decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
         let manifest = Manifest::decode(&reply.manifest);
         let manifest = manifest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let min_members = (reply.min_members as usize).clamp(1, MAX_MEMBERS);
@@ -100,7 +100,7 @@ pub(crate) async fn answer(
         // Where it was last heard of itself comes first: if its key was copied, the other one is there.
         members.sort_by_key(|contact| to_libp2p(contact.peer) != peer);
         [&mut members, &mut keepers].into_iter().for_each(|told| told.truncate(MAX_TOLD));
-        let request: Request = decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
+        let request: Request = frame::decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
         let theirs = request.manifest.map(|bytes| Manifest::decode(&bytes));
         if let Some(Ok(theirs)) = theirs {
             let differences = describe(&terms.manifest.differences(&theirs));
@@ -109,7 +109,7 @@ pub(crate) async fn answer(
         }
         let min_members = u32::try_from(terms.min_members).unwrap_or(u32::MAX);
         let reply = Reply { manifest: terms.manifest.encode(), min_members, keeps, members, keepers };
-        frame::write(&mut stream, &encode(&reply)).await
+        frame::write(&mut stream, &frame::encode(&reply)).await
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }
@@ -117,14 +117,4 @@ pub(crate) async fn answer(
 /// Differences as one line.
 pub(crate) fn describe(differences: &[starling_run::Difference]) -> String {
     differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
-
-fn encode(message: &impl Serialize) -> Vec<u8> {
-    postcard::to_allocvec(message).expect("invariant: these messages always encode")
-}
-
-fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
-    let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
-    let (message, rest) = postcard::take_from_bytes(bytes).map_err(|error| invalid(error.to_string()))?;
-    if rest.is_empty() { Ok(message) } else { Err(invalid("bytes after the message".into())) }
 }

@@ -13,12 +13,12 @@ const KEY: OperationKey = OperationKey { step: 3, attempt: 1 };
 const WORLD: u32 = 4;
 const ELEMENTS: usize = 64;
 const PLANS: [Plan; 3] = [Plan::Ring, Plan::Tree, Plan::Mesh];
-const CODECS: [Codec; 3] = [Codec::F32, Codec::Bf16, Codec::F16];
+const CODECS: [Codec; 4] = Codec::ALL;
 
 /// A byte chooses plan, codec and rank; then come segments: from whom, header, how many bytes, payload.
 pub(super) const SEGMENTS: Target = Target {
     name: "segments",
-    seeds: || (0..36).map(expected).collect(),
+    seeds: || (0..48).map(expected).collect(),
     take,
     longest: 16 * 1024,
     per_byte: 8,
@@ -33,8 +33,8 @@ fn layout(plan: &Plan) -> Layout {
 
 fn chosen(choice: u8) -> (&'static Plan, Codec, Rank) {
     let choice = usize::from(choice);
-    let rank = Rank(u32::try_from(choice / 9).unwrap_or(0) % WORLD);
-    (&PLANS[choice % 3], CODECS[choice / 3 % 3], rank)
+    let rank = Rank(u32::try_from(choice / 12).unwrap_or(0) % WORLD);
+    (&PLANS[choice % 3], CODECS[choice / 3 % 4], rank)
 }
 
 fn begun(choice: u8) -> Execution<Workspace> {

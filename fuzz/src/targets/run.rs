@@ -1,6 +1,9 @@
 //! States, results and manifests.
 
-use starling_run::{DataManifest, Manifest, ReplicatedState, ResultRecord, RunSpec, SharedFile, SnapshotManifest};
+use starling_run::{
+    DataDescription, DataManifest, Manifest, Preprocessing, ReplicatedState, ResultRecord, RunSpec, Scales, SharedFile,
+    SnapshotManifest, fuzzed,
+};
 use starling_topology::{Digest, Lineage};
 
 use super::topology::ledgers;
@@ -101,5 +104,51 @@ pub(super) const DATA: Target = Target {
     take: |bytes| DataManifest::decode(bytes, &["table.csv"]).is_ok_and(|manifest| manifest.encode() == bytes),
     longest: 64 * KIB,
     per_byte: 40,
+    besides: 16 * KIB,
+};
+
+/// Bytes that a run names, whatever they are.
+pub(super) const PREPROCESSING: Target = Target {
+    name: "preprocessing",
+    seeds: || {
+        let of = |scales, features: &[&str]| {
+            let classes = ["a", "b"].map(ToOwned::to_owned).to_vec();
+            let features = features.iter().map(|&name| name.to_owned()).collect();
+            Preprocessing { scales, classes, features, label: Some("kind".to_owned()) }.encode()
+        };
+        let columns = Scales::Standardize { means: vec![1.0, f64::MAX], deviations: vec![0.0, -0.0] };
+        vec![of(Scales::Divide(16.0), &[]), of(columns, &["x", "y"])]
+    },
+    take: |bytes| {
+        let preprocessing = Digest(*blake3::hash(bytes).as_bytes());
+        let description = DataDescription { features: 2, classes: 2, preprocessing, ..DataDescription::none() };
+        let Ok(read) = Preprocessing::decode(bytes, &description) else { return false };
+        let again = read.encode();
+        let description = DataDescription { preprocessing: read.digest(), ..description };
+        let again = Preprocessing::decode(&again, &description).map(|read| read.encode());
+        assert_eq!(again.as_ref(), Ok(&read.encode()), "it reads as something else");
+        true
+    },
+    longest: 64 * KIB,
+    // A name without a letter is a byte.
+    per_byte: 80,
+    besides: 16 * KIB,
+};
+
+pub(super) const SIGNATURES: Target = Target {
+    name: "signatures",
+    seeds: fuzzed::signatures,
+    take: fuzzed::is_signatures,
+    longest: 64 * KIB,
+    per_byte: 32,
+    besides: 64 * KIB,
+};
+
+pub(super) const AUDIT_LINE: Target = Target {
+    name: "audit-line",
+    seeds: fuzzed::audit_lines,
+    take: fuzzed::is_audit_line,
+    longest: 64 * KIB,
+    per_byte: 64,
     besides: 16 * KIB,
 };

@@ -1,8 +1,11 @@
 //! Messages, views, and what members keep.
 
-use starling_topology::{Digest, Envelope, Head, Ledger, Record, Slot, View, ViewId};
+use starling_topology::annals::{Leg, MAX_PAGES, Question, Walk, Way};
+use starling_topology::{
+    Anchors, Annals, Digest, Envelope, Head, Ledger, Lineage, Mark, Noted, Record, Slot, View, ViewId,
+};
 
-use crate::seeds::{RUN, peer, recorded};
+use crate::seeds::{RUN, Seal, peer, recorded};
 use crate::target::Target;
 
 const KIB: usize = 1024;
@@ -95,6 +98,94 @@ pub(super) const LEDGER: Target = Target {
     longest: 64 * KIB,
     per_byte: 16,
     besides: 16 * KIB,
+};
+
+pub(super) const MARK: Target = Target {
+    name: "mark",
+    seeds: || {
+        let saved = [0, 9, u64::MAX].map(|step| Noted::Saved(Mark { step, lineage: Lineage::NONE }));
+        saved.into_iter().chain([Noted::Nothing]).filter_map(|noted| noted.encode()).collect()
+    },
+    take: |bytes| {
+        let Some(noted) = Noted::decode(bytes) else { return false };
+        let again = noted.encode().and_then(|bytes| Noted::decode(&bytes));
+        assert_eq!(again, Some(noted), "it reads as something else");
+        true
+    },
+    longest: KIB,
+    per_byte: 1,
+    besides: KIB,
+};
+
+/// What is decoded is asked, too, for the way to its last view.
+pub(super) const ANNALS: Target = Target {
+    name: "annals",
+    seeds: || {
+        let mut all = Annals::default();
+        let known = recorded().1.into_iter().filter(|record| all.note(record));
+        let mut annals: Vec<Vec<u8>> = Vec::new();
+        let mut kept = Annals::default();
+        for record in known {
+            kept.note(&record);
+            annals.push(kept.encode());
+        }
+        annals
+    },
+    take: |bytes| {
+        let Ok(annals) = Annals::decode(bytes) else { return false };
+        let again = Annals::decode(&annals.encode()).map(|annals| annals.encode());
+        assert_eq!(again, Ok(annals.encode()), "it reads as something else");
+        if let Some(to) = views(&annals).pop() {
+            let _page = annals.answer(&Question { known: Vec::new(), to });
+        }
+        let (_gap, _anchors) = (annals.gap(), Anchors::of(RUN, None, &annals));
+        true
+    },
+    longest: 32 * KIB,
+    per_byte: 64,
+    besides: 2048 * KIB,
+};
+
+/// The views of annals, in their order.
+fn views(annals: &Annals) -> Vec<ViewId> {
+    let legs: Vec<Leg> = postcard::from_bytes(&annals.encode()).expect("they are legs");
+    legs.iter().map(|leg| leg.view().id()).collect()
+}
+
+/// Legs by which somebody leads, and how many come in one answer, to a view of which nothing is known but its name.
+pub(super) const WALK: Target = Target {
+    name: "walk",
+    seeds: || {
+        let mut annals = Annals::default();
+        recorded().1.iter().for_each(|record| _ = annals.note(record));
+        let mut all = Vec::new();
+        for to in views(&annals).into_iter().rev().take(3) {
+            let legs = postcard::to_allocvec(&annals.answer(&Question { known: Vec::new(), to })).expect("they encode");
+            all.extend([1, 3, 255].map(|page| [&[page][..], &to.0, &legs].concat()));
+        }
+        all
+    },
+    take: |bytes| {
+        let Some((page, rest)) = bytes.split_first() else { return false };
+        let Some((to, legs)) = rest.split_first_chunk() else { return false };
+        let Ok(legs) = postcard::from_bytes::<Vec<Leg>>(legs) else { return false };
+        let mut walk = Walk::new(Anchors::of(RUN, None, &Annals::default()), ViewId(*to));
+        let mut pages = 0;
+        for page in legs.chunks(usize::from(*page).max(1)) {
+            pages += 1;
+            assert!(pages <= MAX_PAGES, "it asks without end");
+            if walk.hear(&Seal(peer(1)), page.to_vec()) != Way::Ask {
+                break;
+            }
+        }
+        let mut anchors = Anchors::of(RUN, None, &Annals::default());
+        walk.arrive(&mut anchors);
+        assert_eq!(anchors.view(ViewId(*to)).is_some(), walk.is_there(), "it takes what it was not led to");
+        true
+    },
+    longest: 32 * KIB,
+    per_byte: 64,
+    besides: 2048 * KIB,
 };
 
 /// Ledgers at several steps, some with samples that were returned.

@@ -25,24 +25,24 @@ const LIST: u8 = 3;
 
 /// The number of a list of the founder's, and what tells it apart from another one of that number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Edition {
-    pub(super) epoch: u64,
-    pub(super) mark: [u8; 32],
+pub(crate) struct Edition {
+    pub(crate) epoch: u64,
+    pub(crate) mark: [u8; 32],
 }
 
 /// What a peer shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Pass {
+pub(crate) struct Pass {
     /// Whose it is. Not shown: the connection proves it.
-    pub(super) me: Option<PeerId>,
-    pub(super) presented: Option<Presented>,
-    pub(super) speaks_for: Option<(PeerId, [u8; 64])>,
-    pub(super) list: Edition,
+    pub(crate) me: Option<PeerId>,
+    pub(crate) presented: Option<Presented>,
+    pub(crate) speaks_for: Option<(PeerId, [u8; 64])>,
+    pub(crate) list: Edition,
 }
 
 impl Pass {
     /// That of whoever connects as `me`.
-    pub(super) fn of(me: libp2p::PeerId, run: Option<RunId>, credentials: &Credentials) -> Self {
+    pub(crate) fn of(me: libp2p::PeerId, run: Option<RunId>, credentials: &Credentials) -> Self {
         let Credentials { invitation, bearer, .. } = credentials;
         let bearer = bearer.as_ref().filter(|bearer| bearer.peer_id() != me);
         let speaks_for = bearer
@@ -54,7 +54,7 @@ impl Pass {
     }
 
     /// Who shows it: the peer at the other end, or the one that has sent it; `None` if it can be neither.
-    pub(super) fn who(&self, peer: libp2p::PeerId, run: Option<RunId>) -> Option<PeerId> {
+    pub(crate) fn who(&self, peer: libp2p::PeerId, run: Option<RunId>) -> Option<PeerId> {
         match &self.speaks_for {
             None => from_libp2p(&peer),
             Some((sender, signature)) => {
@@ -63,7 +63,7 @@ impl Pass {
         }
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Some(presented) = &self.presented {
             sections::push(&mut bytes, INVITATION, &presented.encode());
@@ -76,7 +76,7 @@ impl Pass {
     }
 
     /// Reads one that came from elsewhere; `None` if it is none.
-    pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
         let mut pass = Self::default();
         while let Some(section) = sections::next(bytes) {
             let (tag, content, rest) = section.ok()?;

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::{Access, State};
 use crate::appointment::Office;
+use crate::frame;
 use crate::identity::{from_libp2p, to_libp2p};
 use crate::invitation::{Grant, Invitation, now_s};
 use crate::revocations::{MAX_SECRETS, Renewal, Revocations};
@@ -104,7 +105,7 @@ impl Access {
         let writer = state.writer;
         let ours = state.renewal.as_ref().map(|renewal| renewal.list.clone());
         drop(state);
-        let list = postcard::from_bytes::<Revocations>(proof);
+        let list = frame::decode::<Revocations>(proof);
         // An older one than ours, or one that has lost to it, proves nothing.
         let number = office.line.number();
         let counts = |list: &Revocations| match &ours {

@@ -33,13 +33,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// What peers tell each other of who may be here.
 #[derive(Debug, Serialize, Deserialize)]
-struct Update {
-    renewal: Option<Renewal>,
+pub(crate) struct Update {
+    pub(crate) renewal: Option<Renewal>,
     /// Whom the teller has seen in views, and by what each came.
-    members: Vec<(Name, Presented)>,
+    pub(crate) members: Vec<(Name, Presented)>,
     /// Who has consented to whom for the founder's place, and how often somebody took it.
-    consents: Consents,
-    number: u32,
+    pub(crate) consents: Consents,
+    pub(crate) number: u32,
 }
 
 /// Takes in what others tell.
@@ -121,7 +121,7 @@ impl Access {
     /// Takes in what a peer told: of the founder's list, what the founder has signed; of members, what a member says of those
     /// whom the founder has invited and who say so themselves. True if it was news.
     pub(super) fn learn(&self, from: PeerId, bytes: &[u8]) -> bool {
-        let update = postcard::from_bytes::<Update>(bytes);
+        let update = frame::decode::<Update>(bytes);
         let Ok(Update { renewal: told, members, consents, number }) = update else { return false };
         let Some(from) = from_libp2p(&from) else { return false };
         let mut is_news = self.hear(from, members);

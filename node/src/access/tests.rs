@@ -3,7 +3,7 @@ use crate::appointment::{Consent, Line};
 use crate::founder::FounderKey;
 use crate::invitation::{Role, Terms};
 use crate::revocations::Renewal;
-use starling_topology::{Contact, Generation, Joiner, Notary, View};
+use starling_topology::{Contact, Joiner, Notary, View};
 
 const RUN: RunId = RunId([3; 32]);
 const SECRET: Option<[u8; 32]> = Some([9; 32]);

@@ -15,14 +15,12 @@ impl Network {
     /// one: anybody can pass on what somebody once said. Of an author that is neither there nor known it only says where to dial
     /// it, and such ones push out nobody but each other: anybody can make them up.
     pub(crate) fn hear(&mut self, author: starling_topology::PeerId, bytes: &[u8]) -> Option<Contact> {
-        let (announcement, rest) = postcard::take_from_bytes::<Announcement>(bytes).ok()?;
-        let Announcement { contact, counter } = announcement;
+        let Announcement { contact, counter } = Announcement::of(author, bytes)?;
         let peer = to_libp2p(author);
-        let is_its_own = rest.is_empty() && contact.peer == author && contact.is_bounded();
         let is_proven =
             self.swarm.is_connected(&peer) || self.contacts().contains_key(&peer) && !self.unproven.contains(&peer);
         let is_new = self.counters.get(&peer).is_none_or(|newest| counter > *newest);
-        if !is_its_own || !is_new {
+        if !is_new {
             return None;
         }
         if !is_proven && !self.unproven.contains(&peer) {

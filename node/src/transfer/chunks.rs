@@ -13,7 +13,7 @@ use starling_topology::{Digest, PeerId, Time};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{REPLY_OVERHEAD, Reply, Request, decode, encode};
+use super::{REPLY_OVERHEAD, Reply, Request};
 use crate::frame;
 use crate::identity::to_libp2p;
 
@@ -194,6 +194,6 @@ async fn exchange(
     request: &Request,
     longest: usize,
 ) -> io::Result<Reply> {
-    frame::write(stream, &encode(request)).await?;
-    decode(&frame::read(stream, longest + REPLY_OVERHEAD).await?)
+    frame::write(stream, &frame::encode(request)).await?;
+    frame::decode(&frame::read(stream, longest + REPLY_OVERHEAD).await?)
 }

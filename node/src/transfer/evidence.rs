@@ -12,7 +12,7 @@ pub(super) const MAX_EVIDENCE_BYTES: usize = Head::BYTES + MAX_VIEW_BYTES + 98 *
 
 /// A proof's parts, unchecked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Evidence {
+pub(crate) struct Evidence {
     head: Vec<u8>,
     view: Vec<u8>,
     #[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_MEMBERS>")]
@@ -20,13 +20,13 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    pub(super) fn of(proof: &Proof) -> Self {
+    pub(crate) fn of(proof: &Proof) -> Self {
         let signatures = proof.signatures.iter().map(|(peer, signature)| (*peer, signature.to_vec())).collect();
         Self { head: proof.head.encode().to_vec(), view: proof.view.encode(), signatures }
     }
 
     /// The proof, if it is one: of `run`, whose last step is `steps`, with signatures that are the signers' own.
-    pub(super) fn check(self, run: RunId, steps: u64) -> Result<Proof, String> {
+    pub(crate) fn check(self, run: RunId, steps: u64) -> Result<Proof, String> {
         let head = Head::decode(&self.head).ok_or("it named a head that is none")?;
         let view = View::decode(&self.view).map_err(|violation| violation.to_string())?;
         let own = |(peer, signature): (PeerId, Vec<u8>)| Some((peer, <[u8; 64]>::try_from(signature).ok()?));
@@ -82,7 +82,8 @@ mod tests {
     /// Each takes three bytes on its way, and many times that in memory.
     #[test]
     fn a_long_list_of_nothing_ends_where_no_peer_has_more() {
-        use crate::transfer::{Reply, decode};
+        use crate::frame::decode;
+        use crate::transfer::Reply;
 
         let newest = |count: u8| [&[5, 1, 0, count][..], &[0; 3].repeat(usize::from(count))].concat();
         assert!(matches!(decode::<Reply>(&newest(8)), Ok(Reply::Newest { evidence, .. }) if evidence.len() == 8));

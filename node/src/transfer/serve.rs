@@ -12,7 +12,7 @@ use starling_topology::{Contact, Digest};
 use tokio::time::timeout;
 
 use super::data::MAX_TOLD;
-use super::{Evidence, MAX_REQUEST_BYTES, Reply, Request, decode, encode};
+use super::{Evidence, MAX_REQUEST_BYTES, Reply, Request};
 use crate::frame;
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
@@ -82,7 +82,7 @@ pub(crate) async fn serve(
     loop {
         let request: Request = match timeout(stall, frame::read(&mut stream, MAX_REQUEST_BYTES)).await? {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            bytes => decode(&bytes?)?,
+            bytes => frame::decode(&bytes?)?,
         };
         let reply = match request {
             Request::Manifest { generation, step } => match shelves.snapshots.after(generation, step) {
@@ -131,6 +131,6 @@ pub(crate) async fn serve(
                 None => Reply::NotHere,
             },
         };
-        timeout(stall, frame::write(&mut stream, &encode(&reply))).await??;
+        timeout(stall, frame::write(&mut stream, &frame::encode(&reply))).await??;
     }
 }

@@ -1,5 +1,6 @@
 //! Donors that work, fail and lie.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::questions::{Newest, newest, run};
 use super::state::{Shape, Wanted, fetch};
 use super::*;
 use crate::founder::FounderKey;
-use crate::frame;
+use crate::frame::{self, decode, encode};
 use crate::guide::Guide;
 use crate::identity::{Identity, from_libp2p};
 use crate::manifest_file::tests::digits;

@@ -23,8 +23,9 @@ const NOT_IN_NODE: &[&str] =
     &["burn", "cubecl", "wgpu", "clap", "clap_complete", "indicatif", "console", "comfy-table", "toml"];
 
 /// `topology <- collective <- run <- engine <- node <- starling <- cli`, `collective <- links <- node` and `run <- data <- train <- starling`;
-/// `node` never sees `train`, `sims` never sees `node`; `tests` runs the binary and links nothing of ours but what members may say to each other: hostile
-/// ones speak libp2p by themselves.
+/// `node` never sees `train`, `sims` never sees `node`; `fuzz` sees all that decodes what others say, `node` too, whose decoders its
+/// feature `fuzz` shows, and does no IO of its own; `tests` runs the binary and links nothing of ours but what members may say to each
+/// other: hostile ones speak libp2p by themselves.
 const PACKAGES: [Package; 13] = [
     Package { folder: "topology", ours: &[], never: &[], nowhere: IO_AND_TENSORS },
     Package { folder: "collective", ours: &["starling-topology"], never: &[], nowhere: IO_AND_TENSORS },
@@ -86,9 +87,16 @@ const PACKAGES: [Package; 13] = [
     },
     Package {
         folder: "fuzz",
-        ours: &["starling-topology", "starling-collective", "starling-run"],
-        never: &[],
-        nowhere: IO_AND_TENSORS,
+        ours: &[
+            "starling-topology",
+            "starling-collective",
+            "starling-run",
+            "starling-engine",
+            "starling-data",
+            "starling-node",
+        ],
+        never: IO,
+        nowhere: TENSORS,
     },
     Package { folder: "tests", ours: &["starling-topology"], never: TENSORS, nowhere: &[] },
 ];

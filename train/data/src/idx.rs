@@ -72,6 +72,18 @@ fn read(path: &Path, max: u64) -> Result<Raw, DataError> {
     let (images, held_out_images) = images(path)?;
     let training = Part::read(&images, max)?;
     let held_out = held_out_images.map(|images| Part::read(&images, max)).transpose()?;
+    raw(path, &images, training, held_out)
+}
+
+/// Reads images and labels that lie in memory. For who gives them hostile bytes.
+#[cfg(feature = "fuzz")]
+pub(super) fn parse(images: &[u8], labels: &[u8], max: u64) -> Result<Raw, DataError> {
+    let path = Path::new("images");
+    let training = Part::of((path, unpacked(images, path)?), ("labels".into(), unpacked(labels, path)?), max)?;
+    raw(path, path, training, None)
+}
+
+fn raw(path: &Path, images: &Path, training: Part, held_out: Option<Part>) -> Result<Raw, DataError> {
     let [height, width] = training.size;
     if let Some(part) = held_out.as_ref().filter(|part| part.size != training.size) {
         return Err(DataError::Idx {
@@ -117,8 +129,16 @@ struct Part {
 impl Part {
     fn read(images: &Path, max: u64) -> Result<Self, DataError> {
         let labels_path = labels_of(images)?;
-        let (dimensions, pixels) = read_file(images, IMAGES, 3, max)?;
-        let (label_count, labels) = read_file(&labels_path, LABELS, 1, max)?;
+        Self::of((images, open(images)?), (labels_path.clone(), open(&labels_path)?), max)
+    }
+
+    fn of(
+        (images, pixels): (&Path, impl Read),
+        (labels_path, labels): (PathBuf, impl Read),
+        max: u64,
+    ) -> Result<Self, DataError> {
+        let (dimensions, pixels) = read_file(images, pixels, IMAGES, max)?;
+        let (label_count, labels) = read_file(&labels_path, labels, LABELS, max)?;
         if dimensions[0] != label_count[0] {
             return Err(DataError::Idx {
                 path: labels_path,
@@ -131,8 +151,9 @@ impl Part {
     }
 }
 
-/// Reads one IDX file of bytes with `dimensions` dimensions, and checks that it is exactly as long as its header says.
-fn read_file(path: &Path, magic: [u8; 4], dimensions: usize, max: u64) -> Result<(Vec<u32>, Vec<u8>), DataError> {
+/// Reads one IDX file of bytes with as many dimensions as `magic` ends with, and checks that it is exactly as long as its header says.
+fn read_file(path: &Path, file: impl Read, magic: [u8; 4], max: u64) -> Result<(Vec<u32>, Vec<u8>), DataError> {
+    let dimensions = usize::from(magic[3]);
     let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
     let wrong = |field: &'static str, expected: String, found: String| DataError::Idx {
         path: path.to_owned(),
@@ -140,7 +161,7 @@ fn read_file(path: &Path, magic: [u8; 4], dimensions: usize, max: u64) -> Result
         expected,
         found,
     };
-    let mut file = Capped::new(open(path)?, max);
+    let mut file = Capped::new(file, max);
     let header_len = 4 + 4 * dimensions;
     let mut header = Vec::new();
     file.by_ref().take(header_len as u64).read_to_end(&mut header).map_err(unreadable)?;
@@ -175,11 +196,16 @@ fn read_file(path: &Path, magic: [u8; 4], dimensions: usize, max: u64) -> Result
 
 /// Opens a file and undoes gzip.
 fn open(path: &Path) -> Result<Box<dyn Read>, DataError> {
-    let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
-    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
-    let gzipped = is_gzipped(&mut file).map_err(unreadable)?;
+    let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
+    unpacked(file, path)
+}
+
+/// Undoes gzip.
+fn unpacked<'f>(file: impl Read + 'f, path: &Path) -> Result<Box<dyn Read + 'f>, DataError> {
+    let mut file = BufReader::new(file);
+    let gzipped = is_gzipped(&mut file).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     Ok(match gzipped {
-        true => Box::new(BufReader::new(MultiGzDecoder::new(file))) as Box<dyn Read>,
+        true => Box::new(BufReader::new(MultiGzDecoder::new(file))) as Box<dyn Read + 'f>,
         false => Box::new(file),
     })
 }

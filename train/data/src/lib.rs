@@ -9,6 +9,8 @@ mod doubts;
 mod error;
 mod files;
 mod foreign;
+#[cfg(feature = "fuzz")]
+pub mod fuzzed;
 mod idx;
 mod labels;
 mod raw;

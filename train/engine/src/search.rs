@@ -216,7 +216,9 @@ impl Search {
             Input::Answered { from, live, looks_out, proofs } => self.hear(now, from, (live, looks_out), proofs),
             Input::Unanswered(peer) => _ = self.awaited.remove(&peer),
             Input::Holds(step) => self.choose(step),
-            Input::Fetched => self.end(),
+            Input::Fetched if matches!(self.stage, Stage::Fetching { .. }) => self.end(),
+            // Of what it has given up, or is over with.
+            Input::Fetched => {}
             Input::Missed => self.ask_again(now),
             Input::Expired if now >= self.deadline => self.awaited.clear(),
             Input::Expired => {}

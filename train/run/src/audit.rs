@@ -18,7 +18,7 @@
 mod chain;
 mod check;
 mod error;
-mod line;
+pub(crate) mod line;
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};

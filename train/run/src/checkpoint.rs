@@ -22,7 +22,7 @@ mod folder;
 mod pins;
 mod recovery;
 mod saving;
-mod signed;
+pub(crate) mod signed;
 mod sound;
 mod sweep;
 mod unsynced;

@@ -24,6 +24,8 @@ pub mod data;
 pub mod draft;
 pub mod error;
 pub mod export;
+#[cfg(feature = "fuzz")]
+pub mod fuzzed;
 pub mod gradient;
 pub mod hint;
 pub mod initial;

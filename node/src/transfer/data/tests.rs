@@ -9,9 +9,9 @@ use starling_run::SharedData;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::super::tests::empty_shelf;
-use super::super::{MAX_REQUEST_BYTES, Shelves, decode, encode, serve};
+use super::super::{MAX_REQUEST_BYTES, Shelves, serve};
 use super::*;
-use crate::frame;
+use crate::frame::{self, decode, encode};
 use crate::pace::Pace;
 use crate::snapshots::Snapshots;
 

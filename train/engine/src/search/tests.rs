@@ -80,6 +80,8 @@ fn the_newest_that_counts_is_fetched_from_all_who_hold_it() {
     assert_eq!(said, [fetch(9, &[3, 4])]);
     search.handle(at(3), Input::Fetched);
     assert_eq!(drain(&mut search), [Output::Done]);
+    search.handle(at(3), Input::Fetched);
+    assert_eq!(drain(&mut search), [], "it is over once");
     assert_eq!(asked(terms(), &all, Some(9)).1, [Output::Done], "it has that itself");
     let forks = Terms { from_forks: true, ..terms() };
     assert!(matches!(&asked(forks, &all, None).1[..], [Output::Fetch { proof, .. }] if proof.head.step == 20));

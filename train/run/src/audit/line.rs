@@ -58,7 +58,7 @@ struct JsonPlace {
     view: String,
 }
 
-pub(super) fn encode_header(header: &AuditHeader) -> Vec<u8> {
+pub(crate) fn encode_header(header: &AuditHeader) -> Vec<u8> {
     to_line(&JsonHeader {
         format: FORMAT.to_owned(),
         run: header.run.to_string(),
@@ -73,7 +73,7 @@ pub(super) fn encode_header(header: &AuditHeader) -> Vec<u8> {
     })
 }
 
-pub(super) fn encode_record(record: &AuditRecord) -> Vec<u8> {
+pub(crate) fn encode_record(record: &AuditRecord) -> Vec<u8> {
     let contributions = record.contributions.iter().map(|(peer, ranges)| {
         let ranges = ranges.iter().map(|range| (range.start, range.end)).collect();
         (peer.to_string(), ranges)
@@ -96,7 +96,7 @@ pub(super) fn header_start() -> Vec<u8> {
 }
 
 /// Whether a line is a header, by its beginning alone.
-pub(super) fn is_header(line: &[u8]) -> bool {
+pub(crate) fn is_header(line: &[u8]) -> bool {
     line.starts_with(HEADER_START)
 }
 
@@ -104,7 +104,7 @@ pub(super) fn is_header(line: &[u8]) -> bool {
 ///
 /// # Errors
 /// What is wrong, as a sentence.
-pub(super) fn decode_header(line: &[u8]) -> Result<AuditHeader, String> {
+pub(crate) fn decode_header(line: &[u8]) -> Result<AuditHeader, String> {
     let json: JsonHeader = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     if json.format != FORMAT {
         return Err(format!("its format is {:?}, but this release reads {FORMAT:?}", json.format));
@@ -132,7 +132,7 @@ pub(super) fn decode_header(line: &[u8]) -> Result<AuditHeader, String> {
 ///
 /// # Errors
 /// What is wrong, as a sentence.
-pub(super) fn decode_record(line: &[u8]) -> Result<AuditRecord, String> {
+pub(crate) fn decode_record(line: &[u8]) -> Result<AuditRecord, String> {
     let json: JsonRecord = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let mut contributions = Vec::with_capacity(json.contributions.len());
     for (peer, ranges) in json.contributions {
@@ -151,7 +151,7 @@ pub(super) fn decode_record(line: &[u8]) -> Result<AuditRecord, String> {
 }
 
 /// Step and view of a record. `None` if it is none: who reads the rest of it says why.
-pub(super) fn decode_place(line: &[u8]) -> Option<(u64, ViewKey)> {
+pub(crate) fn decode_place(line: &[u8]) -> Option<(u64, ViewKey)> {
     let json: JsonPlace = serde_json::from_slice(line).ok()?;
     Some((json.step, (Generation(json.generation), ViewId(digest(&json.view).ok()?))))
 }

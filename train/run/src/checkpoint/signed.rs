@@ -170,7 +170,7 @@ struct Json {
     signatures: Vec<(String, String)>,
 }
 
-pub(super) fn encode(signed: &Signed) -> Vec<u8> {
+pub(crate) fn encode(signed: &Signed) -> Vec<u8> {
     let signatures = signed.signatures.iter().map(|(peer, signature)| (peer.to_string(), hex::encode(signature)));
     let json = Json {
         format: FORMAT.to_owned(),
@@ -182,7 +182,7 @@ pub(super) fn encode(signed: &Signed) -> Vec<u8> {
     serde_json::to_vec_pretty(&json).expect("invariant: signatures have no type that cannot be JSON")
 }
 
-fn decode(bytes: &[u8]) -> Option<Signed> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<Signed> {
     let json: Json = serde_json::from_slice(bytes).ok()?;
     (json.format == FORMAT && json.signatures.len() <= MAX_SHARES).then_some(())?;
     let head = Head::decode(&hex::decode(json.head).ok()?)?;

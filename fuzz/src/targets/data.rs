@@ -1,0 +1,68 @@
+//! Tables and images that a user, or members who share theirs, say are data.
+
+use starling_data::{Dataset, fuzzed};
+
+use crate::target::Target;
+
+const KIB: usize = 1024;
+/// The most that a file may have, unpacked.
+const MOST: usize = 256 * KIB;
+
+pub(super) const CSV: Target = Target {
+    name: "csv",
+    seeds: || {
+        let rows = |separator: &str, head: &str| {
+            let row = |at: u32| [&at.to_string(), "-1.5e3", ["cat", "dog"][at as usize % 2]].join(separator) + "\n";
+            (head.replace(',', separator) + &(0..12).map(row).collect::<String>()).into_bytes()
+        };
+        let separated = [",", "\t", ";", "|", " "].map(|separator| rows(separator, "x,y,kind\n"));
+        let text = rows(",", "");
+        separated.into_iter().chain([packed(&text), text]).collect()
+    },
+    take: |bytes| fuzzed::csv(bytes, MOST as u64).is_some_and(|dataset| is_sound(&dataset)),
+    longest: 64 * KIB,
+    per_byte: 256,
+    // What a small file may unpack to.
+    besides: 96 * MOST,
+};
+
+/// How many bytes of images, two bytes, then these, and labels.
+pub(super) const IDX: Target = Target {
+    name: "idx",
+    seeds: || {
+        let number = |number: u32| number.to_be_bytes();
+        let images = [&[0, 0, 8, 3][..], &number(10), &number(2), &number(3), &[7; 60]].concat();
+        let labels = [&[0, 0, 8, 1][..], &number(10), &[0, 1, 2, 0, 1, 2, 0, 1, 2, 0]].concat();
+        let both = |images: &[u8], labels: &[u8]| [&(images.len() as u16).to_le_bytes()[..], images, labels].concat();
+        vec![both(&images, &labels), both(&packed(&images), &labels)]
+    },
+    take: |bytes| {
+        let Some((length, rest)) = bytes.split_first_chunk() else { return false };
+        let (images, labels) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
+        fuzzed::idx(images, labels, MOST as u64).is_some_and(|dataset| is_sound(&dataset))
+    },
+    longest: 64 * KIB,
+    per_byte: 256,
+    besides: 96 * MOST,
+};
+
+fn is_sound(dataset: &Dataset) -> bool {
+    let samples = (dataset.training().len() + dataset.held_out().len()) as u64;
+    assert_eq!(dataset.description().check(), Ok(()), "its description is none");
+    assert_eq!(dataset.description().samples, samples, "some samples are lost");
+    let _told = dataset.warnings(64);
+    true
+}
+
+/// As a gzip file that packs nothing: one stored block.
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut table = [0u32; 256];
+    for (at, entry) in (0..).zip(&mut table) {
+        *entry = (0..8).fold(at, |word: u32, _| if word & 1 == 1 { word >> 1 ^ 0xedb8_8320 } else { word >> 1 });
+    }
+    let sum = !bytes.iter().fold(!0, |sum: u32, byte| table[usize::from(sum as u8 ^ byte)] ^ sum >> 8);
+    let length = bytes.len() as u16;
+    let head = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1];
+    let (length, inverse) = (length.to_le_bytes(), (!length).to_le_bytes());
+    [&head[..], &length, &inverse, bytes, &sum.to_le_bytes(), &(bytes.len() as u32).to_le_bytes()].concat()
+}

@@ -1,0 +1,17 @@
+//! The parsers, for whoever gives them hostile bytes. Nothing else sees them: the feature `fuzz` does.
+
+use std::path::Path;
+
+use super::csv::{self, Form};
+use super::{Dataset, idx};
+
+/// A data set of the table that these bytes are, gzipped or not, and have no more than `max` unpacked; `None` if they are none.
+pub fn csv(bytes: &[u8], max: u64) -> Option<Dataset> {
+    let raw = csv::parse(bytes, Path::new("table.csv"), Form::default(), max).ok()?;
+    Dataset::build(raw, 200, 42).ok()
+}
+
+/// The same of IDX files of images and labels.
+pub fn idx(images: &[u8], labels: &[u8], max: u64) -> Option<Dataset> {
+    Dataset::build(idx::parse(images, labels, max).ok()?, 200, 42).ok()
+}
