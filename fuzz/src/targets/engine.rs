@@ -149,7 +149,7 @@ impl Asked {
     fn answered(&mut self, which: u8, what: u8) -> download::Input<u8, u8> {
         // Now and then the answer to a question that nobody waits for.
         let open = self.asked.keys().copied().nth(usize::from(which) % (self.asked.len() + 1));
-        let number = open.unwrap_or(u64::from(which));
+        let number = open.unwrap_or_else(|| u64::from(which));
         let was_chunk = self.asked.remove(&number).is_some_and(|(_, question)| question != Question::Manifest);
         let answer = match what % 7 {
             0 => {
@@ -234,7 +234,7 @@ fn fetches(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
     };
     obey(&mut machine, &mut clock, &mut asked);
     for [kind, which, what] in inputs {
-        let number = if kind & 0x80 == 0 { asked.unwrap_or(u64::from(which)) } else { u64::from(which) };
+        let number = if kind & 0x80 == 0 { asked.unwrap_or_else(|| u64::from(which)) } else { u64::from(which) };
         let answer = match what % 5 {
             0 => result_fetch::Answer::Here,
             1 => result_fetch::Answer::Later,

@@ -43,7 +43,7 @@ pub fn audit_lines() -> Vec<Vec<u8>> {
         view: ViewId([5; 32]),
         epoch: 1,
         contributions: vec![(PeerId([1; 32]), vec![0..3, 5..7]), (PeerId([2; 32]), Vec::new())],
-        dropped: [8..10].to_vec(),
+        dropped: std::iter::once(8..10).collect(),
         digest,
         is_last,
     };
