@@ -107,9 +107,8 @@ impl Membership {
                         self.send(from, Body::Hello(ours));
                     }
                 }
-                // Its view goes on, or has gone on: whoever comes back from a record is not a part of it any more. Unless nothing can be
-                // decided there without it.
-                (Some(_), false) if view == seat.id && !seat.view.needs(self.me.peer) => {
+                // Its view goes on, or has gone on: whoever comes back from a record is not a part of it any more.
+                (Some(_), false) if view == seat.id => {
                     if self.doubts.believes(now) {
                         self.evict_ourselves(now, from, hints.unwrap_or_default(), None);
                     }
