@@ -8,8 +8,8 @@ use libp2p::identity::{Keypair, ed25519};
 use starling_run::{Manifest, RunSpec, WIRE_VERSION};
 use starling_topology::annals::{Leg, Question, Walk};
 use starling_topology::{
-    Anchors, Annals, Contact, Digest, Generation, Head, Lineage, Mark, Noted, PeerId, Proof, Record, Root, RunId, Slot,
-    View, ViewId,
+    Anchors, Annals, Contact, Digest, Generation, Head, Lineage, Mark, Noted, PeerId, Proof, Record, RunId, Slot, View,
+    ViewId,
 };
 use tokio::sync::mpsc;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
@@ -357,16 +357,7 @@ pub const CONTACTS: Decoder = Decoder {
 pub const RECORD_FILE: Decoder = Decoder {
     name: "record-file",
     valid: || {
-        let record = Record {
-            view: view(),
-            origin: None,
-            certificate: None,
-            chain: Vec::new(),
-            root: Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
-        };
+        let record = Record::of(view(), None);
         let listened = vec!["/ip4/127.0.0.1/tcp/4001"];
         let payload = encode(&(record.encode(), contacts(), 2_u32, listened));
         vec![slots(16 * 1024, &payload), payload]

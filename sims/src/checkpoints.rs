@@ -276,16 +276,7 @@ mod tests {
         let mut disk = Disk::default();
         let ledger = || Ledger::new(1, 9, 3);
         let view = View::found(RunId([7; 32]), ME);
-        let of = |root| Record {
-            view: view.clone(),
-            origin: None,
-            certificate: None,
-            chain: Vec::new(),
-            root,
-            promised: None,
-            accepted: None,
-            echoed: None,
-        };
+        let of = |root| Record { root, ..Record::of(view.clone(), None) };
         let found = |disk: &Disk, root| {
             found(disk, (&of(root), begins(disk, Noted::Nothing, (ME, &of(root)))), ledger(), None).0
         };

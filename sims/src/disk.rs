@@ -439,16 +439,7 @@ mod tests {
 
     fn record(founder: u8) -> Rc<Record> {
         let view = View::found(RunId([1; 32]), PeerId([founder; 32]));
-        Rc::new(Record {
-            view,
-            origin: None,
-            certificate: None,
-            chain: Vec::new(),
-            root: starling_topology::Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
-        })
+        Rc::new(Record::of(view, None))
     }
 
     fn found(disk: &Disk) -> Option<Rc<Record>> {

@@ -37,6 +37,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// Of a member of `view`, which `origin` made, that has had no part in a decree yet and knows nothing of what led there.
+    pub fn of(view: View, origin: Option<Proposal>) -> Self {
+        let (certificate, chain, root) = (None, Vec::new(), Root::default());
+        Self { view, origin, certificate, chain, root, promised: None, accepted: None, echoed: None }
+    }
+
     /// Whether `me`, whose process is gone, may go on from the initial state if it has no checkpoint that its [`Root`] admits:
     /// others could not tell that from the state which they had come to.
     pub fn can_begin_anew(&self, me: PeerId) -> bool {
@@ -124,16 +130,7 @@ mod tests {
         let resume = Resume { step, lineage, holders: Vec::new(), donors, syncing: syncing.to_vec() };
         let (reasons, joiners) = (Vec::new(), Vec::new());
         let origin = Proposal { view: view.clone(), resume, reasons, joiners, promised: 1, of: 1 };
-        Record {
-            view,
-            origin: Some(origin),
-            certificate: None,
-            chain: Vec::new(),
-            root: Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
-        }
+        Record::of(view, Some(origin))
     }
 
     #[test]

@@ -86,16 +86,7 @@ mod tests {
     fn record(others: &[u8]) -> Record {
         let members = others.iter().map(|name| PeerId([*name; 32])).chain([ME]);
         let view = View::found(RunId([7; 32]), ME).succeed(members);
-        Record {
-            view,
-            origin: None,
-            certificate: None,
-            chain: Vec::new(),
-            root: crate::Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
-        }
+        Record { root: crate::Root::default(), ..Record::of(view, None) }
     }
 
     fn all() -> Vec<(Option<Record>, bool, bool, Company, bool)> {

@@ -140,16 +140,8 @@ mod tests {
         let first = View::found(RunId([0; 32]), peers[0]).succeed(peers);
         let mut next = first.succeed(peers);
         let mut invariant = StableSurvives::default();
-        let record = |view: &View| Record {
-            view: view.clone(),
-            origin: None,
-            certificate: None,
-            chain: Vec::new(),
-            root: starling_topology::Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
-        };
+        let record =
+            |view: &View| Record { root: starling_topology::Root::default(), ..Record::of(view.clone(), None) };
         invariant.wrote(&record(&first));
         invariant.wrote(&record(&next));
         let state = State { step: 4, digest: Digest([4; 32]), ..State::initial(Ledger::new(1, 9, 3)) };

@@ -165,7 +165,7 @@ mod tests {
         let (reasons, joiners) = (Vec::new(), Vec::new());
         let origin = Some(Proposal { view: view.clone(), resume, reasons, joiners, promised: 1, of: 1 });
         let (certificate, chain, root) = (None, Vec::new(), Root::default());
-        Record { view: view.clone(), origin, certificate, chain, root, promised: None, accepted: None, echoed: None }
+        Record { certificate, chain, root, ..Record::of(view.clone(), origin) }
     }
 
     fn step(step: u64, members: &[PeerId], speeds: &[u32]) -> ResultRecord {

@@ -134,7 +134,7 @@ impl Membership {
         let view = proposal.view.clone();
         let chain = self.chain.led_on(None, chain, view.parent).until(None);
         let origin = Some(proposal);
-        let record = Record { view, origin, certificate, chain, root, promised: None, accepted: None, echoed: None };
+        let record = Record { certificate, chain, root, ..Record::of(view, origin) };
         self.take_back(now, record);
     }
 }

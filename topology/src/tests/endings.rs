@@ -7,7 +7,7 @@ use crate::certificate::Acceptance;
 use crate::mark::Noted;
 use crate::{
     Ballot, Body, CatchUp, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Lineage, Membership,
-    Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Root, Standing, Succession, Time, Timer, View,
+    Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Standing, Succession, Time, Timer, View,
     ViewId,
 };
 
@@ -114,16 +114,7 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
         let evidence = crate::Evidence::Closed;
         let reasons = vec![Reason::Lost { peer: lost, evidence }];
         let origin = Proposal { view: view.clone(), resume, reasons, joiners: Vec::new(), promised: 2, of: 2 };
-        let record = Record {
-            view: view.clone(),
-            origin: Some(origin),
-            certificate: None::<Certificate>,
-            chain: Vec::new(),
-            root: Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
-        };
+        let record = Record { certificate: None::<Certificate>, ..Record::of(view.clone(), Some(origin)) };
         let config = Config { checkpoint_every, fork_after, last_step: 100, ..Config::default() };
         let progress = Progress { step: held, lineage: Lineage::NONE, has_state: true, has_result: false };
         let contacts = vec![contact(lost)];
@@ -183,14 +174,9 @@ fn who_was_a_member_some_views_ago_brings_what_nobody_else_holds_any_more() {
         let led = [(second.clone(), 0), (third.clone(), 20), (alone.clone(), 57)];
         let chain = led.into_iter().map(|(view, step)| Succession::to(&decided(view, step), certificate()));
         let record = Record {
-            view: view.clone(),
-            origin: Some(decided(view.clone(), 57)),
             certificate: Some(certificate()),
             chain: chain.skip(if known { 0 } else { 2 }).collect(),
-            root: Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
+            ..Record::of(view.clone(), Some(decided(view.clone(), 57)))
         };
         let config = Config { checkpoint_every, fork_after: None, last_step: 100, ..Config::default() };
         let (interval, nothing) = (config.probe_interval(), Progress::default());
@@ -273,16 +259,7 @@ fn who_leaves_gives_its_seat_up_only_when_some_of_those_who_stay_know() {
         machine.handle(Time::ZERO, Input::Received { from: other, envelope }).expect("well-formed");
     };
     let leaves = |answers: bool, closes: bool| {
-        let record = Record {
-            view: both.clone(),
-            origin: None,
-            certificate: None,
-            chain: Vec::new(),
-            root: Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
-        };
+        let record = Record::of(both.clone(), None);
         let config = Config { last_step: STEPS, ..Config::default() };
         let progress = Progress { step: 3, lineage: Lineage::of(&both), has_state: true, has_result: true };
         let mut machine = Membership::recover(

@@ -84,16 +84,7 @@ fn random_messages_into_every_state() {
             0 => Membership::found(config, RUN, me(peer(5)), progress, now),
             1 => Membership::join(config, RUN, me(peer(5)), vec![contact(peer(6))], now),
             _ => {
-                let record = Record {
-                    view: first.clone(),
-                    origin: None,
-                    certificate: None,
-                    chain: Vec::new(),
-                    root: crate::Root::default(),
-                    promised: None,
-                    accepted: None,
-                    echoed: None,
-                };
+                let record = Record { root: crate::Root::default(), ..Record::of(first.clone(), None) };
                 let contacts = [6, 7, 8].map(|name| contact(peer(name))).to_vec();
                 Membership::recover(config, RUN, me(peer(5)), (record, Noted::Nothing), contacts, progress, now)
             }

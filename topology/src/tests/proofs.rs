@@ -8,8 +8,8 @@ use super::words::{following, promised};
 use crate::certificate::Acceptance;
 use crate::{
     Ballot, Body, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage,
-    Membership, Noted, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Resume, Root,
-    SignedPromise, Standing, Succession, Time, View, ViewId,
+    Membership, Noted, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Resume, SignedPromise,
+    Standing, Succession, Time, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -134,16 +134,10 @@ fn who_is_outside_speaks_for_nobody_whom_it_saw_break_the_rules() {
             syncing: Vec::new(),
         };
         let (reasons, joiners) = (vec![Reason::StoodStill], Vec::new());
-        let record = Record {
-            view: view.clone(),
-            origin: Some(Proposal { view: view.clone(), resume, reasons, joiners, promised: 4, of: 4 }),
-            certificate: None,
-            chain: Vec::new(),
-            root: Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
-        };
+        let record = Record::of(
+            view.clone(),
+            Some(Proposal { view: view.clone(), resume, reasons, joiners, promised: 4, of: 4 }),
+        );
         let config = Config { last_step: 100, fork_after: None, quorum: Quorum::TwoThirds, ..Config::default() };
         let (me, contacts) = (super::cluster::me(back), [first, liar, third].map(contact).to_vec());
         let mut member =

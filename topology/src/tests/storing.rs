@@ -32,16 +32,7 @@ fn member() -> (Membership, View) {
 /// The same, and what it had saved.
 fn member_with(noted: Noted) -> (Membership, View) {
     let view = View::found(RUN, peer(1)).succeed([1, 2, 3].map(peer));
-    let record = Record {
-        view: view.clone(),
-        origin: None,
-        certificate: None,
-        chain: Vec::new(),
-        root: crate::Root::default(),
-        promised: None,
-        accepted: None,
-        echoed: None,
-    };
+    let record = Record { root: crate::Root::default(), ..Record::of(view.clone(), None) };
     let contacts = [1, 2].map(peer).map(contact).to_vec();
     let config = Config::default();
     let mut machine = Membership::recover(config, RUN, me(peer(3)), (record, noted), contacts, AT_0, Time::ZERO);

@@ -7,8 +7,8 @@ use crate::mark::Noted;
 use crate::tests::cluster::{DOUBTED, Signs, UNINVITED};
 use crate::{
     Ballot, Body, Config, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage, Membership,
-    Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, Root, SignedPromise,
-    Standing, Time, View, ViewId,
+    Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, SignedPromise, Standing,
+    Time, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -651,14 +651,9 @@ fn where_nobody_holds_a_state_a_member_brings_in_a_stranger_with_an_old_one() {
         };
         let certificate = || Certificate { ballot: Ballot { attempt: 1, proposer: here }, seals: Vec::new() };
         let record = Record {
-            view: view.clone(),
-            origin: Some(decided(&view, 57)),
             certificate: Some(certificate()),
             chain: vec![Succession::to(&decided(&before, 0), certificate())],
-            root: Root::default(),
-            promised: None,
-            accepted: None,
-            echoed: None,
+            ..Record::of(view.clone(), Some(decided(&view, 57)))
         };
         let (config, nothing) = (Config { last_step: 100, fork_after: None, ..Config::default() }, Progress::default());
         let contacts = vec![contact(liar)];

@@ -59,9 +59,7 @@ impl Returning<'_> {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::{
-        Ballot, Certificate, Lineage, Mark, Proposal, Reason, Resume, Root, RunId, Succession, View,
-    };
+    use starling_topology::{Ballot, Certificate, Lineage, Mark, Proposal, Reason, Resume, RunId, Succession, View};
 
     use super::*;
 
@@ -75,9 +73,7 @@ mod tests {
             Resume { step, lineage: Lineage::NONE, holders: Vec::new(), donors: Vec::new(), syncing: Vec::new() };
         let (reasons, joiners) = (vec![Reason::Left(OTHER)], Vec::new());
         let origin = Some(Proposal { view: view.clone(), resume, reasons, joiners, promised: 1, of: 1 });
-        let (promised, accepted, echoed) = (None, None, None);
-        let chain = Vec::new();
-        Record { view, origin, certificate: None, chain, root: Root::default(), promised, accepted, echoed }
+        Record::of(view, origin)
     }
 
     fn outcome(record: &Record, found: Option<u64>, can_begin: bool, heard: &[PeerId]) -> Return {

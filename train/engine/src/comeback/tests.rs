@@ -22,9 +22,7 @@ fn seat(others: &[u8], left: &[u8]) -> Record {
         Resume { step: 17, lineage: Lineage::NONE, holders: Vec::new(), donors: Vec::new(), syncing: Vec::new() };
     let reasons = left.iter().map(|name| Reason::Left(peer(*name))).collect();
     let origin = Some(Proposal { view: view.clone(), resume, reasons, joiners: Vec::new(), promised: 1, of: 1 });
-    let (promised, accepted, echoed) = (None, None, None);
-    let (certificate, chain) = (None, Vec::new());
-    Record { view, origin, certificate, chain, root: Root::default(), promised, accepted, echoed }
+    Record::of(view, origin)
 }
 
 fn past(seat: Option<Record>, members: &[u8]) -> Past {
