@@ -50,7 +50,7 @@ pub enum Flaw {
     BelievesFinished,
     /// Who is shown what it said and has forgotten does not tell its user.
     HidesSetBack,
-    /// Who is shown that another process has taken its seat asks for that again.
+    /// Who is shown that another process has taken its seat, or is answered by it, asks for that again.
     IgnoresTwin,
     /// Who starts although another process answers as this machine takes part.
     OverlooksTwin,

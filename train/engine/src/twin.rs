@@ -142,6 +142,7 @@ impl TwinSearch {
     /// Whether it is this process that ends. Where both look at one time, it is one of them.
     fn gives_way(&mut self, input: Input) -> bool {
         let is_lesser = match input {
+            Input::Answered { .. } if self.flaw == Some(Flaw::IgnoresTwin) => return false,
             Input::Answered { ours, theirs } => theirs > Process { takes_part: false, incarnation: ours },
             _ => true,
         };
