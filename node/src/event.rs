@@ -27,8 +27,6 @@ pub(crate) enum NetworkEvent {
     ReductionFailed { peer: PeerId, view: ViewId, failure: LinkFailure },
     /// Nothing moves in this member's reduction, and this is what it misses first.
     Awaits { view: ViewId, awaited: Awaited },
-    /// A neighbour whose link failed has had the time to say why.
-    NeighbourSuspected { peer: PeerId, view: ViewId },
     /// Links were measured.
     Measured { links: Vec<(PeerId, Link)> },
     /// The result of our fetch of this number is here, or why not.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
-use starling_engine::{Entry, Notice, Overdue, Standstill, Watchdog, look_interval};
+use starling_engine::{Entry, FailedLinks, Notice, Overdue, Standstill, Watchdog, look_interval};
 use starling_links::Traffic;
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
@@ -174,6 +174,7 @@ pub(crate) struct EventLoop {
     is_forked: bool,
     watchdog: Watchdog,
     standstill: Standstill,
+    failed_links: FailedLinks,
     /// The last view in which all links were there.
     linked: Option<ViewId>,
     /// What the reducer of a view missed when nothing moved in it last.
@@ -212,6 +213,7 @@ impl EventLoop {
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let (settling, standstill) = (Settling::new(config.max_stall), Standstill::new(config.max_stall));
         let watchdog = Watchdog::new(config.max_stall, look_interval(config.max_stall));
+        let failed_links = FailedLinks::new(config.max_stall);
         let named = membership.contacts().map(|contact| to_libp2p(contact.peer));
         let denials = Denials::new(network.known().chain(named));
         let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
@@ -254,6 +256,7 @@ impl EventLoop {
             is_forked: false,
             watchdog,
             standstill,
+            failed_links,
             linked: None,
             awaited: None,
             looked: Instant::now(),
@@ -348,6 +351,7 @@ impl EventLoop {
                     if let Some(end) = self.look_out().await.or(stalled) {
                         return end;
                     }
+                    self.suspect_neighbours();
                     let (step, operation) = self.exchange.reached();
                     // Links that are not there yet have a time of their own.
                     let operation = operation.filter(|_| self.is_linked());

@@ -21,7 +21,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_collective::Booked;
-use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog, look_interval};
+use starling_engine::{
+    Action, FailedLinks, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog, look_interval,
+};
 use starling_topology::plan::Link;
 use starling_topology::{
     CatchUp, Digest, Envelope, Event, Evidence, Generation, Heads, Hold, Input, Membership, Output, PeerId, Progress,
@@ -75,6 +77,7 @@ pub struct Peer {
     /// To which step it contributed last, and what, with a codec that drops something.
     brought: Option<(u64, Box<Settled>)>,
     standstill: Standstill,
+    failed_links: FailedLinks,
     watchdog: Watchdog,
     lookout: Watch,
     /// When it looked last how far it is.
@@ -137,6 +140,7 @@ impl Peer {
             booked: Booked::default(),
             brought: None,
             standstill: Standstill::new(start.max_stall),
+            failed_links: FailedLinks::new(start.max_stall),
             watchdog: Watchdog::new(start.max_stall, look_interval(start.max_stall)),
             lookout: Watch::new(workload.steps, start.max_stall, start.apart),
             looked: Time::ZERO,
@@ -278,6 +282,7 @@ impl Peer {
             Some(Overdue::End) => return self.effects.push(Effect::Hangs),
             Some(Overdue::Warn) | None => {}
         }
+        self.suspect_neighbours(now);
         let is_whole = self.operation.as_ref().is_some_and(|operation| operation.is_whole);
         let operation = self.steps.operation().filter(|_| is_whole);
         // Whose last step is withheld would wait for the others by now.
@@ -292,12 +297,7 @@ impl Peer {
     pub fn closed(&mut self, now: Time, other: PeerId, lane: Lane) {
         match lane {
             Lane::Control => self.input(now, Input::Suspected { peer: other, evidence: Evidence::Closed }),
-            Lane::Ring => {
-                let beside = self.place.as_ref().is_some_and(|place| place.is_beside(other));
-                if beside && !self.is_held() {
-                    self.input(now, Input::Suspected { peer: other, evidence: Evidence::LinkFailed });
-                }
-            }
+            Lane::Ring => self.note_failed_link(now, other),
             Lane::State => self.asked_is_gone(now, other),
         }
         self.obey(now);

@@ -3,7 +3,7 @@
 use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
 use starling_links::{LinkFailure, Transport};
-use starling_topology::{Body, Contact, Evidence, Input, PeerId, ViewId};
+use starling_topology::{Body, Contact, Evidence, Input, PeerId};
 use tokio_util::sync::CancellationToken;
 
 use super::{End, EventLoop, MAX_EARLY};
@@ -84,20 +84,12 @@ impl EventLoop {
             NetworkEvent::ReductionFailed { peer, view, failure } => match failure {
                 LinkFailure::Broken(reason) => {
                     tracing::info!(peer = %to_libp2p(peer), reason, "a link for segments failed");
-                    // A neighbour that has installed the next view closes this one's links, and says so on the control
-                    // stream. That gets the time to arrive.
-                    self.suspect_later(peer, view);
+                    let now = self.now();
+                    self.failed_links.note(now, peer, view);
                 }
                 LinkFailure::Misbehaved(violation) => self.misbehaved(peer, &violation),
             },
             NetworkEvent::Awaits { view, awaited } => self.awaited = Some((view, awaited)),
-            NetworkEvent::NeighbourSuspected { peer, view } => {
-                if self.reducer.as_ref().is_some_and(|reducer| reducer.view == view) {
-                    self.suspect(peer, Evidence::LinkFailed);
-                    // Without all links this view can't go on. If it still stands then, that is said again.
-                    self.suspect_later(peer, view);
-                }
-            }
             NetworkEvent::ResultFetched { number, result } => self.on_result(number, result),
             NetworkEvent::StateFetched { number, state } => self.on_state(number, state),
         }
@@ -111,13 +103,12 @@ impl EventLoop {
         }
     }
 
-    /// Suspects a neighbour whose link failed, unless another view comes first.
-    fn suspect_later(&self, peer: PeerId, view: ViewId) {
-        let (grace, events) = (self.config.max_stall / 20, self.inbox.events_in.clone());
-        tokio::spawn(async move {
-            tokio::time::sleep(grace).await;
-            let _ = events.send(NetworkEvent::NeighbourSuspected { peer, view }).await;
-        });
+    /// Whoever's link has failed is suspected, unless the next view has come meanwhile.
+    pub(super) fn suspect_neighbours(&mut self) {
+        let view = self.reducer.as_ref().map(|reducer| reducer.view);
+        for peer in self.failed_links.look(self.now(), view) {
+            self.suspect(peer, Evidence::LinkFailed);
+        }
     }
 
     pub(super) fn on_swarm(&mut self, event: SwarmEvent<BehaviourEvent>) {

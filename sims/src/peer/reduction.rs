@@ -7,7 +7,7 @@ use starling_collective::{
     Violation, Workspace,
 };
 use starling_engine::{ActiveView, words};
-use starling_topology::{Awaited, Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
+use starling_topology::{Awaited, Evidence, Input, Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
 
 use super::{Effect, Peer};
 use crate::buffer::{Counted, Payload};
@@ -94,6 +94,20 @@ impl Onward for Links {
 }
 
 impl Peer {
+    /// The connection for segments to `other` has closed at our end.
+    pub(super) fn note_failed_link(&mut self, now: Time, other: PeerId) {
+        let place = self.place.as_ref().filter(|place| place.is_beside(other));
+        place.into_iter().for_each(|place| self.failed_links.note(now, other, place.id));
+    }
+
+    /// Suspects those whose links have failed, as long as the view steps.
+    pub(super) fn suspect_neighbours(&mut self, now: Time) {
+        let view = self.place.as_ref().filter(|_| !self.is_held()).map(|place| place.id);
+        for peer in self.failed_links.look(now, view) {
+            self.input(now, Input::Suspected { peer, evidence: Evidence::LinkFailed });
+        }
+    }
+
     /// Begins the operation of a step, with the gradient, or with nothing if it is syncing.
     pub(super) fn reduce(&mut self, now: Time, active: &ActiveView, step: u64) {
         let Some(place) = self.place.clone() else { return };

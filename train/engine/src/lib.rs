@@ -3,7 +3,7 @@
 //! [`Membership`](starling_topology::Membership) decides who is in the run. Here is what a member does in its views:
 //! [`Steps`] decides when a step is computed, contributed, **committed** and applied, and where the steps are held;
 //! [`Entry`] decides what a member fetches before, or while, it takes steps in a new view, [`ResultFetch`] and [`Download`]
-//! whom it asks for that, [`Snapshots`] which states it has ready for others, and [`Settling`] what it stays for when the run is
+//! whom it asks for that, [`FailedLinks`] whom it suspects, [`Snapshots`] which states it has ready for others, and [`Settling`] what it stays for when the run is
 //! complete. [`Comeback`] is what it does before, from
 //! what its disk holds to how it takes part: it asks others, by a [`Search`], for what is newer than its own checkpoints. Before
 //! that, [`TwinSearch`] looks whether another process is this machine. `starling-node` executes what they say with threads and
@@ -12,6 +12,7 @@
 pub mod comeback;
 pub mod download;
 mod entry;
+mod failed_links;
 pub mod lookout;
 pub mod result_fetch;
 mod returning;
@@ -28,6 +29,7 @@ mod watchdog;
 pub use comeback::Comeback;
 pub use download::Download;
 pub use entry::{Action, Entry};
+pub use failed_links::FailedLinks;
 pub use lookout::Lookout;
 pub use result_fetch::ResultFetch;
 pub use returning::{Return, Returning};
