@@ -33,8 +33,8 @@ pub struct View {
     /// Sorted, without duplicates, never empty.
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     members: Vec<PeerId>,
-    /// Those of the members that have no vote yet: they have yet to load the state, or to contribute. Sorted, without duplicates,
-    /// never all of them.
+    /// Those of the members that have no vote yet: they have yet to load the state, or to contribute. In the order in which they came,
+    /// without duplicates, never all of them.
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     newcomers: Vec<PeerId>,
     /// The member whose vote breaks a tie between two halves: it has one.
@@ -113,12 +113,12 @@ impl View {
         }
     }
 
-    /// This view with these of its members as newcomers, which have no vote. One member has, whoever they are; so has the one with
-    /// the casting vote.
+    /// This view with these of its members as newcomers, which have no vote, and came in this order. One member has, whoever they are;
+    /// so has the one with the casting vote.
     pub fn with_newcomers(mut self, peers: impl IntoIterator<Item = PeerId>) -> Self {
-        let mut newcomers: Vec<_> = peers.into_iter().filter(|peer| self.contains(*peer)).collect();
-        newcomers.sort_unstable();
-        newcomers.dedup();
+        let mut named = BTreeSet::new();
+        let is_new = |peer: &PeerId| self.contains(*peer) && named.insert(*peer);
+        let mut newcomers: Vec<_> = peers.into_iter().filter(is_new).collect();
         if newcomers.len() == self.members.len() {
             newcomers.retain(|peer| *peer != self.casting);
         }
@@ -189,20 +189,20 @@ impl View {
         self.members.binary_search(&peer).is_ok()
     }
 
-    /// The members that have no vote yet, sorted.
+    /// The members that have no vote yet, in the order in which they came.
     pub fn newcomers(&self) -> &[PeerId] {
         &self.newcomers
     }
 
     /// Whether `peer` is a member that has a vote.
     pub fn votes(&self, peer: PeerId) -> bool {
-        self.contains(peer) && self.newcomers.binary_search(&peer).is_err()
+        self.contains(peer) && !self.newcomers.contains(&peer)
     }
 
     /// The members that have a vote, sorted.
     pub fn voters(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let mut newcomers = self.newcomers.iter().peekable();
-        self.members.iter().copied().filter(move |member| newcomers.next_if_eq(&member).is_none())
+        let newcomers: BTreeSet<PeerId> = self.newcomers.iter().copied().collect();
+        self.members.iter().copied().filter(move |member| !newcomers.contains(member))
     }
 
     /// How many members have a vote.
@@ -274,14 +274,14 @@ impl View {
     /// Checks a view that came from another peer.
     ///
     /// # Errors
-    /// [`Violation::MalformedView`] if the members, the newcomers or the severed pairs are not sorted and distinct, there are
-    /// no members, too many of either, a pair or a newcomer is not of members, the casting vote is of nobody that votes, or
+    /// [`Violation::MalformedView`] if the members or the severed pairs are not sorted and distinct, the newcomers are not distinct,
+    /// there are no members, too many of either, a pair or a newcomer is not of members, the casting vote is of nobody that votes, or
     /// there are costs of other links than theirs, or of none.
     pub fn validate(&self) -> Result<(), Violation> {
         let sorted = self.members.windows(2).all(|pair| pair[0] < pair[1]);
         let within = (1..=MAX_MEMBERS).contains(&self.members.len()) && self.severed.len() <= MAX_SEVERED;
-        let are_newcomers = self.newcomers.windows(2).all(|pair| pair[0] < pair[1])
-            && self.newcomers.iter().all(|peer| self.contains(*peer));
+        let mut named = BTreeSet::new();
+        let are_newcomers = self.newcomers.iter().all(|peer| self.contains(*peer) && named.insert(*peer));
         let ordered = self.severed.windows(2).all(|pair| pair[0] < pair[1]);
         let paired = self.severed.iter().all(|(a, b)| a < b && self.contains(*a) && self.contains(*b));
         let costed = self.costs.as_ref().is_none_or(|costs| {
@@ -342,6 +342,11 @@ mod tests {
         assert_eq!((all.most_hostile(), view.most_hostile()), (1, 0));
         assert_ne!(view.id(), all.id());
         assert_eq!(View::decode(&view.encode()), Ok(view.clone()));
+        let other = all.clone().with_newcomers([3, 1, 3].map(peer));
+        assert_eq!((other.newcomers(), other.voter_count()), (&[3, 1].map(peer)[..], 3), "as they came");
+        assert_eq!(other.voters().collect::<Vec<_>>(), [2, 5, 6].map(peer));
+        assert!(other.votes(peer(2)) && !other.votes(peer(1)) && !other.votes(peer(3)));
+        assert_eq!(View::decode(&other.encode()), Ok(other));
         // Its casting vote is never a newcomer's, and somebody votes.
         assert_eq!(all.clone().with_newcomers([5].map(peer)).casting(), peer(1));
         let nobody = all.clone().with_newcomers([1, 2, 3, 5, 6].map(peer));
@@ -349,8 +354,8 @@ mod tests {
         // Who has got its vote just now comes after those who had one.
         assert_eq!(view.succeed([1, 2, 6].map(peer)).casting(), peer(2));
         let hostile = [
-            View { newcomers: [3, 1].map(peer).to_vec(), ..all.clone() },
             View { newcomers: [1, 1].map(peer).to_vec(), ..all.clone() },
+            View { newcomers: [1, 3, 1].map(peer).to_vec(), ..all.clone() },
             View { newcomers: vec![peer(9)], ..all.clone() },
             View { newcomers: vec![peer(5)], ..all.clone() },
             View { newcomers: [1, 2, 3, 5, 6].map(peer).to_vec(), ..all.clone() },

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::asking::Asking;
+use super::seat::Seat;
 use super::{Membership, Steps};
 use crate::certificate::{Succession, leads};
 use crate::flaw::Flaw;
@@ -59,6 +60,15 @@ pub(super) struct Probe {
     times: u32,
 }
 
+impl Seat {
+    /// Whether we, who have no vote, miss `peer`, without which those who have one decide nothing. While we hear a process of it, that
+    /// one may go on, whatever another one says.
+    fn waits_for(&self, me: PeerId, peer: PeerId) -> bool {
+        let is_gone = |evidence: &Evidence| !evidence.outlasts_messages();
+        !self.view.votes(me) && self.view.needs(peer) && self.suspects.get(&peer).is_some_and(is_gone)
+    }
+}
+
 impl Membership {
     /// A peer says where it stands: because it had lost us (`told` is `None`), or because we are not in its view.
     ///
@@ -99,8 +109,16 @@ impl Membership {
         if view == seat.id && !known {
             return; // It names our view, but is not in it.
         }
+        let me = self.me.peer;
+        // Who has no vote can't have gone on without us where all wait for us, and says that it misses us: it is still here.
+        let waits_for_us = standing.paused && !seat.view.votes(from) && seat.view.needs(me);
+        let is_awaited = seat.waits_for(me, from);
         if view == seat.id || (Some(view) == seat.view.parent && known) {
             match (&mut seat.recovering, standing.recovering) {
+                (Some(recovering), false) if view == seat.id && waits_for_us => {
+                    recovering.returned.insert(from);
+                    self.note_alive(now, from);
+                }
                 (Some(recovering), true) if view == seat.id => {
                     if recovering.returned.insert(from) {
                         self.note_alive(now, from);
@@ -112,6 +130,11 @@ impl Membership {
                     if self.doubts.believes(now) {
                         self.evict_ourselves(now, from, hints.unwrap_or_default(), None);
                     }
+                }
+                // What we missed is back: without it nothing was decided, so that it need not ask to be let in.
+                (None, true) if view == seat.id && is_awaited => {
+                    self.note_alive(now, from);
+                    self.send(from, Body::Hello(Standing { paused: true, ..ours }));
                 }
                 (None, true) if view == seat.id => {
                     self.suspect(now, from, Evidence::Restarted);

@@ -49,7 +49,7 @@ pub(super) struct Due {
 /// Who has a vote in the next view.
 #[derive(Debug, Default)]
 pub(super) struct Votes {
-    /// Who has none.
+    /// Who has none, in the order in which they came.
     pub(super) newcomers: Vec<PeerId>,
     /// Who gets one now.
     pub(super) given: Vec<PeerId>,
@@ -60,9 +60,12 @@ impl Votes {
     pub(super) fn of(question: &Question<'_>, staying: &BTreeMap<PeerId, Progress>, resume: &Resume) -> Self {
         let Question { view, candidates, .. } = question;
         let joining = candidates.iter().map(|candidate| candidate.contact.peer);
-        let members: Vec<PeerId> =
-            staying.keys().copied().chain(joining.filter(|peer| !staying.contains_key(peer))).collect();
-        let (old, new): (Vec<PeerId>, Vec<PeerId>) = members.into_iter().partition(|peer| view.votes(*peer));
+        // Who came first is the first to get a vote: else those who come later and have lower ids take its place again and again.
+        let waited = view.newcomers().iter().copied().filter(|peer| staying.contains_key(peer));
+        let voted = staying.keys().copied().filter(|peer| view.votes(*peer));
+        let come = joining.filter(|peer| !staying.contains_key(peer));
+        let (old, new): (Vec<PeerId>, Vec<PeerId>) =
+            voted.chain(waited).chain(come).partition(|peer| view.votes(*peer));
         let is_ready = |peer: &PeerId| resume.syncing.binary_search(peer).is_err();
         let given: BTreeSet<PeerId> = if old.is_empty() {
             let ready: BTreeSet<PeerId> = new.iter().copied().filter(is_ready).collect();
@@ -194,7 +197,7 @@ mod tests {
     use super::*;
     use crate::id::RunId;
     use crate::lineage::Lineage;
-    use crate::proposal::{Proposal, Reason};
+    use crate::proposal::{Joiner, Proposal, Reason};
     use crate::quorum::Quorum;
     use crate::view::View;
 
@@ -274,6 +277,36 @@ mod tests {
         // A founder alone lets vote whom it likes.
         let said: Vec<Said<'_>> = vec![(1, &[2], false), (2, &[], false), (3, &[], false)];
         assert_eq!(voters(&next(Quorum::Majority, 1, STEP, &said)), [1, 2]);
+    }
+
+    #[test]
+    fn who_came_first_gets_its_vote_first() {
+        let view = View::found(RunId([7; 32]), peer(9)).succeed([3, 5, 7, 9].map(peer));
+        let view = view.with_newcomers([7, 5, 3].map(peer));
+        let progress = Progress { step: STEP, lineage: Lineage::of(&view), has_state: true, has_result: true };
+        let founder = Promise { contributing: [3, 5, 7].map(peer).to_vec(), ..Promise::at(progress) };
+        let others = [3, 5, 7].map(|name| (peer(name), Promise::at(progress)));
+        let promises: BTreeMap<PeerId, Promise> = others.into_iter().chain([(peer(9), founder)]).collect();
+        let joiner = |name| Joiner::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1);
+        let question = Question {
+            view: &view,
+            resumed: None,
+            promises: &promises,
+            excluded: &BTreeMap::new(),
+            restarted: &BTreeSet::new(),
+            hearsay: &Hearsay::default(),
+            failed: Vec::new(),
+            candidates: [1, 6].map(joiner).to_vec(),
+            rows: &Rows::of(&view),
+            donor: None,
+            forked: false,
+        };
+        let proposal = question.answer().expect("all hold the state");
+        assert!(follows(&view, None, &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
+        assert_eq!(voters(&proposal), [7, 9]);
+        assert_eq!(proposal.view.newcomers(), [5, 3, 1, 6].map(peer), "those who come now wait behind the others");
+        let other = Proposal { view: proposal.view.clone().with_newcomers([1, 3, 5, 6].map(peer)), ..proposal };
+        assert!(!follows(&view, None, &promises, &BTreeMap::new(), &other), "nobody may let others wait longer");
     }
 
     /// Lets one more vote.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::changes::{formed, gather};
 use super::cluster::{CROWD, Cluster, peer};
-use crate::{Body, Event, PeerId, Reason, View};
+use crate::{Body, Event, PeerId, Reason, Standing, View};
 
 fn view_of(cluster: &Cluster, name: u8) -> View {
     cluster.peers[&peer(name)].machine.view().expect("it is a member").clone()
@@ -152,5 +152,48 @@ fn of_those_who_come_by_one_invitation_as_many_vote_as_it_says() {
             let view = view_of(cluster, 1);
             !view.contains(first[0]) && crowd(&view).len() == 1
         });
+    }
+}
+
+/// One that has no vote and no state, and one alone that has both.
+fn with_one_that_needs_the_state(seed: u64) -> Cluster {
+    let mut cluster = formed(seed, 1_000, &[1]);
+    cluster.run_for(Duration::from_secs(1));
+    cluster.busy.insert(peer(2)); // It never loads the state.
+    cluster.join(peer(2), &[peer(1)]);
+    cluster.run_until(|cluster| cluster.peers[&peer(2)].view.is_some());
+    cluster.run_for(Duration::from_millis(300));
+    cluster
+}
+
+#[test]
+fn who_alone_votes_keeps_its_seat_when_it_comes_back_to_those_who_miss_it() {
+    for seed in 0..20 {
+        let mut cluster = with_one_that_needs_the_state(seed);
+        let before = view_of(&cluster, 1).generation;
+        cluster.kill(peer(1));
+        cluster.run_for(Duration::from_millis(200 + 100 * seed));
+        cluster.recover(peer(1));
+        let limit = cluster.now + cluster.config.max_stall / 2;
+        cluster
+            .run_until(|cluster| cluster.peers[&peer(1)].machine.view().is_some_and(|view| view.generation > before));
+        assert!(cluster.now <= limit, "seed {seed}: it took until {:?}", cluster.now);
+        assert!(!cluster.has_event(peer(1), |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
+    }
+}
+
+#[test]
+fn who_comes_back_while_another_process_of_it_is_heard_is_shown_out() {
+    for seed in 0..20 {
+        let mut cluster = with_one_that_needs_the_state(seed);
+        let view = view_of(&cluster, 1);
+        let (step, branch, parent) = (1, view.branch, view.parent);
+        let standing = Standing { step, branch, parent, forked: false, paused: false, recovering: true };
+        cluster.say_of(peer(1), peer(2), (view.generation, view.id()), Body::Hello(standing));
+        let said = cluster.under_way(peer(1));
+        let is_out = |body: &Body| matches!(body, Body::Outsider { standing, .. } if !standing.paused);
+        assert!(said.iter().any(|(from, told)| *from == peer(2) && is_out(&told.body)), "seed {seed}");
+        let is_kept = |body: &Body| matches!(body, Body::Hello(standing) if standing.paused);
+        assert!(!said.iter().any(|(from, told)| *from == peer(2) && is_kept(&told.body)), "seed {seed}");
     }
 }
