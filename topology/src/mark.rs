@@ -100,6 +100,14 @@ pub enum Lost {
 }
 
 impl Lost {
+    /// The same where nobody can have signed a state after a later step than `most`, if that is known.
+    pub(crate) fn up_to(self, most: Option<u64>) -> Self {
+        match (self, most) {
+            (Self::Unknown, Some(most)) => Self::Step(most),
+            (lost, _) => lost,
+        }
+    }
+
     /// Whether that may be a state after a later step than this.
     pub fn is_after(self, step: u64) -> bool {
         match self {

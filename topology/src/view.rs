@@ -130,6 +130,14 @@ impl View {
         self
     }
 
+    /// This view with the casting vote at `peer`, if that votes.
+    pub(crate) fn with_casting(mut self, peer: PeerId) -> Self {
+        if self.votes(peer) {
+            self.casting = peer;
+        }
+        self
+    }
+
     /// This view with pairs of members that can't reach each other. Pairs of others are left out.
     pub fn with_severed(mut self, pairs: impl IntoIterator<Item = (PeerId, PeerId)>) -> Self {
         let ordered = pairs.into_iter().map(|(a, b)| (a.min(b), a.max(b)));
@@ -233,7 +241,8 @@ impl View {
     }
 
     /// The member whose vote breaks a tie between two halves: the founder; if it is gone, the lowest of those who had a vote
-    /// before. Never one that got its vote just now while another is left: if it dies at once it leaves half a quorum behind.
+    /// before; another one of these where one went for its broken link to that. Never one that got its vote just now while
+    /// another is left: if it dies at once it leaves half a quorum behind.
     pub fn casting(&self) -> PeerId {
         self.casting
     }

@@ -34,6 +34,11 @@ impl Peer {
         self.machine.vouches_for(state.step, state.lineage)
     }
 
+    /// Whether it is in this view since that was decided, and has not come back to it from its record.
+    pub fn has_entered(&self, view: &View) -> bool {
+        self.changed.is_some_and(|(generation, _)| generation == view.generation)
+    }
+
     /// What it had saved and has lost.
     pub fn loss(&self) -> Lost {
         self.machine.loss()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Body, Envelope, PeerId, Record, View};
+use starling_topology::{Body, Config, Envelope, Lost, PeerId, Quorum, Record, View};
 
 use super::World;
 use crate::host::Host;
@@ -139,15 +139,38 @@ impl World {
             && !self.waits_for_a_holder(group, view, &votes)
     }
 
-    /// Whether some of those who vote here had saved what nobody here holds, and others may hold it that are not there.
+    /// Whether some of those who vote here had saved what nobody here holds, and others may hold it that are not there. Members can't know
+    /// that of those who are here none lies: where two thirds decide, as many as may be hostile count as having signed it, too.
     fn waits_for_a_holder(&self, group: &[Seat], view: &View, votes: &BTreeSet<PeerId>) -> bool {
         let peers =
             || group.iter().filter_map(|seat| Some((self.hosts[*seat].name(), self.hosts[*seat].peer.as_ref()?)));
-        let held = peers().filter(|(_, peer)| peer.has_state()).map(|(_, peer)| peer.step()).max();
-        let is_lost = |(_, peer): &(PeerId, &Peer)| peer.loss().is_after(held.unwrap_or(0));
+        let held = peers().filter(|(_, peer)| peer.has_state()).map(|(_, peer)| peer.step()).max().unwrap_or(0);
+        let hostile = (view.voter_count() - 1) / 3;
+        // Who does not know what it has signed has signed nothing beyond the next step of those who took part in all, if these are more
+        // than may be hostile.
+        let took_part =
+            |(name, peer): &(PeerId, &Peer)| view.votes(*name) && peer.has_state() && peer.has_entered(view);
+        let mut steps: Vec<u64> = peers().filter(took_part).map(|(_, peer)| peer.step()).collect();
+        steps.sort_unstable();
+        let reached = if hostile > 0 { steps.get(hostile) } else { steps.last() };
+        let signable = reached.map(|reached| self.due_by(reached + 1));
+        let is_lost = |(_, peer): &(PeerId, &Peer)| match (peer.loss(), signable) {
+            (Lost::Unknown, Some(signable)) => signable > held,
+            (lost, _) => lost.is_after(held),
+        };
         let lost: BTreeSet<PeerId> = peers().filter(is_lost).map(|(name, _)| name).collect();
-        let signed = view.voters().filter(|peer| !votes.contains(peer) || lost.contains(peer)).collect();
+        let signed: BTreeSet<PeerId> =
+            view.voters().filter(|peer| !votes.contains(peer) || lost.contains(peer)).collect();
         let all_told = view.members().iter().all(|peer| votes.contains(peer));
-        !lost.is_empty() && !all_told && view.has_quorum(&signed)
+        let hidden = if view.quorum == Quorum::TwoThirds { hostile } else { 0 };
+        let with_hidden = hidden > 0 && view.quorum.is_met(signed.len() + hidden, view.voter_count(), true);
+        !lost.is_empty() && !all_told && (view.has_quorum(&signed) || with_hidden)
+    }
+
+    /// The last step up to this one after which all save their state.
+    fn due_by(&self, step: u64) -> u64 {
+        let Config { last_step, checkpoint_every, .. } = self.config;
+        let step = step.min(last_step);
+        if step == last_step { step } else { step - step.checked_rem(checkpoint_every).unwrap_or(step) }
     }
 }

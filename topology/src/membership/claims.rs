@@ -41,6 +41,12 @@ impl<'a> Claims<'a> {
         claims
     }
 
+    /// The last step that anybody can have committed in the view, where that is known: nobody is further than by one step than a member
+    /// that has taken part in all of them.
+    pub(super) fn furthest(&self) -> Option<u64> {
+        Some(self.reached?.saturating_add(1))
+    }
+
     /// The members that say they hold a state which nobody can have come to: beside what is reached there is at most the next
     /// step's result, with whoever took it. So nobody gives up a state that it holds for one that a few say they have.
     fn unfounded(&self) -> BTreeSet<PeerId> {

@@ -189,6 +189,7 @@ impl Membership {
         let untrusted = seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(peer, why)| (*peer, *why));
         let excluded: BTreeMap<PeerId, Evidence> = untrusted.collect();
         let question = Question {
+            config: &self.config,
             view: &seat.view,
             resumed: seat.resumed(),
             failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.hearsay.failed_links()).collect(),

@@ -71,8 +71,8 @@ impl Membership {
             return Ok(());
         }
         let excluded: BTreeMap<PeerId, Evidence> = justified.excluded.iter().copied().collect();
-        let follows =
-            || follows(&seat.view, seat.origin.as_ref(), &justified.grounds(), &excluded, &justified.proposal);
+        let (origin, proposal) = (seat.origin.as_ref(), &justified.proposal);
+        let follows = || follows(&self.config, &seat.view, origin, &justified.grounds(), &excluded, proposal);
         let asks = |joiner: &Joiner| self.notary.is_invited(joiner) && joiner.is_signed(self.run, &*self.notary);
         let invited = || justified.proposal.joiners.iter().all(asks);
         let is_sound = justified.is_signed(&*self.notary, &seat.view) && invited() && follows();

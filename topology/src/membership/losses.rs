@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Membership;
+use super::claims::Claims;
 use super::drafting::could_have_decided;
 use super::seat::Seat;
+use crate::config::Config;
 use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::lineage::Lineage;
@@ -18,14 +20,16 @@ use crate::view::View;
 /// nothing is known and those who have lost something could have signed it, and a member of whom nothing is known may hold it, be it
 /// a newcomer. Where all have promised, or have `restarted` and ask to be let in without their seats, nobody else can have it. Who says
 /// that it holds more, and is not to stay all the same, is as one of whom nothing is known: its link may just have failed. Who does not
-/// know what it has lost could have signed anything that is newer than `step`.
+/// know what it has lost could have signed anything that is newer than `step`, up to what is [signable].
 pub(super) fn missed(
     view: &View,
     promises: &BTreeMap<PeerId, Promise>,
     restarted: &BTreeSet<PeerId>,
     step: u64,
+    signable: Option<u64>,
 ) -> Option<Lost> {
-    let lost = |peer: &PeerId| promises.get(peer).map(|promise| promise.lost).filter(|lost| lost.is_after(step));
+    let told = |peer: &PeerId| promises.get(peer).map(|promise| promise.lost.up_to(signable));
+    let lost = |peer: &PeerId| told(peer).filter(|lost| lost.is_after(step));
     // Of what is stable one voter at least tells that has promised; who has no vote has signed nothing that counts.
     let newest = view.voters().filter_map(|peer| lost(&peer)).max()?;
     let holds_more = |promise: &Promise| promise.progress.has_state && promise.progress.step > step;
@@ -33,6 +37,13 @@ pub(super) fn missed(
     let all_told = !view.members().iter().any(may_hold);
     let may_have_signed = |peer: &PeerId| promises.get(peer).is_none_or(holds_more) || lost(peer).is_some();
     (!all_told && could_have_decided(view, may_have_signed)).then_some(newest)
+}
+
+/// The last step whose state a member of the view can have signed, where that is known: members sign what is due alone, and nobody is
+/// further than those who have taken part in all steps allow. It takes more of these than may be hostile. Later views there are none
+/// while the next one is yet to be chosen.
+pub(super) fn signable(config: &Config, claims: &Claims<'_>) -> Option<u64> {
+    claims.furthest().map(|step| config.due_by(step.min(config.last_step)))
 }
 
 impl Membership {
@@ -51,7 +62,8 @@ impl Membership {
         let decree = seat.decree.as_ref().filter(|decree| seat.view.has_quorum(decree.round.promised()))?;
         let held = decree.promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
         let step = held.map(|progress| progress.step).max().unwrap_or(0);
-        missed(&seat.view, &decree.promises, &self.restarted(seat), step)
+        let signable = signable(&self.config, &Claims::new(&seat.view, seat.resumed(), &decree.promises));
+        missed(&seat.view, &decree.promises, &self.restarted(seat), step, signable)
     }
 
     /// Members whose processes are gone, and others with their names ask to be let in: they have lost their seats, and say what they hold.
@@ -77,7 +89,9 @@ impl Membership {
         let ours =
             |peer: &PeerId| self.joiners.contains_key(peer) || seat.suspects.get(peer) == Some(&Evidence::Restarted);
         let known = restarted_in(&justified.proposal).into_iter().filter(ours).collect();
-        missed(&seat.view, &justified.grounds(), &known, justified.proposal.resume.step).is_some()
+        let promises = justified.grounds();
+        let signable = signable(&self.config, &Claims::new(&seat.view, seat.resumed(), &promises));
+        missed(&seat.view, &promises, &known, justified.proposal.resume.step, signable).is_some()
     }
 }
 
@@ -106,7 +120,7 @@ mod tests {
             Promise { recovering: true, lost, ..Promise::at(progress) }
         };
         let promises = told.iter().map(|(name, lost)| (peer(*name), promise(*lost))).collect();
-        super::missed(&view, &promises, &BTreeSet::new(), step)
+        super::missed(&view, &promises, &BTreeSet::new(), step, None)
     }
 
     #[test]
@@ -154,13 +168,46 @@ mod tests {
     }
 
     #[test]
+    fn nobody_has_signed_what_those_who_were_there_all_the_time_cannot_have_passed() {
+        let config = Config { checkpoint_every: 9, last_step: 24, ..Config::default() };
+        // Of the others, whether each came back, and at which step it stands.
+        let missed = |quorum, voters: u8, others: &[(bool, u64)]| {
+            let view = View::found(RunId([7; 32]), peer(0)).with_quorum(quorum).succeed((0..voters).map(peer));
+            let promise = |recovering, step, lost| {
+                let progress = Progress { step, lineage: Lineage::of(&view), has_state: true, has_result: false };
+                Promise { recovering, lost, ..Promise::at(progress) }
+            };
+            let told = others.iter().map(|(recovering, step)| promise(*recovering, *step, Lost::Nothing));
+            let told = std::iter::once(promise(true, 9, Lost::Unknown)).chain(told);
+            let promises: BTreeMap<PeerId, Promise> = (0..).map(peer).zip(told).collect();
+            let step = others.iter().map(|(_, step)| *step).max().unwrap_or(0);
+            let signable = signable(&config, &Claims::new(&view, None, &promises));
+            super::missed(&view, &promises, &BTreeSet::new(), step, signable)
+        };
+        use Quorum::{Majority, TwoThirds};
+        assert_eq!(
+            missed(TwoThirds, 4, &[(false, 16), (false, 16)]),
+            None,
+            "nobody has come to the next one that is due"
+        );
+        assert_eq!(missed(TwoThirds, 4, &[(false, 17), (false, 17)]), Some(Lost::Step(18)), "somebody may have");
+        assert_eq!(missed(TwoThirds, 4, &[(false, 18), (false, 18)]), None, "it is here");
+        assert_eq!(missed(TwoThirds, 4, &[(true, 16), (false, 16)]), Some(Lost::Unknown), "one may be lying");
+        assert_eq!(missed(TwoThirds, 4, &[(true, 16), (true, 16)]), Some(Lost::Unknown), "they may have lost steps");
+        assert_eq!(missed(TwoThirds, 4, &[(false, 24), (false, 24)]), None, "nothing comes after the last step");
+        assert_eq!(missed(Majority, 3, &[(false, 16)]), None);
+        assert_eq!(missed(Majority, 3, &[(true, 16)]), Some(Lost::Unknown));
+        assert_eq!(missed(Majority, 5, &[(false, 16), (true, 9)]), Some(Lost::Unknown), "of five one may be lying");
+    }
+
+    #[test]
     fn who_has_no_vote_has_signed_nothing_that_counts() {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..3).map(peer)).with_newcomers([peer(2)]);
         let progress = Progress { step: 100, lineage: Lineage::NONE, has_state: true, has_result: false };
         let promise = |lost| Promise { recovering: true, lost, ..Promise::at(progress) };
         let promises = |first| BTreeMap::from([(peer(0), promise(first)), (peer(2), promise(Lost::Step(120)))]);
         let missed = |view: &View, promises: &BTreeMap<PeerId, Promise>, gone: &[u8]| {
-            super::missed(view, promises, &gone.iter().map(|name| peer(*name)).collect(), 100)
+            super::missed(view, promises, &gone.iter().map(|name| peer(*name)).collect(), 100, None)
         };
         assert_eq!(missed(&view, &promises(Lost::Nothing), &[]), None);
         assert_eq!(missed(&view, &promises(Lost::Step(110)), &[]), Some(Lost::Step(110)));

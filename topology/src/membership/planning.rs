@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::claims::Claims;
 use super::hearsay::Hearsay;
-use super::losses::{missed, restarted_in};
+use super::losses::{missed, restarted_in, signable};
 use super::rows::Rows;
 use super::votes::Votes;
 use crate::awaited::owed;
+use crate::config::Config;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::lineage::Lineage;
 use crate::message::Evidence;
@@ -21,6 +22,7 @@ use crate::view::{MAX_SEVERED, View};
 /// All that a proposal follows from.
 #[derive(Debug)]
 pub(super) struct Question<'a> {
+    pub(super) config: &'a Config,
     pub(super) view: &'a View,
     /// How the view went on.
     pub(super) resumed: Option<&'a Resume>,
@@ -97,8 +99,9 @@ impl Question<'_> {
             self.candidates.truncate(self.view.quorum.most_added(staying.len()));
         }
         let donor = self.candidates.iter().find(|candidate| Some(candidate.contact.peer) == self.donor);
+        let mut doubted = BTreeSet::new();
         let (severed, resume) = loop {
-            let severed = self.sever(&mut staying);
+            let severed = self.sever(&mut staying, &mut doubted);
             let resume = donor.map_or_else(
                 || resume(self.view.id(), &staying, &self.candidates),
                 |donor| resume_from(donor, &staying, &self.candidates),
@@ -108,7 +111,8 @@ impl Question<'_> {
                 None => break (severed, resume),
             };
         };
-        if !self.forked && missed(self.view, self.promises, self.restarted, resume.step).is_some() {
+        let signable = signable(self.config, &claims);
+        if !self.forked && missed(self.view, self.promises, self.restarted, resume.step, signable).is_some() {
             return None; // Who is not there may hold what is stable.
         }
         let votes = Votes::of(&self, &staying, &resume);
@@ -119,6 +123,11 @@ impl Question<'_> {
         let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
         let mut view = self.view.succeed(staying.keys().copied().chain(joiners)).with_severed(severed);
         view = view.with_newcomers(votes.newcomers);
+        if doubted.contains(&view.casting()) {
+            let is_sound = |peer: &PeerId| view.votes(*peer) && !doubted.contains(peer);
+            let other = self.view.voters().find(is_sound);
+            view = other.into_iter().fold(view, View::with_casting);
+        }
         view.generation = generation.next();
         view.forked |= self.forked;
         view = self.rows.put_into(view);
@@ -154,8 +163,10 @@ impl Question<'_> {
 
     /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: a newcomer that names others whom no voter
     /// names, and that do not name it, since its word puts out nobody; then any newcomer; then the one with most severed pairs; of several, the highest. The last one with the state
-    /// stays, and the last one with what is [irreplaceable](Self::irreplaceable).
-    fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>) -> Vec<(PeerId, PeerId)> {
+    /// stays, and the last one with what is [irreplaceable](Self::irreplaceable). Where a voter goes for its link to one
+    /// other alone, the other one may be as wrong as it is, and is `doubted`: whoever is not has the casting vote rather. A liar that
+    /// alone stays of the two would else decide what it likes, or nothing.
+    fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>, doubted: &mut BTreeSet<PeerId>) -> Vec<(PeerId, PeerId)> {
         // Who accuses another has no link to it, whichever of the two is wrong.
         let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();
         let told = self.promises.iter().flat_map(|(a, promise)| named(promise).into_iter().map(|b| (*a, b)));
@@ -193,6 +204,10 @@ impl Question<'_> {
                 .max();
             let (.., worst) =
                 worst.expect("invariant: a ring of one needs no link, and a ring of two has one to spare");
+            if degree(worst) == 1 && !is_newcomer(worst) {
+                let of_worst = severed.iter().filter(|(a, b)| *a == worst || *b == worst);
+                doubted.extend(of_worst.map(|(a, b)| if *a == worst { *b } else { *a }));
+            }
             staying.remove(&worst);
         }
     }
@@ -308,6 +323,7 @@ pub(super) fn donor(
 /// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
 /// asked to let in whom it lets in. What links cost it may say as it likes.
 pub(super) fn follows(
+    config: &Config,
     view: &View,
     origin: Option<&Proposal>,
     promises: &BTreeMap<PeerId, Promise>,
@@ -319,6 +335,7 @@ pub(super) fn follows(
     let named = proposal.resume.donors.iter().copied().collect();
     let donor = donor(view, origin, promises, &proposal.joiners, &named);
     let question = Question {
+        config,
         view,
         resumed,
         promises,
@@ -484,6 +501,7 @@ mod tests {
     fn answered(view: &View, least: u64, promises: &BTreeMap<PeerId, Promise>) -> Proposal {
         let origin = made_of(view, least, Vec::new());
         let question = Question {
+            config: &Config::default(),
             view,
             resumed: Some(&origin.resume),
             promises,
@@ -497,7 +515,10 @@ mod tests {
             forked: false,
         };
         let proposal = question.answer().expect("somebody holds a state");
-        assert!(follows(view, Some(&origin), promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
+        assert!(
+            follows(&Config::default(), view, Some(&origin), promises, &BTreeMap::new(), &proposal),
+            "who accepts it finds the same"
+        );
         proposal
     }
 
@@ -577,6 +598,35 @@ mod tests {
     }
 
     #[test]
+    fn who_stays_of_two_of_which_one_had_to_go_has_no_casting_vote() {
+        let casting = |founder: u8, newcomers: &[u8], said: &[(u8, &[u8], &[u8])]| {
+            let view = View::found(RunId([7; 32]), peer(founder)).succeed((0..4).map(peer));
+            let view = view.with_newcomers(newcomers.iter().map(|name| peer(*name)));
+            let progress = Progress { step: 3, lineage: Lineage::of(&view), has_state: true, has_result: true };
+            let named = |names: &[u8]| names.iter().map(|name| peer(*name)).collect();
+            let promise = |(name, unreachable, accused): &(u8, &[u8], &[u8])| {
+                let (unreachable, accused) = (named(unreachable), named(accused));
+                (peer(*name), Promise { unreachable, accused, ..Promise::at(progress) })
+            };
+            let Proposal { view, .. } = answered(&view, 0, &said.iter().map(promise).collect());
+            (view.members().to_vec(), view.casting())
+        };
+        let (both, all) = ([0, 1].map(peer).to_vec(), [0, 1, 3].map(peer).to_vec());
+        // Whether it accuses the lowest one, or can't reach it, and whoever says so.
+        let sound: (u8, &[u8], &[u8]) = (1, &[], &[]);
+        for said in [[(0, &[][..], &[][..]), (3, &[], &[0])], [(0, &[3], &[]), (3, &[], &[])]] {
+            let said = [said[0], sound, said[1]];
+            assert_eq!(casting(2, &[], &said), (both.clone(), peer(1)), "it passes on: {said:?}");
+            assert_eq!(casting(0, &[], &said), (both.clone(), peer(1)), "it was its own: {said:?}");
+            assert_eq!(casting(2, &[3], &said), (both.clone(), peer(0)), "a newcomer's word is none: {said:?}");
+        }
+        assert_eq!(casting(2, &[], &[(0, &[], &[]), sound, (3, &[], &[])]), (all, peer(0)), "all get on");
+        let between = [(0, &[1][..], &[][..]), sound, (3, &[1], &[])];
+        assert_eq!(casting(2, &[], &between), ([0, 3].map(peer).to_vec(), peer(0)), "one of them is at both ends");
+        assert_eq!(casting(0, &[], &[(0, &[3], &[]), (3, &[], &[])]), ([0].map(peer).to_vec(), peer(0)), "nobody else");
+    }
+
+    #[test]
     fn nobody_goes_back_behind_what_another_may_hold_but_as_a_fork() {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..5).map(peer));
         let back = |step, lost| {
@@ -588,6 +638,7 @@ mod tests {
         let step = |said: &[(u64, Lost)], gone: &[u8], forked| {
             let promises: BTreeMap<PeerId, Promise> = promises(said);
             let question = Question {
+                config: &Config::default(),
                 view: &view,
                 resumed: Some(&origin.resume),
                 promises: &promises,
@@ -628,7 +679,8 @@ mod tests {
         let promised: BTreeMap<PeerId, Promise> =
             promises(&[(100, Lost::Nothing), (100, Lost::Nothing), (90, Lost::Nothing)]);
         let (proposal, lost) = (answered(&view, 0, &promised), promises(&most_lost));
-        let follows = |promises| follows(&view, Some(&origin), promises, &BTreeMap::new(), &proposal);
+        let follows =
+            |promises| follows(&Config::default(), &view, Some(&origin), promises, &BTreeMap::new(), &proposal);
         assert!(follows(&promised) && !follows(&lost));
     }
 

@@ -195,6 +195,7 @@ mod tests {
     use super::super::planning::follows;
     use super::super::rows::Rows;
     use super::*;
+    use crate::config::Config;
     use crate::id::RunId;
     use crate::lineage::Lineage;
     use crate::proposal::{Joiner, Proposal, Reason};
@@ -235,6 +236,7 @@ mod tests {
         };
         let promises: BTreeMap<PeerId, Promise> = said.iter().map(promise).collect();
         let question = Question {
+            config: &Config::default(),
             view: &view,
             resumed: None,
             promises: &promises,
@@ -248,7 +250,10 @@ mod tests {
             forked: false,
         };
         let proposal = question.answer().expect("all hold the state");
-        assert!(follows(&view, None, &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
+        assert!(
+            follows(&Config::default(), &view, None, &promises, &BTreeMap::new(), &proposal),
+            "who accepts it finds the same"
+        );
         proposal
     }
 
@@ -288,7 +293,9 @@ mod tests {
         let others = [3, 5, 7].map(|name| (peer(name), Promise::at(progress)));
         let promises: BTreeMap<PeerId, Promise> = others.into_iter().chain([(peer(9), founder)]).collect();
         let joiner = |name| Joiner::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1);
+        let config = Config::default();
         let question = Question {
+            config: &config,
             view: &view,
             resumed: None,
             promises: &promises,
@@ -302,11 +309,13 @@ mod tests {
             forked: false,
         };
         let proposal = question.answer().expect("all hold the state");
-        assert!(follows(&view, None, &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
+        let follows = |proposal: &Proposal| follows(&config, &view, None, &promises, &BTreeMap::new(), proposal);
+        assert!(follows(&proposal), "who accepts it finds the same");
         assert_eq!(voters(&proposal), [7, 9]);
         assert_eq!(proposal.view.newcomers(), [5, 3, 1, 6].map(peer), "those who come now wait behind the others");
-        let other = Proposal { view: proposal.view.clone().with_newcomers([1, 3, 5, 6].map(peer)), ..proposal };
-        assert!(!follows(&view, None, &promises, &BTreeMap::new(), &other), "nobody may let others wait longer");
+        let other = proposal.view.clone().with_newcomers([1, 3, 5, 6].map(peer));
+        let other = Proposal { view: other, ..proposal };
+        assert!(!follows(&other), "nobody may let others wait longer");
     }
 
     /// Lets one more vote.
