@@ -102,3 +102,10 @@ pub enum Violation {
         segment: SegmentId,
     },
 }
+
+impl Violation {
+    /// Whether a correct peer may do that: one which was let in by a liar, or has slept, is at another step, and does as it should there.
+    pub fn is_blameless(&self) -> bool {
+        matches!(self, Self::OtherOperation { .. })
+    }
+}

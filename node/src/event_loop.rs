@@ -23,6 +23,7 @@ use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
 use starling_engine::{Entry, FailedLinks, Notice, Overdue, Standstill, Watchdog, look_interval};
 use starling_links::Traffic;
+use starling_topology::heads::repeat_interval;
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
 use starling_topology::{
@@ -56,8 +57,6 @@ use resume::Fetch;
 use settling::Settling;
 use storing::Storing;
 
-/// How often a checkpoint's head that not all have signed is told again.
-const HEADS_INTERVAL: Duration = Duration::from_secs(5);
 /// Streams for segments that came before we knew their view. One for each peer, and in a mesh all of them.
 const MAX_EARLY: usize = MAX_MEMBERS;
 /// How long the last messages may take to go out.
@@ -292,7 +291,7 @@ impl EventLoop {
 
     async fn work(&mut self, stop: CancellationToken) -> End {
         let stop = stop.child_token();
-        let mut retell = tokio::time::interval(HEADS_INTERVAL);
+        let mut retell = tokio::time::interval(repeat_interval(self.config.max_stall));
         let mut look = tokio::time::interval(look_interval(self.config.max_stall));
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut give_up: Option<Instant> = None;

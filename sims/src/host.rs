@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use starling_engine::comeback::Word;
 use starling_engine::{Comeback, Search};
-use starling_topology::{Annals, Contact, Event, Follower, PeerId, Record, Root, Time, View};
+use starling_topology::{Annals, Contact, Event, Follower, PeerId, Record, Root, Time};
 
 use crate::coverage::{Phase, SEEKS};
 use crate::disk::{Disk, Name};
@@ -22,8 +22,6 @@ pub const RATE: i64 = 10_000;
 
 /// So many copies of a disk are kept: a few records and checkpoints back.
 const MAX_COPIES: usize = 8;
-/// Views that a process can tell of.
-const MAX_VIEWS: usize = 8;
 
 /// One machine of a world.
 #[derive(Debug)]
@@ -60,8 +58,6 @@ pub struct Host {
     pub announces: Time,
     /// What it follows, if it is a keeper whose process runs.
     pub keeper: Option<Box<Follower>>,
-    /// The last views that its process knows, to tell others of.
-    pub views: VecDeque<View>,
     /// Which views the run has had, as far as its disk says.
     pub annals: Annals,
     /// Whether it has the founder's key.
@@ -158,7 +154,6 @@ impl Host {
             keepers: BTreeSet::new(),
             announces: Time::ZERO,
             keeper: None,
-            views: VecDeque::new(),
             annals: Annals::default(),
             has_key: false,
             incarnation: 0,
@@ -207,15 +202,6 @@ impl Host {
         let contact = Contact { peer: PeerId(bytes), addresses: Vec::new() };
         let speed = u32::try_from(rng.between(50, 1_000)).unwrap_or(50);
         Self::new(contact, rng.micros(0, 3_600_000_000), speed)
-    }
-
-    /// Its process can tell others of this view, as of a few before it.
-    pub fn learn_view(&mut self, view: &View) {
-        self.views.retain(|known| known != view);
-        self.views.push_back(view.clone());
-        if self.views.len() > MAX_VIEWS {
-            self.views.pop_front();
-        }
     }
 
     /// Keeps a copy of its disk as it is now, if one is to be put back later.

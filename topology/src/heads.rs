@@ -21,6 +21,7 @@ pub mod follower;
 mod proof;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 pub use follower::Follower;
 pub use proof::Proof;
@@ -33,8 +34,8 @@ use crate::view::View;
 const MAGIC: &[u8; 8] = b"STRLHD01";
 /// Of each member, the heads of so many steps are kept: the highest.
 const MAX_STEPS: usize = 4;
-/// How often a head that not all have signed is told again.
-const MAX_REPEATS: u32 = 4;
+/// How often a head that not all have signed is told again, at intervals of a tenth of the longest stall.
+const MAX_REPEATS: u32 = 10;
 
 /// What is signed: the state that the members of a view hold after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +175,12 @@ struct Own {
     /// How many signatures it had when it was told as stable; 0 if it was not yet.
     stable: usize,
     repeats: u32,
+}
+
+/// After how long a member says [`Input::Repeat`] again, in a run with this longest stall. Who waits for the last state to become
+/// stable waits for one such stall.
+pub fn repeat_interval(max_stall: Duration) -> Duration {
+    max_stall / MAX_REPEATS
 }
 
 impl Heads {

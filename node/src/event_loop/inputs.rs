@@ -106,7 +106,8 @@ impl EventLoop {
     /// Whoever's link has failed is suspected, unless the next view has come meanwhile.
     pub(super) fn suspect_neighbours(&mut self) {
         let view = self.reducer.as_ref().map(|reducer| reducer.view);
-        for peer in self.failed_links.look(self.now(), view) {
+        let are_held = self.exchange.act(|steps| steps.is_held()) && !self.entry.is_waiting();
+        for peer in self.failed_links.look(self.now(), view, are_held) {
             self.suspect(peer, Evidence::LinkFailed);
         }
     }

@@ -44,10 +44,11 @@ pub(super) fn begin(
         Decision::Fork => fork(beginning, loaded, learner, memory),
         // What is named, or the last state, is loaded and the run is its own.
         Decision::Found | Decision::Over => {
+            found(beginning, loaded, learner)?;
+            // Not before: whoever names a state that is not here keeps its seat.
             if memory.kept.take().is_some() {
                 memory.record.remove();
             }
-            found(beginning, loaded, learner)?;
             Ok((Start::Found, Vec::new()))
         }
         Decision::Unknown | Decision::Behind(_) | Decision::OthersBranch => Err(NodeError::Stopped("preparation")),

@@ -344,9 +344,7 @@ impl Driver {
                     let peer = from.peer;
                     let failed = |violation: Violation| {
                         let said = format!("step {step}: {violation}");
-                        // Who is let in by a liar, or sleeps, may be at another step, and does as it should there.
-                        let is_elsewhere = matches!(violation, Violation::OtherOperation { .. });
-                        let failure = if is_elsewhere { LinkFailure::Broken } else { LinkFailure::Misbehaved };
+                        let failure = if violation.is_blameless() { LinkFailure::Broken } else { LinkFailure::Misbehaved };
                         Blame(peer, failure(said))
                     };
                     let kind = from.link.kind();

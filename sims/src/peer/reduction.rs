@@ -102,8 +102,8 @@ impl Peer {
 
     /// Suspects those whose links have failed, as long as the view steps.
     pub(super) fn suspect_neighbours(&mut self, now: Time) {
-        let view = self.place.as_ref().filter(|_| !self.is_held()).map(|place| place.id);
-        for peer in self.failed_links.look(now, view) {
+        let (view, are_held) = (self.view_id(), self.is_held());
+        for peer in self.failed_links.look(now, view, are_held) {
             self.input(now, Input::Suspected { peer, evidence: Evidence::LinkFailed });
         }
     }
@@ -205,7 +205,10 @@ impl Peer {
                     Ok(()) => self.drive(now),
                     Err(violation) => {
                         self.operation.iter_mut().for_each(|operation| operation.is_broken = true);
-                        self.blame(from, &violation);
+                        match violation.is_blameless() {
+                            true => self.note_failed_link(now, from),
+                            false => self.blame(from, &violation),
+                        }
                     }
                 }
             }

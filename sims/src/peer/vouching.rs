@@ -39,6 +39,11 @@ impl Peer {
         self.changed.is_some_and(|(generation, _)| generation == view.generation)
     }
 
+    /// Whether it is in its view by the word of one alone.
+    pub fn came_by_word(&self) -> bool {
+        self.machine.came_by_word()
+    }
+
     /// What it had saved and has lost.
     pub fn loss(&self) -> Lost {
         self.machine.loss()

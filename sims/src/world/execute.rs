@@ -38,7 +38,6 @@ impl World {
     fn execute(&mut self, seat: Seat, effect: Effect) {
         if let Effect::Entered(entry) = &effect {
             self.note_contacts(seat, &entry.resumption.view);
-            self.hosts[seat].learn_view(&entry.resumption.view);
         }
         self.chronicle(seat, &effect);
         let effect = if self.hosts[seat].is_hostile() { self.execute_hostile(seat, effect) } else { Some(effect) };

@@ -254,7 +254,6 @@ impl World {
         host.stalled.clear();
         (host.storing, host.completed) = (None, None);
         host.keepers.clear();
-        host.views.clear();
         for (other, lane, number) in self.network.neighbours(seat) {
             let stalled = silently || self.network.is_blocked(seat, other);
             let patient = self.now + self.network.patience();

@@ -38,7 +38,6 @@ impl World {
         let host = &mut self.hosts[seat];
         let proofs = checkpoints::newest_proofs(&host.disk, None);
         let proofs: Vec<Proof> = proofs.iter().map(|proof| Proof::clone(proof)).collect();
-        proofs.iter().for_each(|proof| host.learn_view(&proof.view));
         host.keeper = Some(Box::new(Follower::new(RUN, steps, anchors, held(&host.disk), &proofs)));
     }
 
@@ -52,7 +51,6 @@ impl World {
                     self.tell(|_| format!("{seat} is killed, a keeper"));
                     let host = &mut self.hosts[seat];
                     (host.keeper, host.incarnation) = (None, host.incarnation + 1);
-                    host.views.clear();
                 }
                 _ => {}
             }
@@ -236,7 +234,6 @@ impl World {
                 }
                 Output::Stable(proof) => {
                     self.tell(|_| format!("{keeper} keeps the stable checkpoint of step {}", proof.head.step));
-                    self.hosts[keeper].learn_view(&proof.view);
                     self.hosts[keeper].disk.sign(&proof);
                 }
             }
@@ -263,10 +260,8 @@ impl World {
             return;
         };
         let walk = by.find_map(|seat| Some(self.walk(anchors.clone(), id, seat)).filter(Walk::is_there));
-        if let Some((walk, view)) = walk.as_ref().and_then(|walk| Some((walk, walk.view()?))) {
-            let host = &mut self.hosts[keeper];
-            host.annals.take(walk.legs().cloned());
-            host.learn_view(view);
+        if let Some(walk) = walk.as_ref().filter(|walk| walk.view().is_some()) {
+            self.hosts[keeper].annals.take(walk.legs().cloned());
         }
         self.follow(keeper, Input::Walked { id, walk: walk.map(Box::new) });
     }

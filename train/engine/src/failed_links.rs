@@ -33,10 +33,11 @@ impl FailedLinks {
         }
     }
 
-    /// Looks again, while the links of `view` are in use. Whom to suspect now; those of other views are forgotten.
-    pub fn look(&mut self, now: Time, view: Option<ViewId>) -> Vec<PeerId> {
+    /// Looks again, in `view`. Whom to suspect now: nobody while the steps are held, for the next view is on its way. Those of other
+    /// views are forgotten.
+    pub fn look(&mut self, now: Time, view: Option<ViewId>, are_held: bool) -> Vec<PeerId> {
         self.failed.retain(|_, (of, _)| Some(*of) == view);
-        let due = self.failed.iter_mut().filter(|(_, (_, at))| *at <= now);
+        let due = self.failed.iter_mut().filter(|(_, (_, at))| *at <= now && !are_held);
         let due = due.map(|(peer, (_, at))| {
             *at = now + self.grace;
             *peer
@@ -58,13 +59,15 @@ mod tests {
         links.note(at(0), peer, view);
         links.note(at(900), peer, view);
         links.note(at(500), other, view);
-        assert_eq!(links.look(at(999), Some(view)), []);
-        assert_eq!(links.look(at(1_000), Some(view)), [peer], "that it failed twice gives no more time");
-        assert_eq!(links.look(at(1_500), Some(view)), [other]);
-        assert_eq!(links.look(at(2_000), Some(view)), [peer], "the view still stands");
+        let mut look = |millis, view| links.look(at(millis), view, false);
+        assert_eq!(look(999, Some(view)), []);
+        assert_eq!(look(1_000, Some(view)), [peer], "that it failed twice gives no more time");
+        assert_eq!(look(1_500, Some(view)), [other]);
+        assert_eq!(links.look(at(2_000), Some(view), true), [], "the next view may be on its way");
+        assert_eq!(links.look(at(2_000), Some(view), false), [peer], "the view still stands");
         links.note(at(2_000), other, next);
-        assert_eq!(links.look(at(9_000), Some(next)), [other], "those of the view before are forgotten");
-        assert_eq!(links.look(at(20_000), None), []);
-        assert_eq!(links.look(at(20_000), Some(next)), []);
+        let mut look = |millis, view| links.look(at(millis), view, false);
+        assert_eq!(look(9_000, Some(next)), [other], "those of the view before are forgotten");
+        assert_eq!((look(20_000, None), look(20_000, Some(next))), (vec![], vec![]));
     }
 }

@@ -7,7 +7,7 @@ use starling_topology::{Anchors, Annals, Notary, PeerId, Proof, View, ViewId};
 
 use crate::network::Seat;
 use crate::notary::Key;
-use crate::peer::Effect;
+use crate::peer::{Effect, Peer};
 use crate::world::{RUN, World};
 
 /// Whose key says which branches are the run's. It takes part in nothing.
@@ -17,7 +17,13 @@ impl World {
     /// A machine keeps which views it has been in, and asks others how the run began, if it came later.
     pub(in crate::world) fn chronicle(&mut self, seat: Seat, effect: &Effect) {
         match effect {
-            Effect::Persist(record) => _ = self.hosts[seat].annals.note(record),
+            Effect::Persist(record) => {
+                let host = &mut self.hosts[seat];
+                // What one peer alone has told is kept for no longer than this machine is where that led it.
+                if !host.peer.as_ref().is_some_and(Peer::came_by_word) {
+                    host.annals.note(record);
+                }
+            }
             Effect::Entered(_) => self.look_back(seat),
             _ => {}
         }
