@@ -116,7 +116,7 @@ impl Driven {
                     self.progress = Progress { step, lineage, has_state: true, has_result: false };
                     Some(Input::Synced)
                 }
-                Output::Learn(_) | Output::Event(_) => None,
+                Output::Learn(_) | Output::Keep(_) | Output::Event(_) => None,
             };
             if let Some(answer) = answer {
                 // What the driver says is no foreign word.

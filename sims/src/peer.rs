@@ -359,6 +359,7 @@ impl Peer {
                         self.input(now, Input::Persisted);
                     }
                 }
+                Output::Keep(record) => self.effects.push(Effect::Keep(Rc::new(record))),
                 Output::Resume(resumption) => self.resume(now, resumption),
                 Output::Event(event) => {
                     if matches!(event, Event::Evicted { .. }) {

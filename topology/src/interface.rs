@@ -108,6 +108,9 @@ pub enum Output {
     /// Write this to disk and answer with [`Input::Persisted`] or [`Input::NotPersisted`], once. Until then nothing that
     /// follows from it is asked for, so the driver need not wait: it goes on taking in what happens.
     Persist(Record),
+    /// Keep what led to the view of this record, to lead others by it and to know it when this machine comes back: a step was taken
+    /// there, which one alone had told. No vote waits for that.
+    Keep(Record),
     /// Catch up, then run the steps in this view. If none is left, say [`Input::Finished`], again if need be.
     Resume(Resumption),
     /// Tell the user.

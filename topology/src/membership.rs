@@ -392,7 +392,7 @@ impl Membership {
             Input::Held(progress) => self.held(now, progress),
             Input::Withheld => self.miss_result(now),
             Input::Unable => self.give_up(now),
-            Input::Reached { step, waits } => self.reach(now, step, waits),
+            Input::Reached { step, waits } => self.reach(step, waits),
             Input::Finished { step, digest } => self.finish(now, step, digest),
             Input::Digest { step, digest } => self.compute_digest(now, step, digest),
             Input::Synced => self.sync(),

@@ -21,6 +21,10 @@ impl EventLoop {
                 }
                 Output::Hold(hold) => self.hold(hold),
                 Output::Persist(record) => self.persist(record),
+                Output::Keep(record) => {
+                    self.books.guide.note(&record);
+                    self.keep_guide();
+                }
                 Output::Resume(resumption) => self.resume(&resumption),
                 Output::Event(event) => {
                     if let Some(end) = self.tell(event) {
@@ -84,13 +88,17 @@ impl EventLoop {
         self.storing.begin(move || file.store(kept));
     }
 
+    /// Writes down which views there were. No vote waits for these: what is lost of them is in the record, or others tell it again.
+    fn keep_guide(&self) {
+        let guide = self.books.guide.clone();
+        drop(tokio::task::spawn_blocking(move || guide.keep()));
+    }
+
     /// A store has come to its end.
     pub(super) fn on_stored(&mut self, outcome: Result<(), String>) {
         match outcome {
             Ok(()) => {
-                // No vote waits for these: what is lost of them is in the record, or others tell it again.
-                let guide = self.books.guide.clone();
-                drop(tokio::task::spawn_blocking(move || guide.keep()));
+                self.keep_guide();
                 self.handle(Input::Persisted);
             }
             Err(reason) => {

@@ -38,6 +38,8 @@ pub enum Effect {
     Compute(u64),
     /// Write this record to the disk, and say [`Peer::persisted`](super::Peer::persisted) or [`Peer::not_persisted`](super::Peer::not_persisted).
     Persist(Rc<Record>),
+    /// Keep what led to the view of this record.
+    Keep(Rc<Record>),
     /// Checkpoints that this one does not admit belong to a branch that was left.
     Root(Root),
     /// Write this state to the disk, some time.

@@ -97,6 +97,7 @@ impl World {
                 self.hosts[seat].storing = Some(Rc::clone(&record));
                 self.queue.push(self.now + takes, Happening::Stores(seat, incarnation, record));
             }
+            Effect::Keep(_) => {} // It is in the annals.
             Effect::Root(root) => self.root_in(seat, root),
             // One that comes to a full queue is left out, and the next one may be taken.
             Effect::Save(state) if self.is_full(seat, Queue::Saver) && state.step < self.workload.steps => {

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use starling_engine::look_interval;
-use starling_topology::Quorum;
+use starling_topology::{PeerId, Quorum};
 
 use super::{Happening, LOOK, World};
+use crate::host::Host;
 use crate::invariants::{Broken, Progressing};
 use crate::network::Seat;
 use crate::peer::Peer;
@@ -72,7 +73,12 @@ impl World {
     pub(super) fn breaks(&mut self, broken: Result<(), Broken>) {
         if let Err(broken) = broken {
             if self.forgotten && VOTES.contains(&broken.invariant) {
-                self.split = self.split.or_else(|| self.twins.voted_twice().filter(|_| broken.invariant == VOTES[0]));
+                let who = match broken.invariant {
+                    "one_decision" => self.twins.voted_twice(),
+                    "no_split_brain" => self.goes_on_beside_a_fork(),
+                    _ => None,
+                };
+                self.split = self.split.or(who);
                 return self.tell(|_| format!("not held, as a disk was set back: {broken}"));
             }
             // Two signatures of one peer that no correct peer gives both name it, to all who see them.
@@ -86,6 +92,16 @@ impl World {
             self.tell(|_| format!("BROKEN {broken}"));
             self.broken.push(broken);
         }
+    }
+
+    /// Who decides alone in a view of before a fork, to which its disk was set back. Nothing leads through a fork, so that nobody can
+    /// show it what it has forgotten.
+    fn goes_on_beside_a_fork(&self) -> Option<PeerId> {
+        let is_alone = |host: &&Host| {
+            let view = host.peer.as_ref().and_then(|peer| peer.view());
+            host.set_back && view.is_some_and(|view| !view.forked && view.members() == [host.name()])
+        };
+        self.hosts.iter().filter(|_| self.forked).find(is_alone).map(Host::name)
     }
 
     pub(super) fn mark(&mut self, seat: Seat, what: What) {

@@ -18,7 +18,7 @@ impl Membership {
             return;
         }
         self.reached = self.reached.max(step);
-        self.confirm(now, step);
+        self.confirm(step);
         (self.finished, self.finished_at) = (Some((step, digest)), now);
         let peer = self.me.peer;
         self.tell_members(&Body::Finished { peer, step, digest });

@@ -20,9 +20,9 @@ pub(super) enum Steps {
 
 impl Membership {
     /// The driver has committed `step`, and misses `waits`.
-    pub(super) fn reach(&mut self, now: Time, step: u64, waits: Option<Awaited>) {
+    pub(super) fn reach(&mut self, step: u64, waits: Option<Awaited>) {
         self.reached = self.reached.max(step);
-        self.confirm(now, step);
+        self.confirm(step);
         if let Some(seat) = &mut self.seat {
             seat.owing.retain(|_, owing| owing.step > step);
             if self.steps == Steps::Running && step > seat.least() {
@@ -36,12 +36,12 @@ impl Membership {
         }
     }
 
-    /// We have committed `step`. Who takes steps with others in a view needs nobody's word any more that it was decided; the driver hears
-    /// of it once more, so as to keep what it is led by from now on.
-    pub(super) fn confirm(&mut self, now: Time, step: u64) {
+    /// We have committed `step`. Who takes steps with others in a view needs nobody's word any more that it was decided.
+    pub(super) fn confirm(&mut self, step: u64) {
         let Some(seat) = self.seat.as_mut().filter(|seat| seat.by_word && step > seat.least()) else { return };
         seat.by_word = false;
-        self.persist(now);
+        let record = seat.record(&self.chain);
+        self.outbox.push(Output::Keep(record));
     }
 
     pub(super) fn held(&mut self, now: Time, progress: Progress) {

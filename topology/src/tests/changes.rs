@@ -24,6 +24,21 @@ pub(super) fn gather(cluster: &mut Cluster, names: &[u8]) {
     cluster.run_until(|cluster| members.iter().all(|name| cluster.peers[name].state.is_some()));
 }
 
+/// Nobody else can say of the last view that it was one of the run's.
+#[test]
+fn who_takes_a_step_in_a_view_that_one_alone_has_told_keeps_what_led_there() {
+    let (founder, joiner) = (peer(1), peer(2));
+    let mut cluster = Cluster::new(1, 50, 1);
+    cluster.found(founder);
+    cluster.join(joiner, &[founder]);
+    cluster.run_until(|cluster| cluster.is_formed(&[founder, joiner]));
+    assert!(cluster.peers[&joiner].machine.came_by_word() && cluster.peers[&joiner].led.is_none());
+    cluster.run();
+    cluster.assert_complete([founder, joiner]);
+    let kept = |name| cluster.peers[&name].led.as_ref().map(|record| record.view.members().to_vec());
+    assert_eq!((kept(founder), kept(joiner)), (None, Some(vec![founder, joiner])));
+}
+
 #[test]
 fn a_founder_alone_steps_and_completes() {
     let mut cluster = Cluster::new(1, 5, 1);

@@ -496,6 +496,7 @@ impl Cluster {
                     }
                 }
                 Output::Learn(contact) => assert_ne!(contact.peer, name),
+                Output::Keep(record) => self.at(name).led = Some(record),
                 Output::SetTimer { timer, at } => {
                     self.at(name).timers.insert(timer, at);
                     self.push(at, Happening::Timer { of: name, timer });

@@ -30,6 +30,8 @@ pub(super) struct Peer {
     /// The states that it serves to those who sync, by step.
     pub(super) snapshots: BTreeMap<u64, Digest>,
     pub(super) record: Option<Record>,
+    /// What it has kept apart from that.
+    pub(super) led: Option<Record>,
     /// In which view the steps run; `None` while they are held.
     pub(super) view: Option<View>,
     pub(super) hold: Option<Hold>,
@@ -72,6 +74,7 @@ impl Peer {
             kept: Vec::new(),
             snapshots: BTreeMap::new(),
             record: None,
+            led: None,
             view: None,
             hold: None,
             contributed: false,

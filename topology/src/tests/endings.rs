@@ -131,7 +131,7 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
                         assert_eq!(resumption.catch_up, CatchUp::Current);
                         went_on.get_or_insert((now, resumption.view.forked, resumption.step));
                     }
-                    Output::Send { .. } | Output::Learn(_) | Output::Event(_) => {}
+                    Output::Send { .. } | Output::Learn(_) | Output::Keep(_) | Output::Event(_) => {}
                 }
             }
             if went_on.is_some() {
@@ -198,7 +198,7 @@ fn who_was_a_member_some_views_ago_brings_what_nobody_else_holds_any_more() {
                         return Some((now - Time::ZERO, resumption.view.forked, resumption.step));
                     }
                     Output::Event(Event::NoState) => return None,
-                    Output::Send { .. } | Output::Learn(_) | Output::Event(_) => {}
+                    Output::Send { .. } | Output::Learn(_) | Output::Keep(_) | Output::Event(_) => {}
                 }
             }
             if now >= asks_at {

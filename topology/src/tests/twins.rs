@@ -29,7 +29,9 @@ fn hears(old: &mut Peer, cluster: &Cluster, (from, envelope): (PeerId, Envelope)
                 events.push(event);
                 continue;
             }
-            Output::Send { .. } | Output::Learn(_) | Output::SetTimer { .. } | Output::Resume(_) => continue,
+            Output::Send { .. } | Output::Learn(_) | Output::Keep(_) | Output::SetTimer { .. } | Output::Resume(_) => {
+                continue;
+            }
         };
         machine.handle(cluster.now, answer).expect("it is our own");
     }

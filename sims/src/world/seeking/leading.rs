@@ -24,6 +24,7 @@ impl World {
                     host.annals.note(record);
                 }
             }
+            Effect::Keep(record) => _ = self.hosts[seat].annals.note(record),
             Effect::Entered(_) => self.look_back(seat),
             _ => {}
         }
