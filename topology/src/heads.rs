@@ -34,8 +34,8 @@ use crate::view::View;
 const MAGIC: &[u8; 8] = b"STRLHD01";
 /// Of each member, the heads of so many steps are kept: the highest.
 const MAX_STEPS: usize = 4;
-/// How often a head that not all have signed is told again, at intervals of a tenth of the longest stall.
-const MAX_REPEATS: u32 = 10;
+/// How often a head that not all have signed is told again, for as long as a longest stall.
+const MAX_REPEATS: u32 = 4;
 
 /// What is signed: the state that the members of a view hold after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

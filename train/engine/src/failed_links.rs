@@ -6,7 +6,7 @@ use std::time::Duration;
 use starling_topology::{PeerId, Time, ViewId};
 
 /// A neighbour whose link failed is suspected after this part of the longest stall.
-const GRACE: u32 = 20;
+const GRACE: u32 = 40;
 
 /// Tells which neighbours a member suspects because a link between them, for segments of a view, has failed.
 ///
