@@ -85,7 +85,6 @@ pub enum Input {
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "nearly all outputs are messages, and none is kept")]
 pub enum Output {
     /// Send a message.
     Send {
