@@ -55,7 +55,7 @@ mod tests {
         let (peer, other) = (PeerId([1; 32]), PeerId([2; 32]));
         let (view, next) = (ViewId([1; 32]), ViewId([2; 32]));
         let at = |millis: u64| Time::ZERO + Duration::from_millis(millis);
-        let mut links = FailedLinks::new(Duration::from_secs(20));
+        let mut links = FailedLinks::new(Duration::from_secs(40));
         links.note(at(0), peer, view);
         links.note(at(900), peer, view);
         links.note(at(500), other, view);
