@@ -291,7 +291,7 @@ pub enum NodeError {
     },
     /// Nobody who is left holds the replicated state.
     #[error(
-        "nobody who is left holds the run's state; to go on from a checkpoint, one machine that has one runs `starling run --resume` with the run's settings and the others join it again"
+        "nobody who is left holds the run's state; to go on all the same, start one machine with --alone: it goes on from the newest intact checkpoint that it has, be it of before, or else from the beginning, as a fork, and the others join it"
     )]
     NoState,
     /// A vote that is not stored must not be given.

@@ -392,12 +392,16 @@ pub(crate) async fn open(
             Membership::join(membership, run, me, contacts, now)
         }
         Start::Fork { parent, .. } => Membership::fork(membership, run, me, parent, others, progress, now),
-        Start::Recover { kept, .. } => {
+        Start::Recover { kept, can_begin, .. } => {
             let Kept { record, mut contacts, .. } = *kept;
             guide.note(&record);
             let known: BTreeSet<_> = contacts.iter().map(|contact| contact.peer).collect();
             contacts.extend(others.into_iter().filter(|contact| !known.contains(&contact.peer)));
-            Membership::recover(membership, run, me, (record, noted), contacts, progress, now)
+            let mut member = Membership::recover(membership, run, me, (record, noted), contacts, progress, now);
+            if can_begin {
+                member.allow_to_begin();
+            }
+            member
         }
     };
     // Also when it comes back to that: its annals may be lost, or of before.

@@ -75,6 +75,8 @@ pub(crate) enum Start {
         kept: Box<Kept>,
         /// False if it has no intact checkpoint that counts: it was still to load the state, or what it had is damaged.
         has_state: bool,
+        /// Whether it may begin with the state before the first step where nobody holds any.
+        can_begin: bool,
     },
     /// Alone, as a fork.
     Fork {

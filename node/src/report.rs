@@ -78,13 +78,15 @@ impl From<Link> for MeasuredLink {
     }
 }
 
-/// What members had saved and have lost.
+/// What those who answer lack, and others may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
-    /// The state after this step.
+    /// The run's state: none of them holds any.
+    State,
+    /// The state after this step: they had saved it and have lost it.
     Step(u64),
-    /// Nobody knows: the note of it is lost too.
+    /// Nobody knows: the note of what they had saved is lost too.
     Unknown,
 }
 
@@ -268,7 +270,7 @@ pub enum Report {
         present: usize,
         /// How many it takes.
         needed: usize,
-        /// What some of those that answer had saved and have lost, if that is what is waited for: who does not answer may hold it.
+        /// What they lack, if they would be enough: it is waited for whoever may hold it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         missed: Option<Missed>,
     },

@@ -200,13 +200,16 @@ pub fn for_fork(disk: &Disk, record: Option<&Record>, initial: Ledger) -> Option
 }
 
 /// Whether the state before the first step counts for the process of `me` that starts with `record` and can load no checkpoint, of those
-/// that it knows to have had.
-pub fn begins(disk: &Disk, noted: Noted, (me, record): (PeerId, &Record)) -> bool {
+/// that it knows to have had; and whether it may, where nobody holds any.
+pub fn begins(disk: &Disk, noted: Noted, (me, record): (PeerId, &Record)) -> (bool, bool) {
     // What is damaged may have been a later state.
     let can_begin = disk.checkpoints().values().all(Saved::is_good);
     let heard = record.origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::peer).collect();
     let returning = Returning { me, record, found: None, noted, can_begin, stride: 0, heard: &heard };
-    returning.outcome() == Return::Seat { has_state: true }
+    match returning.outcome() {
+        Return::Seat { has_state, can_begin } => (has_state, can_begin),
+        Return::Behind(_) => (false, false),
+    }
 }
 
 /// The state with which a process starts that has `record`: the best checkpoint, else that before the first step, if it is to say that it

@@ -239,6 +239,34 @@ fn the_last_one_that_has_lost_its_state_gets_it_from_who_left_and_goes_back_behi
     assert_eq!(second.wait_for_view(2)["forked"], false);
 }
 
+/// All were killed before the first checkpoint that is signed; one of them had saved what it loaded, and has lost that.
+#[test]
+fn members_that_hold_no_state_any_more_begin_again_once_all_have_said_so() {
+    let dirs = [fresh(), fresh()];
+    let flags = PeerOptions::flags("--model mlp:8 --steps 100000000 --max-stall-ms 4000 --checkpoint-every 0");
+    let founder = Peer::run_in(dirs[0].clone(), &flags);
+    let ticket = founder.ticket();
+    founder.wait_for("a step", |event| event["event"] == "progress" && event["step"].as_u64() > Some(10));
+    let joiner = join_in(&dirs[1], &ticket);
+    founder.wait_for_votes(2);
+    joiner.wait_for("the state", is_event("synced"));
+    end(founder, "KILL");
+    end(joiner, "KILL");
+    fs::remove_dir_all(dirs[1].path().join("state/checkpoints")).expect("removed");
+    let founder = Peer::run_in(dirs[0].clone(), &flags);
+    let paused = founder.wait_for("a pause", is_event("paused"));
+    assert_eq!(paused["missed"], "state", "{paused}");
+    let joiner = join_in(&dirs[1], &founder.ticket());
+    let view = joiner.wait_for("a view", is_event("view"));
+    assert_eq!((view["step"].as_u64(), &view["forked"]), (Some(0), &false.into()), "{view}");
+    for peer in [&founder, &joiner] {
+        peer.wait_for("a step", |event| event["event"] == "progress");
+    }
+    for peer in [founder, joiner] {
+        assert_eq!(end(peer, "INT").summary()["forked"], false);
+    }
+}
+
 #[test]
 fn beside_members_that_cant_be_reached_it_takes_a_word_to_go_on_alone() {
     let (dirs, [founder, first, second], _) = three();

@@ -177,6 +177,15 @@ pub enum Timer {
     Store,
 }
 
+/// What keeps members that are a quorum from going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missed {
+    /// None of them holds the run's state.
+    State,
+    /// Some of them had saved this and have lost it: it may be stable.
+    Lost(Lost),
+}
+
 /// What a user wants to know. The last seven end the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -228,9 +237,8 @@ pub enum Event {
         present: usize,
         /// How many it takes.
         needed: usize,
-        /// What some of those that answer had saved and have lost, if that is what is waited for: who does not answer may hold it,
-        /// and it may be stable.
-        missed: Option<Lost>,
+        /// What they lack, if they are a quorum, and who does not answer may hold.
+        missed: Option<Missed>,
     },
     /// The others go on without us. We join anew.
     Evicted {

@@ -53,7 +53,7 @@ pub use flaw::Flaw;
 pub use generator::Generator;
 pub use heads::{Follower, Head, Heads, Proof, Signature};
 pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};
-pub use interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
+pub use interface::{CatchUp, Event, Hold, Input, Missed, Output, Resumption, Timer};
 pub use ledger::{Committed, Ledger, LedgerError, Order, Shares};
 pub use lineage::{Lineage, Root};
 pub use mark::{Lost, Mark, Noted};

@@ -26,6 +26,7 @@
 mod agreement;
 mod allowance;
 mod asking;
+mod beginning;
 mod beyond;
 mod claims;
 mod contacts;
@@ -166,6 +167,8 @@ pub struct Membership {
     held_since: Option<Time>,
     /// Whether this process came back from a record.
     came_back: bool,
+    /// Whether it may begin with the state before the first step where nobody holds any.
+    can_begin: bool,
     /// What the process before it had saved to sign it.
     noted: Noted,
     /// Views that it entered by somebody's word, promised something in, and left for another one.
@@ -276,6 +279,7 @@ impl Membership {
             since: None,
             held_since: None,
             came_back: false,
+            can_begin: false,
             noted: Noted::Nothing,
             bound: BTreeSet::new(),
             has_forgotten: false,

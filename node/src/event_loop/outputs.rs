@@ -1,6 +1,6 @@
 //! What the membership machine asks for: messages, timers, holds, records, new views.
 
-use starling_topology::{Envelope, Event, Evidence, Input, Lost, Output, PeerId, Reason, Record};
+use starling_topology::{Envelope, Event, Evidence, Input, Lost, Missed as Lack, Output, PeerId, Reason, Record};
 
 use super::{Change, End, EventLoop};
 use crate::control::Link;
@@ -145,9 +145,10 @@ impl EventLoop {
                 }
             }
             Event::Paused { present, needed, missed } => {
-                let missed = missed.map(|lost| match lost {
-                    Lost::Step(step) => Missed::Step(step),
-                    Lost::Nothing | Lost::Unknown => Missed::Unknown,
+                let missed = missed.map(|missed| match missed {
+                    Lack::State => Missed::State,
+                    Lack::Lost(Lost::Step(step)) => Missed::Step(step),
+                    Lack::Lost(Lost::Nothing | Lost::Unknown) => Missed::Unknown,
                 });
                 self.observer.report(&Report::Paused { present, needed, missed });
             }

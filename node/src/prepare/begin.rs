@@ -30,13 +30,13 @@ pub(super) fn begin(
     memory: &mut Memory,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
     match outcome {
-        Decision::Recover { has_state } => {
+        Decision::Recover { has_state, can_begin } => {
             let kept = memory.kept.take().expect("invariant: nobody else recovers");
             let Recovered { found, damaged } = loaded.expect("invariant: whoever has a seat looks first");
             if let Some((_, state)) = found {
                 learner.load(state)?;
             }
-            Ok((Start::Recover { kept: Box::new(kept), has_state }, damaged))
+            Ok((Start::Recover { kept: Box::new(kept), has_state, can_begin }, damaged))
         }
         Decision::Join { doors, awaited } => {
             Ok((Start::Join { contacts: memory.contacts_of(&doors), awaited }, Vec::new()))

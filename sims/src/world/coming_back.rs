@@ -63,7 +63,7 @@ impl World {
     fn without_asking(&self, seat: Seat) -> Decision {
         let host = &self.hosts[seat];
         match host.disk.has_record() {
-            true => Decision::Recover { has_state: true },
+            true => Decision::Recover { has_state: true, can_begin: true },
             false if founds(host, seat) => Decision::Found,
             false => Decision::Join { doors: self.ticket(seat), awaited: Awaited::default() },
         }
@@ -243,11 +243,11 @@ impl World {
         let of_seat = |awaited: &Awaited| record.as_ref().and_then(|record| awaited.apart(record));
         let apart = awaited.and_then(|awaited| of_seat(awaited).or_else(|| waits(&disk)));
         let (mut machine, mut state) = match (outcome, record) {
-            (Decision::Recover { has_state }, Some(record)) => {
+            (Decision::Recover { has_state, can_begin }, Some(record)) => {
                 // Where nobody is asked, nobody has looked what the disk holds either.
-                let (begins, is_told) =
-                    (checkpoints::begins(&disk, noted, (me.peer, &record)), self.plan.hostility.seats.is_empty());
-                let claims = if is_told { *has_state } else { begins };
+                let (begins, may_begin) = checkpoints::begins(&disk, noted, (me.peer, &record));
+                let is_told = self.plan.hostility.seats.is_empty();
+                let (claims, can_begin) = if is_told { (*has_state, *can_begin) } else { (begins, may_begin) };
                 let (state, saved) = checkpoints::found(&disk, (&record, claims), initial, self.sabotage);
                 if is_told && *has_state && saved.is_none() && !begins {
                     let seen = format!("{seat} comes back as one that holds a state, and can load none");
@@ -255,10 +255,12 @@ impl World {
                 }
                 file = saved;
                 let progress = before(state.as_ref());
-                (
-                    Membership::recover(config, RUN, with_key(me.clone()), (record, noted), contacts, progress, now),
-                    state,
-                )
+                let me = with_key(me.clone());
+                let mut machine = Membership::recover(config, RUN, me, (record, noted), contacts, progress, now);
+                if can_begin {
+                    machine.allow_to_begin();
+                }
+                (machine, state)
             }
             (Decision::Fork, record) => {
                 let listed = if let ContactsFile::Whole(contacts) = disk.contacts() { contacts.view } else { None };
@@ -438,8 +440,8 @@ fn founds(host: &Host, seat: Seat) -> bool {
 fn name(outcome: &Decision) -> &'static str {
     match outcome {
         Decision::Found => "founds",
-        Decision::Recover { has_state: true } => "takes its seat",
-        Decision::Recover { has_state: false } => "takes its seat without a state",
+        Decision::Recover { has_state: true, .. } => "takes its seat",
+        Decision::Recover { has_state: false, .. } => "takes its seat without a state",
         Decision::Join { awaited, .. } if awaited.why == Wait::Live => "joins",
         Decision::Join { awaited, .. } if awaited.why == Wait::Stayed => "waits for those who stayed",
         Decision::Join { awaited, .. } if awaited.why == Wait::Lacking => "waits for those who lack the end",

@@ -216,7 +216,7 @@ impl World {
     fn holds_a_copy(&self, seat: Seat) -> bool {
         let host = &self.hosts[seat];
         let found = |record| {
-            let begins = checkpoints::begins(&host.disk, host.disk.noted(), (host.name(), &record));
+            let (begins, _) = checkpoints::begins(&host.disk, host.disk.noted(), (host.name(), &record));
             checkpoints::found(&host.disk, (&record, begins), self.workload.ledger(), None).0
         };
         let state = host.disk.record().and_then(found);

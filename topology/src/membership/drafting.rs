@@ -34,6 +34,14 @@ impl Membership {
         }
     }
 
+    /// What we promise ourselves, as of now.
+    pub(super) fn renew_promise(&mut self) {
+        let (me, progress, lost) = (self.me.peer, self.progress, self.loss());
+        let Some(seat) = &mut self.seat else { return };
+        let own = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving);
+        seat.decree.iter_mut().for_each(|decree| drop(decree.promises.insert(me, own.clone())));
+    }
+
     /// The promises of a ballot of ours, each with its member's signature.
     pub(super) fn signed_promises(&self, seat: &Seat, decree: &Decree) -> Vec<SignedPromise> {
         let me = self.me.peer;
@@ -143,7 +151,7 @@ impl Membership {
         seat.view.members().iter().all(|peer| self.has_told(decree, peer))
     }
 
-    fn has_told(&self, decree: &Decree, peer: &PeerId) -> bool {
+    pub(super) fn has_told(&self, decree: &Decree, peer: &PeerId) -> bool {
         decree.promises.contains_key(peer) || self.joiners.contains_key(peer)
     }
 

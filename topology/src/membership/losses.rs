@@ -9,6 +9,7 @@ use super::seat::Seat;
 use crate::config::Config;
 use crate::flaw::Flaw;
 use crate::id::PeerId;
+use crate::interface::Missed;
 use crate::lineage::Lineage;
 use crate::mark::{Lost, Mark, Noted};
 use crate::message::Evidence;
@@ -57,13 +58,13 @@ impl Membership {
     }
 
     /// What keeps those who have promised us from going on with what they hold, if they are a quorum.
-    pub(super) fn misses(&self) -> Option<Lost> {
+    pub(super) fn misses(&self) -> Option<Missed> {
         let seat = self.seat.as_ref()?;
         let decree = seat.decree.as_ref().filter(|decree| seat.view.has_quorum(decree.round.promised()))?;
         let held = decree.promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
-        let step = held.map(|progress| progress.step).max().unwrap_or(0);
+        let Some(step) = held.map(|progress| progress.step).max() else { return Some(Missed::State) };
         let signable = signable(&self.config, &Claims::new(&seat.view, seat.resumed(), &decree.promises));
-        missed(&seat.view, &decree.promises, &self.restarted(seat), step, signable)
+        missed(&seat.view, &decree.promises, &self.restarted(seat), step, signable).map(Missed::Lost)
     }
 
     /// Members whose processes are gone, and others with their names ask to be let in: they have lost their seats, and say what they hold.

@@ -215,20 +215,16 @@ impl Membership {
 
     /// Proposes once all that we trust have promised, or time is up, and a quorum has promised.
     pub(super) fn propose_if_promised(&mut self, now: Time) {
-        let (me, progress, lost) = (self.me.peer, self.progress, self.loss());
-        let Some(seat) = &mut self.seat else { return };
+        let me = self.me.peer;
+        let Some(seat) = &self.seat else { return };
         let is_asking = |decree: &Decree| decree.stage == Stage::Promising && decree.promises.contains_key(&me);
         if !seat.decree.as_ref().is_some_and(is_asking) {
             return;
         }
         self.refute();
-        let Some(seat) = &mut self.seat else { return };
         // We may have heard somebody since, or have got the state.
-        let own = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving);
-        if let Some(decree) = &mut seat.decree {
-            decree.promises.insert(me, own);
-        }
-        let seat = &*seat;
+        self.renew_promise();
+        let Some(seat) = &self.seat else { return };
         let Some(decree) = &seat.decree else { return };
         let promised = decree.round.promised();
         let quorum = seat.view.has_quorum(promised);
@@ -466,35 +462,37 @@ impl Membership {
         let before = seat.paused;
         let since = before.map_or(now, |paused| paused.since);
         seat.paused = Some(Paused { since, present, missed });
-        let Some((seat, decree)) = self.seat.as_ref().and_then(|seat| Some((seat, seat.decree.as_ref()?))) else {
-            return;
-        };
-        let over = self.is_paused_for(now, seat, self.config.fork_after);
+        if self.begin_anew(now) {
+            return self.rest(now);
+        }
+        let over = self.seat.as_ref().is_some_and(|seat| self.is_paused_for(now, seat, self.config.fork_after));
+        if over {
+            self.begin_apart(now);
+        }
+        let Some(seat) = &self.seat else { return };
+        let Some(decree) = &seat.decree else { return };
         // A peer outside may still hold a state, and is given time to say so.
-        if self.is_bereft(now, seat, decree) && (over || self.is_paused_for(now, seat, Some(self.config.max_stall * 2)))
-        {
+        let waited = over || self.is_paused_for(now, seat, Some(self.config.max_stall * 2));
+        if self.is_bereft(now, seat, decree) && waited {
             return self.end(Event::NoState);
         }
+        let fork = if over { self.plan(now, seat, decree, true) } else { None };
+        let fork = fork.map(|(fork, _)| (decree.ballot, fork)).filter(|(_, fork)| fork.view.contains(me));
+        let returned = seat.returned;
         if before.is_none_or(|paused| (paused.present, paused.missed) != (present, missed)) {
             self.tell(Event::Paused { present, needed, missed });
         }
-        if over {
-            let fork = self.seat.as_ref().and_then(|seat| {
-                let decree = seat.decree.as_ref()?;
-                Some((decree.ballot, self.plan(now, seat, decree, true)?.0)).filter(|(_, fork)| fork.view.contains(me))
-            });
-            let returned = self.seat.as_ref().is_some_and(|seat| seat.returned);
-            let decree = self.seat.as_mut().and_then(|seat| seat.decree.as_mut());
-            return match (fork, decree) {
-                (Some((ballot, fork)), Some(decree)) => {
-                    decree.proposal = Some(fork);
-                    self.decide(now, Some(ballot));
-                }
-                // Nobody here has the state: the others may have, if any of them goes on.
-                (None, _) | (_, None) if returned => self.end(Event::NoState),
-                (None, _) | (_, None) => self.give_up(now),
-            };
+        if !over {
+            return self.rest(now);
         }
-        self.rest(now);
+        match (fork, self.seat.as_mut().and_then(|seat| seat.decree.as_mut())) {
+            (Some((ballot, fork)), Some(decree)) => {
+                decree.proposal = Some(fork);
+                self.decide(now, Some(ballot));
+            }
+            // Nobody here has the state: the others may have, if any of them goes on.
+            (None, _) | (_, None) if returned => self.end(Event::NoState),
+            (None, _) | (_, None) => self.give_up(now),
+        }
     }
 }

@@ -14,8 +14,8 @@ use crate::certificate::{Acceptance, Certificate, Seal};
 use crate::config::Config;
 use crate::failure_detector::FailureDetector;
 use crate::id::{Digest, Generation, PeerId, ViewId};
+use crate::interface::Missed;
 use crate::lineage::Root;
-use crate::mark::Lost;
 use crate::message::{Evidence, Standing};
 use crate::plan::Link;
 use crate::promise::{Justified, Promise};
@@ -149,7 +149,7 @@ pub(super) struct Paused {
     pub(super) since: Time,
     pub(super) present: usize,
     /// What a member that is not there may hold.
-    pub(super) missed: Option<Lost>,
+    pub(super) missed: Option<Missed>,
 }
 
 /// We came back from a record, and wait for others that did.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, RUN, contact, me, peer};
 use super::driver::Fate;
-use crate::{Config, Contact, Event, Input, Membership, Output, PeerId, Progress, Reason, Refusal, Time};
+use crate::{Config, Contact, Event, Input, Membership, Missed, Output, PeerId, Progress, Reason, Refusal, Time};
 
 /// A run of `names`, all of which hold the state. The first one founded it.
 pub(super) fn formed(seed: u64, steps: u64, names: &[u8]) -> Cluster {
@@ -174,6 +174,68 @@ fn the_last_to_leave_goes_on_and_those_who_left_before_join_it() {
         let forked = |event: &Event| matches!(event, Event::Changed { forked: true, .. });
         assert!(order.iter().all(|name| !cluster.has_event(*name, forked)), "seed {seed}");
     }
+}
+
+/// All are killed before the first checkpoint, and come back with nothing but their votes.
+#[test]
+fn where_nobody_holds_the_state_any_more_all_begin_anew() {
+    for seed in 0..50 {
+        let mut cluster = formed(seed, 400, &[1, 2, 3]);
+        cluster.run_for(Duration::from_secs(1));
+        let all = [1, 2, 3].map(peer);
+        assert!(all.iter().all(|name| cluster.peers[name].step > 0), "seed {seed}");
+        all.iter().for_each(|name| cluster.kill(*name));
+        cluster.run_for(Duration::from_secs(1));
+        all.iter().for_each(|name| cluster.recover_without_state(*name));
+        cluster.run_until(|cluster| cluster.is_formed(&all));
+        assert!(all.iter().all(|name| cluster.peers[name].step < 3), "seed {seed}");
+        cluster.run();
+        cluster.assert_complete(all);
+    }
+}
+
+#[test]
+fn nobody_begins_anew_where_somebody_holds_the_state() {
+    for seed in 0..50 {
+        let mut cluster = formed(seed, 400, &[1, 2, 3]);
+        cluster.run_for(Duration::from_secs(1));
+        let all = [1, 2, 3].map(peer);
+        let (holder, others) = (peer(1 + (seed % 3) as u8), all.into_iter());
+        let others: Vec<PeerId> = others.filter(|name| *name != peer(1 + (seed % 3) as u8)).collect();
+        all.iter().for_each(|name| cluster.kill(*name));
+        let reached = cluster.peers[&holder].step;
+        cluster.run_for(Duration::from_secs(1));
+        others.iter().for_each(|name| cluster.recover_without_state(*name));
+        // They are a quorum, and wait for the third.
+        cluster.run_for(cluster.config.fork_after.expect("there is a limit") / 2);
+        let missed = Some(Missed::State);
+        let waits =
+            |event: &Event| matches!(event, Event::Paused { present: 2, needed: 2, missed: it } if *it == missed);
+        assert!(others.iter().any(|name| cluster.has_event(*name, waits)), "seed {seed}");
+        assert!(others.iter().all(|name| cluster.peers[name].view.is_none()), "seed {seed}");
+        cluster.recover(holder);
+        cluster.run_until(|cluster| cluster.is_formed(&all));
+        assert!(all.iter().all(|name| cluster.peers[name].step >= reached), "seed {seed}");
+        cluster.run();
+        cluster.assert_complete(all);
+    }
+}
+
+#[test]
+fn where_who_may_hold_the_state_does_not_come_the_others_begin_anew_as_a_fork() {
+    let mut cluster = formed(1, 400, &[1, 2, 3]);
+    cluster.run_for(Duration::from_secs(1));
+    let here = [1, 2].map(peer);
+    [1, 2, 3].map(peer).into_iter().for_each(|name| cluster.kill(name));
+    cluster.run_for(Duration::from_secs(1));
+    here.iter().for_each(|name| cluster.recover_without_state(*name));
+    let since = cluster.now;
+    cluster.run_until(|cluster| cluster.is_formed(&here));
+    assert!(Some(cluster.now - since) >= cluster.config.fork_after);
+    let is_fork = |name: &PeerId| cluster.peers[name].view.as_ref().is_some_and(|view| view.forked);
+    assert!(here.iter().all(is_fork));
+    cluster.run();
+    cluster.assert_complete(here);
 }
 
 /// Who goes on alone by force is a fork, and gives up its branch for the one with more steps.

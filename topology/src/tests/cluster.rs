@@ -198,6 +198,20 @@ impl Cluster {
         self.add(name, peer);
     }
 
+    /// A killed peer starts again from its record alone: it had saved no state.
+    pub(super) fn recover_without_state(&mut self, name: PeerId) {
+        let before = self.peers.remove(&name).expect("there");
+        let contacts = self.peers.keys().copied().map(contact).collect();
+        let record = (before.record.clone().expect("members have records"), Noted::Nothing);
+        let (nothing, now) = (Progress::default(), self.now);
+        self.config.incarnation += 1;
+        let mut machine = Membership::recover(self.config.clone(), RUN, me(name), record, contacts, nothing, now);
+        machine.allow_to_begin();
+        let mut peer = Peer::new(machine, nothing, Some(START));
+        (peer.record, peer.generation) = (before.record, before.generation);
+        self.add(name, peer);
+    }
+
     /// A peer that is gone starts again and goes on alone, whatever the others do.
     pub(super) fn fork(&mut self, name: PeerId) {
         let before = self.peers.remove(&name).expect("there");

@@ -151,6 +151,8 @@ pub enum Decision {
     Recover {
         /// Whether it may say that it holds the state.
         has_state: bool,
+        /// Whether it may begin with the state before the first step where nobody holds any.
+        can_begin: bool,
     },
     /// By asking to be let in.
     Join {
@@ -453,8 +455,9 @@ impl Comeback {
         let (me, noted, stride, heard) = (self.past.me, self.past.noted, self.terms.stride, &self.heard);
         let outcome = Returning { me, record, found: loadable, noted, can_begin, stride, heard }.outcome();
         match outcome {
-            Return::Seat { has_state } => {
-                self.end(Decision::Recover { has_state: has_state || self.flaw == Some(Flaw::ClaimsState) });
+            Return::Seat { has_state, can_begin } => {
+                let has_state = has_state || self.flaw == Some(Flaw::ClaimsState);
+                self.end(Decision::Recover { has_state, can_begin });
             }
             // Who goes on alone waits for nobody.
             Return::Behind(_) if self.word.alone => self.end(Decision::Fork),

@@ -112,11 +112,12 @@ impl Entry {
                 Action::Unable("the state can't be had any more".to_owned())
             }
             CatchUp::Current if (stands.step, stands.lineage) == (*step, *lineage) => {
-                if *step == 0 {
+                let begins = *step == 0 && steps.is_initial() && !stands.has_state;
+                if begins {
                     steps.draw_initial();
                 }
                 steps.open(view, snapshot);
-                Action::GoOn
+                if begins { Action::GoOnFromInitial } else { Action::GoOn }
             }
             CatchUp::Current => Action::Unable("this peer does not stand where the view goes on".to_owned()),
             // View upon view may come before it is here: what was fetched for an older one is what this one needs.
@@ -375,6 +376,11 @@ mod tests {
         let mut member = Member::after(0);
         member.steps = Steps::without_state(9);
         assert_eq!(member.enter(0, CatchUp::State { from: vec![OTHER] }, &[ME]), Action::GoOnFromInitial);
+        assert!(member.steps.progress().has_state);
+
+        let mut member = Member::after(0);
+        member.steps = Steps::without_state(9);
+        assert_eq!(member.enter(0, CatchUp::Current, &[]), Action::GoOnFromInitial, "nobody else holds any");
         assert!(member.steps.progress().has_state);
     }
 

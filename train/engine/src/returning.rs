@@ -14,6 +14,9 @@ pub enum Return {
     Seat {
         /// Whether it may say that it holds the state: it does not if it was still to load it, or what it had is damaged or lost.
         has_state: bool,
+        /// Whether it may begin with the state before the first step where nobody holds any:
+        /// [`Membership::allow_to_begin`](starling_topology::Membership::allow_to_begin).
+        can_begin: bool,
     },
 }
 
@@ -52,8 +55,10 @@ impl Returning<'_> {
             return Return::Behind(ahead);
         }
         // An older state counts, and the membership machine says what is lost. The run has gone past the initial one.
-        let begins_anew = self.can_begin && !has_lost && self.record.can_begin_anew(self.me);
-        Return::Seat { has_state: self.found.is_some() || begins_anew }
+        let can_begin = self.can_begin && !has_lost;
+        let begins_anew = can_begin && self.record.can_begin_anew(self.me);
+        let has_state = self.found.is_some() || begins_anew;
+        Return::Seat { has_state, can_begin: can_begin && !has_state }
     }
 }
 
@@ -89,11 +94,11 @@ mod tests {
     fn who_should_have_saved_more_waits_for_those_who_may_have() {
         let record = record(17);
         assert_eq!(outcome(&record, Some(10), false, &[]), Return::Behind(vec![OTHER]));
-        assert_eq!(outcome(&record, Some(10), false, &[OTHER]), Return::Seat { has_state: true });
-        assert_eq!(outcome(&record, Some(15), false, &[]), Return::Seat { has_state: true });
+        assert_eq!(outcome(&record, Some(10), false, &[OTHER]), Return::Seat { has_state: true, can_begin: false });
+        assert_eq!(outcome(&record, Some(15), false, &[]), Return::Seat { has_state: true, can_begin: false });
         assert_eq!(
             outcome(&record, None, true, &[OTHER]),
-            Return::Seat { has_state: false },
+            Return::Seat { has_state: false, can_begin: true },
             "the run had gone past it"
         );
     }
@@ -112,7 +117,7 @@ mod tests {
         };
         let (needed, other) = (after(pair(ME)), after(pair(OTHER)));
         let mark = |step| Noted::Saved(Mark { step, lineage: Lineage::of(&needed.view) });
-        let (behind, seat) = (Return::Behind(vec![OTHER]), Return::Seat { has_state: true });
+        let (behind, seat) = (Return::Behind(vec![OTHER]), Return::Seat { has_state: true, can_begin: false });
         assert_eq!(lost(&needed, mark(10), Some(10), false, &[]), seat);
         assert_eq!(lost(&needed, mark(5), Some(10), false, &[]), seat);
         assert_eq!(lost(&needed, mark(15), Some(10), false, &[]), behind, "it may have signed that with the other one");
@@ -124,20 +129,27 @@ mod tests {
     #[test]
     fn the_state_before_the_first_step_is_held_by_who_can_compute_it() {
         let record = record(0);
-        assert_eq!(outcome(&record, None, true, &[]), Return::Seat { has_state: true });
-        assert_eq!(outcome(&record, None, false, &[]), Return::Seat { has_state: false });
-        assert_eq!(outcome(&record, Some(3), false, &[]), Return::Seat { has_state: true });
+        assert_eq!(outcome(&record, None, true, &[]), Return::Seat { has_state: true, can_begin: false });
+        assert_eq!(outcome(&record, None, false, &[]), Return::Seat { has_state: false, can_begin: false });
+        assert_eq!(outcome(&record, Some(3), false, &[]), Return::Seat { has_state: true, can_begin: false });
     }
 
     #[test]
     fn who_has_lost_what_it_had_saved_has_an_older_state_and_not_the_first_one() {
         let record = record(0);
         let mark = |step| Noted::Saved(Mark { step, lineage: Lineage::of(&record.view) });
-        assert_eq!(lost(&record, Noted::Unknown, None, true, &[]), Return::Seat { has_state: false });
-        assert_eq!(lost(&record, Noted::Unknown, Some(5), true, &[]), Return::Seat { has_state: true });
-        assert_eq!(lost(&record, mark(5), None, true, &[]), Return::Seat { has_state: false });
-        assert_eq!(lost(&record, mark(10), Some(5), true, &[]), Return::Seat { has_state: true });
+        assert_eq!(lost(&record, Noted::Unknown, None, true, &[]), Return::Seat { has_state: false, can_begin: false });
+        assert_eq!(
+            lost(&record, Noted::Unknown, Some(5), true, &[]),
+            Return::Seat { has_state: true, can_begin: false }
+        );
+        assert_eq!(lost(&record, mark(5), None, true, &[]), Return::Seat { has_state: false, can_begin: false });
+        assert_eq!(lost(&record, mark(10), Some(5), true, &[]), Return::Seat { has_state: true, can_begin: false });
         let left = Noted::Saved(Mark { step: 5, lineage: Lineage { branch: 9, ..Lineage::NONE } });
-        assert_eq!(lost(&record, left, None, true, &[]), Return::Seat { has_state: true }, "of another branch");
+        assert_eq!(
+            lost(&record, left, None, true, &[]),
+            Return::Seat { has_state: true, can_begin: false },
+            "of another branch"
+        );
     }
 }

@@ -279,7 +279,15 @@ pub(crate) fn limit_of(limit: &Limit) -> String {
 
 /// What steps wait for, and who goes on meanwhile.
 fn paused(present: usize, needed: usize, missed: Option<Missed>, quorum: Quorum) -> String {
+    let limit = if quorum == Quorum::Majority { ", or as a fork after --fork-after" } else { "" };
     let missing = match missed {
+        Some(Missed::State) => {
+            return format!(
+                "paused: of the members {present} answer, and none of those holds the run's state: they wait for the others that may \
+                 hold it, and begin again before the first step once all have said that they don't{limit}; this peer does so at \
+                 once, as a fork, if started with --alone"
+            );
+        }
         Some(Missed::Unknown) => {
             "some of those have lost their checkpoints, or the note of what they had saved: it is waited for \
                                   whoever may hold a newer state"
@@ -432,6 +440,8 @@ mod tests {
         assert!(!texts(&mut narrator, &started(Quorum::Majority)).join("\n").contains("quorum"));
         assert!(texts(&mut narrator, &paused).join("\n").contains("--fork-after"));
         assert!(texts(&mut narrator, &missed).join("\n").contains("the state after step 40"));
+        let missed = Report::Paused { present: 1, needed: 1, missed: Some(Missed::State) };
+        assert!(texts(&mut narrator, &missed).join("\n").contains("begin again before the first step"));
         let lines = texts(&mut narrator, &started(Quorum::TwoThirds)).join("\n");
         assert!(lines.contains("the first that dies stops the run"), "{lines}");
         let lines = texts(&mut narrator, &paused).join("\n");

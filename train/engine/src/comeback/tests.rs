@@ -123,10 +123,10 @@ fn all_that_are_known_are_asked_keepers_first() {
 #[test]
 fn who_has_a_seat_takes_it_with_what_can_be_loaded() {
     let among = |holdings| outcome(past(Some(seat(&[2], &[])), &[2]), Word::default(), &[], holdings);
-    assert_eq!(among(holds(10)), Decision::Recover { has_state: true });
+    assert_eq!(among(holds(10)), Decision::Recover { has_state: true, can_begin: false });
     assert_eq!(
         among(Holdings::default()),
-        Decision::Recover { has_state: false },
+        Decision::Recover { has_state: false, can_begin: false },
         "the run had gone past the beginning"
     );
     let alone = past(Some(seat(&[], &[2])), &[2]);
@@ -142,10 +142,10 @@ fn who_may_be_behind_asks_for_as_long_as_a_stall_may_last() {
     // Each of the two is there once.
     let mut heard = Driven::new(alone(), Word::default());
     let one_by_one = |times: u32| vec![answer(if times < 3 { 2 } else { 3 }, false)];
-    assert_eq!(heard.run(one_by_one, holds(10)), Decision::Recover { has_state: true });
+    assert_eq!(heard.run(one_by_one, holds(10)), Decision::Recover { has_state: true, can_begin: false });
     assert_eq!(heard.searches, 3);
     let mut first = Driven::new(alone(), Word::default());
-    assert_eq!(first.run(|_| Vec::new(), holds(15)), Decision::Recover { has_state: true });
+    assert_eq!(first.run(|_| Vec::new(), holds(15)), Decision::Recover { has_state: true, can_begin: false });
     assert_eq!(first.searches, 1, "nothing later is stable");
     assert_eq!(outcome(alone(), ALONE, &[], holds(10)), Decision::Fork);
 }
@@ -165,7 +165,7 @@ fn what_is_fetched_meanwhile_counts() {
     let answers = vec![answer(9, false)];
     assert!(matches!(next(Some(Input::Searched { answers, fetched: true })), Output::Look { .. }));
     let Output::Done(outcome) = next(Some(Input::Holds(holds(15)))) else { panic!("it knows") };
-    assert_eq!(outcome, Decision::Recover { has_state: true }, "what a keeper held is enough");
+    assert_eq!(outcome, Decision::Recover { has_state: true, can_begin: false }, "what a keeper held is enough");
 }
 
 #[test]
@@ -184,14 +184,26 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     let there =
         |stable_step| (peer(2), Answer { live: false, looks_out: true, stable_step, forked: false, ours: stable_step });
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Decision::Over);
-    assert_eq!(outcome(seated(), Word::default(), &[there(Some(95))], LAST), Decision::Recover { has_state: true });
+    assert_eq!(
+        outcome(seated(), Word::default(), &[there(Some(95))], LAST),
+        Decision::Recover { has_state: true, can_begin: false }
+    );
     let unsigned = Holdings { stable: Some(95), ..LAST };
-    assert_eq!(outcome(seated(), Word::default(), silent, unsigned), Decision::Recover { has_state: true });
+    assert_eq!(
+        outcome(seated(), Word::default(), silent, unsigned),
+        Decision::Recover { has_state: true, can_begin: false }
+    );
     // The file is there, and what is in it is not.
     let torn = Holdings { loadable: Some(95), can_begin: false, stable: Some(95) };
-    assert_eq!(outcome(seated(), Word::default(), silent, torn), Decision::Recover { has_state: true });
+    assert_eq!(
+        outcome(seated(), Word::default(), silent, torn),
+        Decision::Recover { has_state: true, can_begin: false }
+    );
     assert_eq!(outcome(past(None, &[2]), Word::default(), silent, torn), Decision::Unknown);
-    assert_eq!(outcome(seated(), Word::default(), &[answer(2, true)], LAST), Decision::Recover { has_state: true });
+    assert_eq!(
+        outcome(seated(), Word::default(), &[answer(2, true)], LAST),
+        Decision::Recover { has_state: true, can_begin: false }
+    );
     // Who left, and has yet to hear of the end, fetches it from this machine.
     let waits = outcome(past(None, &[2]), Word::default(), &[there(Some(95))], LAST);
     assert_eq!(waits, joins(&[2], &[2], Wait::Lacking));
