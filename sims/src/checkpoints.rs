@@ -281,7 +281,7 @@ mod tests {
         let view = View::found(RunId([7; 32]), ME);
         let of = |root| Record { root, ..Record::of(view.clone(), None) };
         let found = |disk: &Disk, root| {
-            found(disk, (&of(root), begins(disk, Noted::Nothing, (ME, &of(root)))), ledger(), None).0
+            found(disk, (&of(root), begins(disk, Noted::Nothing, (ME, &of(root))).0), ledger(), None).0
         };
         let root = Root::default();
         assert_eq!(found(&disk, root), Some(State::initial(ledger())));

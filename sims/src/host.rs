@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use starling_engine::comeback::Word;
 use starling_engine::{Comeback, Search};
-use starling_topology::{Annals, Contact, Event, Follower, PeerId, Record, Root, Time};
+use starling_topology::{Annals, Contact, Event, Follower, Lineage, PeerId, Record, Root, Time, View};
 
 use crate::coverage::{Phase, SEEKS};
 use crate::disk::{Disk, Name};
 use crate::fault::{Crash, Queue};
 use crate::hostile::Liar;
+use crate::invariants::Broken;
 use crate::network::Seat;
 use crate::peer::Peer;
 use crate::rng::Rng;
+use crate::state::State;
 use crate::world::{Happening, Looking};
 
 /// A clock's drift is told in this part of its rate.
@@ -135,6 +137,19 @@ pub struct Host {
 }
 
 impl Host {
+    /// What its process has committed in the view that it steps in counts on its disk.
+    ///
+    /// # Errors
+    /// If it saves this in vain, as its root is beside it.
+    pub fn keeps_its_own(&self, state: &State) -> Result<(), Broken> {
+        let is_of = |view: &View| Lineage::of(view) == state.lineage;
+        let is_ours = self.peer.as_ref().and_then(Peer::view).is_some_and(is_of);
+        match is_ours && !self.root.admits(state.step, state.lineage) {
+            true => Err(Broken::new("saves_what_it_commits", format!("step {} is not of its branch", state.step))),
+            false => Ok(()),
+        }
+    }
+
     /// A machine that has never run.
     pub fn new(contact: Contact, ahead: Duration, speed: u32) -> Self {
         Self {

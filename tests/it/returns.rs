@@ -247,7 +247,7 @@ fn members_that_hold_no_state_any_more_begin_again_once_all_have_said_so() {
     let founder = Peer::run_in(dirs[0].clone(), &flags);
     let ticket = founder.ticket();
     founder.wait_for("a step", |event| event["event"] == "progress" && event["step"].as_u64() > Some(10));
-    let joiner = join_in(&dirs[1], &ticket);
+    let joiner = Peer::join_in(dirs[1].clone(), &ticket, &PeerOptions::flags(""));
     founder.wait_for_votes(2);
     joiner.wait_for("the state", is_event("synced"));
     end(founder, "KILL");
@@ -256,7 +256,7 @@ fn members_that_hold_no_state_any_more_begin_again_once_all_have_said_so() {
     let founder = Peer::run_in(dirs[0].clone(), &flags);
     let paused = founder.wait_for("a pause", is_event("paused"));
     assert_eq!(paused["missed"], "state", "{paused}");
-    let joiner = join_in(&dirs[1], &founder.ticket());
+    let joiner = Peer::join_in(dirs[1].clone(), &founder.ticket(), &PeerOptions::flags(""));
     let view = joiner.wait_for("a view", is_event("view"));
     assert_eq!((view["step"].as_u64(), &view["forked"]), (Some(0), &false.into()), "{view}");
     for peer in [&founder, &joiner] {

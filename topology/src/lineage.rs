@@ -87,8 +87,11 @@ impl Root {
         Self { step, lineage, branch: view.branch, generation: view.generation, cuts: Default::default() }
     }
 
-    /// The member came back, and goes on after `step` in `view`.
-    pub(crate) fn cut(self, view: &View, step: u64) -> Self {
+    /// The member came back, and goes on in `view` from the state after `step` of this lineage.
+    pub(crate) fn cut(self, view: &View, step: u64, lineage: Lineage) -> Self {
+        if step < self.step {
+            return Self::new(view, step, lineage); // All went back behind where it came in: nothing of what it had counts.
+        }
         // A cut at an earlier step still says what lay between.
         let earlier = self.cuts.into_iter().flatten().filter(|(last, _)| *last < step);
         let all: Vec<_> = earlier.chain([(step, view.generation)]).collect();
@@ -142,19 +145,23 @@ mod tests {
         let me = PeerId([1; 32]);
         let first = View::found(RunId([1; 32]), me).on_branch(7);
         let (before, next) = (Lineage::of(&first), first.succeed([me]));
-        let root = Root::new(&first, 0, Lineage::NONE).cut(&next, 40);
+        let root = Root::new(&first, 0, Lineage::NONE).cut(&next, 40, before);
         assert!(root.admits(20, before) && root.admits(40, before), "on the way there");
         assert!(!root.admits(57, before));
         assert!(root.admits(41, Lineage::of(&next)));
         assert!(root.may_admit(40, &first) && !root.may_admit(57, &first) && root.may_admit(57, &next));
         // Killed again, further on: what was lost the first time stays lost.
         let third = next.succeed([me]);
-        let again = root.cut(&third, 60);
+        let again = root.cut(&third, 60, Lineage::of(&next));
         assert!(again.admits(57, Lineage::of(&next)) && !again.admits(61, Lineage::of(&next)));
         assert!(!again.admits(57, before) && again.admits(40, before) && again.admits(61, Lineage::of(&third)));
-        let back = again.cut(&third.succeed([me]), 30);
+        let back = again.cut(&third.succeed([me]), 30, before);
         assert!(back.admits(30, before) && !back.admits(40, before) && !back.admits(57, Lineage::of(&next)));
-        let many = (100..120).fold(root, |root, step| root.cut(&third, step));
+        let many = (100..120).fold(root, |root, step| root.cut(&third, step, before));
         assert_eq!(many.cuts.iter().flatten().count(), MAX_CUTS);
+        // It came in later than where all go on.
+        let behind = Root::new(&next, 50, before).cut(&third, 30, before);
+        assert!(behind.admits(30, before) && behind.admits(31, Lineage::of(&third)));
+        assert!(!behind.admits(50, before) && !behind.admits(51, Lineage::of(&next)));
     }
 }

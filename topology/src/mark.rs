@@ -137,18 +137,28 @@ mod tests {
         assert_eq!(lost(&root, None), Lost::Step(120));
         assert_eq!(lost(&root, Some(100)), Lost::Step(120));
         assert_eq!(lost(&root, Some(120)), Lost::Nothing);
-        assert_eq!(lost(&root.cut(&next, 100), Some(100)), Lost::Nothing, "it was gone back behind");
+        assert_eq!(
+            lost(&root.cut(&next, 100, Lineage::of(&first)), Some(100)),
+            Lost::Nothing,
+            "it was gone back behind"
+        );
         assert_eq!(lost(&Root::new(&next, 30, Lineage::of(&first)), None), Lost::Nothing, "another branch");
         assert_eq!(Noted::Nothing.lost(&root, None), Lost::Nothing);
         assert_eq!(Noted::Unknown.lost(&root, Some(120)), Lost::Unknown);
         let is_held = |root: &Root, held| Noted::Saved(saved).is_held(root, held);
         assert!(is_held(&root, Some(120)) && is_held(&root, Some(160)));
         assert!(!is_held(&root, Some(110)) && !is_held(&root, None));
-        assert!(!is_held(&root.cut(&next, 100), Some(120)), "it says nothing of what was signed since");
+        assert!(
+            !is_held(&root.cut(&next, 100, Lineage::of(&first)), Some(120)),
+            "it says nothing of what was signed since"
+        );
         assert!(Noted::Nothing.is_held(&root, None) && !Noted::Unknown.is_held(&root, Some(120)));
         assert!(saved.covers(mark(80, &first), &root) && saved.covers(saved, &root));
         assert!(!saved.covers(mark(160, &first), &root));
-        assert!(!saved.covers(mark(110, &next), &root.cut(&next, 100)), "what counts now is lower");
+        assert!(
+            !saved.covers(mark(110, &next), &root.cut(&next, 100, Lineage::of(&first))),
+            "what counts now is lower"
+        );
     }
 
     #[test]

@@ -319,6 +319,7 @@ impl World {
         let host = &mut self.hosts[seat];
         host.damaged |= rotten;
         host.copy_disk();
+        let kept = host.keeps_its_own(state);
         let before = LastCheckpoint::good(&host.disk);
         let saved = checkpoints::save(&mut host.disk, host.root, state, rotten, self.sabotage);
         let full = saved.is_err();
@@ -331,6 +332,7 @@ impl World {
             false => Ok(()),
             true => self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk),
         };
+        self.breaks(kept);
         let step = state.step;
         if step == self.workload.steps {
             self.hosts[seat].has_last.get_or_insert(self.now);

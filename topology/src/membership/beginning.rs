@@ -25,7 +25,7 @@ impl Membership {
             let is_known =
                 || self.have_earlier_told(seat, decree) || self.is_paused_for(now, seat, self.config.fork_after);
             let waited = || is_known() || self.is_paused_for(now, seat, Some(self.config.max_stall * 2));
-            self.may_begin(seat) && self.is_bereft(now, seat, decree) && self.have_all_told(seat, decree) && waited()
+            self.may_begin() && self.is_bereft(now, seat, decree) && self.have_all_told(seat, decree) && waited()
         };
         let due = self.seat.as_ref().and_then(|seat| Some((seat, seat.decree.as_ref()?))).is_some_and(is_due);
         if due {
@@ -36,7 +36,7 @@ impl Membership {
 
     /// Claims the state before the first step for a fork, where no member that has promised holds any.
     pub(super) fn begin_apart(&mut self, now: Time) {
-        let is_due = |(seat, decree): (&Seat, &Decree)| self.may_begin(seat) && self.is_bereft(now, seat, decree);
+        let is_due = |(seat, decree): (&Seat, &Decree)| self.may_begin() && self.is_bereft(now, seat, decree);
         if self.seat.as_ref().and_then(|seat| Some((seat, seat.decree.as_ref()?))).is_some_and(is_due) {
             self.claim_first();
             self.renew_promise();
@@ -47,9 +47,8 @@ impl Membership {
         (self.progress, self.synced) = (Progress { has_state: true, ..Progress::default() }, true);
     }
 
-    fn may_begin(&self, seat: &Seat) -> bool {
-        let has_nothing = !self.progress.has_state && self.loss() == Lost::Nothing;
-        self.can_begin && self.came_back && has_nothing && seat.root.step == 0
+    fn may_begin(&self) -> bool {
+        self.can_begin && self.came_back && !self.progress.has_state && self.loss() == Lost::Nothing
     }
 
     /// Whether all that were ever members on the way to our view have told what they hold, as far as all of that way is known.

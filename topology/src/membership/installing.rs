@@ -337,7 +337,7 @@ impl Membership {
         if joins && (!brings || loads) {
             seat.root = Root::new(&seat.view, step, lineage);
         } else if (joins || recovering || loads) && catch_up.is_some() {
-            seat.root = seat.root.cut(&seat.view, step);
+            seat.root = seat.root.cut(&seat.view, step, lineage);
         }
         if catch_up.is_some() {
             self.limit_loss(step, lineage);

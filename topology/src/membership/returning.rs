@@ -120,7 +120,7 @@ impl Membership {
         let mut root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
         if self.progress.step > proposal.resume.step {
             // We went on beside it, and what we have saved there is of no branch that others know.
-            root = root.cut(&proposal.view, proposal.resume.step);
+            root = root.cut(&proposal.view, proposal.resume.step, proposal.resume.lineage);
         }
         if self.progress.step != proposal.resume.step {
             // What we hold is from before that view, or beside it. Alone we must not go on from it, now or after another restart.
