@@ -25,7 +25,9 @@ impl Membership {
             let is_known =
                 || self.have_earlier_told(seat, decree) || self.is_paused_for(now, seat, self.config.fork_after);
             let waited = || is_known() || self.is_paused_for(now, seat, Some(self.config.max_stall * 2));
-            self.may_begin() && self.is_bereft(now, seat, decree) && self.have_all_told(seat, decree) && waited()
+            // Had a checkpoint been due before our view began, those who went may have made it stable.
+            let is_safe = || self.have_all_told(seat, decree) && !self.lacks_due(seat, decree, None);
+            self.may_begin() && self.is_bereft(now, seat, decree) && is_safe() && waited()
         };
         let due = self.seat.as_ref().and_then(|seat| Some((seat, seat.decree.as_ref()?))).is_some_and(is_due);
         if due {

@@ -122,7 +122,7 @@ impl Membership {
     }
 
     /// Whether nobody here holds as much as was to be saved before our view began: members sign that alone, so it may be stable.
-    fn lacks_due(&self, seat: &Seat, decree: &Decree, brought: Option<Held>) -> bool {
+    pub(super) fn lacks_due(&self, seat: &Seat, decree: &Decree, brought: Option<Held>) -> bool {
         let step = held(decree, brought).map(|(step, _)| step).max().unwrap_or(0);
         step < self.config.due_by(seat.least())
     }

@@ -71,6 +71,7 @@ impl Membership {
 
     pub(super) fn resume(&mut self, resumption: Resumption) {
         (self.steps, self.waits, self.held_since) = (Steps::Running, None, None);
+        self.can_begin = false; // It does not stand before the first step any more, or holds a state.
         self.outbox.push(Output::Resume(resumption));
     }
 
