@@ -8,8 +8,8 @@ use starling_run::CheckpointError;
 use starling_topology::Refusal;
 use thiserror::Error;
 
-use crate::admission::AdmissionError;
-use crate::ticket::TicketError;
+use crate::access::admission::AdmissionError;
+use crate::credentials::ticket::TicketError;
 
 /// Everything that can end a node early. Each message says what, where, why, and what to do.
 #[derive(Debug, Error)]
@@ -291,7 +291,7 @@ pub enum NodeError {
     },
     /// Nobody who is left holds the replicated state.
     #[error(
-        "nobody who is left holds the run's state; to go on all the same, start one machine with --alone: it goes on from the newest intact checkpoint that it has, be it of before, or else from the beginning, as a fork, and the others join it"
+        "nobody who is left holds the run's state; to go on all the same, start one machine with --alone: it goes on from the newest intact checkpoint that it has, be it of before, or else, once no damaged one is left in its directory, from the beginning, as a fork, and the others join it"
     )]
     NoState,
     /// A vote that is not stored must not be given.
@@ -380,13 +380,13 @@ pub enum NodeError {
         /// How long it may take.
         limit: Duration,
     },
-    /// We wanted to leave and nobody answered.
-    #[error("left after step {step} without an answer from the others, who will take this peer for lost; {}", if *.saved { "the state is saved" } else { "the state could not be saved" })]
+    /// We wanted to leave, and too few others answered to decide that.
+    #[error("left after step {step} without a decision of the others, who will take this peer for lost; {}", match saved { Some(true) => "the state is saved", Some(false) => "the state could not be saved", None => "it held no state of its own to save" })]
     LeftAlone {
         /// The last step committed here.
         step: u64,
-        /// Whether it is on disk.
-        saved: bool,
+        /// Whether it is on disk, if there was anything to save.
+        saved: Option<bool>,
     },
     /// A thread can't be started.
     #[error("can't start a thread: {0}")]

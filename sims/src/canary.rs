@@ -68,6 +68,8 @@ pub struct Plant {
     pub attack: Option<Attack>,
     /// Which members of a view decide in them, if that matters.
     pub quorum: Option<Quorum>,
+    /// How many peers there are in them, if that matters.
+    pub peers: Option<u32>,
     /// The invariants of which one must name it.
     pub found_by: &'static [&'static str],
 }
@@ -146,7 +148,8 @@ pub const PLANTS: &[Plant] = &[
         quorum: Some(Quorum::TwoThirds),
         ..gullible(Flaw::BelievesClaims, Attack::SplitsViews, &["one_decision", "no_split_brain"])
     },
-    machine(Flaw::RefusesTheLate, Scenario::Newcomers, &["endings"]),
+    // Somebody must ask between the end of the others' run and that of their processes.
+    Plant { peers: Some(5), ..machine(Flaw::RefusesTheLate, Scenario::Outage, &["endings"]) },
     machine(Flaw::LeavesKeepers, Scenario::Crash, &["end_is_kept"]),
     gullible(Flaw::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
 ];
@@ -157,7 +160,7 @@ const fn gullible(flaw: Flaw, attack: Attack, found_by: &'static [&'static str])
 }
 
 const fn plant(sabotage: Sabotage, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
-    Plant { sabotage, scenario, attack: None, quorum: None, found_by }
+    Plant { sabotage, scenario, attack: None, quorum: None, peers: None, found_by }
 }
 
 const fn machine(flaw: Flaw, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
@@ -168,7 +171,7 @@ impl Plant {
     /// Looks for this fault in up to `most` runs.
     pub fn find(&self, most: u64) -> Catch {
         let (scenario, attack, quorum) = (self.scenario, self.attack, self.quorum);
-        let setup = Setup { scenario, attack, quorum, ..Setup::default() };
+        let setup = Setup { scenario, attack, quorum, peers: self.peers, ..Setup::default() };
         for seed in 0..most {
             let outcome = Simulation::new(seed, setup).with_sabotage(self.sabotage).run();
             if let Some((invariant, seen)) = self.recognises(&outcome) {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use starling_collective::Booked;
 use starling_engine::{
-    Action, FailedLinks, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog, look_interval,
+    Action, FailedLinks, MAX_SNAPSHOTS, Overdue, Snapshots, Standstill, Steps, Watchdog, look_interval,
 };
 use starling_topology::plan::Link;
 use starling_topology::{
@@ -117,7 +117,6 @@ impl Peer {
             steps.plant(flaw);
         }
         let (reached, learner) = (start.state.clone(), Learner::new(start.state, &workload));
-        let has_last = reached.as_ref().is_some_and(|state| state.step >= workload.steps);
         Self {
             name: start.contact.peer,
             machine: start.machine,
@@ -158,7 +157,7 @@ impl Peer {
             timers: BTreeMap::new(),
             max_stall: start.max_stall,
             stale: 0,
-            ending: Ending::new(start.max_stall, has_last, start.sabotage),
+            ending: Ending::new(start.max_stall, start.sabotage),
             effects: Vec::new(),
         }
     }
@@ -268,9 +267,9 @@ impl Peer {
     }
 
     /// A state was written to the disk, under the name that is to be signed, or had no room there.
-    pub fn saved(&mut self, now: Time, state: &State, manifest: Option<Digest>) {
+    pub fn saved(&mut self, now: Time, state: &State, is_kept: bool, manifest: Option<Digest>) {
         manifest.into_iter().for_each(|manifest| self.vouch_for(now, state, manifest));
-        self.take_saved(now, state.step);
+        self.take_saved(now, is_kept);
         self.obey(now);
     }
 
@@ -425,7 +424,9 @@ impl Peer {
         let id = view.id();
         self.place = Some(Rc::new(place));
         self.operation = None;
-        self.lookout.has_taken_part();
+        // What its learner saves from now on is of the new branch.
+        self.effects.extend(self.machine.root().map(Effect::Root));
+        self.vouch_in(now, Some(&view));
         let action = self.entry.enter(&mut self.steps, &mut self.snapshots, &obeyed);
         if action != Action::Wait {
             self.fetch = None;
@@ -436,8 +437,6 @@ impl Peer {
         let initial = || Rc::new(State::assigned(self.workload.ledger(), view.members()));
         let state = if is_initial { Some(initial()) } else { self.reached.clone() };
         let state = state.filter(|_| resumption.catch_up == CatchUp::Current && progress.has_state);
-        self.effects.extend(self.machine.root().map(Effect::Root));
-        self.vouch_in(now, Some(&view));
         let missed = (self.steps.progress().step > progress.step).then_some(resumption.step);
         let entry = Entered { view: id, resumption, progress, state, forks };
         self.effects.push(Effect::Entered(Box::new(entry)));
@@ -471,12 +470,7 @@ impl Peer {
     /// Goes on as far as it may and can.
     fn go_on(&mut self, now: Time) {
         self.work(now);
-        while let Some(notice) = self.steps.take_notice() {
-            match notice {
-                Notice::Held(progress) => self.tell_held(now, progress),
-                Notice::TooFarBehind => self.give_up(now),
-            }
-        }
+        self.notice();
         self.interrupt();
     }
 

@@ -418,7 +418,8 @@ impl World {
             Happening::Saved(seat, incarnation, state) => {
                 if self.hosts[seat].incarnation == incarnation {
                     let manifest = self.saved(seat, &state);
-                    self.with(seat, incarnation, |peer, now| peer.saved(now, &state, manifest));
+                    let is_kept = self.hosts[seat].disk.holds(state.step, state.digest);
+                    self.with(seat, incarnation, |peer, now| peer.saved(now, &state, is_kept, manifest));
                 }
             }
             Happening::Heard(seat, from, head) if self.hosts[seat].keeper.is_some() => {

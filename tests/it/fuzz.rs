@@ -189,7 +189,7 @@ fn an_end_is_expected_only_where_something_explains_it() {
     let plain = Circumstances::default();
     assert!(plain.explain("error: can't reach ...abc: refused; is it running?"));
     assert!(!Circumstances { was_member: true, ..plain }.explain("error: can't reach ...abc: refused; is it running?"));
-    let left = "error: left after step 7 without an answer from the others";
+    let left = "error: left after step 7 without a decision of the others";
     assert!(!plain.explain(left) && Circumstances { leaves: true, ..plain }.explain(left));
     let unstored = "error: this member can't store its vote in record: No space left on device";
     assert!(!plain.explain(unstored) && Circumstances { bad_disk: true, ..plain }.explain(unstored));

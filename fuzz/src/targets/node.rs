@@ -1,6 +1,6 @@
 //! What members, keepers and joiners say to each other besides membership, and what a node keeps on its disk.
 
-use starling_node::fuzzed::{self, Decoder};
+use starling_node::net::fuzzed::{self, Decoder};
 
 use crate::target::Target;
 

@@ -6,8 +6,8 @@ use starling_topology::{PeerId, Quorum, View};
 use tokio::time::Instant;
 
 use super::{Access, State};
-use crate::appointment::{Appointments, Consent, Consents, Electors, Line, Office, name};
-use crate::identity::{Identity, to_libp2p};
+use crate::credentials::appointment::{Appointments, Consent, Consents, Electors, Line, Office, name};
+use crate::credentials::identity::{Identity, to_libp2p};
 
 /// Members that don't say that they have heard of an appointment are waited for so long.
 const HEARING: Duration = Duration::from_secs(20);

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use starling_topology::{Joiner, Notary, PeerId, View};
 
 use super::{Access, Card};
-use crate::identity::{Identity, has_signed};
-use crate::invitation::{Denial, Presented};
-use crate::roster::Entry;
+use crate::access::roster::Entry;
+use crate::credentials::identity::{Identity, has_signed};
+use crate::credentials::invitation::{Denial, Presented};
 
 /// Passes of joiners that are remembered as right.
 const MAX_KNOWN: usize = 256;

@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 use starling_topology::{PeerId, RunId};
 
 use super::{Access, Credentials};
-use crate::appointment::Office;
+use crate::access::roster::Roster;
+use crate::credentials::appointment::Office;
+use crate::credentials::invitation::{Grant, now_s};
+use crate::credentials::revocations::Renewal;
+use crate::credentials::secret;
 use crate::error::NodeError;
-use crate::invitation::{Grant, now_s};
-use crate::revocations::Renewal;
-use crate::roster::Roster;
-use crate::{private_file, secret};
+use crate::store::private_file;
 
 /// The longest roster on disk, in bytes.
 const MAX_ROSTER_BYTES: u64 = 1 << 20;

@@ -6,7 +6,7 @@ use starling_topology::PeerId;
 use tokio::time::Instant;
 
 use super::Access;
-use crate::invitation::{Denial, Presented};
+use crate::credentials::invitation::{Denial, Presented};
 
 /// Who asks to be let in by an invitation for one is waited for so long before another may come by it.
 const CLAIM_LIMIT: Duration = Duration::from_secs(20);

@@ -10,9 +10,9 @@
 use starling_topology::{PeerId, RunId};
 
 use super::Credentials;
-use crate::identity::{from_libp2p, has_signed};
-use crate::invitation::Presented;
-use crate::sections;
+use crate::credentials::identity::{from_libp2p, has_signed};
+use crate::credentials::invitation::Presented;
+use crate::settings::sections;
 
 /// The longest pass, in bytes.
 pub(crate) const MAX_PASS: usize = 1024;

@@ -4,11 +4,11 @@ use starling_topology::PeerId;
 use tokio::time::Instant;
 
 use super::{Access, State};
-use crate::appointment::Office;
-use crate::frame;
-use crate::identity::{from_libp2p, to_libp2p};
-use crate::invitation::{Grant, Invitation, now_s};
-use crate::revocations::{MAX_SECRETS, Renewal, Revocations};
+use crate::credentials::appointment::Office;
+use crate::credentials::identity::{from_libp2p, to_libp2p};
+use crate::credentials::invitation::{Grant, Invitation, now_s};
+use crate::credentials::revocations::{MAX_SECRETS, Renewal, Revocations};
+use crate::net::frame;
 
 /// What it costs a peer of its allowance to have a list looked at: one costs more than a member.
 const LIST_COST: u64 = 64;

@@ -11,12 +11,13 @@ use tokio::time::Instant;
 
 use super::pass::Edition;
 use super::{Access, State};
-use crate::appointment::Consents;
-use crate::identity::from_libp2p;
-use crate::invitation::{Presented, now_s};
-use crate::revocations::Renewal;
-use crate::roster::{Entry, MAX_TOLD};
-use crate::{frame, streams};
+use crate::access::roster::{Entry, MAX_TOLD};
+use crate::credentials::appointment::Consents;
+use crate::credentials::identity::from_libp2p;
+use crate::credentials::invitation::{Presented, now_s};
+use crate::credentials::revocations::Renewal;
+use crate::net::frame;
+use crate::net::streams;
 
 /// The longest update, in bytes.
 const MAX_UPDATE: usize = 512 * 1024;
@@ -215,10 +216,10 @@ mod tests {
     use starling_topology::RunId;
 
     use super::*;
-    use crate::appointment::MAX_TOLD_BYTES;
-    use crate::founder::FounderKey;
-    use crate::invitation::{Grant, Terms};
-    use crate::revocations::{MAX_REVOKED, MAX_SECRETS};
+    use crate::credentials::appointment::MAX_TOLD_BYTES;
+    use crate::credentials::founder::FounderKey;
+    use crate::credentials::invitation::{Grant, Terms};
+    use crate::credentials::revocations::{MAX_REVOKED, MAX_SECRETS};
 
     #[test]
     fn the_longest_update_fits() {

@@ -1,8 +1,8 @@
 use super::*;
-use crate::appointment::{Consent, Line};
-use crate::founder::FounderKey;
-use crate::invitation::{Role, Terms};
-use crate::revocations::Renewal;
+use crate::credentials::appointment::{Consent, Line};
+use crate::credentials::founder::FounderKey;
+use crate::credentials::invitation::{Role, Terms};
+use crate::credentials::revocations::Renewal;
 use starling_topology::{Contact, Joiner, Notary, View};
 
 const RUN: RunId = RunId([3; 32]);
@@ -541,10 +541,11 @@ fn a_wrong_ticket_does_not_take_the_place_of_a_good_one() {
     let dir = world.dir.path().join("back");
     let parties = (RUN, Some(world.key.public()));
     let good = world.bearing(&world.grant(Terms::default()));
-    crate::secret::store_first(&dir, RUN, &good).expect("stored");
-    let kept = || crate::secret::load(&dir, RUN).map(|kept| (kept.secret, kept.invitation)).expect("there");
+    crate::credentials::secret::store_first(&dir, RUN, &good).expect("stored");
+    let kept =
+        || crate::credentials::secret::load(&dir, RUN).map(|kept| (kept.secret, kept.invitation)).expect("there");
     let open = |ticket: &Credentials| {
-        crate::secret::store_first(&dir, RUN, ticket).expect("kept");
+        crate::credentials::secret::store_first(&dir, RUN, ticket).expect("kept");
         Access::open(me.peer_id(), parties, ticket, &[], &dir).expect("opened")
     };
     let shows = |access: &Access, secret| {

@@ -8,8 +8,8 @@ use starling_topology::RunId;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Access;
-use crate::appointment::Consent;
-use crate::revocations::Renewal;
+use crate::credentials::appointment::Consent;
+use crate::credentials::revocations::Renewal;
 
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(1);

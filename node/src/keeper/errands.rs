@@ -13,15 +13,15 @@ use starling_topology::annals::Walk;
 use starling_topology::{Anchors, Contact, Digest, Head, PeerId, Proof, RunId, ViewId};
 use tokio::time::Instant;
 
+use crate::credentials::identity::to_libp2p;
 use crate::error::NodeError;
-use crate::identity::to_libp2p;
-use crate::inquiry::Opening;
-use crate::report::{Observer, Report};
-use crate::shelf::Shelf;
-use crate::streams;
+use crate::net::streams;
+use crate::observe::report::{Observer, Report};
+use crate::start::inquiry::Opening;
 use crate::transfer::checkpoint::{self, Lacking};
 use crate::transfer::data;
 use crate::transfer::questions::{self, Newest};
+use crate::transfer::shelf::Shelf;
 
 /// How often the progress of a download is told.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);

@@ -19,20 +19,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::errands::{Done, Errands};
 use super::told::Told;
-use crate::admission::AdmissionError;
-use crate::behaviour::BehaviourEvent;
-use crate::contacts_file::{Contacts, ContactsFile};
+use crate::access::admission::AdmissionError;
+use crate::credentials::identity::{from_libp2p, to_libp2p};
+use crate::credentials::ticket::Ticket;
 use crate::error::NodeError;
-use crate::event_loop::heads;
-use crate::guide::Guide;
-use crate::identity::{from_libp2p, to_libp2p};
-use crate::network::Network;
-use crate::report::{Observer, Report, Summary};
-use crate::shelf::Shelf;
-use crate::ticket::Ticket;
+use crate::member::event_loop::heads;
+use crate::member::guide::Guide;
+use crate::net::behaviour::BehaviourEvent;
+use crate::net::network::Network;
+use crate::observe::report::{Observer, Report, Summary};
+use crate::start::welcome::Mismatch;
+use crate::store::contacts_file::{Contacts, ContactsFile};
 use crate::transfer::Shelves;
 use crate::transfer::questions::Newest;
-use crate::welcome::Mismatch;
+use crate::transfer::shelf::Shelf;
 
 /// Known peers that are dialed, and connected ones that are asked what they hold, each time.
 const MAX_LOOKED_FOR: usize = 8;

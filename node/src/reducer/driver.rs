@@ -20,10 +20,10 @@ use tokio::task::JoinSet;
 use super::operations::{Chosen, Operations, owned};
 use super::patience::Patience;
 use super::{Completion, Operation, Own, ReducerConfig, Results};
-use crate::contribution::Contribution;
-use crate::event::NetworkEvent;
-use crate::identity::to_libp2p;
-use crate::streams;
+use crate::credentials::identity::to_libp2p;
+use crate::learner::contribution::Contribution;
+use crate::member::event::NetworkEvent;
+use crate::net::streams;
 use starling_engine::Gate;
 use starling_links::{Blame, Connection, Incoming, Inward, LinkConfig, LinkFailure, Outgoing, Outward, greeting};
 

@@ -14,8 +14,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{REPLY_OVERHEAD, Reply, Request};
-use crate::frame;
-use crate::identity::to_libp2p;
+use crate::credentials::identity::to_libp2p;
+use crate::net::frame;
 
 /// What is put together from chunks.
 pub(super) trait Whole {

@@ -5,7 +5,7 @@ use starling_topology::message::MAX_MEMBERS;
 use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{Head, PeerId, Proof, RunId, View};
 
-use crate::identity::has_signed;
+use crate::credentials::identity::has_signed;
 
 /// The longest evidence, in bytes: 98 for each signature.
 pub(super) const MAX_EVIDENCE_BYTES: usize = Head::BYTES + MAX_VIEW_BYTES + 98 * MAX_MEMBERS + 64;
@@ -44,7 +44,7 @@ mod tests {
     use starling_topology::{Digest, ViewId};
 
     use super::*;
-    use crate::identity::{Identity, from_libp2p};
+    use crate::credentials::identity::{Identity, from_libp2p};
 
     const RUN: RunId = RunId([1; 32]);
 
@@ -82,7 +82,7 @@ mod tests {
     /// Each takes three bytes on its way, and many times that in memory.
     #[test]
     fn a_long_list_of_nothing_ends_where_no_peer_has_more() {
-        use crate::frame::decode;
+        use crate::net::frame::decode;
         use crate::transfer::Reply;
 
         let newest = |count: u8| [&[5, 1, 0, count][..], &[0; 3].repeat(usize::from(count))].concat();

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::chunks::ask;
 use super::evidence::MAX_EVIDENCE_BYTES;
 use super::{Reply, Request};
-use crate::guide::Reader;
+use crate::member::guide::Reader;
 
 /// For so many times the longest standstill is one led by one peer.
 const WALK_STALLS: u32 = 4;

@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use super::data::MAX_TOLD;
 use super::{Evidence, MAX_REQUEST_BYTES, Reply, Request};
-use crate::frame;
-use crate::shelf::Shelf;
-use crate::snapshots::Snapshots;
+use crate::member::snapshots::Snapshots;
+use crate::net::frame;
+use crate::transfer::shelf::Shelf;
 
 /// Of whom joiners are told.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,7 @@ mod trained;
 use std::path::{Path, PathBuf};
 
 use starling_node::NodeError;
-use starling_node::node::CHECKPOINTS;
+use starling_node::start::node::CHECKPOINTS;
 use starling_run::CheckpointFolder;
 use starling_topology::{Digest, RunId};
 

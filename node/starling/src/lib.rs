@@ -52,7 +52,7 @@ pub mod errors {
     #[doc(inline)]
     pub use starling_node::AdmissionError;
     #[doc(inline)]
-    pub use starling_node::ticket::TicketError;
+    pub use starling_node::credentials::ticket::TicketError;
     #[doc(inline)]
     pub use starling_run::{AuditError, CheckpointError, Difference, Error as RunError, ManifestError};
     #[doc(inline)]
@@ -68,13 +68,13 @@ pub mod parts {
     #[doc(inline)]
     pub use starling_collective::Codec;
     #[doc(inline)]
-    pub use starling_node::invitation::Grant;
+    pub use starling_node::credentials::invitation::Grant;
     #[doc(inline)]
-    pub use starling_node::keys::{Key, Value};
+    pub use starling_node::credentials::name::Name;
     #[doc(inline)]
-    pub use starling_node::name::Name;
+    pub use starling_node::observe::report::{Json, Missed, Tee, WaitsFor, WayBack};
     #[doc(inline)]
-    pub use starling_node::report::{Json, Missed, Tee, WaitsFor, WayBack};
+    pub use starling_node::settings::keys::{Key, Value};
     #[doc(inline)]
     pub use starling_run::data::ClassCount;
     #[doc(inline)]

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use starling_node::report::Tee;
-use starling_node::signals::heed_signals;
+use starling_node::observe::report::Tee;
+use starling_node::start::signals::heed_signals;
 use starling_node::{
     Founding, Joining, NodeError, Observer, Report, Settings, Summary, Ticket, alone_in_its_directory,
 };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use starling_node::report::Tee;
+use starling_node::observe::report::Tee;
 use starling_node::{Founding, Joining, NodeError, Observer, Settings};
 use starling_run::Program;
 use starling_train::{DeviceChoice, Task, TaskProgram};

@@ -24,6 +24,8 @@ pub enum Effect {
     LookOut(Time),
     /// Call [`Peer::look_at_end`](super::Peer::look_at_end) at that time.
     Settle(Time),
+    /// Call [`Peer::take_notices`](super::Peer::take_notices) when its process gets to it.
+    Notices,
     /// Ask these what they hold; then [`Peer::keeper_holds`](super::Peer::keeper_holds).
     AskKeepers(Vec<PeerId>),
     /// Search for a later checkpoint, by these terms; then [`Peer::searched`](super::Peer::searched).

@@ -21,12 +21,12 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    pub(super) fn new(max_stall: Duration, is_saved: bool, sabotage: Option<Sabotage>) -> Self {
+    pub(super) fn new(max_stall: Duration, sabotage: Option<Sabotage>) -> Self {
         let mut settling = Settling::new(max_stall);
         if let Some(Sabotage::Machine(flaw)) = sabotage {
             settling.plant(flaw);
         }
-        Self { settling, is_saved, complete: None, end: None }
+        Self { settling, is_saved: false, complete: None, end: None }
     }
 }
 
@@ -53,9 +53,14 @@ impl Peer {
         }
     }
 
-    /// A state is on the disk.
-    pub(super) fn note_saved(&mut self, step: u64) {
-        self.ending.is_saved |= step >= self.workload.steps;
+    /// Whether the state after the last step is on its disk.
+    pub fn is_saved(&self) -> bool {
+        self.ending.is_saved
+    }
+
+    /// It is, or the disk has not taken it.
+    pub(super) fn note_saved(&mut self, is_saved: bool) {
+        self.ending.is_saved = is_saved;
     }
 
     pub(super) fn note_stable(&mut self, now: Time, step: u64) {

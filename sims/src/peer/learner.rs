@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use starling_collective::Feedback;
-use starling_engine::{Cursor, Saving, Task, Turnout};
+use starling_engine::{Cursor, LAST_TRIES, Notice, Saving, Task, Turnout};
 use starling_topology::{Input, PeerId, Progress, Time, ViewId};
 
 use super::{Commit, Effect, Peer};
@@ -25,25 +25,30 @@ pub(super) struct Learner {
     saves: Saving,
     /// States that are on their way to the disk.
     writing: usize,
+    /// Whether its process has yet to look what its steps have to say.
+    is_noticed: bool,
     /// Whether it waits for the disk to have the last state.
     pub(super) saving: bool,
-    /// The step of the newest state that was written, or tried to.
-    saved: Option<u64>,
+    /// How often it was tried to write that.
+    tries: u32,
+    /// Whether the last state is on disk, once that was tried.
+    kept: Option<bool>,
 }
 
 impl Learner {
     pub(super) fn new(state: Option<Rc<State>>, workload: &Workload) -> Self {
-        let saved = state.as_ref().map(|state| state.step);
         Self {
-            cursor: Cursor::after(saved.unwrap_or(0)),
+            cursor: Cursor::after(state.as_ref().map_or(0, |state| state.step)),
             state,
             feedback: workload.feedback(),
             computing: None,
             computations: 0,
-            saves: Saving::new(workload.checkpoint_every),
+            saves: Saving::new(workload.checkpoint_every, workload.steps),
             writing: 0,
+            is_noticed: false,
             saving: false,
-            saved,
+            tries: 0,
+            kept: None,
         }
     }
 }
@@ -57,6 +62,31 @@ impl Peer {
         self.input(now, Input::Held(progress));
     }
 
+    /// What its steps have to say waits until the process gets to it.
+    pub(super) fn notice(&mut self) {
+        if self.steps.has_notice() && !std::mem::replace(&mut self.learner.is_noticed, true) {
+            self.effects.push(Effect::Notices);
+        }
+    }
+
+    /// It gets to it.
+    pub fn take_notices(&mut self, now: Time) {
+        self.learner.is_noticed = false;
+        while let Some(notice) = self.steps.take_notice() {
+            match notice {
+                Notice::Synced => self.input(now, Input::Synced),
+                Notice::Held(progress) => self.tell_held(now, progress),
+                Notice::TooFarBehind => self.give_up(now),
+                Notice::Digest { step, digest } => self.input(now, Input::Digest { step, digest }),
+                Notice::Finished { step, digest, is_saved } => {
+                    self.note_saved(is_saved);
+                    self.input(now, Input::Finished { step, digest });
+                }
+            }
+        }
+        self.obey(now);
+    }
+
     /// A gradient is there.
     pub(super) fn take_gradient(&mut self, now: Time, computation: u64) {
         if self.learner.computing.take_if(|computing| *computing == computation).is_some() {
@@ -67,12 +97,16 @@ impl Peer {
     }
 
     /// A state was written to the disk, or had no room there.
-    pub(super) fn take_saved(&mut self, now: Time, step: u64) {
-        self.learner.saved = self.learner.saved.max(Some(step));
+    pub(super) fn take_saved(&mut self, now: Time, is_kept: bool) {
         self.learner.writing = self.learner.writing.saturating_sub(1);
-        if self.learner.saving {
-            self.learner.saving = false;
-            self.finish(now);
+        // One may have been under way already.
+        if self.learner.saving && self.learner.writing == 0 {
+            self.learner.tries += 1;
+            if !is_kept && self.learner.tries < LAST_TRIES {
+                return self.save();
+            }
+            (self.learner.saving, self.learner.kept) = (false, Some(is_kept));
+            self.finish();
         }
         self.go_on(now);
     }
@@ -89,13 +123,9 @@ impl Peer {
             match task {
                 Task::Stop { .. } => return,
                 Task::Load(state) => self.load(state),
-                Task::Synced => {
-                    self.input(now, Input::Synced);
-                    // Nobody else may have it much longer.
-                    if self.learner.saves.is_on() {
-                        self.save();
-                    }
-                }
+                // Nobody else may have it much longer.
+                Task::Synced if self.learner.saves.is_on() => self.save(),
+                Task::Synced => {}
                 Task::Begin { members } => {
                     let assigned = Rc::new(State::assigned(self.workload.ledger(), &members));
                     if self.learner.state.as_ref() != Some(&assigned) {
@@ -107,8 +137,8 @@ impl Peer {
                     let state = self.learner.state.clone();
                     state.into_iter().for_each(|state| self.snapshots.put(state.step, state));
                 }
-                Task::Apply { result, .. } => self.apply(now, &result),
-                Task::Finished => self.finish(now),
+                Task::Apply { result, .. } => self.apply(&result),
+                Task::Finished => self.finish(),
                 Task::Compute if self.is_withheld(self.learner.cursor.step + 1) => break,
                 Task::Compute => self.compute(now),
                 Task::Contribute(active) => self.reduce(now, &active, self.learner.cursor.step + 1),
@@ -143,13 +173,13 @@ impl Peer {
     }
 
     /// Those who hear of it may go for good: the last state must be on disk first.
-    fn finish(&mut self, now: Time) {
+    fn finish(&mut self) {
         let Some(state) = self.learner.state.clone() else { return };
-        if self.learner.saved < Some(state.step) {
-            self.learner.saving = true;
+        let Some(is_saved) = self.learner.kept else {
+            (self.learner.saving, self.learner.tries) = (true, 0);
             return self.save();
-        }
-        self.input(now, Input::Finished { step: state.step, digest: state.digest });
+        };
+        self.steps.finish(state.step, state.digest, is_saved);
     }
 
     fn save(&mut self) {
@@ -162,6 +192,7 @@ impl Peer {
         self.effects.push(Effect::Loaded(Rc::clone(&state)));
         // The steps that it made up for are not those of this state.
         self.learner.feedback.iter_mut().for_each(Feedback::forget);
+        self.learner.kept = None;
         self.hold_state(state);
     }
 
@@ -170,7 +201,7 @@ impl Peer {
         self.reached = Some(state);
     }
 
-    fn apply(&mut self, now: Time, record: &Rc<ResultRecord>) {
+    fn apply(&mut self, record: &Rc<ResultRecord>) {
         let view = self.reduced_in.get(&record.step).copied();
         if self.reached.as_ref().is_some_and(|reached| reached.step < record.step) {
             // It was kept until the state came.
@@ -185,7 +216,7 @@ impl Peer {
         self.learner.state = Some(after);
         self.snapshots.applied(record);
         if self.workload.compares(step) {
-            self.input(now, Input::Digest { step, digest });
+            self.steps.compare(step, digest);
         }
         let is_busy = self.learner.writing > 0;
         if self.learner.saves.takes(step, is_busy) {

@@ -20,16 +20,14 @@ impl Watch {
     pub(super) fn new(last_step: u64, max_stall: Duration, outside: Option<Apart>) -> Self {
         Self { machine: Lookout::new(last_step, max_stall), outside }
     }
-
-    /// It is in.
-    pub(super) fn has_taken_part(&mut self) {
-        self.outside = None;
-    }
 }
 
 impl Peer {
     /// Something has happened to it: it may have a quorum, or none any more.
     pub(super) fn note_quorum(&mut self, now: Time) {
+        if self.machine.view().is_some() {
+            self.lookout.outside = None;
+        }
         let apart = self.apart();
         self.lookout.machine.note(now, apart);
         self.obey_lookout();
@@ -56,7 +54,7 @@ impl Peer {
 
     /// Whether it has a seat, and a quorum.
     pub fn has_quorum(&self) -> bool {
-        self.view().is_some() && !self.machine.has_no_quorum()
+        self.machine.view().is_some() && !self.machine.has_no_quorum()
     }
 
     /// Whether it says that it goes on.

@@ -51,7 +51,6 @@ impl Peer {
 
     /// A checkpoint is on its disk, under this name.
     pub(super) fn vouch_for(&mut self, now: Time, state: &State, manifest: Digest) {
-        self.note_saved(state.step);
         // It may have been on its way when its branch was left.
         if self.vouches_for(state) {
             let (step, lineage, digest) = (state.step, state.lineage, state.digest);

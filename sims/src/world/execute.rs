@@ -75,6 +75,10 @@ impl World {
                 let when = self.hosts[seat].world_time(at).max(self.now);
                 self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Settles));
             }
+            Effect::Notices => {
+                let when = self.now + self.looks.spread(1, 20_000);
+                self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Notices));
+            }
             Effect::AskKeepers(keepers) => self.ask_keepers(seat, &keepers),
             Effect::GiveUpSearch => self.hosts[seat].seeking = None,
             Effect::ComeBack => {
@@ -456,7 +460,7 @@ impl World {
         self.mark(seat, What::Ends);
         let peer = self.hosts[seat].peer.as_ref();
         let (view, root) = (peer.and_then(Peer::view_id), peer.and_then(Peer::root));
-        let last = peer.and_then(Peer::view).cloned();
+        let (last, is_saved) = (peer.and_then(Peer::view).cloned(), peer.is_some_and(Peer::is_saved));
         let forked = last.as_ref().is_some_and(|view| view.forked);
         let completed = self.hosts[seat].completed.unwrap_or(self.now);
         let keepers = self.keepers_there(seat);
@@ -486,8 +490,6 @@ impl World {
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);
         }
-        let has_last = |digest: Digest| self.hosts[seat].disk.holds(self.workload.steps, digest);
-        let is_saved = matches!(event, Event::Complete { digest, .. } if has_last(digest));
         if let (Some(stayed), Some(root)) = (departs(&event, self.workload.steps, is_saved), root) {
             self.departs(seat, last.as_ref(), Left { stayed, root, forked });
         }

@@ -35,6 +35,8 @@ pub enum Errand {
     LooksOut,
     /// The time is there to see what it stays for, although the run is complete.
     Settles,
+    /// It gets to what its steps have to say.
+    Notices,
     /// Keepers connect to it.
     MeetsKeepers,
     /// A keeper's answer, if one comes, to what it holds.
@@ -120,6 +122,7 @@ impl World {
         match errand {
             Errand::LooksOut => return self.with(seat, incarnation, Peer::look_out),
             Errand::Settles => return self.settle(seat),
+            Errand::Notices => return self.with(seat, incarnation, Peer::take_notices),
             Errand::MeetsKeepers => return self.met_keepers(seat),
             Errand::Holds(keeper) => return self.hear_what_is_kept(seat, keeper),
             Errand::Pauses => {
@@ -143,7 +146,12 @@ impl World {
                 false => Input::Missed,
             },
             Errand::Expires => Input::Expired,
-            Errand::Pauses | Errand::LooksOut | Errand::Settles | Errand::MeetsKeepers | Errand::Holds(_) => return,
+            Errand::Pauses
+            | Errand::LooksOut
+            | Errand::Settles
+            | Errand::Notices
+            | Errand::MeetsKeepers
+            | Errand::Holds(_) => return,
         };
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);

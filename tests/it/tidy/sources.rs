@@ -210,7 +210,7 @@ fn io_in_a_sans_io_package_is_found() {
     assert_eq!(absences("topology/src/view.rs", &text).len(), 1);
     assert_eq!(absences("train/engine/src/steps.rs", &text).len(), 1);
     assert_eq!(absences("train/src/trainer.rs", &text).len(), 1);
-    assert_eq!(absences("node/src/network.rs", &text), Vec::<String>::new());
+    assert_eq!(absences("node/src/net/network.rs", &text), Vec::<String>::new());
     let text = format!("a(){};\nb{}ed;\n", concat!(".aw", "ait"), concat!(".aw", "ait"));
     assert_eq!(absences("topology/src/view.rs", &text).len(), 1, "a field may be called so");
     let text = format!("{} serve() {{}}", concat!("async", " fn"));

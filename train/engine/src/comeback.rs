@@ -400,7 +400,7 @@ impl Comeback {
         };
         match way {
             None => self.end(Decision::Unknown),
-            Some(way) if self.word.goes_back => self.go_back(way, company),
+            Some(way) if self.word.goes_back => self.go_back(way),
             // Whoever has a ticket to a run does not begin it.
             Some(Way::Found) if self.word.joins => self.end(self.join()),
             Some(Way::Found) => self.end(Decision::Found),
@@ -415,6 +415,11 @@ impl Comeback {
         search::company(self.answers.iter().copied(), |peer| self.past.keepers.contains(&peer))
     }
 
+    /// Whether somebody goes on, be it as a fork.
+    fn is_gone_on(&self) -> bool {
+        matches!(self.company(), Company::Live | Company::Forked)
+    }
+
     fn known(&self) -> topology::Past<'_> {
         let Past { me, seat, has_lost_its_seat, has_lost_its_contacts, members, .. } = &self.past;
         let had_company = *has_lost_its_contacts || *has_lost_its_seat || !members.is_empty();
@@ -424,12 +429,11 @@ impl Comeback {
     }
 
     /// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.
-    fn go_back(&mut self, way: Way, company: Company) {
-        let goes_on = matches!(company, Company::Live | Company::Forked);
+    fn go_back(&mut self, way: Way) {
         let outcome = match way {
             Way::Fork => Decision::Fork,
             Way::Found | Way::Recover if self.past.members.is_empty() => Decision::Found,
-            Way::Found | Way::Recover if self.word.alone && !goes_on => Decision::Fork,
+            Way::Found | Way::Recover if self.word.alone && !self.is_gone_on() => Decision::Fork,
             Way::Found | Way::Recover | Way::Join => Decision::OthersBranch,
         };
         self.end(outcome);
@@ -455,6 +459,8 @@ impl Comeback {
         let (me, noted, stride, heard) = (self.past.me, self.past.noted, self.terms.stride, &self.heard);
         let outcome = Returning { me, record, found: loadable, noted, can_begin, stride, heard }.outcome();
         match outcome {
+            // What it had is lost, and its user does not want it to wait for who may hold that.
+            Return::Seat { has_state: false, .. } if self.word.alone && !self.is_gone_on() => self.end(Decision::Fork),
             Return::Seat { has_state, can_begin } => {
                 let has_state = has_state || self.flaw == Some(Flaw::ClaimsState);
                 self.end(Decision::Recover { has_state, can_begin });

@@ -33,7 +33,7 @@ pub use failed_links::FailedLinks;
 pub use lookout::Lookout;
 pub use result_fetch::ResultFetch;
 pub use returning::{Return, Returning};
-pub use saving::{DIGEST_EVERY, Saving};
+pub use saving::{DIGEST_EVERY, LAST_TRIES, Saving};
 pub use search::Search;
 pub use settling::Settling;
 pub use skipping::{MAX_SKIPS, is_last_straw};

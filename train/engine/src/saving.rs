@@ -3,11 +3,16 @@
 /// All members compare the digests of their states after so many steps.
 pub const DIGEST_EVERY: u64 = 64;
 
+/// How often a member tries to write the last state, before it ends without.
+pub const LAST_TRIES: u32 = 3;
+
 /// Which occasions to save a state are taken: each, or where the disk falls behind, each second, fourth, and so on. Members
 /// whose disks differ so still save the same steps, at the rate of the slowest; else none of them might become stable.
 #[derive(Debug)]
 pub struct Saving {
     every: u64,
+    /// The last step, whose state is saved in any case.
+    last: u64,
     doublings: u32,
     /// How often in a row the disk was ready.
     ready: u32,
@@ -19,9 +24,9 @@ const MAX_DOUBLINGS: u32 = 6;
 const PATIENCE: u32 = 8;
 
 impl Saving {
-    /// Of a member with an occasion after each `every` steps; 0 for none.
-    pub fn new(every: u64) -> Self {
-        Self { every, doublings: 0, ready: 0 }
+    /// Of a member with an occasion after each `every` steps, 0 for none, in a run of `last` steps.
+    pub fn new(every: u64, last: u64) -> Self {
+        Self { every, last, doublings: 0, ready: 0 }
     }
 
     /// Whether it saves any states but the last.
@@ -36,7 +41,7 @@ impl Saving {
 
     /// Whether to save the state after `step`, while the disk is still busy with an earlier one or not.
     pub fn takes(&mut self, step: u64, is_busy: bool) -> bool {
-        if !self.is_due(step) || !(step / self.every).is_multiple_of(1 << self.doublings) {
+        if step >= self.last || !self.is_due(step) || !(step / self.every).is_multiple_of(1 << self.doublings) {
             return false;
         }
         if is_busy {
@@ -59,7 +64,7 @@ mod tests {
 
     /// The steps that a member saves, whose disk takes `needs` steps for each.
     fn saved(needs: u64) -> Vec<u64> {
-        let (mut saving, mut until) = (Saving::new(1), 0);
+        let (mut saving, mut until) = (Saving::new(1, u64::MAX), 0);
         let takes = |step: &u64| {
             let taken = saving.takes(*step, *step < until);
             until = if taken { step + needs } else { until };
@@ -71,10 +76,10 @@ mod tests {
     #[test]
     fn a_fast_disk_saves_each_time() {
         assert_eq!(saved(1).len(), 400);
-        let mut saving = Saving::new(5);
-        let steps: Vec<u64> = (1..=20).filter(|step| saving.takes(*step, false)).collect();
+        let mut saving = Saving::new(5, 25);
+        let steps: Vec<u64> = (1..=30).filter(|step| saving.takes(*step, false)).collect();
         assert_eq!(steps, [5, 10, 15, 20]);
-        assert!(!Saving::new(0).takes(0, false) && !Saving::new(0).is_due(5));
+        assert!(!Saving::new(0, 9).takes(0, false) && !Saving::new(0, 9).is_due(5));
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! the question "where do you stand?" is answered at once, however long the learner computes; it applies committed results
 //! in order, when it comes to them.
 
+mod notices;
 mod result;
 mod syncing;
 mod task;
@@ -21,22 +22,15 @@ mod tests;
 
 use std::sync::Arc;
 
-use starling_topology::{Flaw, Hold, Lineage, Progress, View, ViewId};
+use starling_topology::{Digest, Flaw, Hold, Lineage, Progress, View, ViewId};
 
 use crate::Found;
+pub use notices::Notice;
+use notices::Notices;
 pub use result::StepResult;
 pub use syncing::MIN_KEPT;
 use syncing::Syncing;
 pub use task::{ActiveView, Cursor, Gate, Members, Task};
-
-/// What the driver is to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
-    /// The steps stand, as the hold asked.
-    Held(Progress),
-    /// More results wait for the state than fit in memory: the state can't be had in this view.
-    TooFarBehind,
-}
 
 /// Whether a member that is syncing takes part in the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +77,7 @@ pub struct Steps<R, S> {
     syncs: u64,
     /// Joiners want the state after this step.
     snapshot: Option<u64>,
-    notice: Option<Notice>,
+    notices: Notices,
     stop: Option<bool>,
 }
 
@@ -108,7 +102,7 @@ impl<R: StepResult, S> Steps<R, S> {
             syncs: 0,
             flaw: None,
             snapshot: None,
-            notice: None,
+            notices: Notices::default(),
             stop: None,
         }
     }
@@ -171,14 +165,14 @@ impl<R: StepResult, S> Steps<R, S> {
         }
     }
 
-    /// What has happened since the last notice.
+    /// What has happened and was not told yet; drain to `None`.
     pub fn take_notice(&mut self) -> Option<Notice> {
-        self.notice.take()
+        self.notices.take()
     }
 
     /// Whether something has.
     pub fn has_notice(&self) -> bool {
-        self.notice.is_some()
+        !self.notices.is_empty()
     }
 
     // --- The membership's side. ---
@@ -197,7 +191,7 @@ impl<R: StepResult, S> Steps<R, S> {
         self.gate.last = Some(last + u64::from(self.flaw == Some(Flaw::HoldsLate)));
         self.hold_after = (last > self.step).then_some(last);
         // An answer to an older hold would be taken for one to this.
-        self.notice.take_if(|notice| matches!(notice, Notice::Held(_)));
+        self.notices.held = None;
         self.hold_after.is_none().then(|| self.progress())
     }
 
@@ -217,7 +211,7 @@ impl<R: StepResult, S> Steps<R, S> {
     pub fn close(&mut self) {
         self.gate = Gate { view: None, last: Some(self.step) };
         (self.active, self.submitted, self.hold_after) = (None, None, None);
-        (self.snapshot, self.aside) = (None, None);
+        (self.snapshot, self.aside, self.notices) = (None, None, Notices::default());
     }
 
     /// The state will be replaced by the one after `step` of this lineage, which is yet to come: results are kept until
@@ -229,6 +223,8 @@ impl<R: StepResult, S> Steps<R, S> {
         // What is over is so in another state than the one that comes.
         (self.gate.last, self.has_state, self.over_after) = (Some(step), true, None);
         self.syncing = Some(Syncing::new(self.syncs, step));
+        // A word about an earlier download would be taken for one about this.
+        self.notices = Notices::default();
         self.syncs
     }
 
@@ -316,9 +312,9 @@ impl<R: StepResult, S> Steps<R, S> {
         let has_room = self.syncing.as_mut().filter(|_| keeps).is_none_or(|syncing| syncing.keep(result.clone()));
         let older = self.result.replace(result);
         if !has_room {
-            self.notice = Some(Notice::TooFarBehind);
+            self.notices.is_too_far_behind = true;
         } else if self.hold_after.take_if(|last| *last <= self.step).is_some() {
-            self.notice = Some(Notice::Held(self.progress()));
+            self.notices.held = Some(self.progress());
         }
         older
     }
@@ -341,6 +337,7 @@ impl<R: StepResult, S> Steps<R, S> {
             }
             self.syncing = None;
             cursor.prepared = false;
+            self.notices.is_synced = true;
             return Some(Task::Synced);
         }
         // Until the first step is committed, it belongs to the members of the newest view.
@@ -379,6 +376,21 @@ impl<R: StepResult, S> Steps<R, S> {
         }
         cursor.contributed = active.number;
         Some(Task::Contribute(active.clone()))
+    }
+
+    /// The state after `step` has this digest. What is about to be replaced is not compared.
+    pub fn compare(&mut self, step: u64, digest: Digest) {
+        if self.syncing.as_ref().is_none_or(Syncing::is_loaded) {
+            self.notices.digest = Some((step, digest));
+        }
+    }
+
+    /// The learner is through with [`Task::Finished`]: this is the last state, and whether it is on disk. Of no use if that is about to be
+    /// replaced.
+    pub fn finish(&mut self, step: u64, digest: Digest, is_saved: bool) {
+        if self.syncing.is_none() {
+            self.notices.finished = Some((step, digest, is_saved));
+        }
     }
 
     /// The committed result that is to be applied next, if it is here.

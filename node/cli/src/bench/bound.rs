@@ -4,7 +4,7 @@ use std::thread;
 
 use serde::Serialize;
 use starling::Transport;
-use starling_node::bench::Floor;
+use starling_node::reducer::bench::Floor;
 
 /// What this machine could do for one plan.
 #[derive(Debug, Clone, Serialize)]

@@ -3,7 +3,7 @@
 use std::io;
 
 use starling::SwarmError;
-use starling_node::bench::LinkError;
+use starling_node::reducer::bench::LinkError;
 use thiserror::Error;
 
 /// What goes wrong with a benchmark.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use starling::parts::Codec;
 use starling::parts::Wish;
 use starling::{Buffers, DataPlane, Settings, Swarm, Ticket};
-use starling_node::bench::process_time;
+use starling_node::reducer::bench::process_time;
 
 use super::error::BenchError;
 use super::outcome::{Pace, Times, share};

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use starling_node::bench::{Member, process_time};
+use starling_node::reducer::bench::{Member, process_time};
 use tokio::sync::mpsc;
 
 use super::error::BenchError;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use starling::Transport;
-use starling_node::bench::{Floor, Place, Reduction};
+use starling_node::reducer::bench::{Floor, Place, Reduction};
 
 pub use bound::Bound;
 pub use error::BenchError;

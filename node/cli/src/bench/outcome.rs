@@ -3,7 +3,7 @@
 use serde::Serialize;
 use starling::Transport;
 use starling::parts::Codec;
-use starling_node::bench::Floor;
+use starling_node::reducer::bench::Floor;
 
 use super::Plan;
 use super::bound::Bound;

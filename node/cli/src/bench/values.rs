@@ -63,7 +63,7 @@ pub(super) fn digest(values: &[f32]) -> String {
 mod tests {
     use starling::DataPlane;
     use starling::parts::Wish;
-    use starling_node::bench::Reduction;
+    use starling_node::reducer::bench::Reduction;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use starling::Transport;
-use starling_node::bench::{Place, Reduction};
+use starling_node::reducer::bench::{Place, Reduction};
 
 /// What a member is to do, and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]

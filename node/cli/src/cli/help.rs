@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
-use starling_node::keys::{Key, Kind, Unsaid, keys};
+use starling_node::settings::keys::{Key, Kind, Unsaid, keys};
 
 use super::{Cli, JOIN};
 use crate::program;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use starling::parts::PeerId;
-use starling_node::identity::from_libp2p;
-use starling_node::invitation::Role;
+use starling_node::credentials::identity::from_libp2p;
+use starling_node::credentials::invitation::Role;
 
 use super::{KeyFlags, LOOK};
 

@@ -2,7 +2,7 @@
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use starling_node::keys::{Flag, Key, Kind, Verbs, keys};
+use starling_node::settings::keys::{Flag, Key, Kind, Verbs, keys};
 
 use super::help::{about, heading};
 use crate::config::FlagValue;

@@ -1,7 +1,7 @@
 //! What the command line takes and says of itself.
 
 use clap::Command;
-use starling_node::keys::{Unsaid, keys};
+use starling_node::settings::keys::{Unsaid, keys};
 
 use super::*;
 use crate::config::FlagValue;

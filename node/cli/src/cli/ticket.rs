@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use starling_node::ticket;
+use starling_node::credentials::ticket;
 
 use super::{BenchVerb, CheckpointVerb, Cli, Verb};
 use crate::config::ConfigError;

@@ -1,8 +1,8 @@
 //! `starling appoint`: this member's consent to another key in the founder's place.
 
 use serde_json::json;
-use starling_node::data_dir::{Appointed, appoint as consent};
-use starling_node::identity::to_libp2p;
+use starling_node::credentials::identity::to_libp2p;
+use starling_node::store::data_dir::{Appointed, appoint as consent};
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::AppointFlags;

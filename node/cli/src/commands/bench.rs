@@ -6,7 +6,7 @@ use serde_json::json;
 use starling::Error as NodeError;
 use starling::parts::Codec;
 use starling::parts::Wish;
-use starling_node::bench::Reduction;
+use starling_node::reducer::bench::Reduction;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::bench::{self, LivePlan, Plan};

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use starling_node::identity::{has_signed, to_libp2p};
-use starling_node::manifest_file;
-use starling_node::node::CHECKPOINTS;
-use starling_node::preprocessing_file::PreprocessingFile;
-use starling_node::private_file::for_others;
+use starling_node::credentials::identity::{has_signed, to_libp2p};
+use starling_node::start::node::CHECKPOINTS;
+use starling_node::store::manifest_file;
+use starling_node::store::preprocessing_file::PreprocessingFile;
+use starling_node::store::private_file::for_others;
 use starling_run::{CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Signed, Verdict};
 
 use super::{CommandError, Context, EXIT_DONE, EXIT_FAILED, print};
@@ -269,10 +269,10 @@ mod tests {
         };
         let store = CheckpointFolder::new(data_dir.path()).open(state.run, 3).expect("a store");
         let info = store.save(state).expect("saved");
-        let identities = [(); 2].map(|()| starling_node::identity::Identity::generate());
+        let identities = [(); 2].map(|()| starling_node::credentials::identity::Identity::generate());
         let [signer, forger] = &identities;
-        let peer = |identity: &starling_node::identity::Identity| {
-            starling_node::identity::from_libp2p(&identity.peer_id()).expect("an Ed25519 key")
+        let peer = |identity: &starling_node::credentials::identity::Identity| {
+            starling_node::credentials::identity::from_libp2p(&identity.peer_id()).expect("an Ed25519 key")
         };
         // Its own quorum, with whoever comes.
         let view = View::found(info.run, peer(signer)).succeed([signer, forger].map(peer));

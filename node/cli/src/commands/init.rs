@@ -7,9 +7,9 @@ use atomic_write_file::AtomicWriteFile;
 use libp2p::PeerId;
 use serde_json::json;
 use starling::Resume;
-use starling_node::identity::Identity;
-use starling_node::private_dir;
-use starling_node::private_file::for_others;
+use starling_node::credentials::identity::Identity;
+use starling_node::store::private_dir;
+use starling_node::store::private_file::for_others;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::InitFlags;

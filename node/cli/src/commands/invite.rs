@@ -1,11 +1,11 @@
 //! `starling invite`: a ticket of the run on this machine. `starling id`: who this machine is.
 
 use serde_json::json;
-use starling_node::data_dir::{Invited, Wanted, invite as ticket_of};
-use starling_node::founder::FounderKey;
-use starling_node::identity::{Identity, to_libp2p};
-use starling_node::invitation::Terms;
-use starling_node::private_dir;
+use starling_node::credentials::founder::FounderKey;
+use starling_node::credentials::identity::{Identity, to_libp2p};
+use starling_node::credentials::invitation::Terms;
+use starling_node::store::data_dir::{Invited, Wanted, invite as ticket_of};
+use starling_node::store::private_dir;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::{IdFlags, InviteFlags};

@@ -1,7 +1,7 @@
 //! `starling join`: take part in a run that others founded.
 
 use starling::Joining;
-use starling_node::node;
+use starling_node::start::node;
 
 use super::run::take_part;
 use super::{CommandError, Context};

@@ -1,7 +1,7 @@
 //! `starling members`: who is in the run, how each came, and where it is.
 
 use serde_json::json;
-use starling_node::data_dir::{Members, Row, members as of_directory};
+use starling_node::store::data_dir::{Members, Row, members as of_directory};
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::{KeyFlags, LOOK};
@@ -52,9 +52,9 @@ fn page(Members { status, rows, revoked }: &Members) -> String {
 
 #[cfg(test)]
 mod tests {
-    use starling_node::identity::Identity;
-    use starling_node::invitation::Role;
-    use starling_node::status::Status;
+    use starling_node::credentials::identity::Identity;
+    use starling_node::credentials::invitation::Role;
+    use starling_node::observe::status::Status;
 
     use super::*;
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use starling::Error as NodeError;
-use starling_node::data_dir::DataDirError;
+use starling_node::store::data_dir::DataDirError;
 use thiserror::Error;
 
 use crate::bench::BenchError;

@@ -1,8 +1,8 @@
 //! `starling revoke`: puts a peer out of the run, by the founder's key.
 
 use serde_json::json;
-use starling_node::data_dir::{Revoked, revoke as put_out};
-use starling_node::identity::to_libp2p;
+use starling_node::credentials::identity::to_libp2p;
+use starling_node::store::data_dir::{Revoked, revoke as put_out};
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::RevokeFlags;

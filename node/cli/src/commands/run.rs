@@ -4,9 +4,9 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use starling::{Error as NodeError, Founding, Observer, Report, Resume, Settings, Summary};
-use starling_node::host::alone_in_its_directory;
-use starling_node::node;
-use starling_node::signals::heed_signals;
+use starling_node::start::host::alone_in_its_directory;
+use starling_node::start::node;
+use starling_node::start::signals::heed_signals;
 use starling_run::ManifestError;
 use tokio_util::sync::CancellationToken;
 

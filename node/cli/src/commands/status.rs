@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
-use starling_node::data_dir::DataDirError;
-use starling_node::status::Status;
-use starling_node::ticket;
+use starling_node::credentials::ticket;
+use starling_node::observe::status::Status;
+use starling_node::store::data_dir::DataDirError;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::StatusFlags;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use etcetera::BaseStrategy;
 use starling::{Expectations, Founding, OptimizerSpec, Resume, RunSpec, Settings};
-use starling_node::keys::{Key, Sets, Value, keys};
+use starling_node::settings::keys::{Key, Sets, Value, keys};
 
 use super::error::ConfigError;
 use super::layers::Origin;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use starling_node::keys::{Key, OTHER_VARIABLES, Value, has_many_zeros, is_variable, keys};
+use starling_node::settings::keys::{Key, OTHER_VARIABLES, Value, has_many_zeros, is_variable, keys};
 
 use super::checked::Loaded;
 use super::error::ConfigError;

@@ -1,7 +1,7 @@
 //! The configuration as text: what is in force, and a file to start from.
 
 use serde_json::json;
-use starling_node::keys::{Key, Kind, Unsaid, Value, keys};
+use starling_node::settings::keys::{Key, Kind, Unsaid, Value, keys};
 
 use super::checked::Loaded;
 use super::error::ConfigError;

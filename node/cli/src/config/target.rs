@@ -7,8 +7,8 @@ use std::path::Path;
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use starling::{Target, Ticket};
-use starling_node::invitation::Grant;
-use starling_node::secret;
+use starling_node::credentials::invitation::Grant;
+use starling_node::credentials::secret;
 
 use super::error::ConfigError;
 

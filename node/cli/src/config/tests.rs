@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use starling::optimizer::REGISTRY;
 use starling::{Decay, Expectations, OptimizerSpec, Resume, Schedule, Settings, Target};
-use starling_node::keys::{Key, Kind, Unsaid, Value, keys};
+use starling_node::settings::keys::{Key, Kind, Unsaid, Value, keys};
 
 use super::*;
 
@@ -202,7 +202,7 @@ fn a_schedule_and_a_norm_become_the_runs() {
 fn what_only_the_node_understands_is_checked_too() {
     let founding = |key, value| with_flag(key, value).founding(Resume::Fresh).expect_err("bad").to_string();
     let settings = |key, value: &str| with_flag(key, value).settings().expect_err("bad").to_string();
-    let peer = format!("/p2p/{}", starling_node::identity::Identity::generate().peer_id());
+    let peer = format!("/p2p/{}", starling_node::credentials::identity::Identity::generate().peer_id());
     for (error, part) in [
         (founding("run.model", "mlp:x"), "--flag: run.model: `mlp:x` is not a model: `x` is not a size"),
         (founding("run.min_peers", "65"), "network.max_peers is 64"),
@@ -304,9 +304,9 @@ fn relative_directories_become_absolute() {
 
 #[test]
 fn a_join_target_is_a_ticket_or_an_address() {
-    let peer = starling_node::identity::Identity::generate().peer_id();
+    let peer = starling_node::credentials::identity::Identity::generate().peer_id();
     let run = starling_topology::RunId([7; 32]);
-    let ours = starling_node::identity::from_libp2p(&peer).expect("an Ed25519 key");
+    let ours = starling_node::credentials::identity::from_libp2p(&peer).expect("an Ed25519 key");
     let contact = starling_topology::Contact { peer: ours, addresses: Vec::new() };
     let ticket = starling::Ticket::new([contact], run, Some([1; 32]));
     match parse_target(&format!(" {ticket}\n")).expect("a ticket") {

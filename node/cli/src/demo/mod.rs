@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use starling::{Report, Summary};
-use starling_node::signals::{EXIT_INTERRUPTED, Signals};
+use starling_node::start::signals::{EXIT_INTERRUPTED, Signals};
 use starling_run::audit::{self, AuditError};
 use tokio::sync::mpsc;
 

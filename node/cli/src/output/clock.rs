@@ -32,7 +32,7 @@ impl FormatTime for OfDay {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use starling_node::clock::utc;
+    use starling_node::observe::clock::utc;
 
     use super::*;
 

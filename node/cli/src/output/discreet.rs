@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use starling::{Observer, Report};
-use starling_node::ticket::holds_secret;
+use starling_node::credentials::ticket::holds_secret;
 
 /// Tells another observer all but the tickets of private runs.
 pub struct Discreet(pub Arc<dyn Observer>);

@@ -1,7 +1,7 @@
 //! Numbers and names as people read them.
 
-use starling_node::name::is_unseen;
-use starling_node::report::ACCURACY;
+use starling_node::credentials::name::is_unseen;
+use starling_node::observe::report::ACCURACY;
 
 /// So many numbers of a list are shown.
 const MAX_LISTED: usize = 12;

@@ -36,8 +36,8 @@ pub use throttle::Throttle;
 
 use starling::Observer;
 use starling::parts::{Json, Tee};
-pub use starling_node::report::{json_line, timed};
-pub use starling_node::stdout::{print, print_line};
+pub use starling_node::observe::report::{json_line, timed};
+pub use starling_node::observe::stdout::{print, print_line};
 
 /// How much is told, where people read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn every_id_in_a_line_is_short_unless_it_is_to_be_copied() {
-        let peer = starling_node::identity::Identity::generate().peer_id().to_string();
+        let peer = starling_node::credentials::identity::Identity::generate().peer_id().to_string();
         let short = format::peer(&peer);
         let mut names = Names::default();
         assert_eq!(names.line(&format!("peer {peer} lost: gone")), format!("peer {short} lost: gone"));

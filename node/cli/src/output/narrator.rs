@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn all_lines_call_a_peer_the_same() {
         let mut narrator = Narrator::new(Detail::Changes);
-        let peer = starling_node::identity::Identity::generate().peer_id().to_string();
+        let peer = starling_node::credentials::identity::Identity::generate().peer_id().to_string();
         narrator.lines(&Report::Named { peer: peer.clone(), name: "lab-2".to_owned() });
         let short = format!("{} (lab-2)", format::peer(&peer));
         let reports = [

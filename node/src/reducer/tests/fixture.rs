@@ -8,7 +8,7 @@ use starling_topology::{PeerId, RunId, ViewId};
 use tokio::io::{DuplexStream, duplex};
 use tokio_util::compat::TokioAsyncReadCompatExt;
 
-use crate::identity::{Identity, from_libp2p};
+use crate::credentials::identity::{Identity, from_libp2p};
 
 pub(super) const VIEW: ViewId = ViewId([2; 32]);
 /// No test waits for it.

@@ -11,9 +11,9 @@ use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 use super::super::tests::empty_shelf;
 use super::super::{MAX_REQUEST_BYTES, Shelves, serve};
 use super::*;
-use crate::frame::{self, decode, encode};
-use crate::pace::Pace;
-use crate::snapshots::Snapshots;
+use crate::member::snapshots::Snapshots;
+use crate::net::frame::{self, decode, encode};
+use crate::net::pace::Pace;
 
 const STALL: Duration = Duration::from_secs(30);
 const MIB: usize = 1 << 20;

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use starling_node::node::CHECKPOINTS;
-use starling_node::{NodeError, manifest_file};
+use starling_node::NodeError;
+use starling_node::start::node::CHECKPOINTS;
+use starling_node::store::manifest_file;
 use starling_run::{CheckpointFolder, Manifest, ReplicatedState};
 use starling_train::{DeviceChoice, Task, TaskProgram, write_safetensors};
 

@@ -132,7 +132,7 @@ impl Circumstances {
             "has not answered",
         ];
         (!self.was_member && says(&is_alone))
-            || (self.leaves && says(&["without an answer from the others"]))
+            || (self.leaves && says(&["without a decision of the others"]))
             || (self.bad_disk && says(&cant_store))
             || (self.damaged && error.starts_with("error: "))
     }

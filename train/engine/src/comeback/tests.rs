@@ -148,6 +148,12 @@ fn who_may_be_behind_asks_for_as_long_as_a_stall_may_last() {
     assert_eq!(first.run(|_| Vec::new(), holds(15)), Decision::Recover { has_state: true, can_begin: false });
     assert_eq!(first.searches, 1, "nothing later is stable");
     assert_eq!(outcome(alone(), ALONE, &[], holds(10)), Decision::Fork);
+    // Those who left before the rest was lost are back, and wait for this one.
+    let others = |live| [answer(2, live), answer(3, live)];
+    let alone = |word, live| outcome(alone(), word, &others(live), Holdings::default());
+    let without = Decision::Recover { has_state: false, can_begin: false };
+    assert_eq!((alone(Word::default(), false), alone(ALONE, false)), (without.clone(), Decision::Fork));
+    assert_eq!(alone(ALONE, true), without, "it is alone only where nobody goes on");
 }
 
 #[test]

@@ -57,6 +57,11 @@ impl<R: StepResult, S> Syncing<R, S> {
         !self.is_based
     }
 
+    /// Whether the learner has taken it.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.is_based && self.arrived.is_none()
+    }
+
     /// Whether nothing is left to apply.
     pub(super) fn is_through(&self) -> bool {
         self.is_based && self.kept.is_empty()

@@ -77,7 +77,8 @@ pub enum Task<R, S> {
     },
     /// Replace the state.
     Load(S),
-    /// The state is the right one, and all results after it are applied: save it, and tell the membership machine.
+    /// The state is the right one, and all results after it are applied: save it. [`Notice::Synced`](super::Notice::Synced) tells the
+    /// membership machine.
     Synced,
     /// Assign the first step to these members, who may be others than before. If they are, what was prepared is void.
     Begin {

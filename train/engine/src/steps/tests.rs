@@ -350,6 +350,37 @@ fn who_holds_no_state_says_so_until_one_is_there() {
     assert_eq!(steps.next(&mut cursor), Some(Task::Load(3)));
     assert_eq!(steps.next(&mut cursor), Some(Task::Synced));
     assert!(steps.progress().has_state);
+    steps.finish(3, Digest([3; 32]), true);
+    assert_eq!(steps.take_notice(), Some(Notice::Synced), "before what is said of it");
+    assert!(matches!(steps.take_notice(), Some(Notice::Finished { step: 3, is_saved: true, .. })));
+    assert_eq!(steps.take_notice(), None);
+}
+
+#[test]
+fn what_was_to_be_said_of_one_download_is_not_said_of_the_next() {
+    let synced = || {
+        let mut member = Member::new();
+        let number = member.steps.sync(3, lineage(ELSEWHERE));
+        assert!(member.steps.arrive(number, 3));
+        member.work();
+        assert!(member.steps.has_notice());
+        member
+    };
+    let mut again = synced();
+    again.steps.sync(5, lineage(ELSEWHERE));
+    assert_eq!(again.steps.take_notice(), None, "it holds nothing yet");
+    // The learner was at it while the next one began.
+    again.steps.finish(4, Digest([4; 32]), true);
+    again.steps.compare(4, Digest([4; 32]));
+    assert_eq!(again.steps.take_notice(), None, "of a state that is about to be replaced");
+    let mut outside = synced();
+    outside.steps.close();
+    assert_eq!(outside.steps.take_notice(), None);
+    let mut behind = Member::new();
+    behind.steps.sync(0, lineage(ELSEWHERE));
+    (1..=65).for_each(|step| behind.deliver(step));
+    behind.steps.sync(65, lineage(ELSEWHERE));
+    assert_eq!(behind.steps.take_notice(), None, "the next one has room");
 }
 
 #[test]

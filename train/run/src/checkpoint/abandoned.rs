@@ -52,13 +52,22 @@ impl CheckpointStore {
     }
 
     /// Lists what the root does not admit, for those who read the directory without it. On disk before it returns. Whatever comes
-    /// of it, this process goes by the root.
+    /// of it, this process goes by the root. Returns the steps of those that a quorum had vouched for, and that are new there: the run
+    /// goes on without them.
     ///
     /// # Errors
     /// If the directory cannot be read or written.
-    pub fn put_aside(&self) -> Result<(), CheckpointError> {
-        let after = self.abandoned()?;
-        if self.listed().is_ok_and(|before| before == after) { Ok(()) } else { self.write_abandoned(&after) }
+    pub fn put_aside(&self) -> Result<Vec<u64>, CheckpointError> {
+        let (before, after) = (self.listed(), self.abandoned()?);
+        let known = before.as_ref().map(|before| before.kept.clone()).unwrap_or_default();
+        if before.is_err() || before.is_ok_and(|before| before != after) {
+            self.write_abandoned(&after)?;
+        }
+        let lost = self.intact()?.into_iter().map(|(info, _)| info);
+        Ok(lost
+            .filter(|info| after.kept.contains(&info.id) && !known.contains(&info.id))
+            .map(|info| info.step)
+            .collect())
     }
 
     /// What [`Self::root_in`] was told last.

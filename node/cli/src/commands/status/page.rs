@@ -2,7 +2,7 @@
 
 use starling::MeasuredLink;
 use starling::parts::Quorum;
-use starling_node::status::{Member, Phase, Status};
+use starling_node::observe::status::{Member, Phase, Status};
 
 use crate::output::{self, Gauge, Names, clock, format, limit_of};
 
@@ -150,12 +150,12 @@ fn rate(mbit: f64) -> String {
 #[cfg(test)]
 mod tests {
     use starling::{Limit, Links, Pace, Transport};
-    use starling_node::status::Process;
+    use starling_node::observe::status::Process;
 
     use super::*;
 
     fn stepping() -> Status {
-        let peer = || starling_node::identity::Identity::generate().peer_id().to_string();
+        let peer = || starling_node::credentials::identity::Identity::generate().peer_id().to_string();
         let members = vec![peer(), peer(), peer()];
         let pace = |peer: &String| Pace {
             peer: peer.clone(),
@@ -226,7 +226,7 @@ mod tests {
         (status.generation, status.quorum) = (5, Quorum::TwoThirds);
         let few = page(&status);
         assert!(few.contains("quorum    two-thirds: 3 of 3 decide, the first that dies stops the run"), "{few}");
-        status.members.push(starling_node::identity::Identity::generate().peer_id().to_string());
+        status.members.push(starling_node::credentials::identity::Identity::generate().peer_id().to_string());
         let four = page(&status);
         assert!(four.contains("3 of 4 decide, 1 may die at once"), "{four}");
         status.newcomers = vec![status.members[1].clone(), status.members[2].clone()];

@@ -1,0 +1,110 @@
+//! The secret that admits to a private run.
+
+use std::path::{Path, PathBuf};
+
+use starling_run::Manifest;
+use starling_topology::RunId;
+
+use crate::access::Credentials;
+use crate::credentials::appointment::Office;
+use crate::credentials::founder::FounderKey;
+use crate::credentials::invitation::{Grant, Terms};
+use crate::credentials::revocations::Renewal;
+use crate::error::NodeError;
+use crate::store::private_file;
+
+/// Proof of membership in a run. 32 random bytes for a private run; a constant that everybody knows for a public one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Secret([u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    /// Leaves the secret out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl Secret {
+    pub(crate) fn new(bytes: Option<[u8; 32]>) -> Self {
+        Self(bytes.unwrap_or_else(|| blake3::derive_key("starling 2026 a public run admits everybody", &[])))
+    }
+
+    /// A message authentication code of `parts`, each behind its length.
+    pub(crate) fn authenticate(&self, parts: &[&[u8]]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        hasher.finalize()
+    }
+}
+
+fn path(data_dir: &Path, run: RunId) -> PathBuf {
+    data_dir.join(format!("secret-{}", &run.to_string()[..16]))
+}
+
+/// What admits to `run`, as it is kept in `data_dir`, if anything: the secret, and behind it the invitation.
+///
+/// # Errors
+/// [`NodeError::File`] if the file can't be read or holds no secret.
+pub(crate) fn load(data_dir: &Path, run: RunId) -> Result<Credentials, NodeError> {
+    let path = path(data_dir, run);
+    let Some(bytes) = private_file::read(&path)? else { return Ok(Credentials::default()) };
+    let (secret, invitation) = parse(&bytes).ok_or_else(|| {
+        let message =
+            format!("a secret has 32 bytes, and an invitation may follow; this file has {} bytes", bytes.len());
+        NodeError::file("read", &path, std::io::Error::new(std::io::ErrorKind::InvalidData, message))
+    })?;
+    Ok(Credentials { secret: Some(secret), invitation, bearer: None })
+}
+
+/// A secret's bytes, and an invitation if one follows.
+pub fn parse(bytes: &[u8]) -> Option<([u8; 32], Option<Grant>)> {
+    let (secret, rest) = bytes.split_first_chunk()?;
+    let invitation = if rest.is_empty() { None } else { Some(Grant::decode(rest)?) };
+    Some((*secret, invitation))
+}
+
+/// Keeps what admits to a private run in `data_dir` (mode 0600).
+pub(crate) fn store(data_dir: &Path, run: RunId, credentials: &Credentials) -> Result<(), NodeError> {
+    let Credentials { secret: Some(secret), invitation, .. } = credentials else { return Ok(()) };
+    let invitation = invitation.as_ref().map(Grant::encode).unwrap_or_default();
+    private_file::write(&path(data_dir, run), &[&secret[..], &invitation].concat())
+}
+
+/// The same unless something is there: what a new ticket says takes its place once a member has let us in by it
+/// ([`crate::access::Access::store`]). Until then that may be better.
+pub(crate) fn store_first(data_dir: &Path, run: RunId, credentials: &Credentials) -> Result<(), NodeError> {
+    if load(data_dir, run)?.secret.is_some() { Ok(()) } else { store(data_dir, run, credentials) }
+}
+
+/// What admits to a run that we founded, or came back to: from the data directory, or a fresh secret.
+pub(crate) fn own(data_dir: &Path, manifest: &Manifest) -> Result<Credentials, NodeError> {
+    let run = manifest.run_id();
+    let kept = load(data_dir, run)?;
+    let secret = kept.secret.unwrap_or_else(rand::random);
+    let invitation = own_invitation(data_dir, manifest, kept.invitation)?;
+    let credentials = Credentials { secret: Some(secret), invitation, bearer: None };
+    store(data_dir, run, &credentials)?;
+    Ok(credentials)
+}
+
+/// With which whoever has the founder's key comes, and everybody whom it hands its ticket: what was `kept`, or a new one if that
+/// has ended.
+pub(crate) fn own_invitation(
+    data_dir: &Path,
+    manifest: &Manifest,
+    kept: Option<Grant>,
+) -> Result<Option<Grant>, NodeError> {
+    let run = manifest.run_id();
+    let key = FounderKey::load(&FounderKey::file(data_dir))?;
+    let office = manifest.founder.map(|founder| Office::load(data_dir, run, founder));
+    let Some((key, office)) = key.zip(office).filter(|(key, office)| key.public() == office.holder()) else {
+        return Ok(kept);
+    };
+    let renewal = Renewal::load(data_dir, run)?;
+    let epoch = office.epoch(renewal.as_ref());
+    let holds = |kept: &Grant| !office.has_ended(&kept.invitation, renewal.as_ref());
+    let fresh = || Grant::sign(&key, run, Terms::open(epoch));
+    Ok(Some(kept.filter(holds).unwrap_or_else(fresh)))
+}

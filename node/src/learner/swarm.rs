@@ -1,0 +1,494 @@
+//! The mean of buffers of one's own, over a swarm that heals: for programs that train in their own way.
+//!
+//! ```no_run
+//! use starling_node::{Buffers, Settings, Swarm};
+//!
+//! # fn main() -> Result<(), starling_node::SwarmError> {
+//! // One process founds the run and shows its ticket; all others join by it.
+//! let mut swarm = Swarm::found(&Settings::new("first".into()), &Buffers::new(1000))?;
+//! println!("{}", swarm.ticket());
+//! let mut gradient = vec![1.0; 1000];
+//! let mean = swarm.all_reduce(&mut gradient)?; // the same bits on all members
+//! println!("step {}: the mean of {} buffers", mean.step, mean.contributors);
+//! swarm.leave()
+//! # }
+//! ```
+//!
+//! A step is what it is in a run that trains: committed by all members or by none, reduced again when one of them dies,
+//! and while a member's program computes, its swarm lives on in threads of its own. What differs is who takes the step:
+//! the thread that calls [`Swarm::all_reduce`], or one of the [other operations](Swarm::broadcast), and nobody between its calls.
+
+mod error;
+mod logged;
+mod operations;
+mod reduced;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use starling_collective::{Bound, Codec, kernel};
+use starling_engine::comeback::{Awaited, Wait};
+use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
+use starling_run::{Agreed, Averaged, Averager, Manifest, Replicated, ResultRecord, RunSpec, Tag};
+use starling_topology::plan::Wish;
+use starling_topology::{Event, Lineage};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+pub use error::SwarmError;
+use logged::Logged;
+pub use operations::{Received, Scattered};
+pub use reduced::{Mean, Reduced};
+use threads::{StopAtEnd, hand_out_snapshots};
+
+use crate::access::Credentials;
+use crate::credentials::identity::Identity;
+use crate::credentials::ticket::Ticket;
+use crate::error::NodeError;
+use crate::learner::contribution::{Brought, Contribution, clip};
+use crate::learner::trainer::{Feed, Turn, Turns};
+use crate::member::event_loop::{End, EventLoop};
+use crate::member::exchange::Task;
+use crate::member::twin::TwinWatch;
+use crate::observe::report::{Links, Observer};
+use crate::observe::reporter::Reporter;
+use crate::settings::{Joining, Settings};
+use crate::start::ask::{Member, ask_any};
+use crate::start::host::runtime;
+use crate::start::node::{self, Opened};
+use crate::start::prepare::{self, Ready, Start};
+use crate::start::way_back::Memory;
+use crate::start::welcome::Terms;
+use crate::store::data_dir_lock::DataDirLock;
+use crate::store::saver::Saver;
+
+/// What the members of a new run reduce, and how.
+#[derive(Debug, Clone)]
+pub struct Buffers {
+    /// How many numbers a buffer has.
+    pub elements: usize,
+    /// Members needed to take steps.
+    pub min_peers: usize,
+    /// Whether anyone who knows an address may join, without a secret.
+    pub public: bool,
+    /// How numbers are written on the wire. What a lossy codec drops comes back in this member's next buffer.
+    pub codec: Codec,
+    /// How reductions are scheduled.
+    pub plan: Wish,
+    /// The longest that the run may stand still because of one member that is lost. How long a member computes between two
+    /// steps is not limited.
+    pub max_stall: Duration,
+}
+
+impl Buffers {
+    /// Buffers of `elements` numbers, reduced as a run of the command line reduces its gradients.
+    pub fn new(elements: usize) -> Self {
+        let RunSpec { codec, plan, max_stall_ms, .. } = RunSpec::default();
+        Self { elements, min_peers: 1, public: false, codec, plan, max_stall: Duration::from_millis(max_stall_ms) }
+    }
+}
+
+/// A member of a run whose members bring buffers of their own.
+///
+/// Its methods block; call them from a thread that may. One that is dropped without [`Self::leave`] is to the others as
+/// one that was killed.
+pub struct Swarm {
+    ticket: Ticket,
+    turns: Turns,
+    averager: Arc<Mutex<Averager>>,
+    manifest: Manifest,
+    elements: usize,
+    /// The step that `averager` stands after.
+    applied: Arc<AtomicU64>,
+    stop: CancellationToken,
+    /// The event loop's task, until its end is known.
+    life: Option<JoinHandle<End>>,
+    saver: Option<Saver>,
+    runtime: Option<Runtime>,
+    logged: Arc<Logged>,
+    _lock: DataDirLock,
+}
+
+impl Swarm {
+    /// Founds a run, as its first member. Others join it by [`Self::ticket`].
+    ///
+    /// # Errors
+    /// [`SwarmError`], if the buffers can't be or the network can't be set up.
+    pub fn found(settings: &Settings, buffers: &Buffers) -> Result<Self, SwarmError> {
+        Self::found_logged(settings, buffers, Logged::default())
+    }
+
+    /// The same; `observer` is told what happens, from a thread of its own: views, links, who comes and goes.
+    ///
+    /// # Errors
+    /// As [`Self::found`], or if no thread can be started.
+    pub fn found_watched(
+        settings: &Settings,
+        buffers: &Buffers,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, SwarmError> {
+        Self::found_logged(settings, buffers, Logged::telling(Reporter::start(observer)?))
+    }
+
+    fn found_logged(settings: &Settings, buffers: &Buffers, logged: Logged) -> Result<Self, SwarmError> {
+        let (lock, identity) = enter(settings)?;
+        let spec = RunSpec {
+            seed: rand::random(),
+            codec: buffers.codec,
+            plan: buffers.plan,
+            max_stall_ms: u64::try_from(buffers.max_stall.as_millis()).unwrap_or(u64::MAX),
+            ..RunSpec::default()
+        };
+        let manifest = Manifest::raw(buffers.elements as u64, &spec).map_err(NodeError::from)?;
+        let credentials = if buffers.public {
+            Credentials::default()
+        } else {
+            crate::credentials::secret::own(&settings.data_dir, &manifest)?
+        };
+        let ready = Part { identity, manifest, credentials, min_peers: buffers.min_peers, start: Start::Found };
+        Self::start(settings, lock, runtime(&settings.data_dir)?, ready, logged)
+    }
+
+    /// Joins a run by the ticket of one of its members. Returns once this peer is a member and holds the mean of the newest
+    /// step: see [`Self::newest`].
+    ///
+    /// # Errors
+    /// [`SwarmError`], if no member can be reached, or the run trains a model.
+    pub fn join(settings: &Settings, ticket: &Ticket) -> Result<Self, SwarmError> {
+        Self::join_logged(settings, ticket, Logged::default())
+    }
+
+    /// The same, watched as in [`Self::found_watched`].
+    ///
+    /// # Errors
+    /// As [`Self::join`], or if no thread can be started.
+    pub fn join_watched(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observer>) -> Result<Self, SwarmError> {
+        Self::join_logged(settings, ticket, Logged::telling(Reporter::start(observer)?))
+    }
+
+    fn join_logged(settings: &Settings, ticket: &Ticket, logged: Logged) -> Result<Self, SwarmError> {
+        let (lock, identity) = enter(settings)?;
+        let (runtime, span) = runtime(&settings.data_dir)?;
+        let joining = Joining::new(ticket.clone());
+        let members = Member::all_of(&joining)?;
+        let (member, welcome) =
+            span.in_scope(|| runtime.block_on(ask_any(&identity, &members, settings.mdns, &logged)))?;
+        let Terms { manifest, min_members } = welcome.terms;
+        let others = welcome.members.into_iter().filter(|contact| contact.peer != prepare::own_name(&identity));
+        let contacts: Vec<_> = member.contact().into_iter().chain(others).collect();
+        let peers = contacts.iter().map(|contact| contact.peer).collect();
+        let start = Start::Join { contacts, awaited: Awaited { peers, why: Wait::Live } };
+        let ready = Part { identity, manifest, credentials: member.credentials, min_peers: min_members, start };
+        let mut swarm = Self::start(settings, lock, (runtime, span), ready, logged)?;
+        loop {
+            match swarm.next_task() {
+                // It would be this member's turn: all that comes before is done.
+                Task::Compute => return Ok(swarm),
+                task => swarm.tend(task)?,
+            }
+        }
+    }
+
+    fn start(
+        settings: &Settings,
+        lock: DataDirLock,
+        (runtime, span): (Runtime, Span),
+        part: Part,
+        logged: Logged,
+    ) -> Result<Self, SwarmError> {
+        let _entered = span.enter();
+        let Part { identity, manifest, credentials, min_peers, start } = part;
+        let averager = Averager::new(&manifest).map_err(NodeError::from)?;
+        let (run, ours) = (manifest.run_id(), manifest.clone());
+        span.record("run", run.to_string());
+        let logged = Arc::new(logged);
+        let ready = Ready {
+            twins: TwinWatch::of_new(Duration::from_millis(manifest.max_stall_ms)),
+            store: prepare::open_store(settings, run)?,
+            membership: prepare::membership(settings, &manifest, min_peers),
+            memory: Memory::none(&settings.data_dir, run, prepare::own_name(&identity)),
+            shared: None,
+            identity,
+            manifest,
+            credentials,
+            start,
+        };
+        let opened =
+            runtime.block_on(node::open(settings, ready, (0, Lineage::NONE), Arc::<Logged>::clone(&logged)))?;
+        let Opened { company, config, saver, ticket } = opened;
+        let (events, feed) = Feed::new();
+        let (exchange, snapshots) = (company.exchange.clone(), company.snapshots.clone());
+        let (averager, applied) = (Arc::new(Mutex::new(averager)), Arc::new(AtomicU64::new(0)));
+        hand_out_snapshots(&exchange, &snapshots, &averager, &applied)?;
+        let me = company.network.contact().peer;
+        let stop = CancellationToken::new();
+        let (stopped, ends) = (stop.clone(), StopAtEnd(exchange.clone()));
+        let life = runtime.spawn(async move {
+            let _ends = ends;
+            EventLoop::new(company, feed, config).run(stopped).await.end
+        });
+        Ok(Self {
+            ticket,
+            turns: Turns::new(me, &ours, 0, (exchange, snapshots), events),
+            averager,
+            elements: ours.parameters(),
+            applied,
+            manifest: ours,
+            stop,
+            life: Some(life),
+            saver: Some(saver),
+            runtime: Some(runtime),
+            logged,
+            _lock: lock,
+        })
+    }
+
+    /// With which others can join.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// What the run's members have agreed on; a buffer has [`Manifest::parameters`] numbers.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// How buffers travel from and to this member in the newest view.
+    pub fn links(&self) -> Links {
+        self.logged.links()
+    }
+
+    /// For how long they have travelled so; `None` before the first view has its links.
+    pub fn linked_for(&self) -> Option<Duration> {
+        self.logged.linked_for()
+    }
+
+    /// The last step that this member has taken; 0 before the first one.
+    pub fn step(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// What the last step that left all with something left them with, `[elements]`: the mean, or what was gathered or broadcast;
+    /// zeros before the first one. What a joiner goes on from.
+    pub fn newest(&self) -> Vec<f32> {
+        locked(&self.averager).newest()
+    }
+
+    /// Replaces `values` by the mean of all members' values, the same bits everywhere. Waits until all members have called
+    /// it, or are lost; and until there are as many as the run needs.
+    ///
+    /// # Errors
+    /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::TooLarge`], [`SwarmError::OtherLength`],
+    /// [`SwarmError::OtherTag`] and what is said of other operations, `values` are as before, and the swarm can be used on; after all others it is at its end.
+    pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Mean, SwarmError> {
+        self.all_reduce_tagged(0, values)
+    }
+
+    /// As [`Self::all_reduce`], and says what `values` mean: which tensor they are, say, or of which round. Buffers with
+    /// different tags are not averaged, so that members which are out of step find out at once.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`], and [`SwarmError::OtherTag`] on each member whose tag is not that of all.
+    pub fn all_reduce_tagged(&mut self, tag: u64, values: &mut [f32]) -> Result<Mean, SwarmError> {
+        self.check_length(values.len())?;
+        let tag = Tag::new(tag);
+        let (record, is_finite) = self.reduce(|swarm, active| swarm.contribute(active, values, tag))?;
+        self.conclude(&record, is_finite, Some(values), tag)
+    }
+
+    /// As [`Self::all_reduce`], without its two copies: `values` stay as they are and are read while they travel, and the sums
+    /// are lent where the swarm keeps them. Worth it for buffers of megabytes.
+    ///
+    /// `values` are filled anew through [`Arc::make_mut`], which does not copy them: nobody else holds them after this, but for
+    /// an instant after members were lost.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    pub fn all_reduce_shared(&mut self, values: &Arc<Vec<f32>>) -> Result<Reduced, SwarmError> {
+        self.all_reduce_shared_tagged(0, values)
+    }
+
+    /// As [`Self::all_reduce_shared`], with a tag as in [`Self::all_reduce_tagged`].
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce_tagged`].
+    pub fn all_reduce_shared_tagged(&mut self, tag: u64, values: &Arc<Vec<f32>>) -> Result<Reduced, SwarmError> {
+        let tag = Tag::new(tag);
+        self.check_length(values.len())?;
+        error::check_numbers(values, self.manifest.bound)?;
+        let (record, is_finite) = self.reduce(|swarm, active| {
+            let slots = Averager::slots(&active.members, swarm.turns.me, tag);
+            swarm.turns.contribute(active, Contribution::of_buffer(values.clone(), slots, swarm.turns.residual()));
+            Ok(())
+        })?;
+        let mean = self.conclude(&record, is_finite, None, tag)?;
+        Ok(Reduced { record, elements: self.elements, mean })
+    }
+
+    fn check_length(&self, ours: usize) -> Result<(), SwarmError> {
+        if ours == self.elements { Ok(()) } else { Err(SwarmError::OtherLength { ours, theirs: self.elements as u64 }) }
+    }
+
+    /// Takes the next step, up to its result, which is to be [concluded](Self::conclude), and whether that is known to be finite.
+    fn reduce(
+        &mut self,
+        contribute: impl Fn(&mut Self, &ActiveView) -> Result<(), SwarmError>,
+    ) -> Result<(Arc<ResultRecord>, bool), SwarmError> {
+        let mut is_behind = false;
+        loop {
+            match self.next_task() {
+                Task::Compute if is_behind => return Err(SwarmError::Behind { step: self.step() }),
+                Task::Compute => self.turns.at.prepared = true,
+                Task::Contribute(active) => contribute(self, &active)?,
+                Task::Apply { result, reduced_in } if !is_behind => return Ok((result, reduced_in.is_some())),
+                task => {
+                    is_behind |= matches!(task, Task::Load(_));
+                    self.tend(task)?;
+                }
+            }
+        }
+    }
+
+    /// Leaves in order: the others go on at once.
+    ///
+    /// # Errors
+    /// [`SwarmError`], if the swarm had come to another end, or nobody answered.
+    pub fn leave(mut self) -> Result<(), SwarmError> {
+        self.stop.cancel();
+        match self.end() {
+            Some(End::Event(Event::Left { .. } | Event::Complete { .. })) => Ok(()),
+            Some(End::LeftAlone) => Err(SwarmError::LeftAlone { step: self.step() }),
+            Some(end) => Err(node::failure(end).into()),
+            None => Err(SwarmError::Over),
+        }
+    }
+
+    fn next_task(&mut self) -> Task {
+        let Turns { exchange, at, .. } = &mut self.turns;
+        exchange.next_task(at)
+    }
+
+    /// Does what is to be done besides contributing and taking its result.
+    fn tend(&mut self, task: Task) -> Result<(), SwarmError> {
+        let turn = self.turns.take(task, &mut *locked(&self.averager))?;
+        match turn {
+            Turn::Loaded => {
+                let step = locked(&self.averager).step();
+                self.stand_after(step);
+            }
+            Turn::Own(Task::Stop { .. }) => {
+                return Err(self.end().map_or(SwarmError::Over, |end| node::failure(end).into()));
+            }
+            Turn::Own(Task::Apply { result, .. }) => drop(self.apply(&result, false, None)?),
+            // There is nothing to load.
+            Turn::Own(_) | Turn::Done => {}
+        }
+        Ok(())
+    }
+
+    fn contribute(&mut self, active: &ActiveView, values: &[f32], tag: Tag) -> Result<(), SwarmError> {
+        let slots = Averager::slots(&active.members, self.turns.me, tag);
+        let mut buffer = self.turns.exchange.spare();
+        buffer.resize(values.len() + slots.len(), 0.0);
+        let (copy, behind) = buffer.split_at_mut(values.len());
+        let residual = self.turns.residual();
+        let made_up = residual.as_ref().map(|residual| residual.values());
+        if kernel::copy(copy, values, made_up, Bound::new(self.manifest.bound.into())).is_err() {
+            self.turns.exchange.recycle(buffer);
+            // The next call brings another buffer to this step.
+            self.turns.at = Cursor::after(self.turns.at.step);
+            return error::check_numbers(values, self.manifest.bound);
+        }
+        if residual.is_some() {
+            clip(copy, self.manifest.most());
+        }
+        behind.copy_from_slice(&slots);
+        self.turns.submit(active, Brought::Whole(buffer));
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        record: &Arc<ResultRecord>,
+        is_finite: bool,
+        values: Option<(&mut [f32], Tag)>,
+    ) -> Result<Averaged, SwarmError> {
+        let applied = locked(&self.averager).apply(record, is_finite, values);
+        if applied.is_err() {
+            self.turns.at = Cursor::after(self.step()); // It has not come any further.
+        }
+        let (averaged, older) = applied.map_err(NodeError::from)?;
+        if let Some(older) = Arc::into_inner(older) {
+            self.turns.exchange.recycle(older.mean);
+        }
+        // What else there is drops nothing that is to be made up for.
+        if matches!(averaged.agreed, Agreed::AllReduce | Agreed::Nothing) {
+            self.turns.settle(averaged.step, averaged.agreed == Agreed::AllReduce);
+        }
+        self.stand_after(averaged.step);
+        self.turns.reach(record);
+        if averaged.step.is_multiple_of(DIGEST_EVERY) {
+            let digest = locked(&self.averager).digest();
+            self.turns.exchange.act(|steps| steps.compare(averaged.step, digest));
+        }
+        Ok(averaged)
+    }
+
+    fn stand_after(&mut self, step: u64) {
+        self.applied.store(step, Ordering::Release);
+        self.turns.exchange.look_again();
+    }
+
+    /// Waits for the end of the event loop; `None` if it was asked for before.
+    fn end(&mut self) -> Option<End> {
+        let life = self.life.take()?;
+        let ended = self.runtime.as_ref().map(|runtime| runtime.block_on(life));
+        if let Some(saver) = self.saver.take()
+            && let Err(error) = saver.finish(None)
+        {
+            tracing::warn!(%error, "what was to be written was not");
+        }
+        Some(ended.and_then(Result::ok).unwrap_or(End::Failed(NodeError::Stopped("event loop"))))
+    }
+}
+
+impl fmt::Debug for Swarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Swarm").field("me", &self.turns.me).field("step", &self.step()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Swarm {
+    fn drop(&mut self) {
+        self.turns.exchange.stop(false);
+        if let Some(runtime) = self.runtime.take() {
+            // To wait here would panic where waiting is not allowed.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// What founder and joiner start with.
+struct Part {
+    identity: Identity,
+    manifest: Manifest,
+    credentials: Credentials,
+    min_peers: usize,
+    start: Start,
+}
+
+fn enter(settings: &Settings) -> Result<(DataDirLock, Identity), NodeError> {
+    Ok((DataDirLock::acquire(&settings.data_dir)?, Identity::load_or_create(&settings.data_dir)?))
+}
+
+fn locked(averager: &Mutex<Averager>) -> MutexGuard<'_, Averager> {
+    // A lock poisoned by a panic elsewhere still guards sound data.
+    averager.lock().unwrap_or_else(PoisonError::into_inner)
+}

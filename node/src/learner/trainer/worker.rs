@@ -1,0 +1,363 @@
+//! What the trainer thread does.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use starling_engine::{ActiveView, DIGEST_EVERY, Saving, is_last_straw};
+use starling_run::audit::AuditView;
+use starling_run::panics::said;
+use starling_run::{BufferLayout, Gradient, Learner, ResultRecord, StepReport, contribution};
+use starling_topology::Digest;
+use tokio::sync::watch;
+
+use super::{Busy, Census, Duties, Journal, Mishaps, Pace, Speed, Stalls, Totals, TrainerEvent, Turn, Turns, Word};
+use crate::error::NodeError;
+use crate::learner::contribution::{Brought, Contribution};
+use crate::member::exchange::{Exchange, Next, Part, Task};
+use crate::observe::report::{Observer, Report};
+use crate::store::private_file::for_others;
+use crate::store::saver::Saver;
+
+/// The thread's own data.
+pub(super) struct Worker {
+    pub(super) turns: Turns,
+    pub(super) busy: Busy,
+    pub(super) speed: Speed,
+    pub(super) word: Word,
+    pub(super) stalls: Stalls,
+    pub(super) learner: Box<dyn Learner>,
+    /// Whether nothing is computed here any more.
+    pub(super) is_unable: bool,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) duties: Duties,
+    pub(super) saving: Saving,
+    /// The local gradient, kept until its step is applied.
+    pub(super) gradient: Arc<Gradient>,
+    /// From where on it is there.
+    pub(super) progress: watch::Sender<usize>,
+    /// How many the model has.
+    pub(super) parameters: usize,
+    /// When the present step began.
+    pub(super) began: Option<Instant>,
+    /// When a reducer first had all of the gradient.
+    pub(super) contributed: Option<Instant>,
+    /// The number of the newest active view that this member contributed in.
+    pub(super) view: u64,
+    /// The number of the one whose operation the draft is of.
+    pub(super) drafted: Option<u64>,
+    /// Whether the state after the last step is on disk, once that was tried.
+    pub(super) kept: Option<bool>,
+    pub(super) mishaps: Mishaps,
+    pub(super) journal: Journal,
+    pub(super) totals: Totals,
+    pub(super) pace: Pace,
+    pub(super) census: Census,
+}
+
+impl Worker {
+    pub(super) fn run(mut self, mut saver: Saver) -> Totals {
+        let evaluate = match self.work(&mut saver) {
+            Ok(evaluate) => evaluate,
+            Err(error) => {
+                self.turns.tell(TrainerEvent::Failed(error));
+                self.turns.exchange.wait_for_stop();
+                false
+            }
+        };
+        self.conclude(evaluate, saver)
+    }
+
+    /// Does what comes next until told to stop; says whether to evaluate then.
+    fn work(&mut self, saver: &mut Saver) -> Result<bool, NodeError> {
+        loop {
+            let Turns { exchange, at, .. } = &mut self.turns;
+            let next = exchange.next(at);
+            self.busy.start();
+            match next {
+                Next::Draft(part) => self.draft(part),
+                Next::Task(Task::Stop { evaluate }) => return Ok(evaluate),
+                Next::Task(task) => self.execute(task, saver)?,
+            }
+            self.busy.stop();
+        }
+    }
+
+    fn execute(&mut self, task: Task, saver: &mut Saver) -> Result<(), NodeError> {
+        match self.turns.take(task, self.learner.as_mut())? {
+            Turn::Done => Ok(()),
+            Turn::Loaded => {
+                (self.began, self.contributed, self.kept, self.totals.skips) = (None, None, None, None);
+                self.journal.adopt(self.learner.step() + 1, self.turns.exchange.view());
+                Ok(())
+            }
+            Turn::Own(task) => self.execute_own(task, saver),
+        }
+    }
+
+    fn execute_own(&mut self, task: Task, saver: &mut Saver) -> Result<(), NodeError> {
+        match task {
+            Task::Apply { result, reduced_in } => return self.apply(&result, reduced_in, saver),
+            Task::Compute => return self.compute(),
+            Task::Contribute(active) => self.contribute(&active),
+            Task::LoadAhead { members } => self.learner.load_ahead(&members, self.turns.me),
+            Task::Finished => self.tell_finished(saver),
+            // Nobody else may have it much longer.
+            Task::Synced if self.saving.is_on() => saver.save(self.learner.state()),
+            Task::Stop { .. } | Task::Load(_) | Task::Synced | Task::Begin { .. } | Task::Snapshot => {}
+        }
+        Ok(())
+    }
+
+    fn compute(&mut self) -> Result<(), NodeError> {
+        let began = Instant::now();
+        self.began.get_or_insert(began);
+        match Arc::get_mut(&mut self.gradient) {
+            Some(gradient) => gradient.clear(),
+            // A reducer may still read that of an earlier step.
+            None => self.gradient = Arc::new(Gradient::new(self.parameters)),
+        }
+        // Nothing is there, the slots behind the gradient neither.
+        self.progress = watch::Sender::new(usize::MAX);
+        let Turns { exchange, at, .. } = &mut self.turns;
+        let opening = self.learner.has_blocks().then(|| exchange.contribute_early(at)).flatten();
+        if let Some(active) = &opening {
+            self.contribute(active);
+        }
+        match self.share() {
+            Ok(weight) => self.speed.measure(weight, began, Instant::now(), self.stalls.part()),
+            Err(error) => self.give_up(error),
+        }
+        if let Some(beyond) = self.learner.take_beyond() {
+            self.mishaps.tell_own(&beyond, self.observer.as_ref());
+        }
+        self.turns.at.prepared = true;
+        if opening.is_some() {
+            self.contributed.get_or_insert_with(Instant::now);
+        }
+        Ok(())
+    }
+
+    /// The gradient of this member's share, and how many samples that has.
+    fn share(&mut self) -> Result<u64, NodeError> {
+        let (me, progress) = (self.turns.me, &self.progress);
+        if self.is_unable {
+            self.gradient.give_up();
+            progress.send_replace(0);
+            return Ok(0);
+        }
+        let (learner, gradient) = (&mut self.learner, &self.gradient);
+        // A program's own code must not take this member's place along.
+        let computed = catch_unwind(AssertUnwindSafe(|| {
+            learner.compute(me, gradient, &mut |from| _ = progress.send_replace(from))
+        }));
+        let weight = computed.map_err(|payload| {
+            let reason = said(&*payload).unwrap_or("it does not say why").to_owned();
+            NodeError::Panicked { step: self.learner.step() + 1, reason }
+        })??;
+        let (ready_from, samples) = (self.gradient.ready_from(), u64::from(self.learner.ledger().share_len(me)));
+        if ready_from != 0 || weight > samples {
+            let (step, parameters) = (self.learner.step() + 1, self.parameters);
+            return Err(NodeError::WrongLength { step, missing: ready_from, parameters, weight, samples });
+        }
+        Ok(weight)
+    }
+
+    /// What could not be computed is zeros, so that nobody waits for it; others compute those samples. This member leaves.
+    fn give_up(&mut self, error: NodeError) {
+        self.is_unable = true;
+        self.gradient.give_up();
+        self.progress.send_replace(0);
+        self.turns.tell(TrainerEvent::Unable(error));
+    }
+
+    /// Hands the gradient to the reducer of the view, as far as it is computed; the rest follows by itself.
+    fn contribute(&mut self, active: &ActiveView) {
+        if active.number != std::mem::replace(&mut self.view, active.number) {
+            self.journal.settle();
+        }
+        let (step, speed) = (self.turns.at.step + 1, self.speed.told());
+        let mut slots: Vec<f32> = contribution::slots(&active.members, self.turns.me, speed).collect();
+        self.word.say(step, active, speed, &mut slots);
+        if self.turns.at.prepared {
+            self.contributed.get_or_insert_with(Instant::now);
+        }
+        let (residual, ready) = (self.turns.residual(), self.progress.subscribe());
+        if !self.turns.contribute(active, Contribution::new(self.gradient.clone(), slots, residual, ready)) {
+            // While it loaded the state, zeros have taken part in its place, with a word of their own.
+            self.word.forget();
+        }
+    }
+
+    fn draft(&mut self, part: Part) {
+        let Part { view, members, start, numbers } = part;
+        if self.drafted.replace(view) != Some(view) {
+            self.learner.forget_draft();
+        }
+        self.learner.draft(&members, start, &numbers);
+        self.turns.exchange.recycle_part(numbers);
+    }
+
+    /// Takes the step whose result this is, which was reduced here in the active view of this number, or not here.
+    fn apply(
+        &mut self,
+        record: &Arc<ResultRecord>,
+        reduced_in: Option<u64>,
+        saver: &mut Saver,
+    ) -> Result<(), NodeError> {
+        let contributed = self.contributed.take().map(|since| since.elapsed());
+        // Alone, there is nobody to wait for.
+        let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
+        let began = self.began.take();
+        let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
+        let report = if is_drafted { self.learner.apply_drafted(record) } else { self.learner.apply(record) }?;
+        self.turns.settle(report.step, report.skipped.is_none());
+        self.mishaps.tell(&report, self.learner.as_ref(), self.observer.as_ref());
+        let (me, gave_up) = (self.turns.me, self.gradient.has_given_up());
+        if let Some(rewritten) = self.word.compare(record, &report.speeds, me, gave_up) {
+            self.mishaps.tell_rewritten(report.step, rewritten, self.observer.as_ref());
+        }
+        let skips = self.learner.ledger().skips();
+        if report.skipped.is_some() && is_last_straw(skips) {
+            self.totals.skips = Some(skips.in_row);
+            self.turns.exchange.act(|steps| steps.end_after(report.step));
+        }
+        self.totals.loss = Some(report.loss);
+        let view = self.turns.exchange.view().unwrap_or(AuditView::NONE);
+        self.pace.enter(view.generation);
+        // A step that others took while the state was on its way says nothing about speed.
+        if let Some(began) = began {
+            let took = began.elapsed();
+            self.totals.stepping += took;
+            self.totals.waiting += waited;
+            self.totals.samples += report.samples;
+            self.pace.count(report.samples, took, waited);
+            if let Some(members) = self.census.count(&record.members, &report, took) {
+                self.observer.report(&members);
+            }
+        }
+        let digest = is_due(report.step, DIGEST_EVERY).then(|| self.learner.digest());
+        self.journal.note(&report, view, digest);
+        if self.saving.is_due(report.step) {
+            // The run may begin anew from there, when all processes are gone. Should it do so from before, that is told then.
+            self.journal.settle();
+        }
+        self.turns.reach(record);
+        self.commit(&report, digest, record.members.len(), saver)
+    }
+
+    fn commit(
+        &mut self,
+        report: &StepReport,
+        digest: Option<Digest>,
+        members: usize,
+        saver: &mut Saver,
+    ) -> Result<(), NodeError> {
+        let last = self.is_over();
+        if last || self.pace.is_due() {
+            let skipped = self.learner.ledger().skips().total;
+            let progress = self.pace.take(report, self.learner.manifest().steps, members, skipped);
+            self.observer.report(&progress);
+        }
+        if last {
+            return Ok(());
+        }
+        if self.saving.takes(report.step, saver.is_busy()) {
+            saver.save(self.learner.state());
+        }
+        if is_due(report.step, self.duties.evaluate_every)
+            && !self.is_unable
+            && let Err(error) = self.evaluate()
+        {
+            self.is_unable = true;
+            self.turns.tell(TrainerEvent::Unable(error));
+        }
+        if let Some(digest) = digest {
+            self.turns.exchange.act(|steps| steps.compare(report.step, digest));
+        }
+        Ok(())
+    }
+
+    /// Whether no step follows.
+    fn is_over(&self) -> bool {
+        self.learner.step() >= self.learner.manifest().steps || self.totals.skips.is_some()
+    }
+
+    fn evaluate(&mut self) -> Result<(), NodeError> {
+        // Each batch is work of its own: all members evaluate after the same step, and none may end for having much to evaluate.
+        let evaluation = self.learner.evaluate(&|| self.busy.start());
+        self.busy.stop();
+        let evaluation = evaluation?;
+        let (loss, measures) = (evaluation.loss, evaluation.measures);
+        let measures: BTreeMap<_, _> = measures.into_iter().map(|(name, mean)| (name.to_owned(), mean)).collect();
+        self.totals.evaluation = Some((loss, measures.clone()));
+        self.observer.report(&Report::Evaluated { step: self.learner.step(), loss, measures });
+        Ok(())
+    }
+
+    /// Says that the run is at its end here. Whoever hears it may go for good, so the state is on disk first.
+    fn tell_finished(&mut self, saver: &mut Saver) {
+        let is_saved = self.kept.unwrap_or_else(|| {
+            self.busy.stop(); // A slow disk is no hanging step.
+            saver.keep(self.learner.state())
+        });
+        self.kept = Some(is_saved);
+        let (step, digest) = (self.learner.step(), self.learner.digest());
+        self.turns.exchange.act(|steps| steps.finish(step, digest, is_saved));
+    }
+
+    /// Saves first: whatever goes wrong after it, nothing is lost.
+    fn conclude(mut self, evaluate: bool, saver: Saver) -> Totals {
+        let evaluate = evaluate && !self.is_unable;
+        self.busy.stop(); // What follows may take its time.
+        self.totals.step = self.learner.step();
+        (self.totals.digest, self.totals.values) = (Some(self.learner.digest()), Some(self.learner.values()));
+        // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start. A state
+        // that was about to be replaced may not be the run's.
+        let is_ours = self.turns.exchange.progress().has_state;
+        self.totals.has_state = self.learner.step() > 0 && is_ours;
+        let last = (self.totals.has_state && self.kept.is_none()).then(|| self.learner.state());
+        let mut outcomes = vec![saver.finish(last)];
+        if matches!(outcomes[..], [Err(NodeError::Unsaved { .. })]) {
+            // To write more, or to close a file that has something to write, would take as long.
+            std::mem::forget(self.journal);
+        } else {
+            if evaluate && self.is_over() {
+                self.journal.confirm();
+            } else if evaluate || is_ours {
+                // Also who had to leave its seat comes back with the state that it has just saved.
+                self.journal.leave();
+            }
+            if evaluate {
+                // Each is tried, also when the one before it failed.
+                outcomes.push(self.evaluate());
+                outcomes.push(self.export());
+            }
+            self.journal.finish();
+        }
+        self.totals.trouble = outcomes.into_iter().find_map(Result::err);
+        self.totals
+    }
+
+    fn export(&self) -> Result<(), NodeError> {
+        let Some(path) = &self.duties.export else { return Ok(()) };
+        for_others(path, || self.learner.export(path))?;
+        Ok(())
+    }
+}
+
+/// Whether what happens after every so many steps happens after `step`; 0 is never.
+fn is_due(step: u64, every: u64) -> bool {
+    every > 0 && step.is_multiple_of(every)
+}
+
+/// Contributes zeros to each step while the state of sync `number` is on its way, so that nobody waits for it.
+pub(crate) fn contribute_nothing(exchange: &Exchange, parameters: usize, number: u64) {
+    while let Some((active, step)) = exchange.next_without_state(number) {
+        let mut buffer = exchange.spare();
+        buffer.clear();
+        buffer.resize(BufferLayout::new(parameters, active.members.len()).elements(), 0.0);
+        exchange.submit(&active, step, Brought::Nothing(buffer), None);
+    }
+}

@@ -1,0 +1,487 @@
+//! One task that owns the swarm and the membership machine: takes in what happens ([`inputs`]), does what the machine
+//! asks ([`outputs`]), and goes on in new views ([`resume`]).
+
+mod change;
+mod denials;
+mod door;
+mod guests;
+pub(crate) mod heads;
+pub(crate) mod inputs;
+mod look_back;
+mod lookout;
+mod measuring;
+mod outputs;
+mod resume;
+mod settling;
+mod storing;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use starling_collective::{Codec, LayoutConfig};
+use starling_engine::{Entry, FailedLinks, Overdue, Standstill, Watchdog, look_interval};
+use starling_links::Traffic;
+use starling_topology::heads::repeat_interval;
+use starling_topology::message::MAX_MEMBERS;
+use starling_topology::plan::Wish;
+use starling_topology::{
+    Awaited, Event, Evidence, Heads, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::credentials::identity::{Identity, to_libp2p};
+use crate::error::NodeError;
+use crate::learner::trainer::{Busy, Feed};
+use crate::member::exchange::Exchange;
+use crate::member::prober::Prober;
+use crate::member::snapshots::Snapshots;
+use crate::member::twin::TwinWatch;
+use crate::net::control::Link;
+use crate::net::network::Network;
+use crate::observe::report::{Observer, Report};
+use crate::reducer::ReducerHandle;
+use crate::store::saver::Desk;
+use crate::transfer::Shelves;
+use crate::transfer::served::Inbox;
+use crate::transfer::state::Shape;
+use change::Change;
+use denials::Denials;
+pub(crate) use door::{Books, Departure, Doorplate};
+pub(crate) use look_back::LookBack;
+pub(crate) use lookout::Quest;
+use lookout::Watch;
+use resume::Fetch;
+use settling::Settling;
+use storing::Storing;
+
+/// Streams for segments that came before we knew their view. One for each peer, and in a mesh all of them.
+const MAX_EARLY: usize = MAX_MEMBERS;
+/// How long the last messages may take to go out.
+const LINGER: Duration = Duration::from_secs(2);
+/// What a closing connection gets to flush its buffers.
+const FLUSH: Duration = Duration::from_millis(100);
+/// A process that misses so many looks in a row stood still.
+const LOOKS_MISSED: u32 = 8;
+/// What a process that was stopped for a while gets to read what came meanwhile, before it looks who was silent.
+const CATCH_BREATH: Duration = Duration::from_millis(200);
+
+/// How a node's time in the run ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The machine said so.
+    Event(Event),
+    /// We were asked to leave and nobody answered in time.
+    LeftAlone,
+    /// The run has gone on without it, and this machine has on disk what it goes on from.
+    ComesBack,
+    /// Training failed.
+    Failed(NodeError),
+}
+
+/// What the loop needs to know of the run.
+#[derive(Debug, Clone)]
+pub(crate) struct LoopConfig {
+    pub(crate) run: RunId,
+    pub(crate) max_stall: Duration,
+    pub(crate) min_members: usize,
+    pub(crate) parameters: usize,
+    pub(crate) max_state_bytes: u64,
+    pub(crate) chooses: bool, // An operation for each step.
+    pub(crate) layout: LayoutConfig,
+    pub(crate) codec: Codec,
+    pub(crate) plan: Wish,
+    pub(crate) in_flight: u32,
+    pub(crate) probe_links: bool,
+    /// The run's.
+    pub(crate) last_step: u64,
+    /// The largest number of a contribution.
+    pub(crate) most: f32,
+    /// What the sum of contributions is divided by.
+    pub(crate) batch_size: u32,
+    /// What the run's states have in common.
+    pub(crate) shape: Shape,
+}
+
+/// Whom the loop works with.
+pub(crate) struct Company {
+    pub(crate) identity: Identity,
+    pub(crate) network: Network,
+    pub(crate) inbox: Inbox,
+    pub(crate) membership: Membership,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) shelves: Arc<Shelves>,
+    pub(crate) books: Books,
+    pub(crate) desk: Desk,
+    pub(crate) door: Doorplate,
+    pub(crate) quest: Quest,
+    pub(crate) twins: TwinWatch,
+    pub(crate) observer: Arc<dyn Observer>,
+}
+
+pub(crate) struct EventLoop {
+    me: PeerId,
+    network: Network,
+    inbox: Inbox,
+    membership: Membership,
+    feed: Feed,
+    exchange: Arc<Exchange>,
+    snapshots: Arc<Snapshots>,
+    shelves: Arc<Shelves>,
+    books: Books,
+    door: Doorplate,
+    denials: Denials,
+    desk: Desk,
+    /// Which checkpoints are stable.
+    heads: Heads,
+    identity: Identity,
+    observer: Arc<dyn Observer>,
+    config: LoopConfig,
+    began: Instant,
+    timers: BTreeMap<Timer, Time>,
+    /// The record on its way to the disk.
+    storing: Storing,
+    links: BTreeMap<PeerId, Link>,
+    /// Of the newest link.
+    link_number: u64,
+    /// Peers to whom a message has not gone.
+    unsent: BTreeSet<PeerId>,
+    /// Peers whose control stream to us is open, and how many they have opened.
+    readers: BTreeMap<PeerId, usize>,
+    /// Of the view that was resumed last.
+    members: Vec<PeerId>,
+    reducer: Option<ReducerHandle>,
+    /// None if this machine is not to measure its links.
+    prober: Option<Prober>,
+    /// Connected peers on this machine.
+    nearby: BTreeSet<PeerId>,
+    /// Streams for segments of views that we have yet to install.
+    early: Vec<(PeerId, ViewId, libp2p::Stream)>,
+    /// This member's way into its views, and what is fetched for it.
+    entry: Entry,
+    result: Option<Fetch>,
+    state: Option<Fetch>,
+    /// Why the next view comes.
+    change: Option<Change>,
+    /// A view that was resumed and that the user has yet to be told of.
+    shown: Option<(View, u64)>,
+    traffic: Arc<Traffic>,
+    world_size: u32,
+    is_forked: bool,
+    watchdog: Watchdog,
+    standstill: Standstill,
+    failed_links: FailedLinks,
+    /// The last view in which all links were there.
+    linked: Option<ViewId>,
+    /// What the reducer of a view missed when nothing moved in it last.
+    awaited: Option<(ViewId, Awaited)>,
+    looked: Instant,
+    /// Whether the state after the last step is on this machine's disk.
+    is_saved: bool,
+    /// What it stays for although it could end.
+    settling: Settling,
+    lookout: Watch,
+    /// Why nothing can be computed here any more.
+    failure: Option<NodeError>,
+}
+
+/// What is left when the loop has ended.
+pub(crate) struct Ended {
+    pub(crate) end: End,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) world_size: u32,
+    pub(crate) forked: bool,
+    /// Whether this peer was ever more than one that asks to be let in.
+    pub(crate) took_part: bool,
+    /// What the trainer is at.
+    pub(crate) busy: Busy,
+    /// Of a member that has left.
+    pub(crate) departure: Option<Departure>,
+    /// Why it had to leave.
+    pub(crate) failure: Option<NodeError>,
+}
+
+impl EventLoop {
+    pub(crate) fn new(company: Company, feed: Feed, config: LoopConfig) -> Self {
+        let Company { identity, network, inbox, membership, exchange, snapshots, shelves, .. } = company;
+        let Company { books, desk, door, quest, twins, observer, .. } = company;
+        let me = network.contact().peer;
+        let (control, protocol) = (network.control(), network.protocols.probe.clone());
+        let (settling, standstill) = (Settling::new(config.max_stall), Standstill::new(config.max_stall));
+        let watchdog = Watchdog::new(config.max_stall, look_interval(config.max_stall));
+        let failed_links = FailedLinks::new(config.max_stall);
+        let named = membership.contacts().map(|contact| to_libp2p(contact.peer));
+        let denials = Denials::new(network.known().chain(named));
+        let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
+        Self {
+            me,
+            network,
+            inbox,
+            membership,
+            feed,
+            exchange,
+            snapshots,
+            shelves,
+            books,
+            door,
+            denials,
+            desk,
+            heads: Heads::new(config.run, me),
+            identity,
+            observer,
+            config,
+            began: Instant::now(),
+            timers: BTreeMap::new(),
+            storing: Storing::default(),
+            links: BTreeMap::new(),
+            link_number: 0,
+            unsent: BTreeSet::new(),
+            readers: BTreeMap::new(),
+            members: Vec::new(),
+            reducer: None,
+            prober,
+            nearby: BTreeSet::new(),
+            early: Vec::new(),
+            entry: Entry::new(me),
+            result: None,
+            state: None,
+            change: None,
+            shown: None,
+            traffic: Arc::default(),
+            world_size: 0,
+            is_forked: false,
+            watchdog,
+            standstill,
+            failed_links,
+            linked: None,
+            awaited: None,
+            looked: Instant::now(),
+            is_saved: false,
+            settling,
+            lookout: Watch::new(quest, twins),
+            failure: None,
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.began.elapsed()
+    }
+
+    /// Runs until the machine has ended, then lets the last messages go out.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Ended {
+        let end = self.work(stop).await;
+        // Whoever waits for the reducer must see it closed, and the trainer must not wait for it either.
+        (self.reducer, self.result, self.state) = (None, None, None);
+        self.prober = None;
+        let in_order = matches!(end, End::Event(Event::Complete { .. } | Event::Left { .. }) | End::LeftAlone);
+        let took_part = self.door.took_part();
+        self.exchange.stop(in_order && took_part);
+        self.linger().await;
+        // What is still being written would come back after it is removed.
+        let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
+        let departs = |event| starling_engine::settling::departs(event, self.config.last_step, self.is_saved);
+        let stayed = if let End::Event(event) = &end { departs(event) } else { None };
+        let departure = stayed.and_then(|stayed| self.depart(stayed));
+        let (traffic, world_size, forked) = (self.traffic, self.world_size, self.is_forked);
+        Ended { end, traffic, world_size, forked, took_part, busy: self.feed.busy, departure, failure: self.failure }
+    }
+
+    async fn work(&mut self, stop: CancellationToken) -> End {
+        let stop = stop.child_token();
+        let mut retell = tokio::time::interval(repeat_interval(self.config.max_stall));
+        let mut look = tokio::time::interval(look_interval(self.config.max_stall));
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut give_up: Option<Instant> = None;
+        let mut breath: Option<Instant> = None;
+        let (exchange, access) = (self.exchange.clone(), self.network.access.clone());
+        if let Some(end) = self.on_news() {
+            return end; // It was put out before it came.
+        }
+        loop {
+            if let Some(end) = self.execute_all().or_else(|| self.settled()) {
+                return end;
+            }
+            let wake = self.timers.iter().min_by_key(|(timer, at)| (**at, **timer)).map(|(timer, at)| (*timer, *at));
+            let wake_at = wake.map(|(_, at)| (self.began + (at - Time::ZERO)).max(breath.unwrap_or(self.began)));
+            let announce_at = self.network.announce_at();
+            tokio::select! {
+                () = sleep_until(give_up) => match self.give_up() {
+                    Some(end) => return end,
+                    None => give_up = Some(Instant::now() + self.config.max_stall),
+                },
+                () = stop.cancelled(), if give_up.is_none() => {
+                    if self.settling.is_complete() && let Some(end) = self.give_up() {
+                        return end;
+                    }
+                    give_up = Some(Instant::now() + self.config.max_stall);
+                    self.handle(Input::Leave);
+                }
+                notice = exchange.noticed() => self.on_notice(notice),
+                Some(event) = self.feed.events.recv() => {
+                    if let Some(end) = self.on_trainer(event, &stop) {
+                        return end;
+                    }
+                }
+                outcome = self.storing.ended() => self.on_stored(outcome),
+                Some(info) = self.desk.saved.recv() => self.on_saved(&info),
+                Some(event) = self.inbox.events.recv() => self.on_network(event),
+                event = self.network.swarm.select_next_some() => {
+                    if let Some(event) = self.network.absorb(event) {
+                        self.on_swarm(event);
+                    }
+                    self.network.next_name().iter().for_each(|named| self.observer.report(named));
+                    self.meet_keepers();
+                }
+                _ = look.tick() => {
+                    let since = self.looked.elapsed();
+                    self.looked = Instant::now();
+                    if since > look_interval(self.config.max_stall) * LOOKS_MISSED {
+                        tracing::warn!(?since, "this process stood still");
+                        breath = Some(self.looked + CATCH_BREATH);
+                        self.standstill.begin_anew();
+                    }
+                    let stalled = self.stalled(since).filter(|_| !self.settling.is_complete());
+                    if let Some(end) = self.look_out().await.or(stalled) {
+                        return end;
+                    }
+                    self.suspect_neighbours();
+                    let (step, operation) = self.exchange.reached();
+                    // Links that are not there yet have a time of their own.
+                    let operation = operation.filter(|_| self.is_linked());
+                    let stands = self.standstill.look(self.now(), operation, self.traffic.moved());
+                    let waits = stands.then(|| self.awaited(operation));
+                    self.handle(Input::Reached { step, waits });
+                }
+                () = sleep_until(wake_at) => {
+                    // A process that was stopped finds its timers expired and its sockets full, in any order.
+                    let stood_still = self.looked.elapsed() > look_interval(self.config.max_stall) * LOOKS_MISSED;
+                    if let Some((timer, _)) = wake.filter(|_| !stood_still) {
+                        self.timers.remove(&timer);
+                        self.handle(Input::Expired(timer));
+                    }
+                }
+                Some(turned) = self.network.turned.recv() => {
+                    if let Some(end) = self.on_turned(&turned) {
+                        return end;
+                    }
+                }
+                () = access.news() => {
+                    if let Some(end) = self.on_news() {
+                        return end;
+                    }
+                }
+                Some(mismatch) = self.inbox.mismatches.recv() => {
+                    if let Some(report) = self.network.turned_away(Some(mismatch.peer), mismatch.differences) {
+                        self.observer.report(&report);
+                    }
+                }
+                () = tokio::time::sleep_until(announce_at) => self.network.announce(),
+                _ = retell.tick() => {
+                    self.vouch(starling_topology::heads::Input::Repeat);
+                    if let Some(end) = self.denied() {
+                        return end;
+                    }
+                    if let Some(report) = self.door.wait() {
+                        self.observer.report(&report);
+                    }
+                    if self.books.is_unwritten {
+                        self.note_contacts();
+                    }
+                }
+            }
+        }
+    }
+
+    /// A device that hangs leaves this loop alive and the others waiting.
+    fn stalled(&mut self, since: Duration) -> Option<End> {
+        let (step, limit) = (self.exchange.progress().step + 1, self.watchdog.limit());
+        match self.watchdog.look(self.feed.busy.work(), since, self.members.len() > 1)? {
+            Overdue::End => Some(End::Failed(NodeError::Stalled { step, limit })),
+            Overdue::Warn => {
+                let message = format!(
+                    "this machine has been at step {step} for over {limit:?}; beside others it would be too slow for this \
+                     run: found it with a larger --max-stall, or with a smaller model or batch"
+                );
+                self.observer.report(&Report::Warning { message });
+                None
+            }
+        }
+    }
+
+    /// Hands an input to the machine; a violation is told, and its peer suspected.
+    fn handle(&mut self, input: Input) {
+        let now = self.now();
+        let from = match &input {
+            Input::Received { from, .. } => Some(*from),
+            Input::Expired(_)
+            | Input::Suspected { .. }
+            | Input::Held(_)
+            | Input::Reached { .. }
+            | Input::Finished { .. }
+            | Input::Digest { .. }
+            | Input::Located(_)
+            | Input::Measured { .. }
+            | Input::Synced
+            | Input::Withheld
+            | Input::Unable
+            | Input::Revoke(_)
+            | Input::Persisted
+            | Input::NotPersisted
+            | Input::Leave => None,
+        };
+        if let (Err(violation), Some(peer)) = (self.membership.handle(now, input), from) {
+            self.misbehaved(peer, &violation.to_string());
+        }
+    }
+
+    fn misbehaved(&mut self, peer: PeerId, violation: &str) {
+        let name = to_libp2p(peer);
+        if let Some(report) = self.network.misbehaved(name, violation.to_owned()) {
+            tracing::warn!(peer = %name, violation, "peer misbehaved");
+            self.observer.report(&report);
+        }
+        self.links.remove(&peer);
+        self.suspect(peer, Evidence::Misbehaved);
+        let _ = self.network.swarm.disconnect_peer_id(name);
+    }
+
+    /// Our link to the peer stays: if it lives, to close the link would make it suspect us in turn.
+    fn suspect(&mut self, peer: PeerId, evidence: Evidence) {
+        self.handle(Input::Suspected { peer, evidence });
+    }
+
+    /// Lets the machine's last messages reach the sockets: closes all links after them and keeps the swarm going.
+    async fn linger(&mut self) {
+        // Ending outputs are queued behind the event that ended the loop, never before it.
+        while let Some(output) = self.membership.poll() {
+            if let Output::Send { to, envelope } = output {
+                self.send(to, &envelope);
+            }
+        }
+        let links: Vec<_> = std::mem::take(&mut self.links).into_values().map(Link::close).collect();
+        let flushed = async {
+            futures::future::join_all(links).await;
+            tokio::time::sleep(FLUSH).await;
+        };
+        let deadline = Instant::now() + LINGER;
+        tokio::pin!(flushed);
+        loop {
+            tokio::select! {
+                () = &mut flushed => return,
+                () = tokio::time::sleep_until(deadline) => return,
+                _ = self.network.swarm.select_next_some() => {}
+                Some(_) = self.inbox.events.recv() => {}
+            }
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,106 @@
+//! Which checkpoints are stable: our heads go out, those of others come in.
+
+use starling_run::CheckpointInfo;
+use starling_topology::heads::{Input, Output};
+use starling_topology::{Head, PeerId};
+
+use super::EventLoop;
+use crate::credentials::identity::{has_signed, to_libp2p};
+use crate::observe::report::Report;
+
+/// A head on the wire: its canonical bytes, then the signature of these.
+const MESSAGE_BYTES: usize = Head::BYTES + 64;
+
+impl EventLoop {
+    /// A checkpoint of ours is on disk, verified. The thread that writes may have begun with it before its branch was left.
+    pub(super) fn on_saved(&mut self, info: &CheckpointInfo) {
+        self.look_back();
+        let CheckpointInfo { step, lineage, digest, id: manifest, .. } = *info;
+        if self.membership.vouches_for(step, lineage) {
+            self.vouch(Input::Saved { step, lineage, digest, manifest });
+        }
+    }
+
+    /// A peer gossiped a head.
+    pub(super) fn on_head(&mut self, from: PeerId, bytes: &[u8]) {
+        match read(from, bytes) {
+            Some((head, signature)) => self.vouch(Input::Received { from, head, signature }),
+            None => self.blame(from, "gossiped bytes that are not a head with its signature"),
+        }
+    }
+
+    /// Keys cost nothing: who made up an author is not found by its name.
+    fn blame(&mut self, author: PeerId, violation: &str) {
+        if self.network.is_answerable(author) {
+            self.misbehaved(author, violation);
+        }
+    }
+
+    /// Hands an input to the machine and does what it asks.
+    pub(super) fn vouch(&mut self, input: Input) {
+        let from = if let Input::Received { from, .. } = &input { Some(*from) } else { None };
+        if let (Err(violation), Some(peer)) = (self.heads.handle(input), from) {
+            self.blame(peer, &violation.to_string());
+        }
+        while let Some(output) = self.heads.poll() {
+            match output {
+                Output::Sign(head) => {
+                    let signature = self.identity.sign(&head.encode());
+                    self.vouch(Input::Signed { head, signature });
+                }
+                Output::Announce { head, signature } => {
+                    self.network.announce_head([&head.encode()[..], &signature].concat());
+                }
+                Output::Stable(proof) => {
+                    self.settling.note_stable(self.now(), proof.head.step);
+                    self.desk.sign(proof);
+                }
+                Output::Differs { peer, step, ours, theirs } => {
+                    let name = to_libp2p(peer);
+                    let message = format!(
+                        "peer {name} saved another state after step {step}: its digest is {theirs}, ours is {ours}; \
+                         the checkpoint counts as stable only where most members agree"
+                    );
+                    self.observer.report(&Report::Warning { message });
+                }
+            }
+        }
+    }
+}
+
+/// The head of a message, if it is one that `from` has signed.
+pub(crate) fn read(from: PeerId, bytes: &[u8]) -> Option<(Head, [u8; 64])> {
+    let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().ok()?;
+    let (head, signature) = bytes.split_last_chunk::<64>()?;
+    has_signed(from, head, signature).then_some((Head::decode(head)?, *signature))
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::{Digest, RunId, ViewId};
+
+    use super::*;
+    use crate::credentials::identity::{Identity, from_libp2p};
+
+    #[test]
+    fn only_the_signer_can_tell_a_head() {
+        let (identity, other) = (Identity::generate(), Identity::generate());
+        let [peer, stranger] = [&identity, &other].map(|one| from_libp2p(&one.peer_id()).expect("an Ed25519 key"));
+        let names = (Digest([3; 32]), Digest([4; 32]));
+        let head = Head { run: RunId([1; 32]), step: 7, view: ViewId([2; 32]), digest: names.0, manifest: names.1 };
+        let signature = identity.sign(&head.encode());
+        let message = [&head.encode()[..], &signature].concat();
+        assert_eq!(read(peer, &message), Some((head, signature)));
+        assert_eq!(read(stranger, &message), None);
+        for at in 0..message.len() {
+            let mut wrong = message.clone();
+            wrong[at] ^= 1;
+            assert_eq!(read(peer, &wrong), None, "byte {at}");
+        }
+        assert_eq!(read(peer, &message[1..]), None);
+        assert_eq!(read(peer, &[&message[..], &[0]].concat()), None);
+        // Signed, but not a head.
+        let nonsense = [0; Head::BYTES];
+        assert_eq!(read(peer, &[&nonsense[..], &identity.sign(&nonsense)].concat()), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! Looks out for a run that has gone on without this member, as the engine's [`Lookout`] says.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use starling_engine::Lookout;
+use starling_engine::comeback::Left;
+use starling_engine::lookout::{Apart, Output, Searched, apart, goes_on};
+use starling_engine::search::{Terms, sought};
+use starling_run::{CheckpointStore, Manifest};
+use starling_topology::{Contact, PeerId, Time};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::{End, EventLoop};
+use crate::access::Credentials;
+use crate::error::NodeError;
+use crate::member::guide::Guide;
+use crate::member::twin::{self, Asking, TwinWatch};
+use crate::observe::report::Report;
+use crate::start::catch_up::{Found, Search, catch_up, contacts_of, stall};
+
+/// What the newest checkpoint is asked for with, and where it goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Quest {
+    pub(crate) manifest: Manifest,
+    pub(crate) credentials: Credentials,
+    pub(crate) store: CheckpointStore,
+    pub(crate) guide: Arc<Guide>,
+    /// What counts for the seat that it has, if it asks to be let in.
+    pub(crate) outside: Option<Apart>,
+}
+
+/// What was found, with the step of the newest stable checkpoint here that counts, if it can be read.
+type Outcome = (Found, Option<u64>);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Watch {
+    machine: Lookout,
+    quest: Quest,
+    twins: TwinWatch,
+    search: Option<JoinHandle<Result<Outcome, NodeError>>>,
+}
+
+impl Watch {
+    pub(super) fn new(quest: Quest, twins: TwinWatch) -> Self {
+        let machine = Lookout::new(quest.manifest.steps, stall(&quest.manifest));
+        Self { machine, quest, twins, search: None }
+    }
+
+    fn give_up(&mut self) {
+        self.search.take().iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl EventLoop {
+    /// Looks whether it is time to ask, and what that came to. `Some` if this process has to come back.
+    pub(super) async fn look_out(&mut self) -> Option<End> {
+        let (now, step) = (self.now(), self.exchange.progress().step);
+        if self.membership.view().is_some() {
+            self.lookout.quest.outside = None;
+        }
+        let outside = self.lookout.quest.outside.or_else(|| self.waits());
+        let apart = apart(&self.membership, outside);
+        if let Some(end) = self.look_for_twin(now) {
+            return Some(end);
+        }
+        let goes_on = goes_on(&self.membership, outside, self.settling.is_complete());
+        self.shelves.checkpoints.tell(goes_on, apart.is_some());
+        self.lookout.machine.note(now, apart);
+        if let Some(apart) = apart {
+            self.lookout.machine.expired(now, step, apart);
+        }
+        if let Some(search) = self.lookout.search.take_if(|search| search.is_finished()) {
+            let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
+            let (found, stable) = found.unwrap_or_else(|error| {
+                tracing::warn!(%error, "others can't be asked whether the run has gone on");
+                Default::default()
+            });
+            let (answers, fetched) = (found.said(), found.fetched);
+            let keepers: Vec<PeerId> = self.books.contacts.keepers().iter().map(|keeper| keeper.peer).collect();
+            if let Some(info) = &fetched {
+                let message = format!(
+                    "the run has gone on to step {} while this machine took no part: it comes back with that state",
+                    info.step
+                );
+                self.observer.report(&Report::Warning { message });
+            }
+            let came_to = Searched { fetched: fetched.is_some(), stable, answers: &answers, keepers: &keepers };
+            self.lookout.machine.searched(now, came_to);
+        }
+        while let Some(output) = self.lookout.machine.poll() {
+            match output {
+                // It is looked at each time that all else is.
+                Output::SetTimer(_) => {}
+                Output::Search(terms) => self.search(terms),
+                Output::GiveUp => self.lookout.give_up(),
+                Output::ComeBack => return Some(End::ComesBack),
+            }
+        }
+        None
+    }
+
+    /// Looks for another process that is this machine, if that may be why this one takes no part.
+    fn look_for_twin(&mut self, now: Time) -> Option<End> {
+        let takes_part = self.membership.view().is_some() && !self.membership.has_no_quorum();
+        let asking = || Asking {
+            me: self.me,
+            run: self.config.run,
+            credentials: Credentials { secret: self.network.access.secret(), ..self.lookout.quest.credentials.clone() },
+            incarnation: Some(self.shelves.checkpoints.incarnation()),
+            others: self.membership.contacts().filter(|contact| contact.peer != self.me).cloned().collect(),
+            limit: self.config.max_stall / 2,
+        };
+        let is_there = self.lookout.twins.look(now, takes_part, asking);
+        is_there.then(|| End::Failed(twin::error(self.me, self.data_dir())))
+    }
+
+    /// Where this machine keeps what it has of runs.
+    pub(super) fn data_dir(&self) -> &Path {
+        self.books.record.path().parent().unwrap_or_else(|| Path::new(""))
+    }
+
+    /// Whether it has left or finished, and waits for others.
+    fn waits(&self) -> Option<Apart> {
+        let left = self.books.contacts.left.as_ref().filter(|_| self.membership.root().is_none());
+        left.map(Left::apart)
+    }
+
+    fn search(&mut self, terms: Terms) {
+        let (members, keepers) = (self.books.contacts.members(), self.books.contacts.keepers());
+        let known: Vec<&Contact> = keepers.iter().chain(self.membership.contacts()).chain(members).collect();
+        let name = |contact: &Contact| contact.peer;
+        let peers = sought(self.me, keepers.iter().map(name), known.iter().copied().map(name));
+        let contacts = contacts_of(&peers, &known);
+        let quest = self.lookout.quest.clone();
+        let secret = self.network.access.secret();
+        self.lookout.search = Some(tokio::spawn(async move {
+            let Quest { manifest, credentials, store, guide, .. } = quest;
+            let credentials = Credentials { secret, ..credentials };
+            let counts = terms.clone();
+            let search =
+                Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, guide, terms };
+            let found = catch_up(search).await?;
+            // What was fetched counts, whether this can be read or not.
+            let proofs = spawn_blocking(move || store.newest_proofs()).await.ok().and_then(Result::ok);
+            let own = proofs.into_iter().flatten().filter(|proof| counts.counts(proof));
+            Ok((found, own.map(|proof| proof.head.step).max()))
+        }));
+    }
+}

@@ -1,0 +1,8 @@
+//! What users and programs are told: reports as they happen, the status file, what limits the speed.
+
+pub mod clock;
+pub(crate) mod limits;
+pub mod report;
+pub(crate) mod reporter;
+pub mod status;
+pub mod stdout;

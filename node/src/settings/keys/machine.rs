@@ -1,0 +1,281 @@
+//! Keys of this machine alone, and those that only whoever starts a node reads.
+
+use libp2p::Multiaddr;
+use libp2p::multiaddr::Protocol;
+use starling_links::DataPlane;
+use starling_run::sharing::MAX_DATA_BYTES;
+use starling_topology::PeerId;
+
+use super::Unsaid::{Like, None as Unset, Value as Is};
+use super::run::{MAX_PEERS, MAX_STEPS};
+use super::{FILES, Key, Kind, NETWORKS, Sets, TABLES, TRAINING, Verbs, duration};
+use crate::credentials::identity::from_libp2p;
+use crate::net::listen;
+
+/// The most data that can be shared, in MiB.
+const MAX_DATA_MIB: i64 = (MAX_DATA_BYTES >> 20) as i64;
+
+pub(super) static DATA: &[Key] = &[
+    Key::new(
+        "data.source",
+        Kind::Text,
+        Like("digits"),
+        "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files (MNIST). Joiners without it ask \
+         members that share the run's data.",
+        Sets::Machine(put!(|machine, value| machine.data = Some(value.text().to_owned()))),
+    )
+    .flag("--data", "SOURCE"),
+    Key::new(
+        "data.label",
+        Kind::Text,
+        Unset("the last column"),
+        "CSV: the label column, by name or 0-based index.",
+        Sets::Machine(put!(|machine, value| machine.label = Some(value.text().to_owned()))),
+    )
+    .flag("--label", "COLUMN")
+    .of_run(),
+    Key::new(
+        "data.header",
+        Kind::Bool,
+        Unset("detected from the first row"),
+        "CSV: whether the first row holds column names.",
+        Sets::Machine(put!(|machine, value| machine.header = Some(value.bool()))),
+    )
+    .flag("--header", "BOOL")
+    .negated("--no-header")
+    .under(TABLES)
+    .of_run(),
+    Key::new(
+        "data.delimiter",
+        Kind::Choice(&["comma", "tab", "semicolon", "pipe", "space"]),
+        Unset("detected from the first rows"),
+        "CSV: what separates the cells: comma, tab, semicolon, pipe, or space for any blanks.",
+        Sets::Machine(|machine, value| value.parse().map(|delimiter| machine.delimiter = Some(delimiter))),
+    )
+    .flag("--delimiter", "NAME")
+    .under(TABLES)
+    .of_run(),
+    Key::new(
+        "data.share",
+        Kind::Bool,
+        Is("false"),
+        "Whether joiners may have the files of the data set from this machine.",
+        Sets::Machine(put!(|machine, value| machine.share_data = value.bool())),
+    )
+    .flag("--share-data", "BOOL"),
+    Key::new(
+        "data.limit_mib",
+        Kind::Integer(0, MAX_DATA_MIB),
+        Is("1024"),
+        "The most MiB of data that a joiner without files of its own takes from members.",
+        Sets::Machine(put!(|machine, value| machine.data_limit = value.count() << 20)),
+    )
+    .flag("--data-limit", "MIB")
+    .under(TABLES),
+];
+
+pub(super) static TRAIN: &[Key] = &[
+    Key::new(
+        "train.device",
+        Kind::Text,
+        Is("auto"),
+        "auto (a GPU if there is one), cpu, gpu or gpu:N.",
+        Sets::Outside,
+    )
+    .flag("--device", "DEVICE"),
+    Key::new(
+        "train.data_dir",
+        Kind::Text,
+        Unset("starling in the user's data folder"),
+        "Where identity, secrets, status and checkpoints live. One node at a time.",
+        Sets::Outside,
+    )
+    .flag("--data-dir", "DIR")
+    .also(Verbs::ALL),
+    Key::new(
+        "train.evaluate_every_steps",
+        Kind::Integer(0, MAX_STEPS),
+        Is("0"),
+        "Measure accuracy every so many steps; 0 measures only at the end.",
+        Sets::Machine(put!(|machine, value| machine.evaluate_every = value.count())),
+    )
+    .flag("--evaluate-every", "N")
+    .under(TRAINING),
+    Key::new(
+        "train.checkpoint_keep",
+        Kind::Integer(1, 1000),
+        Is("3"),
+        "How many checkpoints to keep, besides the newest stable one.",
+        Sets::Machine(put!(|machine, value| machine.checkpoint_keep = value.small() as usize)),
+    )
+    .flag("--checkpoint-keep", "N")
+    .also(KEPT)
+    .under(FILES),
+    Key::new(
+        "train.update_ahead_mib",
+        Kind::Integer(0, 1 << 20),
+        Is("0"),
+        "MiB of memory for an update that begins while its step is still being reduced, where cores are to spare. A model \
+         that needs more is updated after it.",
+        Sets::Machine(put!(|machine, value| machine.update_ahead_bytes = value.count() << 20)),
+    )
+    .flag("--update-ahead", "MIB")
+    .under(NETWORKS),
+    Key::new(
+        "train.export",
+        Kind::Text,
+        Unset("nothing is written"),
+        "Write the trained model to this safetensors file at the end.",
+        Sets::Machine(put!(|machine, value| machine.export = Some(value.text().into()))),
+    )
+    .flag("--export", "FILE"),
+    Key::new(
+        "train.audit",
+        Kind::Text,
+        Unset("nothing is written"),
+        "Write to this file who contributed which samples to each step; `starling audit` checks it.",
+        Sets::Machine(put!(|machine, value| machine.audit = Some(value.text().into()))),
+    )
+    .flag("--audit", "FILE")
+    .under(FILES),
+];
+
+pub(super) static NETWORK: &[Key] = &[
+    Key::new(
+        "network.listen",
+        Kind::List,
+        Like("/ip4/0.0.0.0/tcp/0, /ip6/::/tcp/0"),
+        "Multiaddrs to listen on, each by a flag of its own; port 0 takes any free port.",
+        Sets::Machine(|machine, value| {
+            machine.listen = addresses(value.list())?;
+            if machine.listen.is_empty() {
+                return Err("give at least one address, such as /ip4/0.0.0.0/tcp/0".to_owned());
+            }
+            machine.listen.iter().try_for_each(|address| listen::socket(address).map(|_| ()))
+        }),
+    )
+    .flag("--listen", "MULTIADDR")
+    .also(Verbs::KEEP),
+    Key::new(
+        "network.announce",
+        Kind::List,
+        Is(""),
+        "Multiaddrs to announce besides those, each by a flag of its own, for a forwarded port.",
+        Sets::Machine(put!(|machine, value| machine.announce = addresses(value.list())?)),
+    )
+    .flag("--announce", "MULTIADDR")
+    .also(Verbs::KEEP)
+    .under(NETWORKS),
+    Key::new(
+        "network.allow",
+        Kind::List,
+        Is(""),
+        "Peer ids (`starling id` prints one) that may come without an invitation, each by a flag of its own; in a public run, if \
+         there are any, nobody else may. Tell it to all members.",
+        Sets::Machine(put!(|machine, value| machine.allow = value.list().iter().map(|text| peer(text)).collect::<Result<_, _>>()?)),
+    )
+    .flag("--allow", "PEER")
+    .under(NETWORKS),
+    Key::new(
+        "network.mdns",
+        Kind::Bool,
+        Is("false"),
+        "Whether to look for peers on the local network by multicast.",
+        Sets::Machine(put!(|machine, value| machine.mdns = value.bool())),
+    )
+    .flag("--mdns", "BOOL")
+    .also(Verbs::KEEP)
+    .under(NETWORKS),
+    Key::new(
+        "network.name",
+        Kind::Text,
+        Unset("the host's name; none in a public run"),
+        "What people call this machine: 1 to 32 printable characters, told to the other members.",
+        Sets::Machine(|machine, value| value.parse().map(|name| machine.name = Some(name))),
+    )
+    .flag("--name", "NAME")
+    .also(Verbs::KEEP),
+    Key::new(
+        "network.data",
+        Kind::Choice(&DataPlane::NAMES),
+        Is("auto"),
+        "How gradients travel: direct (TCP of their own), local (memory within a machine), universal (libp2p streams), \
+         auto (the best of these), or plaintext (direct without encryption; all members must say so).",
+        Sets::Machine(|machine, value| value.parse().map(|plane| machine.data_plane = plane)),
+    )
+    .flag("--data-plane", "PLANE")
+    .under(NETWORKS),
+    Key::new(
+        "network.max_peers",
+        Kind::Integer(1, MAX_PEERS),
+        Is("64"),
+        "The most members a run may have.",
+        Sets::Machine(put!(|machine, value| machine.max_peers = value.small() as usize)),
+    )
+    .flag("--max-peers", "N")
+    .also(Verbs::KEEP)
+    .under(NETWORKS),
+    super::run::MAX_STALL,
+    Key::new(
+        "network.fork_after",
+        Kind::Text,
+        Is("2m"),
+        "When members that can't reach most of the others go on without them: a duration such as 90s, 2m or 1h, or never.",
+        Sets::Machine(put!(|machine, value| machine.fork_after = duration::parse_or_never(value.text())?)),
+    )
+    .flag("--fork-after", "DURATION")
+    .under(NETWORKS),
+    Key::new(
+        "network.probe_links",
+        Kind::Bool,
+        Is("true"),
+        "Whether to measure how fast this machine reaches the other members, so that reductions are planned by it.",
+        Sets::Machine(put!(|machine, value| machine.probe_links = value.bool())),
+    )
+    .flag("--probe-links", "BOOL")
+    .under(NETWORKS),
+    Key::new(
+        "network.state_rate",
+        Kind::Integer(0, 1 << 20),
+        Is("64"),
+        "MiB of state, data and checkpoints that this machine hands out per second; 0 sets no limit.",
+        Sets::Machine(put!(|machine, value| machine.state_rate = value.count() << 20)),
+    )
+    .flag("--state-rate", "MIB")
+    .also(Verbs::KEEP)
+    .under(NETWORKS),
+];
+
+pub(super) static LOG: &[Key] = &[
+    Key::new(
+        "log.level",
+        Kind::Text,
+        Is("warn"),
+        "off, error, warn, info, debug or trace; or pairs such as info,libp2p=debug. Logs go to stderr.",
+        Sets::Outside,
+    )
+    .global("--verbose"),
+    Key::new("log.format", Kind::Choice(&["text", "json"]), Is("text"), "text or json.", Sets::Outside)
+        .global("--log-format"),
+];
+
+/// Those who store checkpoints without taking part.
+const KEPT: Verbs = Verbs(Verbs::KEEP.0 | Verbs::FETCH.0);
+
+fn addresses(texts: &[String]) -> Result<Vec<Multiaddr>, String> {
+    let parse = |text: &String| {
+        let address = text
+            .parse::<Multiaddr>()
+            .map_err(|error| format!("`{text}` is no multiaddr ({error}); write one such as /ip4/0.0.0.0/tcp/4001"))?;
+        match address.iter().any(|part| matches!(part, Protocol::P2p(_))) {
+            true => Err(format!("`{text}` names a peer; leave out /p2p/..., this machine's peer id is added to it")),
+            false => Ok(address),
+        }
+    };
+    texts.iter().map(parse).collect()
+}
+
+fn peer(text: &str) -> Result<PeerId, String> {
+    let peer = text.parse::<libp2p::PeerId>().ok().and_then(|peer| from_libp2p(&peer));
+    peer.ok_or_else(|| format!("`{text}` is no peer id; `starling id` prints a machine's"))
+}

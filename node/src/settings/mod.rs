@@ -1,0 +1,305 @@
+//! What a node is told by its user: the checked form of the configuration.
+
+pub mod keys;
+pub(crate) mod sections;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use libp2p::Multiaddr;
+use starling_links::DataPlane;
+use starling_run::{Delimiter, RunSpec};
+use starling_topology::PeerId;
+
+use crate::credentials::invitation::Grant;
+use crate::credentials::name::Name;
+use crate::credentials::ticket::Ticket;
+use crate::settings::keys::{Key, Sets, Value};
+
+/// Settings of this machine alone; what all members share is the run's manifest.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where identity, secret, status and checkpoints live.
+    pub data_dir: PathBuf,
+    /// Where the samples are: `digits` or a path. `None`: digits for a founder; for a joiner whatever the run trains on,
+    /// from its members if they share it.
+    pub data: Option<String>,
+    /// CSV: the label column.
+    pub label: Option<String>,
+    /// CSV: whether there is a header; `None` detects it.
+    pub header: Option<bool>,
+    /// CSV: what separates cells; `None` detects it.
+    pub delimiter: Option<Delimiter>,
+    /// Whether joiners may have the files of the data set.
+    pub share_data: bool,
+    /// The most bytes of a data set that are taken from members.
+    pub data_limit: u64,
+    /// Where to listen. Nowhere in particular: on a free port each over TCP and QUIC, on all addresses of this machine, of
+    /// IPv4 and IPv6, as far as it has them.
+    pub listen: Vec<Multiaddr>,
+    /// Addresses to announce besides those we listen on (a forwarded port, say).
+    pub announce: Vec<Multiaddr>,
+    /// Whether to look for peers on the local network by multicast.
+    pub mdns: bool,
+    /// What people call this machine; `None` is its host's name in a private run, and nothing in a public one.
+    pub name: Option<Name>,
+    /// How gradients travel between two members.
+    pub data_plane: DataPlane,
+    /// The most members that a view may have.
+    pub max_peers: usize,
+    /// Peers that may come without an invitation; in a public run, if there are any, nobody else may come without one.
+    pub allow: Vec<PeerId>,
+    /// When a side without a quorum goes on as a fork; `None` is never.
+    pub fork_after: Option<Duration>,
+    /// Whether to measure the links to other members, so that reductions can be planned by what they cost.
+    pub probe_links: bool,
+    /// Bytes of state and data handed out to joiners per second; 0 sets no limit.
+    pub state_rate: u64,
+    /// How many checkpoints to keep.
+    pub checkpoint_keep: usize,
+    /// Memory for an update that begins while its step is being reduced; a model that needs more begins after it.
+    pub update_ahead_bytes: u64,
+    /// Evaluate on held-out samples every so many steps; 0 evaluates only at the end.
+    pub evaluate_every: u64,
+    /// How many buckets are reduced at a time.
+    pub buckets_in_flight: u32,
+    /// Write the trained model here at the end.
+    pub export: Option<PathBuf>,
+    /// Write who contributed which samples here.
+    pub audit: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The name that this machine tells the other members of a run. Strangers are not told its host's.
+    pub(crate) fn own_name(&self, is_private: bool) -> Option<Name> {
+        self.name.clone().or_else(|| is_private.then(Name::of_host)?)
+    }
+
+    /// What the environment sets, such as `STARLING_NETWORK_NAME`, over the defaults; in this data directory. The variables are
+    /// those of the [keys](crate::settings::keys) that set this machine alone, by the command line's names; those of other keys are for whoever
+    /// founds a run or starts a node.
+    ///
+    /// # Errors
+    /// A sentence that names the variable: its value is none that its key can have, or it begins as ours do and is none.
+    pub fn from_env(data_dir: PathBuf) -> Result<Self, String> {
+        let mut names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        if let Some(name) = names.find(|name| !keys::is_variable(name)) {
+            return Err(format!("there is no variable `{name}`; docs/configuration.md lists those that there are"));
+        }
+        Self::from_variables(data_dir, |name| std::env::var_os(name))
+    }
+
+    fn from_variables(data_dir: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+        let mut settings = Self::new(data_dir);
+        for key in keys::keys() {
+            let name = key.variable();
+            let (Sets::Machine(set), Some(text)) = (key.sets, variable(&name)) else { continue };
+            let value = text.to_str().and_then(|text| key.read(text));
+            let value = value.ok_or_else(|| format!("{name} is {text:?}, but must be {}", key.kind.allowed()))?;
+            set(&mut settings, &value).map_err(|reason| format!("{name}: {reason}"))?;
+        }
+        Ok(settings)
+    }
+
+    /// What the command line sets by default, in this data directory.
+    pub fn new(data_dir: PathBuf) -> Self {
+        Self {
+            data_dir,
+            data: None,
+            label: None,
+            header: None,
+            delimiter: None,
+            share_data: false,
+            data_limit: 1 << 30,
+            listen: Vec::new(),
+            announce: Vec::new(),
+            mdns: false,
+            name: None,
+            data_plane: DataPlane::Auto,
+            max_peers: 64,
+            allow: Vec::new(),
+            fork_after: Some(Duration::from_secs(120)),
+            probe_links: true,
+            state_rate: 64 << 20,
+            checkpoint_keep: 3,
+            update_ahead_bytes: 0,
+            evaluate_every: 0,
+            buckets_in_flight: 4,
+            export: None,
+            audit: None,
+        }
+    }
+}
+
+/// Founding a run.
+#[derive(Debug, Clone)]
+pub struct Founding {
+    /// What is trained and how.
+    pub run: RunSpec,
+    /// Members needed to take steps; in a fork, one is enough.
+    pub min_peers: usize,
+    /// Whether anyone who knows an address may join, without a secret.
+    pub public: bool,
+    /// Go on from a checkpoint in the data directory.
+    pub resume: Resume,
+    /// Go on alone, as a fork, if others trained the run and none of them answers.
+    pub alone: bool,
+    /// Begin a new run with this checkpoint, or with the newest one of this data directory.
+    pub from: Option<PathBuf>,
+}
+
+impl Founding {
+    /// A private run that takes steps from its first member on, and begins anew.
+    pub fn new(run: RunSpec) -> Self {
+        Self { run, min_peers: 1, public: false, resume: Resume::Fresh, alone: false, from: None }
+    }
+}
+
+/// Which checkpoint to go on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resume {
+    /// None: the data directory must not hold one of this run.
+    Fresh,
+    /// The newest; or step 0 if there is none.
+    Newest,
+    /// The one after this step.
+    Step(u64),
+}
+
+/// Joining a run.
+#[derive(Clone)]
+pub struct Joining {
+    /// Whom to join through.
+    pub target: Target,
+    /// The run's secret, where the target does not hold it.
+    pub secret: Option<[u8; 32]>,
+    /// An invitation, where the target does not hold one.
+    pub invitation: Option<Grant>,
+    /// What the user insists on; a run that differs is refused, naming the field.
+    pub expected: Expectations,
+    /// Go on alone, as a fork, if this machine took part before and none of the others answers.
+    pub alone: bool,
+}
+
+impl Joining {
+    /// By a ticket, whatever the run is.
+    pub fn new(ticket: Ticket) -> Self {
+        Self {
+            target: Target::Ticket(ticket),
+            secret: None,
+            invitation: None,
+            expected: Expectations::default(),
+            alone: false,
+        }
+    }
+}
+
+impl fmt::Debug for Joining {
+    /// Leaves the secret out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, secret: _, invitation, expected, alone } = self;
+        f.debug_struct("Joining")
+            .field("target", target)
+            .field("invitation", invitation)
+            .field("expected", expected)
+            .field("alone", alone)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whom to join through.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a process has one")]
+pub enum Target {
+    /// One string with everything.
+    Ticket(Ticket),
+    /// An address that ends in `/p2p/<peer id>`.
+    Address(Multiaddr),
+}
+
+/// Keys of the run that a joiner's user set explicitly, with their values.
+#[derive(Debug, Clone, Default)]
+pub struct Expectations(BTreeMap<&'static str, Value>);
+
+impl Expectations {
+    /// Insists on one: `insist("run.steps", "600")`. Of those that the founder of a run sets ([`keys`]), any will do.
+    ///
+    /// # Errors
+    /// A sentence, if no founder sets such a key, or it can't be that.
+    pub fn insist(&mut self, id: &str, text: &str) -> Result<(), String> {
+        let no_such = || format!("no founder sets a key `{id}`");
+        let key = Key::find(id).filter(|key| matches!(key.sets, Sets::Run(_))).ok_or_else(no_such)?;
+        let value = key.read(text).ok_or_else(|| format!("{id} must be {}", key.kind.allowed()))?;
+        self.expect(key, value)
+    }
+
+    /// Insists on a value that was checked as `key`'s kind; nothing of a key that is not the run's.
+    ///
+    /// # Errors
+    /// A sentence, if it can't be that.
+    pub fn expect(&mut self, key: &'static Key, value: Value) -> Result<(), String> {
+        if let Sets::Run(set) = key.sets {
+            set(&mut RunSpec::default(), &value)?;
+            self.0.insert(key.id, value);
+        }
+        Ok(())
+    }
+
+    /// The run as it is expected, all else as it is.
+    pub(crate) fn apply(&self, run: &mut RunSpec) {
+        for key in keys::keys() {
+            if let (Sets::Run(set), Some(value)) = (key.sets, self.0.get(key.id)) {
+                // What can't be beside what the run has differs from that in any case.
+                let _refused = set(run, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_go_over_the_defaults_and_are_named_where_they_are_wrong() {
+        let set = |name: &'static str, text: &'static str| {
+            Settings::from_variables("d".into(), move |asked| (asked == name).then(|| text.into()))
+        };
+        assert_eq!(set("STARLING_NETWORK_STATE_RATE", "8").expect("good").state_rate, 8 << 20);
+        assert_eq!(set("STARLING_DATA_SOURCE", "t.csv").expect("good").data.as_deref(), Some("t.csv"));
+        // It is the founder's, not this machine's.
+        assert_eq!(set("STARLING_RUN_STEPS", "many").expect("good").state_rate, 64 << 20);
+        for (name, text, part) in [
+            ("STARLING_NETWORK_STATE_RATE", "fast", "a whole number from 0"),
+            ("STARLING_NETWORK_FORK_AFTER", "soon", "no duration"),
+            ("STARLING_NETWORK_LISTEN", "", "at least one address"),
+        ] {
+            let error = set(name, text).expect_err(name);
+            assert!(error.starts_with(name) && error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_joiner_changes_of_a_run_what_it_insists_on() {
+        let mut expected = Expectations::default();
+        expected.insist("run.learning_rate", "0.5").expect("a key of the run");
+        expected.insist("run.clip", "2").expect("a key of the run");
+        let run = RunSpec::default();
+        let mut ours = run.clone();
+        expected.apply(&mut ours);
+        assert_eq!(ours, RunSpec { optimizer: run.optimizer.with("learning_rate", 0.5), clip: Some(2.0), ..run });
+        for (id, text, part) in [
+            ("run.public", "true", "no founder sets"),
+            ("run.stepz", "1", "no founder sets"),
+            ("run.steps", "0", "must be a whole number from 1"),
+            ("run.model", "mlp:x", "`x` is not a size"),
+        ] {
+            let error = expected.insist(id, text).expect_err(id);
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

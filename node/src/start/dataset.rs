@@ -1,0 +1,249 @@
+//! Where a member's samples come from: its own disk, or, for a joiner that has none, other members.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{AsyncRead, AsyncWrite};
+use libp2p::Multiaddr;
+use starling_run::data::{DIGITS, LabelColumn};
+use starling_run::{DataOptions, Kind, Manifest, Program, SharedData, Workload};
+use starling_topology::{Contact, PeerId};
+use tokio::time::Instant;
+
+use crate::access::Access;
+use crate::credentials::identity::{Identity, from_libp2p, to_libp2p};
+use crate::error::NodeError;
+use crate::net::behaviour::Protocols;
+use crate::observe::report::{Observer, Report};
+use crate::settings::Settings;
+use crate::start::ask::Member;
+use crate::start::node::blocking;
+use crate::start::visitor::Visitor;
+use crate::transfer::data::{self, Failure, Wanted};
+
+/// The folder of the data directory that holds downloaded data sets, in one folder for each.
+const DATA: &str = "data";
+/// How often the progress of a download is told.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Samples, and where they are.
+pub(crate) struct Samples {
+    pub(crate) workload: Box<dyn Workload>,
+    /// Where they were read from.
+    pub(crate) source: String,
+    /// Members that we heard of on the way.
+    pub(crate) told: Vec<Contact>,
+}
+
+/// The data that this machine's user named; the digits if none.
+pub(crate) fn source(settings: &Settings) -> &str {
+    settings.data.as_deref().unwrap_or(DIGITS)
+}
+
+/// How the user wants [`source`] to be read.
+pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
+    DataOptions {
+        source: source(settings).to_owned(),
+        label: settings.label.clone().map(LabelColumn::Written),
+        header: settings.header,
+        delimiter: settings.delimiter,
+        held_out,
+        seed,
+        ..DataOptions::default()
+    }
+}
+
+/// What `source` consists of, if the user shares it and it has files. Reads all of it.
+pub(crate) fn share(
+    settings: &Settings,
+    program: &dyn Program,
+    source: &str,
+) -> Result<Option<Arc<SharedData>>, NodeError> {
+    if !settings.share_data {
+        return Ok(None);
+    }
+    let (kind, files) = program.files(source)?;
+    let shared = SharedData::open(kind.files, &files).map_err(starling_run::Error::from)?;
+    Ok(shared.map(Arc::new))
+}
+
+/// A joiner's samples: those that its user named, or its program brings; else those of the run, which are built in, here from an
+/// earlier time, or downloaded from members.
+pub(crate) async fn of_run(
+    settings: &Settings,
+    program: Arc<dyn Program>,
+    manifest: &Manifest,
+    (identity, member): (&Identity, &Member),
+    observer: Arc<dyn Observer>,
+) -> Result<Samples, NodeError> {
+    let brings_its_own = program.files(DIGITS)?.0 == Kind::PROGRAM;
+    let kind = program.kind(&manifest.data.kind).filter(|_| settings.data.is_none() && !brings_its_own);
+    let Some(kind) = kind.filter(|kind| !kind.files.is_empty()) else {
+        let source = kind.map_or_else(|| source(settings), |kind| kind.name).to_owned();
+        let options = DataOptions { source: source.clone(), ..options(settings, 0.0, 0).for_run(manifest) };
+        let workload = blocking(move || Ok(program.read(&options)?)).await?;
+        return Ok(Samples { workload, source, told: Vec::new() });
+    };
+    let place = Place::new(&settings.data_dir, manifest, program, kind);
+    let source = place.source(&place.folder);
+    if let Some(workload) = place.look(&*observer).await? {
+        return Ok(Samples { workload, source, told: Vec::new() });
+    }
+    let protocol = Protocols::new(manifest.run_id()).state;
+    let access = Access::visiting(identity.peer_id(), Some(manifest.run_id()), &member.credentials);
+    let visitor = Visitor::start(identity, access, settings.mdns, protocol)?;
+    let members = Members::ask(&visitor, identity, member).await;
+    let open = |peer: PeerId| visitor.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
+    let workload = download(&open, &members.asked, &place, settings.data_limit, &*observer).await?;
+    Ok(Samples { workload, source, told: members.told })
+}
+
+/// Downloads the data set of a run into its place, from those of `members` who share it.
+async fn download<S, Open>(
+    open: &impl Fn(PeerId) -> Open,
+    members: &[PeerId],
+    place: &Place,
+    limit: u64,
+    observer: &dyn Observer,
+) -> Result<Box<dyn Workload>, NodeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let mut told: Option<Instant> = None;
+    let progress = |bytes, of| {
+        if bytes == of || told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
+            told = Some(Instant::now());
+            observer.report(&Report::Downloading { bytes, of });
+        }
+    };
+    let mut taken = None;
+    // Who names other files than most may only have them in another form, or it may lie.
+    let check = async || -> Result<(), String> {
+        let workload = place.read(&place.part, limit).await?;
+        fs::rename(&place.part, &place.folder)
+            .map_err(|error| format!("cannot rename `{}`: {error}", place.part.display()))?;
+        taken = Some(workload);
+        Ok(())
+    };
+    let description = &place.manifest.data;
+    let wanted = Wanted { names: place.kind.files, folder: &place.part, max_bytes: limit };
+    let fetched = data::fetch(open, members, wanted, progress, check).await;
+    let Err(Failure { reason, is_shared, too_large }) = fetched else {
+        return taken.ok_or(NodeError::Stopped("download"));
+    };
+    Err(match too_large {
+        Some(bytes) => NodeError::DataTooLarge { bytes, limit },
+        None if is_shared => NodeError::NoData { reason },
+        None => {
+            let (kind, samples) = (description.kind.clone(), description.samples);
+            NodeError::NotShared { kind, samples, reason }
+        }
+    })
+}
+
+/// Whom to ask, and where they are.
+struct Members {
+    /// The one that we join through first.
+    asked: Vec<PeerId>,
+    addresses: BTreeMap<PeerId, Arc<[Multiaddr]>>,
+    told: Vec<Contact>,
+}
+
+impl Members {
+    /// Asks the member that we join through for the others.
+    async fn ask(visitor: &Visitor, identity: &Identity, member: &Member) -> Self {
+        let addresses: Arc<[Multiaddr]> = member.addresses.clone().into();
+        let told = async { data::members(visitor.open(member.peer, addresses.clone()).await?).await };
+        let told = told.await.unwrap_or_else(|error| {
+            tracing::info!(peer = %member.peer, %error, "a member did not say who else is there");
+            Vec::new()
+        });
+        let parsed = |contact: &Contact| {
+            let addresses = contact.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+            (contact.peer, addresses)
+        };
+        let others = told.iter().filter(|contact| to_libp2p(contact.peer) != identity.peer_id());
+        let mut known: BTreeMap<_, Arc<[Multiaddr]>> = others.map(parsed).collect();
+        let first = from_libp2p(&member.peer);
+        let others = known.keys().copied().filter(|peer| Some(*peer) != first);
+        let asked = first.into_iter().chain(others).collect();
+        // Where it says that it is may be another place than where we found it.
+        known.extend(first.map(|first| (first, addresses)));
+        Self { asked, addresses: known, told }
+    }
+}
+
+/// Where the data set of a run is kept.
+#[derive(Clone)]
+struct Place {
+    manifest: Manifest,
+    /// Whose data it is.
+    program: Arc<dyn Program>,
+    kind: Kind,
+    /// All of it.
+    folder: PathBuf,
+    /// What is here of it, while it is being downloaded.
+    part: PathBuf,
+}
+
+impl Place {
+    fn new(data_dir: &Path, manifest: &Manifest, program: Arc<dyn Program>, kind: Kind) -> Self {
+        let name = manifest.data.fingerprint.to_string();
+        let dir = data_dir.join(DATA);
+        Self {
+            manifest: manifest.clone(),
+            program,
+            kind,
+            folder: dir.join(&name),
+            part: dir.join(format!("{name}.part")),
+        }
+    }
+
+    fn source(&self, folder: &Path) -> String {
+        self.kind.source_in(folder).display().to_string()
+    }
+
+    /// What was downloaded at an earlier time. If it was damaged since, whatever is intact is kept for a download.
+    async fn look(&self, observer: &dyn Observer) -> Result<Option<Box<dyn Workload>>, NodeError> {
+        if !self.folder.exists() {
+            return Ok(None);
+        }
+        let reason = match self.read(&self.folder, u64::MAX).await {
+            Ok(workload) => return Ok(Some(workload)),
+            Err(reason) => reason,
+        };
+        observer.report(&Report::Warning { message: format!("{reason}; what is damaged is downloaded again") });
+        let place = self.clone();
+        blocking(move || {
+            let failed = |source| NodeError::file("write", &place.part, source);
+            if place.part.exists() {
+                fs::remove_dir_all(&place.part).map_err(failed)?;
+            }
+            fs::rename(&place.folder, &place.part).map_err(failed)
+        })
+        .await?;
+        Ok(None)
+    }
+
+    /// Reads the files in `folder` as the run's members read theirs, and checks that they are the run's data.
+    async fn read(&self, folder: &Path, max_file_bytes: u64) -> Result<Box<dyn Workload>, String> {
+        let options = DataOptions { source: self.source(folder), max_file_bytes, ..DataOptions::default() };
+        let options = options.for_run(&self.manifest);
+        let program = self.program.clone();
+        let read = blocking(move || Ok(program.read(&options)?)).await;
+        let workload = read.map_err(|error| error.to_string())?;
+        if workload.description().in_form_of(&self.manifest.data) == self.manifest.data {
+            return Ok(workload);
+        }
+        Err(format!("`{}` does not hold the run's data", folder.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

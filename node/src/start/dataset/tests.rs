@@ -1,0 +1,223 @@
+//! Members that share the run's data, other data, or too much of it.
+
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use futures::future::BoxFuture;
+use starling_run::{CheckpointStore, DataDescription, Delimiter, Error, Learner, RunSpec};
+use starling_topology::Digest;
+use tempfile::TempDir;
+use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
+
+use super::*;
+use crate::access::Credentials;
+use crate::member::snapshots::Snapshots;
+use crate::net::pace::Pace;
+use crate::transfer::shelf::Shelf;
+use crate::transfer::{Shelves, serve};
+
+const TABLE: &str = "a,b,y\n1,2,0\n2,1,1\n3,2,0\n4,1,1\n5,2,0\n";
+const STALL: Duration = Duration::from_secs(30);
+
+const TABLES: Kind = Kind { name: "csv", files: &["table.csv"], holds_out: false };
+
+type Stream = Compat<tokio::io::DuplexStream>;
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn report(&self, _: &Report) {}
+}
+
+/// Reads tables, compressed or not, with blanks or without.
+struct Tables;
+
+impl Program for Tables {
+    fn check(&self, _: &Manifest) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn kind(&self, _: &str) -> Option<Kind> {
+        Some(TABLES)
+    }
+
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error> {
+        Ok((TABLES, vec![source.into()]))
+    }
+
+    fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error> {
+        let (max, mut text) = (options.max_file_bytes, Vec::new());
+        let bytes = fs::read(&options.source).map_err(|error| Error::Program(error.into()))?;
+        let packed = GzDecoder::new(&bytes[..]);
+        let unpacked: Box<dyn Read> = if packed.header().is_some() { Box::new(packed) } else { Box::new(&bytes[..]) };
+        unpacked.take(max.saturating_add(1)).read_to_end(&mut text).map_err(|error| Error::Program(error.into()))?;
+        if text.len() as u64 > max {
+            return Err(Error::Program(format!("it has more than {max} bytes, unpacked").into()));
+        }
+        text.retain(|byte| *byte != b' ');
+        Ok(Box::new(Table::new(&text)))
+    }
+}
+
+/// A table of two columns and a label, below their names.
+struct Table(DataDescription);
+
+impl Table {
+    fn new(text: &[u8]) -> Self {
+        Self(DataDescription {
+            kind: TABLES.name.to_owned(),
+            samples: text.iter().filter(|byte| **byte == b'\n').count() as u64 - 1,
+            features: 2,
+            shape: [1, 1, 2],
+            label: Some(2),
+            header: Some(true),
+            delimiter: Some(Delimiter::Comma),
+            fingerprint: Digest(*blake3::hash(text).as_bytes()),
+            ..DataDescription::none()
+        })
+    }
+}
+
+impl Workload for Table {
+    fn description(&self) -> DataDescription {
+        self.0.clone()
+    }
+
+    fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {
+        self.found(spec)
+    }
+
+    fn found(&self, spec: &RunSpec) -> Result<Manifest, Error> {
+        Ok(Manifest::of(spec, self.description()))
+    }
+
+    fn open(self: Box<Self>, _: &Manifest) -> Result<Box<dyn Learner>, Error> {
+        unreachable!("nothing is trained here")
+    }
+}
+
+fn peer(name: u8) -> PeerId {
+    PeerId([name; 32])
+}
+
+struct Fixture {
+    dir: TempDir,
+    shelves: BTreeMap<PeerId, Arc<Shelves>>,
+    manifest: Manifest,
+    place: Place,
+}
+
+impl Fixture {
+    /// A run on a small table, which nobody shares yet.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let manifest = Table::new(TABLE.as_bytes()).found(&RunSpec::default()).expect("a run");
+        let place = Place::new(&dir.path().join("state"), &manifest, Arc::new(Tables), TABLES);
+        Self { dir, shelves: BTreeMap::new(), manifest, place }
+    }
+
+    /// One more member, which shares these bytes as its table.
+    fn share(&mut self, name: u8, bytes: &[u8]) {
+        let path = self.dir.path().join(format!("{name}.csv"));
+        fs::write(&path, bytes).expect("written");
+        let data = SharedData::open(TABLES.files, &[path]).expect("readable").map(Arc::new);
+        let pace = Pace::new(0);
+        let store = CheckpointStore::open(self.dir.path().join(name.to_string()), 1).expect("a store");
+        let shelf = Shelf::new(1, &self.manifest, store, pace.clone());
+        self.shelves.insert(peer(name), Shelves::new(Snapshots::new(pace), shelf, data));
+    }
+
+    async fn download(&self, limit: u64) -> Result<Box<dyn Workload>, NodeError> {
+        let open = |peer: PeerId| -> BoxFuture<'static, io::Result<Stream>> {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            let shelves = self.shelves[&peer].clone();
+            tokio::spawn(async move { serve(theirs.compat(), shelves, STALL).await });
+            Box::pin(std::future::ready(Ok(ours.compat())))
+        };
+        let members: Vec<PeerId> = self.shelves.keys().copied().collect();
+        download(&open, &members, &self.place, limit, &Nobody).await
+    }
+}
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).expect("in memory");
+    encoder.finish().expect("in memory")
+}
+
+#[tokio::test]
+async fn whoever_lies_about_the_whole_is_passed_over() {
+    let mut fixture = Fixture::new();
+    let other = TABLE.replace("3,2,0", "3,3,0");
+    (1..=2).for_each(|name| fixture.share(name, other.as_bytes()));
+    let error = fixture.download(1 << 20).await.err().expect("it is not the run's data").to_string();
+    assert!(error.contains("does not hold the run's data") && error.contains("--data PATH"), "{error}");
+    assert!(!fixture.place.folder.exists());
+    // Two against one: theirs comes first.
+    fixture.share(3, TABLE.as_bytes());
+    let dataset = fixture.download(1 << 20).await.expect("one is honest");
+    assert_eq!(dataset.description(), fixture.place.manifest.data);
+    assert_eq!(fs::read(fixture.place.folder.join("table.csv")).expect("here"), TABLE.as_bytes());
+    assert!(!fixture.place.part.exists());
+    let found = fixture.place.look(&Nobody).await.expect("readable").expect("here");
+    assert_eq!(found.description(), fixture.place.manifest.data);
+}
+
+#[tokio::test]
+async fn the_same_samples_may_be_in_other_files() {
+    let mut fixture = Fixture::new();
+    fixture.share(1, &packed(TABLE.replace(',', " , ").as_bytes()));
+    let dataset = fixture.download(1 << 20).await.expect("blanks and compression change nothing");
+    assert_eq!(dataset.description(), fixture.place.manifest.data);
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_unpacks_to_too_much_is_not_taken() {
+    let mut fixture = Fixture::new();
+    let long = TABLE.replace("3,2,0", &format!("{}3,2,0", " ".repeat(1 << 20)));
+    fixture.share(1, &packed(long.as_bytes()));
+    let error = fixture.download(1 << 20).await.err().expect("a bomb").to_string();
+    assert!(error.contains("unpacked"), "{error}");
+    fixture.share(1, long.as_bytes());
+    let error = fixture.download(1 << 20).await.err().expect("too large").to_string();
+    assert!(error.contains("--data-limit 2"), "{error}");
+    // Somebody else has it in a form that fits.
+    fixture.share(2, TABLE.as_bytes());
+    fixture.download(1 << 20).await.expect("that one is taken");
+}
+
+/// Reads no files.
+struct Bringing;
+
+impl Program for Bringing {
+    fn check(&self, _: &Manifest) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn kind(&self, name: &str) -> Option<Kind> {
+        Tables.kind(name)
+    }
+
+    fn files(&self, _: &str) -> Result<(Kind, Vec<PathBuf>), Error> {
+        Ok((Kind::PROGRAM, Vec::new()))
+    }
+
+    fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {
+        Ok(Box::new(Table::new(TABLE.as_bytes())))
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_brings_the_runs_table_asks_nobody_for_it() {
+    let fixture = Fixture::new();
+    let settings = Settings::new(fixture.dir.path().join("state"));
+    let identity = Identity::generate();
+    let (peer, credentials) = (Identity::generate().peer_id(), Credentials::default());
+    let nobody = Member { peer, addresses: Vec::new(), run: None, credentials };
+    let observer = Arc::new(Nobody);
+    let samples = of_run(&settings, Arc::new(Bringing), &fixture.manifest, (&identity, &nobody), observer).await;
+    let samples = samples.expect("it is here");
+    assert_eq!(samples.workload.description(), fixture.manifest.data);
+}

@@ -1,0 +1,15 @@
+//! How a process comes to take part: it asks who is there, learns what the run is, fetches data and state, and founds, joins or comes
+//! back. Start reading at [`node`].
+
+pub(crate) mod ask;
+pub(crate) mod catch_up;
+pub(crate) mod dataset;
+pub mod host;
+pub(crate) mod inquiry;
+pub mod node;
+pub(crate) mod origin;
+pub(crate) mod prepare;
+pub mod signals;
+pub(crate) mod visitor;
+pub(crate) mod way_back;
+pub(crate) mod welcome;

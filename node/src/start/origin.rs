@@ -1,0 +1,184 @@
+//! What a new run begins with, if that is not its initial parameters: the state of an earlier one.
+//!
+//! Such a run is another one: its manifest names the digest of the state, which is taken over whole, with its step, its
+//! optimizer and its ledger. So model, data, batch size and seed are those of the run before; how long it trains, how fast it
+//! learns and how its members reduce may differ.
+
+use std::path::Path;
+
+use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState};
+
+use crate::credentials::founder::FounderKey;
+use crate::error::NodeError;
+use crate::settings::{Founding, Resume, Settings};
+use crate::start::node::CHECKPOINTS;
+use crate::start::welcome;
+use crate::store::manifest_file::{self, Known};
+
+/// Fields of a manifest in which a run may differ from the one that it begins with.
+const MAY_DIFFER: [&str; 12] = [
+    "steps",
+    "from",
+    "founder",
+    "optimizer",
+    "schedule",
+    "clip",
+    "codec",
+    "plan",
+    "balance",
+    "layout",
+    "max_stall_ms",
+    "quorum",
+];
+
+/// Which run the founder's settings name, and the state that it begins with, if it is new and begins with one: by `--from`,
+/// or because a complete run of this directory is to go on to a later last step. The same command again names the same
+/// run. A run that is new has the founder's key of this directory; one that is known from elsewhere, its own.
+pub(crate) fn find(
+    settings: &Settings,
+    founding: &Founding,
+    ours: Manifest,
+) -> Result<(Manifest, Option<ReplicatedState>), NodeError> {
+    let known = Known::load(&settings.data_dir)?;
+    let is_ours = |known: &&Manifest| Manifest { from: None, founder: None, ..(*known).clone() } == ours;
+    if let Some(known) = known.manifests.iter().find(is_ours).filter(|_| founding.from.is_none()) {
+        return Ok((known.clone(), None));
+    }
+    let ours = Manifest { founder: Some(FounderKey::load_or_create(&settings.data_dir)?.public()), ..ours };
+    if let Some(path) = &founding.from {
+        let (theirs, state) = read(path)?;
+        let manifest = begin(ours, &theirs, &state, path)?;
+        return Ok((manifest, Some(state)));
+    }
+    known.admit(&settings.data_dir, ours.run_id())?;
+    if founding.resume == Resume::Newest {
+        let folder = CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS));
+        for theirs in known.manifests {
+            let is_shorter = theirs.steps < ours.steps
+                && Manifest { steps: ours.steps, from: None, founder: ours.founder, ..theirs.clone() } == ours;
+            if !is_shorter {
+                continue;
+            }
+            let store = folder.open(theirs.run_id(), settings.checkpoint_keep)?;
+            if store.steps()?.last().is_some_and(|step| *step >= theirs.steps) {
+                let state = store.load(None)?;
+                let manifest = begin(ours, &theirs, &state, &settings.data_dir)?;
+                return Ok((manifest, Some(state)));
+            }
+        }
+    }
+    Ok((ours, None))
+}
+
+/// The manifest of a run that begins with `state`, if it can.
+fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path) -> Result<Manifest, NodeError> {
+    // What one optimizer keeps means nothing to another: its settings may differ, but not which one it is.
+    let may_differ =
+        |field: &str| field != "optimizer" && MAY_DIFFER.iter().any(|name| field.split('.').next() == Some(name));
+    let mut differences = ours.differences(theirs);
+    differences.retain(|difference| !may_differ(&difference.field));
+    let from = from.to_owned();
+    if !differences.is_empty() {
+        return Err(NodeError::OtherOrigin { from, differences: welcome::describe(&differences) });
+    }
+    if ours.steps <= state.step {
+        return Err(NodeError::NothingLeft { from, step: state.step, steps: ours.steps });
+    }
+    Ok(Manifest { from: Some(state.digest()), ..ours })
+}
+
+/// Reads the checkpoint that a path names: its manifest file, or the newest one of a data directory, of the run that was
+/// saved last.
+fn read(path: &Path) -> Result<(Manifest, ReplicatedState), NodeError> {
+    let none = || NodeError::NoOrigin(path.to_owned());
+    let (data_dir, step) = if path.is_dir() {
+        (path.to_owned(), None)
+    } else {
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(none)?;
+        let step = name.strip_prefix("step-").and_then(|rest| rest.split('-').next()).ok_or_else(none)?;
+        let data_dir = path.ancestors().nth(3).map(Path::to_owned).ok_or_else(none)?;
+        (data_dir, Some(step.parse::<u64>().map_err(|_| none())?))
+    };
+    // A node may be writing there: nothing is touched.
+    let store = match step {
+        Some(_) => CheckpointStore::reading(path.parent().ok_or_else(none)?),
+        None => CheckpointFolder::new(data_dir.join(CHECKPOINTS)).stores()?.pop().ok_or_else(none)?,
+    };
+    let state = store.load(step)?;
+    Ok((manifest_file::load(&data_dir, state.run)?, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_run::RunSpec;
+
+    use super::*;
+    use crate::store::manifest_file::tests::digits;
+
+    #[test]
+    fn a_directory_of_before_the_founders_key_and_one_without_it_go_on() {
+        let ours = digits();
+        let run = |resume| Founding { resume, ..Founding::new(RunSpec::default()) };
+        let key = |dir: &Path| FounderKey::file(dir);
+        // Of before: its run has no founder, and gets none.
+        let dir = tempfile::tempdir().expect("a temp dir");
+        manifest_file::store(dir.path(), &ours).expect("stored");
+        let settings = Settings::new(dir.path().to_owned());
+        for resume in [Resume::Fresh, Resume::Newest] {
+            let (found, _) = find(&settings, &run(resume), ours.clone()).expect("found");
+            assert_eq!((found.founder, found.run_id()), (None, ours.run_id()));
+        }
+        assert!(!key(dir.path()).exists());
+        // A new one has its own; the file may be elsewhere later.
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let settings = Settings::new(dir.path().to_owned());
+        let (new, _) = find(&settings, &run(Resume::Fresh), ours.clone()).expect("found");
+        assert!(new.founder.is_some() && key(dir.path()).exists());
+        manifest_file::store(dir.path(), &new).expect("stored");
+        std::fs::remove_file(key(dir.path())).expect("moved");
+        let (again, _) = find(&settings, &run(Resume::Newest), ours).expect("found");
+        assert!(again == new && !key(dir.path()).exists());
+    }
+
+    #[test]
+    fn the_same_settings_founded_twice_are_two_runs_unless_the_founders_key_is_kept() {
+        let founding = Founding::new(RunSpec::default());
+        let founded = |dir: &Path| find(&Settings::new(dir.to_owned()), &founding, digits()).expect("founded").0;
+        let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a temp dir"));
+        let run = founded(first.path()).run_id();
+        assert_eq!(founded(first.path()).run_id(), run, "the same command again is the same run");
+        assert_ne!(founded(second.path()).run_id(), run, "a machine that was wiped has another key");
+        std::fs::copy(FounderKey::file(first.path()), FounderKey::file(second.path())).expect("copied");
+        assert_eq!(founded(second.path()).run_id(), run);
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_manifest_founds_no_other_run() {
+        let ours = digits();
+        let founding = Founding { resume: Resume::Newest, ..Founding::new(RunSpec::default()) };
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let settings = Settings::new(dir.path().to_owned());
+        let (founded, _) = find(&settings, &founding, ours.clone()).expect("founded");
+        manifest_file::store(dir.path(), &founded).expect("stored");
+        let file = std::fs::read_dir(dir.path()).expect("its files");
+        let mut files = file.map(|entry| entry.expect("a file").path());
+        let file = files.find(|file| file.to_string_lossy().contains("manifest-")).expect("the manifest");
+        let bytes = std::fs::read(&file).expect("read");
+        let key = FounderKey::file(dir.path());
+        let held = std::fs::read(&key).expect("read");
+        // The first byte says of which release it is, and those of other releases are left alone.
+        for at in 1..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1 << (at % 8);
+            std::fs::write(&file, bytes).expect("written");
+            // Who holds the key finds the run by its settings.
+            let (again, _) = find(&settings, &founding, ours.clone()).expect("found");
+            assert_eq!(again.run_id(), founded.run_id(), "byte {at}");
+            // Elsewhere nothing tells whether these are its settings.
+            std::fs::remove_file(&key).expect("removed");
+            let error = find(&settings, &founding, ours.clone()).expect_err("damaged");
+            assert!(matches!(&error, NodeError::DamagedManifest { path } if *path == file), "byte {at}: {error}");
+            std::fs::write(&key, &held).expect("written");
+        }
+    }
+}
