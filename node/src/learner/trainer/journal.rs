@@ -91,11 +91,11 @@ impl Journal {
     /// know nothing of the steps before, so these must not be lost with this process.
     pub(super) fn settle(&mut self) {
         self.confirm();
-        self.write(AuditWriter::flush);
+        self.flush();
     }
 
     /// Writes what is left.
-    pub(super) fn finish(mut self) {
+    pub(super) fn flush(&mut self) {
         self.write(AuditWriter::flush);
     }
 

@@ -300,6 +300,7 @@ impl Worker {
     fn tell_finished(&mut self, saver: &mut Saver) {
         let is_saved = self.kept.unwrap_or_else(|| {
             self.busy.stop(); // A slow disk is no hanging step.
+            self.journal.settle();
             saver.keep(self.learner.state())
         });
         self.kept = Some(is_saved);
@@ -307,7 +308,7 @@ impl Worker {
         self.turns.exchange.act(|steps| steps.finish(step, digest, is_saved));
     }
 
-    /// Saves first: whatever goes wrong after it, nothing is lost.
+    /// Saves before all that may fail: whatever goes wrong after it, nothing is lost.
     fn conclude(mut self, evaluate: bool, saver: Saver) -> Totals {
         let evaluate = evaluate && !self.is_unable;
         self.busy.stop(); // What follows may take its time.
@@ -318,23 +319,22 @@ impl Worker {
         let is_ours = self.turns.exchange.progress().has_state;
         self.totals.has_state = self.learner.step() > 0 && is_ours;
         let last = (self.totals.has_state && self.kept.is_none()).then(|| self.learner.state());
+        if evaluate && self.is_over() {
+            self.journal.confirm();
+        } else if evaluate || is_ours {
+            // Also who had to leave its seat comes back with the state that is saved now.
+            self.journal.leave();
+        }
+        // Who is killed before it has saved that has written too much, which others know; after it, they may not know what led there.
+        self.journal.flush();
         let mut outcomes = vec![saver.finish(last)];
         if matches!(outcomes[..], [Err(NodeError::Unsaved { .. })]) {
-            // To write more, or to close a file that has something to write, would take as long.
+            // To close a file would take as long.
             std::mem::forget(self.journal);
-        } else {
-            if evaluate && self.is_over() {
-                self.journal.confirm();
-            } else if evaluate || is_ours {
-                // Also who had to leave its seat comes back with the state that it has just saved.
-                self.journal.leave();
-            }
-            if evaluate {
-                // Each is tried, also when the one before it failed.
-                outcomes.push(self.evaluate());
-                outcomes.push(self.export());
-            }
-            self.journal.finish();
+        } else if evaluate {
+            // Each is tried, also when the one before it failed.
+            outcomes.push(self.evaluate());
+            outcomes.push(self.export());
         }
         self.totals.trouble = outcomes.into_iter().find_map(Result::err);
         self.totals
