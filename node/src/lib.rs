@@ -1,7 +1,7 @@
 //! The IO around Starling's machines: libp2p, threads, files, the clock. No command line, no terminal, and nothing that computes
 //! gradients.
 //!
-//! Nothing here decides protocol. [`node`] prepares a run and takes part in it; the event loop hands what happens to
+//! Nothing here decides protocol. [`start::node`] prepares a run and takes part in it; the event loop hands what happens to
 //! `starling_topology::Membership` and does what it asks; the reducer drives `starling_collective::Session` over
 //! links; the trainer thread drives a `starling_run::Learner`, whatever that learns and on whatever it computes.
 //!

@@ -1,5 +1,5 @@
 //! What a machine holds to show who it is and what it may do, and what the founder has signed: keys, secrets, tickets, invitations,
-//! appointments, revocations. What others are let do by them is decided in [`access`](crate::access).
+//! appointments, revocations. What others are let do by them is decided in `access`.
 
 pub(crate) mod appointment;
 pub mod founder;

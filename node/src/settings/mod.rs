@@ -79,7 +79,7 @@ impl Settings {
     }
 
     /// What the environment sets, such as `STARLING_NETWORK_NAME`, over the defaults; in this data directory. The variables are
-    /// those of the [keys](crate::settings::keys) that set this machine alone, by the command line's names; those of other keys are for whoever
+    /// those of the [keys] that set this machine alone, by the command line's names; those of other keys are for whoever
     /// founds a run or starts a node.
     ///
     /// # Errors
