@@ -263,7 +263,7 @@ mod tests {
         let encoded = record.encode();
         let whole = [&(encoded.len() as u64).to_be_bytes()[..], &encoded].concat();
         for (peer, step, expected) in
-            [(member, 3_u64, whole), (member, 4, later), (member, 5, nothing), (other, 3, Vec::new())]
+            [(member, 3_u64, whole), (member, 4, later.clone()), (member, 5, nothing), (other, 3, later)]
         {
             let (ours, theirs) = tokio::io::duplex(4096);
             let (mut ours, served) = (ours.compat(), results.clone().serve(peer, theirs.compat(), STALL));
