@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use starling_topology::retention::{Held, lost};
 use starling_topology::{Digest, Root};
 
-use super::{CheckpointError, CheckpointStore, remove, write_atomically};
+use super::{CheckpointError, CheckpointInfo, CheckpointStore, remove, write_atomically};
 use crate::snapshot::parse_digest;
 use crate::state::ReplicatedState;
 
@@ -58,16 +58,15 @@ impl CheckpointStore {
     /// # Errors
     /// If the directory cannot be read or written.
     pub fn put_aside(&self) -> Result<Vec<u64>, CheckpointError> {
-        let (before, after) = (self.listed(), self.abandoned()?);
-        let known = before.as_ref().map(|before| before.kept.clone()).unwrap_or_default();
-        if before.is_err() || before.is_ok_and(|before| before != after) {
-            self.write_abandoned(&after)?;
-        }
-        let lost = self.intact()?.into_iter().map(|(info, _)| info);
-        Ok(lost
-            .filter(|info| after.kept.contains(&info.id) && !known.contains(&info.id))
-            .map(|info| info.step)
-            .collect())
+        let after = self.abandoned()?;
+        let before = match self.listed() {
+            Ok(before) if before == after => return Ok(Vec::new()),
+            before => before.unwrap_or_default(),
+        };
+        self.write_abandoned(&after)?;
+        let is_news = |info: &CheckpointInfo| after.kept.contains(&info.id) && !before.kept.contains(&info.id);
+        let all = self.intact()?.into_iter().map(|(info, _)| info);
+        Ok(all.filter(is_news).map(|info| info.step).collect())
     }
 
     /// What [`Self::root_in`] was told last.
