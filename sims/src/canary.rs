@@ -13,8 +13,6 @@ use crate::simulation::Simulation;
 /// Something that a peer does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sabotage {
-    /// Says that it holds at a later step than it does.
-    HeldAhead,
     /// Commits a step after it has said that its steps are held.
     CommitsAfterPromise,
     /// Applies what an aborted operation has come to so far.
@@ -89,7 +87,7 @@ pub struct Catch {
 
 /// All planted faults.
 pub const PLANTS: &[Plant] = &[
-    plant(Sabotage::HeldAhead, Scenario::Crash, &["nothing_undone", "exactly_once", "bitwise_agreement"]),
+    plant(Sabotage::Machine(Flaw::HoldsAhead), Scenario::Crash, &["nothing_undone", "exactly_once", "bitwise_agreement"]),
     plant(Sabotage::CommitsAfterPromise, Scenario::Crash, &["nothing_undone", "bitwise_agreement", "no_split_brain"]),
     plant(Sabotage::AppliesAborted, Scenario::Crash, &["exactly_once"]),
     plant(Sabotage::IgnoresResume, Scenario::Churn, &["no_split_brain", "progress", "only_members_step"]),

@@ -21,13 +21,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_collective::Booked;
-use starling_engine::{
-    Action, FailedLinks, MAX_SNAPSHOTS, Overdue, Snapshots, Standstill, Steps, Watchdog, look_interval,
-};
+use starling_engine::{Action, MAX_SNAPSHOTS, Member, Output, Overdue, Seen, Snapshots, Steps};
 use starling_topology::plan::Link;
 use starling_topology::{
-    CatchUp, Digest, Envelope, Event, Evidence, Generation, Heads, Hold, Input, Membership, Output, PeerId, Progress,
-    Reason, Resumption, Time, Timer, View, ViewId,
+    CatchUp, Digest, Envelope, Event, Evidence, Generation, Hold, Input, PeerId, Progress, Reason, Resumption, Time,
+    Timer, View, ViewId,
 };
 
 use crate::buffer::Payload;
@@ -36,30 +34,31 @@ use crate::invariants::{Broken, Settled};
 use crate::message::{Lane, Message, Sealed, Segment};
 use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
-use crate::world::RUN;
 
 use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;
 pub use donor::Manners;
 pub use effect::{Commit, Effect, Entered};
-use ending::Ending;
 use learner::Learner;
-use lookout::Watch;
 use reduction::{Operation, Place};
 pub use start::Start;
+
+/// In larger views nobody vouches for anything: each would hear of all.
+const MAX_VOUCHING: usize = 32;
+/// Nobody forges one here.
+const SIGNATURE: [u8; 64] = [0; 64];
 
 /// One process.
 #[derive(Debug)]
 pub struct Peer {
     name: PeerId,
-    machine: Membership,
+    member: Member,
     workload: Rc<Workload>,
     commits: Rc<RefCell<Commits>>,
     early_limit: usize,
     speed: u32,
     sabotage: Option<Sabotage>,
     steps: Steps<Rc<ResultRecord>, Rc<State>>,
-    entry: starling_engine::Entry,
     snapshots: Snapshots<Rc<State>>,
     learner: Learner,
     /// The state after the last committed step, if that is known: for who judges it.
@@ -76,14 +75,6 @@ pub struct Peer {
     booked: Booked,
     /// To which step it contributed last, and what, with a codec that drops something.
     brought: Option<(u64, Box<Settled>)>,
-    standstill: Standstill,
-    failed_links: FailedLinks,
-    watchdog: Watchdog,
-    lookout: Watch,
-    /// When it looked last how far it is.
-    looked: Time,
-    /// Which of its checkpoints others have, too.
-    heads: Heads,
     /// Segments that came and went.
     moved: u64,
     /// Tries of the step under way, for a planted fault.
@@ -102,7 +93,8 @@ pub struct Peer {
     timers: BTreeMap<Timer, Time>,
     max_stall: Duration,
     stale: u64,
-    ending: Ending,
+    /// How it ended.
+    end: Option<Event>,
     effects: Vec<Effect>,
 }
 
@@ -113,20 +105,21 @@ impl Peer {
             Some(state) => Steps::new(state.step, state.lineage, workload.steps),
             None => Steps::without_state(workload.steps),
         };
+        let mut member = Member::new(start.machine, start.apart);
         if let Some(Sabotage::Machine(flaw)) = start.sabotage {
             steps.plant(flaw);
+            member.plant(flaw);
         }
         let (reached, learner) = (start.state.clone(), Learner::new(start.state, &workload));
         Self {
             name: start.contact.peer,
-            machine: start.machine,
+            member,
             workload: Rc::clone(&workload),
             commits: start.commits,
             early_limit,
             speed: start.speed,
             sabotage: start.sabotage,
             steps,
-            entry: starling_engine::Entry::new(start.contact.peer),
             snapshots: Snapshots::default(),
             reached,
             learner,
@@ -138,12 +131,6 @@ impl Peer {
             spare: Vec::new(),
             booked: Booked::default(),
             brought: None,
-            standstill: Standstill::new(start.max_stall),
-            failed_links: FailedLinks::new(start.max_stall),
-            watchdog: Watchdog::new(start.max_stall, look_interval(start.max_stall)),
-            lookout: Watch::new(workload.steps, start.max_stall, start.apart),
-            looked: Time::ZERO,
-            heads: Heads::new(RUN, start.contact.peer),
             moved: 0,
             tries: 0,
             changed: None,
@@ -157,7 +144,7 @@ impl Peer {
             timers: BTreeMap::new(),
             max_stall: start.max_stall,
             stale: 0,
-            ending: Ending::new(start.max_stall, start.sabotage),
+            end: None,
             effects: Vec::new(),
         }
     }
@@ -184,7 +171,7 @@ impl Peer {
 
     /// The peers that it has addresses of.
     pub fn knows(&self) -> impl Iterator<Item = PeerId> + '_ {
-        self.machine.contacts().map(|contact| contact.peer)
+        self.member.membership().contacts().map(|contact| contact.peer)
     }
 
     /// Whether it holds a state.
@@ -268,26 +255,32 @@ impl Peer {
 
     /// A state was written to the disk, under the name that is to be signed, or had no room there.
     pub fn saved(&mut self, now: Time, state: &State, is_kept: bool, manifest: Option<Digest>) {
-        manifest.into_iter().for_each(|manifest| self.vouch_for(now, state, manifest));
+        let State { step, lineage, digest, .. } = *state;
+        manifest.into_iter().for_each(|manifest| self.member.saved(step, lineage, digest, manifest));
         self.take_saved(now, is_kept);
         self.obey(now);
     }
 
     /// It looks how far it is, as it does regularly.
     pub fn look(&mut self, now: Time) {
-        let since = now - std::mem::replace(&mut self.looked, now);
-        let has_others = self.place.as_ref().is_some_and(|place| place.view.members().len() > 1);
-        match self.watchdog.look(self.learner.computing, since, has_others) {
-            Some(Overdue::End) => return self.effects.push(Effect::Hangs),
-            Some(Overdue::Warn) | None => {}
-        }
-        self.suspect_neighbours(now);
         let is_whole = self.operation.as_ref().is_some_and(|operation| operation.is_whole);
         let operation = self.steps.operation().filter(|_| is_whole);
         // Whose last step is withheld would wait for the others by now.
         let withheld = self.is_withheld(self.learner.cursor.step + 1).then_some((u64::MAX, self.workload.steps));
-        let stands = self.standstill.look(now, operation.or(withheld), self.moved);
-        let waits = stands.then(|| self.missing());
+        let seen = Seen {
+            work: self.learner.computing,
+            has_others: self.place.as_ref().is_some_and(|place| place.view.members().len() > 1),
+            view: self.view_id(),
+            is_held: self.steps.is_held(),
+            operation: operation.or(withheld),
+            moved: self.moved,
+        };
+        let looked = self.member.look(now, seen);
+        match looked.overdue {
+            Some(Overdue::End) => return self.effects.push(Effect::Hangs),
+            Some(Overdue::Warn) | None => {}
+        }
+        let waits = looked.stands.then(|| self.missing());
         self.input(now, Input::Reached { step: self.step(), waits });
         self.obey(now);
     }
@@ -319,11 +312,8 @@ impl Peer {
     // --- what the membership machine asks -----------------------------------------------------------------------
 
     fn input(&mut self, now: Time, input: Input) {
-        if let Input::Held(progress) = &input {
-            self.held = Some(*progress);
-        }
         let from = if let Input::Received { from, .. } = &input { Some(*from) } else { None };
-        if let (Err(violation), Some(from)) = (self.machine.handle(now, input), from) {
+        if let (Err(violation), Some(from)) = (self.member.handle(now, input), from) {
             self.blame(from, &violation);
         }
     }
@@ -338,7 +328,7 @@ impl Peer {
 
     fn obey(&mut self, now: Time) {
         let mut last: Option<(Envelope, Rc<Sealed>)> = None;
-        while let Some(output) = self.machine.poll() {
+        while let Some(output) = self.member.poll(now) {
             match output {
                 Output::Send { to, envelope } => {
                     let same = last.take().filter(|(before, _)| *before == envelope).map(|(_, sealed)| sealed);
@@ -351,7 +341,7 @@ impl Peer {
                     self.timers.insert(timer, at);
                     self.effects.push(Effect::Timer(timer, at));
                 }
-                Output::Hold(hold) => self.hold(now, hold),
+                Output::Hold(hold) => self.hold(hold),
                 Output::Persist(record) => {
                     self.effects.push(Effect::Persist(Rc::new(record)));
                     if self.sabotage == Some(Sabotage::VotesUnstored) {
@@ -362,28 +352,38 @@ impl Peer {
                 Output::Resume(resumption) => self.resume(now, resumption),
                 Output::Event(event) => {
                     if matches!(event, Event::Evicted { .. }) {
-                        self.stand_aside(now);
+                        self.member.leave(&mut self.steps);
+                        self.stand_aside();
                     }
                     if let Event::Changed { generation, reasons, .. } = &event {
-                        self.entry.changed(reasons);
                         self.changed = Some((*generation, reasons.contains(&Reason::Forked)));
-                    }
-                    if event.is_last() {
-                        self.end_with(now, &event);
                     }
                     self.effects.push(Effect::Told(event));
                 }
+                Output::Sign(head) => self.member.signed(head, SIGNATURE),
+                Output::Announce { head, .. } => {
+                    let members = self.view().map(|view| view.members().to_vec()).unwrap_or_default();
+                    self.effects.push(Effect::Announce(members, Box::new(head)));
+                }
+                Output::Stable(proof) => self.effects.push(Effect::Stable(Box::new(proof))),
+                Output::Differs { peer, step, .. } => {
+                    let seen =
+                        format!("{:?} and {peer:?} have signed two states of step {step} in one view", self.name);
+                    self.broken("bitwise_agreement", seen);
+                }
+                Output::LookOut(at) => self.effects.push(Effect::LookOut(at)),
+                Output::Search(terms) => self.effects.push(Effect::Search(terms)),
+                Output::GiveUpSearch => self.effects.push(Effect::GiveUpSearch),
+                Output::ComeBack => self.effects.push(Effect::ComeBack),
+                Output::Settle(at) => self.effects.push(Effect::Settle(at)),
+                Output::AskKeepers(keepers) => self.effects.push(Effect::AskKeepers(keepers)),
+                Output::AwaitsKeepers(_) => {}
+                Output::End(event) => self.end = Some(event),
             }
         }
-        self.note_quorum(now);
     }
 
-    /// Whether no step of its view will be committed any more, unless it is told to go on.
-    fn is_held(&self) -> bool {
-        self.steps.is_held() && !self.entry.is_waiting()
-    }
-
-    fn hold(&mut self, now: Time, hold: Hold) {
+    fn hold(&mut self, hold: Hold) {
         if self.sabotage == Some(Sabotage::AppliesAborted)
             && hold == Hold::Now
             && let Some((view, record)) = self.take_result_so_far()
@@ -392,9 +392,8 @@ impl Peer {
             let _ = self.steps.deliver(record);
         }
         let is_whole = self.operation.as_ref().is_none_or(|operation| operation.is_whole);
-        if let Some(progress) = self.entry.hold(&mut self.steps, hold, is_whole) {
-            self.tell_held(now, progress);
-        }
+        let held = self.member.hold(&mut self.steps, hold, is_whole);
+        self.held = held.or(self.held);
         self.interrupt();
     }
 
@@ -425,9 +424,11 @@ impl Peer {
         self.place = Some(Rc::new(place));
         self.operation = None;
         // What its learner saves from now on is of the new branch.
-        self.effects.extend(self.machine.root().map(Effect::Root));
-        self.vouch_in(now, Some(&view));
-        let action = self.entry.enter(&mut self.steps, &mut self.snapshots, &obeyed);
+        self.effects.extend(self.root().map(Effect::Root));
+        let action = self.member.enter(&mut self.steps, &mut self.snapshots, &obeyed);
+        if view.members().len() > MAX_VOUCHING {
+            self.member.vouch_no_more();
+        }
         if action != Action::Wait {
             self.fetch = None;
         }
@@ -447,14 +448,13 @@ impl Peer {
         self.go_on(now);
     }
 
-    /// Does what its way into its view asks for.
+    /// Does what is left to it of its way into its view.
     fn follow(&mut self, now: Time, action: Action) {
         match action {
-            Action::GoOn | Action::Wait => {}
+            Action::GoOn | Action::Wait | Action::Withheld(_) => {}
             Action::GoOnFromInitial => {
                 let initial = Rc::new(State::initial(self.workload.ledger()));
                 (self.learner.state, self.reached) = (Some(Rc::clone(&initial)), Some(initial));
-                self.input(now, Input::Synced);
             }
             Action::FetchResult { number, step, lineage, from } => {
                 self.fetch_result(now, number, (step, lineage), &from);
@@ -462,8 +462,7 @@ impl Peer {
             Action::FetchState { number, generation, step, lineage, from } => {
                 self.begin_download(now, number, generation, (step, lineage), &from);
             }
-            Action::Withheld(_) => self.input(now, Input::Withheld),
-            Action::Unable(_) => self.give_up(now),
+            Action::Unable(_) => self.stand_aside(),
         }
     }
 
@@ -474,17 +473,8 @@ impl Peer {
         self.interrupt();
     }
 
-    /// It can't go on in its view.
-    fn give_up(&mut self, now: Time) {
-        self.stand_aside(now);
-        self.input(now, Input::Unable);
-    }
-
     /// It is no member any more, as far as it knows.
-    fn stand_aside(&mut self, now: Time) {
-        self.entry.leave(&mut self.steps);
-        self.vouch_in(now, None);
-        self.forget_stable();
+    fn stand_aside(&mut self) {
         // What has come for later views stays: one of them may be about to let it in.
         if let Some(place) = self.place.take() {
             self.early.retain(|(_, segment)| segment.generation > place.view.generation);

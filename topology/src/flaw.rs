@@ -30,6 +30,8 @@ pub enum Flaw {
     NeverSyncs,
     /// Held steps let one more through.
     HoldsLate,
+    /// A member says that one more step is committed than its held steps have.
+    HoldsAhead,
     /// What is reduced while the state is on its way is not kept.
     DropsKept,
     /// A view is installed that nobody has signed.

@@ -291,6 +291,21 @@ impl Membership {
         member
     }
 
+    /// This peer.
+    pub fn me(&self) -> PeerId {
+        self.me.peer
+    }
+
+    /// The run that it is of, or wants to be.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// How it runs.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// The current view; `None` before the first, and for an outsider.
     pub fn view(&self) -> Option<&View> {
         let seat = self.seat.as_ref().filter(|_| self.asking.is_none());

@@ -197,12 +197,12 @@ impl Peer {
                     let number = fetch.number;
                     self.fetch = None;
                     let result = outcome.and_then(|_| came.clone().ok_or_else(|| "it did not come".to_owned()));
-                    if let (Ok(record), Some(view), true) = (&result, self.view_id(), self.entry.is_waiting())
+                    if let (Ok(record), Some(view), true) = (&result, self.view_id(), self.member.is_waiting())
                         && record.step == self.step() + 1
                     {
                         self.committed(record, view);
                     }
-                    let action = self.entry.fetched(&mut self.steps, number, result);
+                    let action = self.member.fetched(&mut self.steps, number, result);
                     action.into_iter().for_each(|action| self.follow(now, action));
                     self.go_on(now);
                 }
@@ -255,7 +255,7 @@ impl Peer {
                     let (number, state) = (load.number, load.state.take());
                     self.download = None;
                     let state = outcome.and_then(|()| state.ok_or_else(|| "it did not come".to_owned()));
-                    let action = self.entry.arrived(&mut self.steps, number, state);
+                    let action = self.member.arrived(&mut self.steps, number, state);
                     action.into_iter().for_each(|action| self.follow(now, action));
                     self.go_on(now);
                 }

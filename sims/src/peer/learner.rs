@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use starling_collective::Feedback;
 use starling_engine::{Cursor, LAST_TRIES, Notice, Saving, Task, Turnout};
-use starling_topology::{Input, PeerId, Progress, Time, ViewId};
+use starling_topology::{PeerId, Time, ViewId};
 
 use super::{Commit, Effect, Peer};
 use crate::canary::Sabotage;
@@ -54,14 +54,6 @@ impl Learner {
 }
 
 impl Peer {
-    /// Its steps are held.
-    pub(super) fn tell_held(&mut self, now: Time, mut progress: Progress) {
-        if self.sabotage == Some(Sabotage::HeldAhead) && progress.has_state {
-            progress.step += 1;
-        }
-        self.input(now, Input::Held(progress));
-    }
-
     /// What its steps have to say waits until the process gets to it.
     pub(super) fn notice(&mut self) {
         if self.steps.has_notice() && !std::mem::replace(&mut self.learner.is_noticed, true) {
@@ -73,15 +65,11 @@ impl Peer {
     pub fn take_notices(&mut self, now: Time) {
         self.learner.is_noticed = false;
         while let Some(notice) = self.steps.take_notice() {
+            self.member.notice(&mut self.steps, notice);
             match notice {
-                Notice::Synced => self.input(now, Input::Synced),
-                Notice::Held(progress) => self.tell_held(now, progress),
-                Notice::TooFarBehind => self.give_up(now),
-                Notice::Digest { step, digest } => self.input(now, Input::Digest { step, digest }),
-                Notice::Finished { step, digest, is_saved } => {
-                    self.note_saved(is_saved);
-                    self.input(now, Input::Finished { step, digest });
-                }
+                Notice::Held(progress) => self.held = Some(progress),
+                Notice::TooFarBehind => self.stand_aside(),
+                Notice::Synced | Notice::Digest { .. } | Notice::Finished { .. } => {}
             }
         }
         self.obey(now);

@@ -8,7 +8,7 @@ use crate::coverage::{LAST, Phase};
 impl Peer {
     /// What it is doing: its part in a change of view, or what its step waits for.
     pub fn phase(&self) -> Phase {
-        match self.machine.doing() {
+        match self.member.membership().doing() {
             Part::Asks => "asks",
             Part::Recovers => "recovers",
             Part::Waits => "waits",

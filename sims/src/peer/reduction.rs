@@ -7,7 +7,7 @@ use starling_collective::{
     Violation, Workspace,
 };
 use starling_engine::{ActiveView, words};
-use starling_topology::{Awaited, Evidence, Input, Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
+use starling_topology::{Awaited, Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
 
 use super::{Effect, Peer};
 use crate::buffer::{Counted, Payload};
@@ -97,15 +97,7 @@ impl Peer {
     /// The connection for segments to `other` has closed at our end.
     pub(super) fn note_failed_link(&mut self, now: Time, other: PeerId) {
         let place = self.place.as_ref().filter(|place| place.is_beside(other));
-        place.into_iter().for_each(|place| self.failed_links.note(now, other, place.id));
-    }
-
-    /// Suspects those whose links have failed, as long as the view steps.
-    pub(super) fn suspect_neighbours(&mut self, now: Time) {
-        let (view, are_held) = (self.view_id(), self.is_held());
-        for peer in self.failed_links.look(now, view, are_held) {
-            self.input(now, Input::Suspected { peer, evidence: Evidence::LinkFailed });
-        }
+        place.into_iter().for_each(|place| self.member.link_failed(now, other, place.id));
     }
 
     /// Begins the operation of a step, with the gradient, or with nothing if it is syncing.
@@ -185,7 +177,7 @@ impl Peer {
         let current = self.place.as_ref().map(|place| (place.view.generation, place.id));
         let next = self.step() + 1;
         // No step commits any more in a view whose steps are held.
-        let is_held = self.is_held() && self.operation.is_none();
+        let is_held = self.steps.is_held() && !self.member.is_waiting() && self.operation.is_none();
         match current {
             Some((generation, id))
                 if segment.generation < generation
