@@ -1,5 +1,5 @@
-//! One task that owns the swarm and the membership machine: takes in what happens ([`inputs`]), does what the machine
-//! asks ([`outputs`]), and goes on in new views ([`resume`]).
+//! One task that owns the swarm and the [`Member`]: takes in what happens ([`inputs`]), does what the member asks
+//! ([`outputs`]), and goes on in new views ([`resume`]).
 
 mod change;
 mod denials;
@@ -21,14 +21,12 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
-use starling_engine::{Entry, FailedLinks, Overdue, Standstill, Watchdog, look_interval};
+use starling_engine::{Member, Output, Overdue, Seen, look_interval};
 use starling_links::Traffic;
 use starling_topology::heads::repeat_interval;
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
-use starling_topology::{
-    Awaited, Event, Evidence, Heads, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId,
-};
+use starling_topology::{Awaited, Event, Evidence, Input, PeerId, RunId, Time, Timer, View, ViewId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +52,7 @@ pub(crate) use look_back::LookBack;
 pub(crate) use lookout::Quest;
 use lookout::Watch;
 use resume::Fetch;
-use settling::Settling;
+use settling::Questions;
 use storing::Storing;
 
 /// Streams for segments that came before we knew their view. One for each peer, and in a mesh all of them.
@@ -63,10 +61,6 @@ const MAX_EARLY: usize = MAX_MEMBERS;
 const LINGER: Duration = Duration::from_secs(2);
 /// What a closing connection gets to flush its buffers.
 const FLUSH: Duration = Duration::from_millis(100);
-/// A process that misses so many looks in a row stood still.
-const LOOKS_MISSED: u32 = 8;
-/// What a process that was stopped for a while gets to read what came meanwhile, before it looks who was silent.
-const CATCH_BREATH: Duration = Duration::from_millis(200);
 
 /// How a node's time in the run ended.
 #[derive(Debug)]
@@ -110,7 +104,7 @@ pub(crate) struct Company {
     pub(crate) identity: Identity,
     pub(crate) network: Network,
     pub(crate) inbox: Inbox,
-    pub(crate) membership: Membership,
+    pub(crate) member: Member,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) shelves: Arc<Shelves>,
@@ -126,7 +120,7 @@ pub(crate) struct EventLoop {
     me: PeerId,
     network: Network,
     inbox: Inbox,
-    membership: Membership,
+    member: Member,
     feed: Feed,
     exchange: Arc<Exchange>,
     snapshots: Arc<Snapshots>,
@@ -135,8 +129,6 @@ pub(crate) struct EventLoop {
     door: Doorplate,
     denials: Denials,
     desk: Desk,
-    /// Which checkpoints are stable.
-    heads: Heads,
     identity: Identity,
     observer: Arc<dyn Observer>,
     config: LoopConfig,
@@ -160,8 +152,7 @@ pub(crate) struct EventLoop {
     nearby: BTreeSet<PeerId>,
     /// Streams for segments of views that we have yet to install.
     early: Vec<(PeerId, ViewId, libp2p::Stream)>,
-    /// This member's way into its views, and what is fetched for it.
-    entry: Entry,
+    /// What is fetched on the way into a view.
     result: Option<Fetch>,
     state: Option<Fetch>,
     /// Why the next view comes.
@@ -171,18 +162,12 @@ pub(crate) struct EventLoop {
     traffic: Arc<Traffic>,
     world_size: u32,
     is_forked: bool,
-    watchdog: Watchdog,
-    standstill: Standstill,
-    failed_links: FailedLinks,
     /// The last view in which all links were there.
     linked: Option<ViewId>,
     /// What the reducer of a view missed when nothing moved in it last.
     awaited: Option<(ViewId, Awaited)>,
-    looked: Instant,
-    /// Whether the state after the last step is on this machine's disk.
-    is_saved: bool,
-    /// What it stays for although it could end.
-    settling: Settling,
+    /// To keepers, once the run is complete.
+    questions: Questions,
     lookout: Watch,
     /// Why nothing can be computed here any more.
     failure: Option<NodeError>,
@@ -206,21 +191,18 @@ pub(crate) struct Ended {
 
 impl EventLoop {
     pub(crate) fn new(company: Company, feed: Feed, config: LoopConfig) -> Self {
-        let Company { identity, network, inbox, membership, exchange, snapshots, shelves, .. } = company;
+        let Company { identity, network, inbox, member, exchange, snapshots, shelves, .. } = company;
         let Company { books, desk, door, quest, twins, observer, .. } = company;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
-        let (settling, standstill) = (Settling::new(config.max_stall), Standstill::new(config.max_stall));
-        let watchdog = Watchdog::new(config.max_stall, look_interval(config.max_stall));
-        let failed_links = FailedLinks::new(config.max_stall);
-        let named = membership.contacts().map(|contact| to_libp2p(contact.peer));
+        let named = member.membership().contacts().map(|contact| to_libp2p(contact.peer));
         let denials = Denials::new(network.known().chain(named));
         let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
         Self {
             me,
             network,
             inbox,
-            membership,
+            member,
             feed,
             exchange,
             snapshots,
@@ -229,7 +211,6 @@ impl EventLoop {
             door,
             denials,
             desk,
-            heads: Heads::new(config.run, me),
             identity,
             observer,
             config,
@@ -245,7 +226,6 @@ impl EventLoop {
             prober,
             nearby: BTreeSet::new(),
             early: Vec::new(),
-            entry: Entry::new(me),
             result: None,
             state: None,
             change: None,
@@ -253,14 +233,9 @@ impl EventLoop {
             traffic: Arc::default(),
             world_size: 0,
             is_forked: false,
-            watchdog,
-            standstill,
-            failed_links,
             linked: None,
             awaited: None,
-            looked: Instant::now(),
-            is_saved: false,
-            settling,
+            questions: Questions::default(),
             lookout: Watch::new(quest, twins),
             failure: None,
         }
@@ -268,6 +243,10 @@ impl EventLoop {
 
     fn now(&self) -> Time {
         Time::ZERO + self.began.elapsed()
+    }
+
+    fn instant(&self, at: Time) -> Instant {
+        self.began + (at - Time::ZERO)
     }
 
     /// Runs until the machine has ended, then lets the last messages go out.
@@ -282,8 +261,7 @@ impl EventLoop {
         self.linger().await;
         // What is still being written would come back after it is removed.
         let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
-        let departs = |event| starling_engine::settling::departs(event, self.config.last_step, self.is_saved);
-        let stayed = if let End::Event(event) = &end { departs(event) } else { None };
+        let stayed = if let End::Event(event) = &end { self.member.departs(event) } else { None };
         let departure = stayed.and_then(|stayed| self.depart(stayed));
         let (traffic, world_size, forked) = (self.traffic, self.world_size, self.is_forked);
         Ended { end, traffic, world_size, forked, took_part, busy: self.feed.busy, departure, failure: self.failure }
@@ -294,30 +272,29 @@ impl EventLoop {
         let mut retell = tokio::time::interval(repeat_interval(self.config.max_stall));
         let mut look = tokio::time::interval(look_interval(self.config.max_stall));
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut give_up: Option<Instant> = None;
-        let mut breath: Option<Instant> = None;
         let (exchange, access) = (self.exchange.clone(), self.network.access.clone());
         if let Some(end) = self.on_news() {
             return end; // It was put out before it came.
         }
         loop {
-            if let Some(end) = self.execute_all().or_else(|| self.settled()) {
+            self.settle();
+            if let Some(end) = self.execute_all() {
                 return end;
             }
             let wake = self.timers.iter().min_by_key(|(timer, at)| (**at, **timer)).map(|(timer, at)| (*timer, *at));
-            let wake_at = wake.map(|(_, at)| (self.began + (at - Time::ZERO)).max(breath.unwrap_or(self.began)));
+            let rings_from = self.member.stood_still(self.now()).unwrap_or(Time::ZERO);
+            let wake_at = wake.map(|(_, at)| self.instant(at.max(rings_from)));
+            let leaves_at = self.member.leaves_at().map(|at| self.instant(at));
             let announce_at = self.network.announce_at();
             tokio::select! {
-                () = sleep_until(give_up) => match self.give_up() {
-                    Some(end) => return end,
-                    None => give_up = Some(Instant::now() + self.config.max_stall),
-                },
-                () = stop.cancelled(), if give_up.is_none() => {
-                    if self.settling.is_complete() && let Some(end) = self.give_up() {
+                () = sleep_until(leaves_at) => {
+                    if let Some(end) = self.leave_in_vain() {
                         return end;
                     }
-                    give_up = Some(Instant::now() + self.config.max_stall);
-                    self.handle(Input::Leave);
+                }
+                () = stop.cancelled(), if leaves_at.is_none() => {
+                    let now = self.now();
+                    self.member.ask_to_leave(now);
                 }
                 notice = exchange.noticed() => self.on_notice(notice),
                 Some(event) = self.feed.events.recv() => {
@@ -336,28 +313,13 @@ impl EventLoop {
                     self.meet_keepers();
                 }
                 _ = look.tick() => {
-                    let since = self.looked.elapsed();
-                    self.looked = Instant::now();
-                    if since > look_interval(self.config.max_stall) * LOOKS_MISSED {
-                        tracing::warn!(?since, "this process stood still");
-                        breath = Some(self.looked + CATCH_BREATH);
-                        self.standstill.begin_anew();
-                    }
-                    let stalled = self.stalled(since).filter(|_| !self.settling.is_complete());
-                    if let Some(end) = self.look_out().await.or(stalled) {
+                    if let Some(end) = self.look().await {
                         return end;
                     }
-                    self.suspect_neighbours();
-                    let (step, operation) = self.exchange.reached();
-                    // Links that are not there yet have a time of their own.
-                    let operation = operation.filter(|_| self.is_linked());
-                    let stands = self.standstill.look(self.now(), operation, self.traffic.moved());
-                    let waits = stands.then(|| self.awaited(operation));
-                    self.handle(Input::Reached { step, waits });
                 }
                 () = sleep_until(wake_at) => {
                     // A process that was stopped finds its timers expired and its sockets full, in any order.
-                    let stood_still = self.looked.elapsed() > look_interval(self.config.max_stall) * LOOKS_MISSED;
+                    let stood_still = self.member.stood_still(self.now()).is_some();
                     if let Some((timer, _)) = wake.filter(|_| !stood_still) {
                         self.timers.remove(&timer);
                         self.handle(Input::Expired(timer));
@@ -380,7 +342,7 @@ impl EventLoop {
                 }
                 () = tokio::time::sleep_until(announce_at) => self.network.announce(),
                 _ = retell.tick() => {
-                    self.vouch(starling_topology::heads::Input::Repeat);
+                    self.member.repeat_heads();
                     if let Some(end) = self.denied() {
                         return end;
                     }
@@ -395,20 +357,48 @@ impl EventLoop {
         }
     }
 
-    /// A device that hangs leaves this loop alive and the others waiting.
-    fn stalled(&mut self, since: Duration) -> Option<End> {
-        let (step, limit) = (self.exchange.progress().step + 1, self.watchdog.limit());
-        match self.watchdog.look(self.feed.busy.work(), since, self.members.len() > 1)? {
-            Overdue::End => Some(End::Failed(NodeError::Stalled { step, limit })),
-            Overdue::Warn => {
-                let message = format!(
-                    "this machine has been at step {step} for over {limit:?}; beside others it would be too slow for this \
-                     run: found it with a larger --max-stall, or with a smaller model or batch"
-                );
-                self.observer.report(&Report::Warning { message });
-                None
-            }
+    /// Looks how far this member is. `Some` if it can't go on.
+    async fn look(&mut self) -> Option<End> {
+        let now = self.now();
+        let (step, operation) = self.exchange.reached();
+        // Links that are not there yet have a time of their own.
+        let operation = operation.filter(|_| self.is_linked());
+        let looked = self.member.look(
+            now,
+            Seen {
+                work: self.feed.busy.work(),
+                has_others: self.members.len() > 1,
+                view: self.reducer.as_ref().map(|reducer| reducer.view),
+                is_held: self.exchange.act(|steps| steps.is_held()),
+                operation,
+                moved: self.traffic.moved(),
+            },
+        );
+        if let Some(since) = looked.stood_still {
+            tracing::warn!(?since, "this process stood still");
         }
+        if let Some(end) = self.look_out(now, step).await {
+            return Some(end);
+        }
+        match looked.overdue {
+            Some(Overdue::End) => {
+                return Some(End::Failed(NodeError::Stalled { step: step + 1, limit: self.member.patience() }));
+            }
+            Some(Overdue::Warn) => self.warn_of_slowness(step + 1),
+            None => {}
+        }
+        let waits = looked.stands.then(|| self.awaited(operation));
+        self.handle(Input::Reached { step, waits });
+        None
+    }
+
+    fn warn_of_slowness(&self, step: u64) {
+        let limit = self.member.patience();
+        let message = format!(
+            "this machine has been at step {step} for over {limit:?}; beside others it would be too slow for this run: found it with \
+             a larger --max-stall, or with a smaller model or batch"
+        );
+        self.observer.report(&Report::Warning { message });
     }
 
     /// Hands an input to the machine; a violation is told, and its peer suspected.
@@ -432,7 +422,7 @@ impl EventLoop {
             | Input::NotPersisted
             | Input::Leave => None,
         };
-        if let (Err(violation), Some(peer)) = (self.membership.handle(now, input), from) {
+        if let (Err(violation), Some(peer)) = (self.member.handle(now, input), from) {
             self.misbehaved(peer, &violation.to_string());
         }
     }
@@ -456,7 +446,8 @@ impl EventLoop {
     /// Lets the machine's last messages reach the sockets: closes all links after them and keeps the swarm going.
     async fn linger(&mut self) {
         // Ending outputs are queued behind the event that ended the loop, never before it.
-        while let Some(output) = self.membership.poll() {
+        let now = self.now();
+        while let Some(output) = self.member.poll(now) {
             if let Output::Send { to, envelope } = output {
                 self.send(to, &envelope);
             }

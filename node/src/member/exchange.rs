@@ -10,10 +10,10 @@ mod tests;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use starling_collective::{Booked, Dropped, kernel};
-use starling_engine::{Action, ActiveView, Cursor, Entry, Found, Gate, Notice, Turnout};
+use starling_engine::{ActiveView, Cursor, Found, Gate, Notice, Turnout};
 use starling_run::audit::AuditView;
-use starling_run::{ReplicatedState, ResultRecord, StateSnapshot};
-use starling_topology::{Hold, Progress, Resumption, ViewId};
+use starling_run::{ReplicatedState, ResultRecord};
+use starling_topology::{Progress, ViewId};
 use tokio::sync::{Notify, mpsc, watch};
 
 pub(crate) use parts::Part;
@@ -128,28 +128,26 @@ impl Exchange {
         (inner.steps.progress().step, inner.steps.operation().filter(|_| inner.is_whole()))
     }
 
-    /// As [`Entry::hold`].
-    pub(crate) fn hold(&self, entry: &mut Entry, hold: Hold) -> Option<Progress> {
+    /// As [`Self::act`], for one who asks whether all of the contribution to the operation under way is there.
+    pub(crate) fn hold<T>(&self, hold: impl FnOnce(&mut Steps, bool) -> T) -> T {
         let mut inner = self.lock();
         let is_whole = inner.is_whole();
-        let held = entry.hold(&mut inner.steps, hold, is_whole);
+        let held = hold(&mut inner.steps, is_whole);
         self.settle(&mut inner);
         held
     }
 
-    /// As [`Entry::enter`], with the queue of the view's reducer, `None` in a view of one.
-    pub(crate) fn enter(
+    /// As [`Self::act`], with the queue of the next view's reducer, `None` in a view of one.
+    pub(crate) fn enter<T>(
         &self,
-        entry: &mut Entry,
-        snapshots: &mut starling_engine::Snapshots<Arc<StateSnapshot>>,
-        resumption: &Resumption,
         operations: Option<mpsc::Sender<Operation>>,
-    ) -> Action {
+        enter: impl FnOnce(&mut Steps) -> T,
+    ) -> T {
         let mut inner = self.lock();
         inner.operations = operations;
-        let action = entry.enter(&mut inner.steps, snapshots, resumption);
+        let entered = enter(&mut inner.steps);
         self.settle(&mut inner);
-        action
+        entered
     }
 
     /// Lets the event loop's machines act on the steps.

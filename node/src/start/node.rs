@@ -9,8 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::LayoutConfig;
-use starling_engine::Watchdog;
+use starling_engine::comeback::Left;
 use starling_engine::lookout::is_end;
+use starling_engine::{Member, Watchdog};
 use starling_run::{LayoutSpec, Learner, ModelSpec, Program};
 use starling_topology::{Event, Lineage, Me, Membership, Time, View};
 use tokio_util::sync::CancellationToken;
@@ -377,9 +378,10 @@ pub(crate) async fn open(
     let patience = (config.max_stall * DISK_STALLS, config.max_state_bytes);
     let awaited = if let Start::Join { awaited, .. } = &start { Some(awaited) } else { None };
     let outside = kept.and_then(|kept| awaited?.apart(&kept.record));
+    let outside = outside.or_else(|| contacts.left.as_ref().map(Left::apart));
     let guide = Guide::open(&settings.data_dir, run, of_run.founder);
     shelves.checkpoints.lead_by(guide.clone());
-    let quest = Quest { manifest: of_run, credentials, store: store.clone(), guide: guide.clone(), outside };
+    let quest = Quest { manifest: of_run, credentials, store: store.clone(), guide: guide.clone() };
     let (saver, desk) = Saver::start(store, (file.clone(), record.marks.clone()), observer.clone(), patience)?;
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
     let me = Me { contact: network.contact(), notary: Box::new(clerk) };
@@ -420,7 +422,7 @@ pub(crate) async fn open(
         identity,
         network,
         inbox,
-        membership,
+        member: Member::new(membership, outside),
         exchange,
         snapshots,
         shelves,

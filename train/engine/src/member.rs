@@ -482,7 +482,13 @@ impl Member {
 
     /// Nobody has let it go for long.
     pub fn leave_in_vain(&mut self, now: Time) -> Farewell {
-        self.leaving.expired(now, &self.membership)
+        match self.complete.take() {
+            Some(event) => {
+                self.end = Some(event);
+                Farewell::Departs
+            }
+            None => self.leaving.expired(now, &self.membership),
+        }
     }
 
     /// To whom it gives its place up that ends so: as [`departs`].

@@ -91,7 +91,7 @@ impl Doorplate {
 impl EventLoop {
     /// Has joiners that ask learn where the members and the keepers are, and keeps it for when this process is gone.
     pub(super) fn tell_members(&mut self) {
-        let members = self.membership.contacts().filter(|contact| self.members.contains(&contact.peer));
+        let members = self.member.membership().contacts().filter(|contact| self.members.contains(&contact.peer));
         let members: Vec<Contact> = members.cloned().collect();
         let revoked = self.network.access.revoked();
         let is_known = |contact: &&Contact| revoked.binary_search(&contact.peer).is_err();
@@ -112,7 +112,7 @@ impl EventLoop {
 
     /// Notes who is in the view, for when this process is gone.
     pub(super) fn note_members(&mut self, view: &View) {
-        let members = self.membership.contacts().filter(|contact| view.contains(contact.peer)).cloned().collect();
+        let members = self.member.membership().contacts().filter(|contact| view.contains(contact.peer)).cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
         if self.books.contacts.enter(self.me, view, members, listened) {
             self.note_contacts();
@@ -129,7 +129,7 @@ impl EventLoop {
     /// This member has left, and others stayed; or nobody did, as the run is complete.
     pub(super) fn depart(&self, stayed: Vec<PeerId>) -> Option<Departure> {
         let Books { contacts, file, record, finished, .. } = &self.books;
-        let left = Left { stayed, root: self.membership.root()?, forked: self.is_forked };
+        let left = Left { stayed, root: self.member.membership().root()?, forked: self.is_forked };
         let mut contacts = contacts.clone();
         contacts.leave(finished.clone().filter(|_| left.stayed.is_empty()).unwrap_or(left));
         Some(Departure { contacts, file: file.clone(), record: record.clone() })

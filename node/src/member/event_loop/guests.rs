@@ -41,7 +41,7 @@ impl EventLoop {
     /// A view was installed: who is in it has been a member from now on, whatever its invitation says.
     pub(super) fn note_guests(&mut self, view: &View) {
         self.network.access.counts_by(view);
-        for peer in self.network.access.enter(view.members(), self.membership.let_in()) {
+        for peer in self.network.access.enter(view.members(), self.member.membership().let_in()) {
             // Another may just have come by the same invitation. It asks again, and is looked at anew.
             self.suspect(peer, Evidence::Closed);
         }

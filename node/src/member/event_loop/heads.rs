@@ -1,8 +1,7 @@
 //! Which checkpoints are stable: our heads go out, those of others come in.
 
 use starling_run::CheckpointInfo;
-use starling_topology::heads::{Input, Output};
-use starling_topology::{Head, PeerId};
+use starling_topology::{Digest, Head, PeerId};
 
 use super::EventLoop;
 use crate::credentials::identity::{has_signed, to_libp2p};
@@ -12,19 +11,20 @@ use crate::observe::report::Report;
 const MESSAGE_BYTES: usize = Head::BYTES + 64;
 
 impl EventLoop {
-    /// A checkpoint of ours is on disk, verified. The thread that writes may have begun with it before its branch was left.
+    /// A checkpoint of ours is on disk, verified.
     pub(super) fn on_saved(&mut self, info: &CheckpointInfo) {
         self.look_back();
-        let CheckpointInfo { step, lineage, digest, id: manifest, .. } = *info;
-        if self.membership.vouches_for(step, lineage) {
-            self.vouch(Input::Saved { step, lineage, digest, manifest });
-        }
+        self.member.saved(info.step, info.lineage, info.digest, info.id);
     }
 
     /// A peer gossiped a head.
     pub(super) fn on_head(&mut self, from: PeerId, bytes: &[u8]) {
         match read(from, bytes) {
-            Some((head, signature)) => self.vouch(Input::Received { from, head, signature }),
+            Some((head, signature)) => {
+                if let Err(violation) = self.member.heard(from, head, signature) {
+                    self.blame(from, &violation.to_string());
+                }
+            }
             None => self.blame(from, "gossiped bytes that are not a head with its signature"),
         }
     }
@@ -36,35 +36,23 @@ impl EventLoop {
         }
     }
 
-    /// Hands an input to the machine and does what it asks.
-    pub(super) fn vouch(&mut self, input: Input) {
-        let from = if let Input::Received { from, .. } = &input { Some(*from) } else { None };
-        if let (Err(violation), Some(peer)) = (self.heads.handle(input), from) {
-            self.blame(peer, &violation.to_string());
-        }
-        while let Some(output) = self.heads.poll() {
-            match output {
-                Output::Sign(head) => {
-                    let signature = self.identity.sign(&head.encode());
-                    self.vouch(Input::Signed { head, signature });
-                }
-                Output::Announce { head, signature } => {
-                    self.network.announce_head([&head.encode()[..], &signature].concat());
-                }
-                Output::Stable(proof) => {
-                    self.settling.note_stable(self.now(), proof.head.step);
-                    self.desk.sign(proof);
-                }
-                Output::Differs { peer, step, ours, theirs } => {
-                    let name = to_libp2p(peer);
-                    let message = format!(
-                        "peer {name} saved another state after step {step}: its digest is {theirs}, ours is {ours}; \
-                         the checkpoint counts as stable only where most members agree"
-                    );
-                    self.observer.report(&Report::Warning { message });
-                }
-            }
-        }
+    pub(super) fn sign(&mut self, head: Head) {
+        let signature = self.identity.sign(&head.encode());
+        self.member.signed(head, signature);
+    }
+
+    pub(super) fn announce(&mut self, head: &Head, signature: &[u8; 64]) {
+        self.network.announce_head([&head.encode()[..], signature].concat());
+    }
+
+    /// A peer has saved another state than we have.
+    pub(super) fn on_difference(&self, peer: PeerId, step: u64, [ours, theirs]: [Digest; 2]) {
+        let name = to_libp2p(peer);
+        let message = format!(
+            "peer {name} saved another state after step {step}: its digest is {theirs}, ours is {ours}; \
+             the checkpoint counts as stable only where most members agree"
+        );
+        self.observer.report(&Report::Warning { message });
     }
 }
 

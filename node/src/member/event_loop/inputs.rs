@@ -27,18 +27,12 @@ impl EventLoop {
     }
 
     pub(super) fn on_notice(&mut self, notice: Notice) {
+        let member = &mut self.member;
+        self.exchange.act(|steps| member.notice(steps, notice));
         match notice {
-            Notice::Synced => {
-                self.observer.report(&Report::Synced { step: self.exchange.progress().step });
-                self.handle(Input::Synced);
-            }
-            Notice::TooFarBehind => self.unable("the state came too slowly: no room for more results"),
-            Notice::Held(progress) => self.handle(Input::Held(progress)),
-            Notice::Digest { step, digest } => self.handle(Input::Digest { step, digest }),
-            Notice::Finished { step, digest, is_saved } => {
-                self.is_saved = is_saved;
-                self.handle(Input::Finished { step, digest });
-            }
+            Notice::Synced => self.observer.report(&Report::Synced { step: self.exchange.progress().step }),
+            Notice::TooFarBehind => self.leave_view("the state came too slowly: no room for more results"),
+            Notice::Held(_) | Notice::Digest { .. } | Notice::Finished { .. } => {}
         }
     }
 
@@ -93,7 +87,7 @@ impl EventLoop {
                 LinkFailure::Broken(reason) => {
                     tracing::info!(peer = %to_libp2p(peer), reason, "a link for segments failed");
                     let now = self.now();
-                    self.failed_links.note(now, peer, view);
+                    self.member.link_failed(now, peer, view);
                 }
                 LinkFailure::Misbehaved(violation) => self.misbehaved(peer, &violation),
             },
@@ -108,15 +102,6 @@ impl EventLoop {
     fn suspect_if_gone(&mut self, peer: PeerId) {
         if !self.readers.contains_key(&peer) && !self.network.swarm.is_connected(&to_libp2p(peer)) {
             self.suspect(peer, Evidence::Closed);
-        }
-    }
-
-    /// Whoever's link has failed is suspected, unless the next view has come meanwhile.
-    pub(super) fn suspect_neighbours(&mut self) {
-        let view = self.reducer.as_ref().map(|reducer| reducer.view);
-        let are_held = self.exchange.act(|steps| steps.is_held()) && !self.entry.is_waiting();
-        for peer in self.failed_links.look(self.now(), view, are_held) {
-            self.suspect(peer, Evidence::LinkFailed);
         }
     }
 

@@ -1,11 +1,9 @@
-//! Looks out for a run that has gone on without this member, as the engine's [`Lookout`] says.
+//! Looks out for a run that has gone on without this member, as the engine's [`Lookout`](starling_engine::Lookout) says.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use starling_engine::Lookout;
-use starling_engine::comeback::Left;
-use starling_engine::lookout::{Apart, Output, Searched, apart, goes_on};
+use starling_engine::lookout::Searched;
 use starling_engine::search::{Terms, sought};
 use starling_run::{CheckpointStore, Manifest};
 use starling_topology::{Contact, PeerId, Time};
@@ -17,7 +15,7 @@ use crate::error::NodeError;
 use crate::member::guide::Guide;
 use crate::member::twin::{self, Asking, TwinWatch};
 use crate::observe::report::Report;
-use crate::start::catch_up::{Found, Search, catch_up, contacts_of, stall};
+use crate::start::catch_up::{Found, Search, catch_up, contacts_of};
 
 /// What the newest checkpoint is asked for with, and where it goes.
 #[derive(Debug, Clone)]
@@ -26,8 +24,6 @@ pub(crate) struct Quest {
     pub(crate) credentials: Credentials,
     pub(crate) store: CheckpointStore,
     pub(crate) guide: Arc<Guide>,
-    /// What counts for the seat that it has, if it asks to be let in.
-    pub(crate) outside: Option<Apart>,
 }
 
 /// What was found, with the step of the newest stable checkpoint here that counts, if it can be read.
@@ -36,7 +32,6 @@ type Outcome = (Found, Option<u64>);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Watch {
-    machine: Lookout,
     quest: Quest,
     twins: TwinWatch,
     search: Option<JoinHandle<Result<Outcome, NodeError>>>,
@@ -44,11 +39,10 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(quest: Quest, twins: TwinWatch) -> Self {
-        let machine = Lookout::new(quest.manifest.steps, stall(&quest.manifest));
-        Self { machine, quest, twins, search: None }
+        Self { quest, twins, search: None }
     }
 
-    fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
         self.search.take().iter().for_each(JoinHandle::abort);
     }
 }
@@ -60,23 +54,13 @@ impl Drop for Watch {
 }
 
 impl EventLoop {
-    /// Looks whether it is time to ask, and what that came to. `Some` if this process has to come back.
-    pub(super) async fn look_out(&mut self) -> Option<End> {
-        let (now, step) = (self.now(), self.exchange.progress().step);
-        if self.membership.view().is_some() {
-            self.lookout.quest.outside = None;
-        }
-        let outside = self.lookout.quest.outside.or_else(|| self.waits());
-        let apart = apart(&self.membership, outside);
+    /// Looks whether it is time to ask, and what that came to. `Some` if this process has a twin.
+    pub(super) async fn look_out(&mut self, now: Time, step: u64) -> Option<End> {
         if let Some(end) = self.look_for_twin(now) {
             return Some(end);
         }
-        let goes_on = goes_on(&self.membership, outside, self.settling.is_complete());
-        self.shelves.checkpoints.tell(goes_on, apart.is_some());
-        self.lookout.machine.note(now, apart);
-        if let Some(apart) = apart {
-            self.lookout.machine.expired(now, step, apart);
-        }
+        self.shelves.checkpoints.tell(self.member.goes_on(), self.member.apart().is_some());
+        self.member.look_out(now, step);
         if let Some(search) = self.lookout.search.take_if(|search| search.is_finished()) {
             let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
             let (found, stable) = found.unwrap_or_else(|error| {
@@ -93,29 +77,20 @@ impl EventLoop {
                 self.observer.report(&Report::Warning { message });
             }
             let came_to = Searched { fetched: fetched.is_some(), stable, answers: &answers, keepers: &keepers };
-            self.lookout.machine.searched(now, came_to);
-        }
-        while let Some(output) = self.lookout.machine.poll() {
-            match output {
-                // It is looked at each time that all else is.
-                Output::SetTimer(_) => {}
-                Output::Search(terms) => self.search(terms),
-                Output::GiveUp => self.lookout.give_up(),
-                Output::ComeBack => return Some(End::ComesBack),
-            }
+            self.member.searched(now, came_to);
         }
         None
     }
 
     /// Looks for another process that is this machine, if that may be why this one takes no part.
     fn look_for_twin(&mut self, now: Time) -> Option<End> {
-        let takes_part = self.membership.view().is_some() && !self.membership.has_no_quorum();
+        let takes_part = self.member.takes_part();
         let asking = || Asking {
             me: self.me,
             run: self.config.run,
             credentials: Credentials { secret: self.network.access.secret(), ..self.lookout.quest.credentials.clone() },
             incarnation: Some(self.shelves.checkpoints.incarnation()),
-            others: self.membership.contacts().filter(|contact| contact.peer != self.me).cloned().collect(),
+            others: self.member.membership().contacts().filter(|contact| contact.peer != self.me).cloned().collect(),
             limit: self.config.max_stall / 2,
         };
         let is_there = self.lookout.twins.look(now, takes_part, asking);
@@ -127,15 +102,9 @@ impl EventLoop {
         self.books.record.path().parent().unwrap_or_else(|| Path::new(""))
     }
 
-    /// Whether it has left or finished, and waits for others.
-    fn waits(&self) -> Option<Apart> {
-        let left = self.books.contacts.left.as_ref().filter(|_| self.membership.root().is_none());
-        left.map(Left::apart)
-    }
-
-    fn search(&mut self, terms: Terms) {
+    pub(super) fn search(&mut self, terms: Terms) {
         let (members, keepers) = (self.books.contacts.members(), self.books.contacts.keepers());
-        let known: Vec<&Contact> = keepers.iter().chain(self.membership.contacts()).chain(members).collect();
+        let known: Vec<&Contact> = keepers.iter().chain(self.member.membership().contacts()).chain(members).collect();
         let name = |contact: &Contact| contact.peer;
         let peers = sought(self.me, keepers.iter().map(name), known.iter().copied().map(name));
         let contacts = contacts_of(&peers, &known);

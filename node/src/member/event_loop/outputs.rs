@@ -1,6 +1,7 @@
-//! What the membership machine asks for: messages, timers, holds, records, new views.
+//! What the member asks for: messages, timers, holds, records, new views, searches.
 
-use starling_topology::{Envelope, Event, Evidence, Input, Lost, Missed as Lack, Output, PeerId, Reason, Record};
+use starling_engine::Output;
+use starling_topology::{Envelope, Event, Evidence, Input, Lost, Missed as Lack, PeerId, Reason, Record};
 
 use super::{Change, End, EventLoop};
 use crate::credentials::identity::to_libp2p;
@@ -31,6 +32,18 @@ impl EventLoop {
                         return Some(end);
                     }
                 }
+                Output::Sign(head) => self.sign(head),
+                Output::Announce { head, signature } => self.announce(&head, &signature),
+                Output::Stable(proof) => self.desk.sign(proof),
+                Output::Differs { peer, step, ours, theirs } => self.on_difference(peer, step, [ours, theirs]),
+                Output::Search(terms) => self.search(terms),
+                Output::GiveUpSearch => self.lookout.give_up(),
+                Output::ComeBack => return Some(End::ComesBack),
+                // They are looked at each time that all else is.
+                Output::LookOut(_) | Output::Settle(_) => {}
+                Output::AskKeepers(keepers) => keepers.into_iter().for_each(|keeper| self.ask_keeper(keeper)),
+                Output::AwaitsKeepers(keepers) => self.tell_of_keepers(keepers),
+                Output::End(event) => return Some(End::Event(event)),
             }
         }
         self.show_view();
@@ -40,7 +53,8 @@ impl EventLoop {
     /// What the machine asks next. When it asks for nothing more, it hears of peers to whom not all has gone that it said.
     fn next_output(&mut self) -> Option<Output> {
         loop {
-            if let Some(output) = self.membership.poll() {
+            let now = self.now();
+            if let Some(output) = self.member.poll(now) {
                 return Some(output);
             }
             let peer = self.unsent.pop_first()?;
@@ -77,12 +91,12 @@ impl EventLoop {
     /// Has it stored. The machine asks for nothing that follows from it before it hears what came of that, so that the loop
     /// goes on meanwhile.
     fn persist(&mut self, record: Record) {
-        let contacts = self.membership.contacts().cloned().collect();
+        let contacts = self.member.membership().contacts().cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
         let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
         let file = self.books.record.clone();
         // What one peer alone has told is kept for no longer than this machine is where that led it.
-        if !self.membership.came_by_word() {
+        if !self.member.membership().came_by_word() {
             self.books.guide.note(&kept.record);
         }
         self.storing.begin(move || file.store(kept));
@@ -128,7 +142,6 @@ impl EventLoop {
             }
             Event::Changed { reasons, promised, of, took, .. } => {
                 self.door.enter();
-                self.entry.changed(&reasons);
                 for reason in &reasons {
                     if let Reason::Left(peer) = reason {
                         self.network.forget(to_libp2p(*peer));
@@ -139,7 +152,7 @@ impl EventLoop {
                 self.change = Some(change.after(self.change.take()));
                 // Also where the new view waits for members: what happens to the old links means nothing any more.
                 self.reducer = None;
-                if let Some(view) = self.membership.view().cloned() {
+                if let Some(view) = self.member.view().cloned() {
                     self.note_members(&view);
                     self.note_guests(&view);
                 }
@@ -153,7 +166,9 @@ impl EventLoop {
                 self.observer.report(&Report::Paused { present, needed, missed });
             }
             Event::Evicted { by } => {
-                self.leave_view();
+                let member = &mut self.member;
+                self.exchange.act(|steps| member.leave(steps));
+                self.drop_view();
                 self.observer.report(&Report::Evicted { by: name(by) });
             }
             Event::SetBack { by } => self.observer.report(&Report::SetBack { by: name(by) }),
@@ -181,10 +196,10 @@ impl EventLoop {
                 tracing::info!(by = name(by), "another process has taken this machine's seat");
                 return Some(End::Failed(twin::error(self.me, self.data_dir())));
             }
-            Event::Complete { step, digest } => self.complete(event, (step, digest)),
-            Event::Left { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {
-                return Some(End::Event(event));
-            }
+            // It takes no part any more: whoever comes back and asks must not wait for it.
+            Event::Complete { .. } => self.shelves.checkpoints.tell(false, false),
+            // It ends so, once all else is done.
+            Event::Left { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {}
         }
         None
     }

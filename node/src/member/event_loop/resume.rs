@@ -9,7 +9,7 @@ use starling_engine::Action;
 use starling_run::{BufferLayout, ReplicatedState, ResultRecord, contribution};
 use starling_topology::plan::{Agreed, Bucket, loads};
 use starling_topology::view::MAX_COSTED;
-use starling_topology::{Generation, Hold, Input, Lineage, PeerId, Resumption, Ring, View, heads};
+use starling_topology::{Generation, Hold, Lineage, PeerId, Resumption, Ring, View};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -32,9 +32,8 @@ pub(super) type Fetch = AbortOnDropHandle<()>;
 
 impl EventLoop {
     pub(super) fn hold(&mut self, hold: Hold) {
-        if let Some(progress) = self.exchange.hold(&mut self.entry, hold) {
-            self.handle(Input::Held(progress));
-        }
+        let member = &mut self.member;
+        self.exchange.hold(|steps, is_whole| member.hold(steps, hold, is_whole));
     }
 
     pub(super) fn resume(&mut self, resumption: &Resumption) {
@@ -50,7 +49,7 @@ impl EventLoop {
                 link.wait(self.config.max_stall / 2);
             }
         }
-        if let Some(root) = self.membership.root() {
+        if let Some(root) = self.member.membership().root() {
             self.desk.root_in(root);
         }
         (self.members, self.is_forked) = (view.members().to_vec(), view.forked);
@@ -67,22 +66,22 @@ impl EventLoop {
         }
         self.shelves.checkpoints.enter(view);
         self.look_back();
-        self.vouch(heads::Input::View(Some(view.clone()).zip(self.membership.root())));
 
         let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
-        let (exchange, entry) = (&self.exchange, &mut self.entry);
-        let action = self.snapshots.act(|snapshots| exchange.enter(entry, snapshots, resumption, operations));
+        let (exchange, member) = (&self.exchange, &mut self.member);
+        let action = self.snapshots.act(|snapshots| {
+            exchange.enter(operations, |steps| member.enter(steps, snapshots, resumption))
+        });
         if action != Action::Wait {
             self.result = None;
         }
         self.follow(action);
     }
 
-    /// Does what the member's way into its view asks for.
+    /// Does what is left to this loop of the member's way into its view.
     fn follow(&mut self, action: Action) {
         match action {
-            Action::GoOn | Action::Wait => {}
-            Action::GoOnFromInitial => self.handle(Input::Synced),
+            Action::GoOn | Action::GoOnFromInitial | Action::Wait => {}
             Action::FetchResult { number, step, lineage, from } => {
                 self.result = Some(self.fetch_result(number, (step, lineage), from));
             }
@@ -93,44 +92,38 @@ impl EventLoop {
                 let message =
                     format!("the result of a step can't be had ({reason}); asking for a view that does without it");
                 self.observer.report(&Report::Warning { message });
-                self.handle(Input::Withheld);
             }
-            Action::Unable(reason) => self.unable(&reason),
+            Action::Unable(reason) => self.leave_view(&reason),
         }
     }
 
     /// The result of a step that we lacked is here, or nobody handed it out.
     pub(super) fn on_result(&mut self, number: u64, result: Result<ResultRecord, String>) {
-        let entry = &mut self.entry;
-        let action = self.exchange.act(|steps| entry.fetched(steps, number, result.map(Arc::new)));
+        let member = &mut self.member;
+        let action = self.exchange.act(|steps| member.fetched(steps, number, result.map(Arc::new)));
         action.into_iter().for_each(|action| self.follow(action));
     }
 
     /// The state that we lacked is here, or nobody handed it out.
     pub(super) fn on_state(&mut self, number: u64, state: Result<Box<ReplicatedState>, String>) {
-        let entry = &mut self.entry;
-        let action = self.exchange.act(|steps| entry.arrived(steps, number, state));
+        let member = &mut self.member;
+        let action = self.exchange.act(|steps| member.arrived(steps, number, state));
         action.into_iter().for_each(|action| self.follow(action));
     }
 
-    /// We can't go on in this view: tells the machine, which joins anew.
-    pub(super) fn unable(&mut self, reason: &str) {
+    /// We can't go on in this view, and join anew.
+    pub(super) fn leave_view(&mut self, reason: &str) {
         self.observer.report(&Report::Warning { message: format!("{reason}; joining again") });
-        self.leave_view();
-        self.handle(Input::Unable);
+        self.drop_view();
     }
 
     /// Nothing of the view that we were in goes on.
-    pub(super) fn leave_view(&mut self) {
-        let entry = &mut self.entry;
-        self.exchange.act(|steps| entry.leave(steps));
+    pub(super) fn drop_view(&mut self) {
         self.reducer = None;
         (self.result, self.state) = (None, None);
         self.members.clear();
-        self.settling.forget();
         self.look_at_links();
         self.shelves.checkpoints.leave();
-        self.vouch(heads::Input::View(None));
     }
 
     fn start_reducer(&mut self, resumption: &Resumption) -> Option<ReducerHandle> {

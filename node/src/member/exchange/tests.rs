@@ -1,7 +1,7 @@
 //! Contributions, results and their memory between the threads. What is committed when is tested with the steps themselves.
 
-use starling_engine::Entry;
-use starling_topology::{CatchUp, Lineage, PeerId, Progress, RunId, View};
+use starling_engine::{Action, Entry};
+use starling_topology::{CatchUp, Hold, Lineage, PeerId, Progress, Resumption, RunId, View};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::*;
@@ -43,14 +43,16 @@ impl Thread {
         let Progress { step, lineage, .. } = self.exchange.progress();
         let catch_up = CatchUp::Current;
         let resumption = Resumption { view: view.clone(), step, lineage, catch_up, syncing: Vec::new() };
-        let snapshots = &mut starling_engine::Snapshots::default();
-        assert_eq!(self.exchange.enter(&mut self.entry, snapshots, &resumption, operations), Action::GoOn);
+        let (entry, snapshots) = (&mut self.entry, &mut starling_engine::Snapshots::<()>::default());
+        let action = self.exchange.enter(operations, |steps| entry.enter(steps, snapshots, &resumption));
+        assert_eq!(action, Action::GoOn);
         self.work();
         queue
     }
 
-    fn hold(&mut self) {
-        self.exchange.hold(&mut self.entry, Hold::Now).expect("at once");
+    fn hold(&mut self, hold: Hold) -> Option<Progress> {
+        let entry = &mut self.entry;
+        self.exchange.hold(|steps, is_whole| entry.hold(steps, hold, is_whole))
     }
 
     fn deliver(&self, step: u64) {
@@ -111,7 +113,7 @@ fn an_operation_commits_its_step_unless_the_steps_are_held() {
     assert!(exchange.complete(view, 1, completion(operation.buffer, None)));
     thread.work();
     let operation = queue.try_recv().expect("the next step");
-    thread.hold();
+    thread.hold(Hold::Now).expect("at once");
     assert_eq!(gate.borrow().last, Some(1), "reducers see it");
     assert!(!exchange.complete(view, 2, completion(operation.buffer, None)));
     assert_eq!((exchange.progress().step, thread.applied), (1, vec![1]));
@@ -122,7 +124,7 @@ async fn a_boundary_waits_for_a_contribution_that_is_whole() {
     let (mut thread, mut queue, view) = pair();
     let operation = queue.try_recv().expect("contributed");
     let exchange = thread.exchange.clone();
-    assert_eq!(exchange.hold(&mut thread.entry, Hold::Boundary), None);
+    assert_eq!(thread.hold(Hold::Boundary), None);
     assert!(exchange.complete(view, 1, completion(operation.buffer, None)));
     assert_eq!(exchange.noticed().await, Notice::Held(exchange.progress()));
     thread.work();
@@ -136,7 +138,7 @@ async fn a_boundary_waits_for_a_contribution_that_is_whole() {
     let active = ActiveView { number: active.number + 1, ..active };
     let coming = Brought::Coming(Contribution::new(gradient, vec![0.0; 2], None, ready));
     exchange.submit(&active, 2, coming, None);
-    assert_eq!(exchange.hold(&mut thread.entry, Hold::Boundary), Some(exchange.progress()), "others wait for it");
+    assert_eq!(thread.hold(Hold::Boundary), Some(exchange.progress()), "others wait for it");
     drop(computing);
 }
 
@@ -160,7 +162,7 @@ fn parts_of_a_result_come_before_it_is_committed() {
     assert_eq!((thread.drafted.len(), thread.reduced_in), (2, Some(1)), "the result makes the rest superfluous");
     // The next step is interrupted, and comes from others.
     assert!(exchange.offer(view, 2, 4, &[1.0]));
-    thread.hold();
+    thread.hold(Hold::Now).expect("at once");
     thread.deliver(2);
     drop(thread.enter(&self::view(&[1, 2, 3])));
     assert_eq!((&thread.applied[1..], thread.drafted.len(), thread.reduced_in), (&[2][..], 2, None));
@@ -181,7 +183,7 @@ fn what_was_dropped_is_told_of_committed_steps_only() {
     // Step 2 is interrupted here. Others completed it: then this member has dropped all that it ever would.
     thread.work();
     let operation = queue.try_recv().expect("contributed");
-    thread.hold();
+    thread.hold(Hold::Now).expect("at once");
     exchange.interrupted(view_1, 2, operation.buffer, Some(dropped(2)));
     assert_eq!(exchange.dropped(2), None, "it is not committed");
     thread.deliver(2);
