@@ -87,7 +87,11 @@ pub struct Catch {
 
 /// All planted faults.
 pub const PLANTS: &[Plant] = &[
-    plant(Sabotage::Machine(Flaw::HoldsAhead), Scenario::Crash, &["nothing_undone", "exactly_once", "bitwise_agreement"]),
+    plant(
+        Sabotage::Machine(Flaw::HoldsAhead),
+        Scenario::Crash,
+        &["nothing_undone", "exactly_once", "bitwise_agreement"],
+    ),
     plant(Sabotage::CommitsAfterPromise, Scenario::Crash, &["nothing_undone", "bitwise_agreement", "no_split_brain"]),
     plant(Sabotage::AppliesAborted, Scenario::Crash, &["exactly_once"]),
     plant(Sabotage::IgnoresResume, Scenario::Churn, &["no_split_brain", "progress", "only_members_step"]),

@@ -38,7 +38,7 @@ use crate::workload::Workload;
 use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;
 pub use donor::Manners;
-pub use effect::{Commit, Effect, Entered};
+pub use effect::{Call, Commit, Effect, Entered};
 use learner::Learner;
 use reduction::{Operation, Place};
 pub use start::Start;
@@ -201,12 +201,6 @@ impl Peer {
         std::mem::take(&mut self.effects)
     }
 
-    /// The user wants it to leave.
-    pub fn leave(&mut self, now: Time) {
-        self.input(now, Input::Leave);
-        self.obey(now);
-    }
-
     /// It has measured its links.
     pub fn measured(&mut self, now: Time, links: Vec<(PeerId, Link)>) {
         self.input(now, Input::Measured { links });
@@ -216,6 +210,10 @@ impl Peer {
     /// A timer has come to its time, unless it was set anew since.
     pub fn expire(&mut self, now: Time, timer: Timer, at: Time) {
         if self.timers.get(&timer) == Some(&at) {
+            if let Some(later) = self.member.stood_still(now) {
+                self.timers.insert(timer, later);
+                return self.effects.push(Effect::Timer(timer, later));
+            }
             self.timers.remove(&timer);
             self.input(now, Input::Expired(timer));
             self.obey(now);
@@ -277,7 +275,7 @@ impl Peer {
         };
         let looked = self.member.look(now, seen);
         match looked.overdue {
-            Some(Overdue::End) => return self.effects.push(Effect::Hangs),
+            Some(Overdue::End) => return self.effects.push(Effect::Ends("its own work takes too long")),
             Some(Overdue::Warn) | None => {}
         }
         let waits = looked.stands.then(|| self.missing());
@@ -371,11 +369,11 @@ impl Peer {
                         format!("{:?} and {peer:?} have signed two states of step {step} in one view", self.name);
                     self.broken("bitwise_agreement", seen);
                 }
-                Output::LookOut(at) => self.effects.push(Effect::LookOut(at)),
+                Output::LookOut(at) => self.effects.push(Effect::CallBack(Call::LookOut, at)),
                 Output::Search(terms) => self.effects.push(Effect::Search(terms)),
                 Output::GiveUpSearch => self.effects.push(Effect::GiveUpSearch),
                 Output::ComeBack => self.effects.push(Effect::ComeBack),
-                Output::Settle(at) => self.effects.push(Effect::Settle(at)),
+                Output::Settle(at) => self.effects.push(Effect::CallBack(Call::Settle, at)),
                 Output::AskKeepers(keepers) => self.effects.push(Effect::AskKeepers(keepers)),
                 Output::AwaitsKeepers(_) => {}
                 Output::End(event) => self.end = Some(event),

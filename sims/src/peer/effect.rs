@@ -20,10 +20,8 @@ pub enum Effect {
     Timer(Timer, Time),
     /// Call [`Peer::ring`](super::Peer::ring) at that time.
     Alarm(Time),
-    /// Call [`Peer::look_out`](super::Peer::look_out) at that time.
-    LookOut(Time),
-    /// Call [`Peer::look_at_end`](super::Peer::look_at_end) at that time.
-    Settle(Time),
+    /// Call it back at that time.
+    CallBack(Call, Time),
     /// Call [`Peer::take_notices`](super::Peer::take_notices) when its process gets to it.
     Notices,
     /// Ask these what they hold; then [`Peer::keeper_holds`](super::Peer::keeper_holds).
@@ -62,14 +60,25 @@ pub enum Effect {
     Keeps(&'static str, usize, usize),
     /// It got a part of a state.
     Downloads,
-    /// Its own work takes so long that it ends.
-    Hangs,
+    /// It ends without a decision of the others, for this reason; its user starts it again.
+    Ends(&'static str),
     /// Its machine told the user.
     Told(Event),
     /// A peer has sent what no correct peer sends.
     Blames(PeerId, String),
     /// Something that no correct peer does.
     Broken(Broken),
+}
+
+/// What a peer is called back for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// [`Peer::look_out`](super::Peer::look_out).
+    LookOut,
+    /// [`Peer::look_at_end`](super::Peer::look_at_end).
+    Settle,
+    /// [`Peer::leave_in_vain`](super::Peer::leave_in_vain).
+    Leave,
 }
 
 /// How a peer stood when it was told to go on in a view.

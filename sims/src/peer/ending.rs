@@ -1,10 +1,31 @@
 //! How a process ends, and what it stays for once the run is complete.
 
+use starling_engine::Farewell;
 use starling_topology::{Digest, Event, PeerId, Time};
 
-use super::Peer;
+use super::{Call, Effect, Peer};
 
 impl Peer {
+    /// The user wants it to leave.
+    pub fn leave(&mut self, now: Time) {
+        self.member.ask_to_leave(now);
+        self.call_back_to_leave();
+        self.obey(now);
+    }
+
+    /// Nobody has let it go for long.
+    pub fn leave_in_vain(&mut self, now: Time) {
+        match self.member.leave_in_vain(now) {
+            Farewell::Alone => return self.effects.push(Effect::Ends("nobody lets it go")),
+            Farewell::AwaitsHeirs(_) | Farewell::Departs => self.call_back_to_leave(),
+        }
+        self.obey(now);
+    }
+
+    fn call_back_to_leave(&mut self) {
+        self.effects.extend(self.member.leaves_at().map(|at| Effect::CallBack(Call::Leave, at)));
+    }
+
     /// How it ended, if it did.
     pub fn end(&self) -> Option<&Event> {
         self.end.as_ref()

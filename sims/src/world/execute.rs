@@ -66,15 +66,11 @@ impl World {
                 let when = self.hosts[seat].world_time(at).max(self.now);
                 self.queue.push(when, Happening::Expires(seat, incarnation, timer, at));
             }
-            Effect::LookOut(at) => {
+            Effect::CallBack(call, at) => {
                 let when = self.hosts[seat].world_time(at).max(self.now);
-                self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::LooksOut));
+                self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Calls(call)));
             }
             Effect::Search(terms) => self.search_for_more(seat, terms),
-            Effect::Settle(at) => {
-                let when = self.hosts[seat].world_time(at).max(self.now);
-                self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Settles));
-            }
             Effect::Notices => {
                 let when = self.now + self.looks.spread(1, 20_000);
                 self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Notices));
@@ -139,10 +135,12 @@ impl World {
                 self.breaks(held);
             }
             Effect::Downloads => self.invariants.progress.goes_on(self.now),
-            Effect::Hangs => {
-                self.tell(|_| format!("{seat} ends: its own work takes too long"));
+            Effect::Ends(why) => {
+                self.tell(|_| format!("{seat} ends: {why}"));
                 self.mark(seat, What::Ends);
                 self.close_process(seat, false);
+                // Whoever wanted to leave has its place still.
+                self.hosts[seat].leaving = false;
                 self.start_again(seat);
             }
             Effect::Told(event) => {

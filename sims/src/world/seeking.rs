@@ -16,7 +16,7 @@ use crate::checkpoints;
 use crate::disk::{Name, Saved};
 use crate::invariants::Broken;
 use crate::network::Seat;
-use crate::peer::Peer;
+use crate::peer::{Call, Peer};
 
 /// Asking, answering and fetching.
 #[derive(Debug)]
@@ -31,10 +31,8 @@ pub enum Errand {
     Expires,
     /// The time is there to ask again.
     Pauses,
-    /// The time is there to ask whether the run has gone on without this one.
-    LooksOut,
-    /// The time is there to see what it stays for, although the run is complete.
-    Settles,
+    /// The time is there that it wanted to be called back at.
+    Calls(Call),
     /// It gets to what its steps have to say.
     Notices,
     /// Keepers connect to it.
@@ -120,8 +118,9 @@ impl World {
             return;
         }
         match errand {
-            Errand::LooksOut => return self.with(seat, incarnation, Peer::look_out),
-            Errand::Settles => return self.settle(seat),
+            Errand::Calls(Call::LookOut) => return self.with(seat, incarnation, Peer::look_out),
+            Errand::Calls(Call::Settle) => return self.settle(seat),
+            Errand::Calls(Call::Leave) => return self.with(seat, incarnation, Peer::leave_in_vain),
             Errand::Notices => return self.with(seat, incarnation, Peer::take_notices),
             Errand::MeetsKeepers => return self.met_keepers(seat),
             Errand::Holds(keeper) => return self.hear_what_is_kept(seat, keeper),
@@ -146,12 +145,7 @@ impl World {
                 false => Input::Missed,
             },
             Errand::Expires => Input::Expired,
-            Errand::Pauses
-            | Errand::LooksOut
-            | Errand::Settles
-            | Errand::Notices
-            | Errand::MeetsKeepers
-            | Errand::Holds(_) => return,
+            Errand::Pauses | Errand::Calls(_) | Errand::Notices | Errand::MeetsKeepers | Errand::Holds(_) => return,
         };
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);

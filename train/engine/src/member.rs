@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use starling_topology::heads;
 use starling_topology::{
-    Config, Contact, Digest, Envelope, Event, Evidence, Head, Heads, Hold, Input, Lineage, Membership, PeerId, Progress, Proof,
-    Record, Resumption, Time, Timer, View, ViewId, Violation,
+    Config, Contact, Digest, Envelope, Event, Evidence, Head, Heads, Hold, Input, Lineage, Membership, PeerId,
+    Progress, Proof, Record, Resumption, Time, Timer, View, ViewId, Violation,
 };
 
 use crate::entry::{Action, Entry};

@@ -112,7 +112,8 @@ impl EventLoop {
 
     /// Notes who is in the view, for when this process is gone.
     pub(super) fn note_members(&mut self, view: &View) {
-        let members = self.member.membership().contacts().filter(|contact| view.contains(contact.peer)).cloned().collect();
+        let members =
+            self.member.membership().contacts().filter(|contact| view.contains(contact.peer)).cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
         if self.books.contacts.enter(self.me, view, members, listened) {
             self.note_contacts();

@@ -69,9 +69,9 @@ impl EventLoop {
 
         let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
         let (exchange, member) = (&self.exchange, &mut self.member);
-        let action = self.snapshots.act(|snapshots| {
-            exchange.enter(operations, |steps| member.enter(steps, snapshots, resumption))
-        });
+        let action = self
+            .snapshots
+            .act(|snapshots| exchange.enter(operations, |steps| member.enter(steps, snapshots, resumption)));
         if action != Action::Wait {
             self.result = None;
         }
