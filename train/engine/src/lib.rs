@@ -1,13 +1,14 @@
 //! What one member of a run does, without threads, sockets, files or clocks: whoever drives it has those.
 //!
-//! [`Membership`](starling_topology::Membership) decides who is in the run. Here is what a member does in its views:
-//! [`Steps`] decides when a step is computed, contributed, **committed** and applied, and where the steps are held;
-//! [`Entry`] decides what a member fetches before, or while, it takes steps in a new view, [`ResultFetch`] and [`Download`]
-//! whom it asks for that, [`FailedLinks`] whom it suspects, [`Snapshots`] which states it has ready for others, and [`Settling`] what it stays for when the run is
-//! complete. [`Comeback`] is what it does before, from
-//! what its disk holds to how it takes part: it asks others, by a [`Search`], for what is newer than its own checkpoints. Before
-//! that, [`TwinSearch`] looks whether another process is this machine. `starling-node` executes what they say with threads and
-//! sockets, `starling-sims` with counts in virtual time.
+//! A [`Member`] owns the machines of one that takes part, and says to each what it has to know of the others:
+//! [`Membership`](starling_topology::Membership) decides who is in the run, [`Entry`] what is fetched before, or while, it takes
+//! steps in a new view, [`Settling`] what it stays for when the run is complete, [`Lookout`] whom it asks while it has no quorum.
+//! [`Steps`] decides when a step is computed, contributed, **committed** and applied, and where the steps are held: threads share it.
+//! [`ResultFetch`] and [`Download`] are how a result and a state are fetched, [`Snapshots`] which states it has ready for others.
+//!
+//! [`Comeback`] is what a machine does before, from what its disk holds to how it takes part: it asks others, by a [`Search`], for
+//! what is newer than its own checkpoints. Before that, [`TwinSearch`] looks whether another process is this machine.
+//! `starling-node` executes what they say with threads and sockets, `starling-sims` with counts in virtual time.
 
 pub mod comeback;
 pub mod download;

@@ -14,6 +14,8 @@
 
 mod leaving;
 mod looks;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
