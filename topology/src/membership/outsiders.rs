@@ -312,7 +312,10 @@ impl Membership {
     }
 
     /// Those that our process knew whose record this is, and that are in no view of ours, may have gone on elsewhere, as we may alone.
+    /// They were with us before that, also if we are in no fork yet.
     pub(super) fn look_for_branches(&mut self, now: Time, record: &Record) {
+        let known: Vec<PeerId> = self.contacts.keys().copied().collect();
+        self.note_parted(known, &record.view);
         let reasons = || record.origin.iter().flat_map(|origin| &origin.reasons);
         let has_left = |peer: PeerId| reasons().any(|reason| matches!(reason, Reason::Left(left) if *left == peer));
         let is_apart = |peer: &PeerId| !record.view.contains(*peer) && !has_left(*peer);

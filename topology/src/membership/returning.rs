@@ -75,10 +75,6 @@ impl Membership {
         self.measured.extend(seat.told_row.iter().copied());
         let others = seat.others(self.me.peer);
         seat.detector.watch(now, others.iter().copied());
-        if seat.view.forked {
-            let known: Vec<PeerId> = self.contacts.keys().copied().collect();
-            self.note_parted(known, &seat.view);
-        }
         self.seat = Some(seat);
         self.look_for_parted(now);
         self.since = Some(now);

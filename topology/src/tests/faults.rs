@@ -268,6 +268,27 @@ fn branches_of_one_member_each_meet_though_both_were_started_again_at_once() {
     }
 }
 
+/// Those it knew when it died: they are in no view of its own any more, and it had none that was a fork.
+#[test]
+fn who_forks_after_it_came_back_follows_those_whom_it_had_lost_before() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed, 100_000, &[1, 2, 3]);
+        cluster.run_for(Duration::from_millis(500));
+        let (ahead, behind, gone) = (peer(1), peer(3), peer(2));
+        cluster.split(&[&[ahead], &[gone, behind]]);
+        cluster.run_until(|cluster| cluster.is_formed(&[gone, behind]));
+        [ahead, behind, gone].iter().for_each(|name| cluster.kill(*name));
+        for name in [ahead, behind] {
+            cluster.recover(name);
+            cluster.run_until(|cluster| cluster.is_formed(&[name]));
+            assert!(cluster.peers[&name].view.as_ref().is_some_and(|view| view.forked), "seed {seed}");
+        }
+        assert!(cluster.peers[&ahead].step > cluster.peers[&behind].step, "seed {seed}");
+        cluster.heal();
+        cluster.run_until(|cluster| cluster.is_formed(&[ahead, behind]));
+    }
+}
+
 #[test]
 fn a_restarted_process_is_evicted_and_let_in_again() {
     for seed in 0..100 {
