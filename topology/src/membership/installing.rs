@@ -79,7 +79,10 @@ impl Membership {
                     return Ok(());
                 }
                 if view.contains(me) && self.steps == Steps::Held {
-                    self.enter(now, from, decided, contacts);
+                    match self.has_forgotten_to_stay(&decided) {
+                        true => self.catch_up_with(now, decided, contacts),
+                        false => self.enter(now, from, decided, contacts),
+                    }
                     self.answer_leaver(now, from);
                 } else if !view.contains(me) && self.leaving {
                     self.depart(now, decided);

@@ -101,6 +101,16 @@ impl Membership {
         is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
     }
 
+    /// Whether a quorum of our view has us stay in the next one, though we have promised nothing: nobody stays who has not promised. Our
+    /// record is from before that, or another process of ours has; what it went on from, we need not hold.
+    pub(super) fn has_forgotten_to_stay(&self, decided: &Decided) -> bool {
+        let Decided { proposal, certificate, .. } = decided;
+        let is_ours =
+            |joiner: &Joiner| joiner.contact.peer == self.me.peer && joiner.incarnation == self.config.incarnation;
+        let has_promised = self.seat.as_ref().is_none_or(|seat| seat.acceptor.promised.is_some());
+        certificate.is_some() && !has_promised && !proposal.joiners.iter().any(is_ours)
+    }
+
     /// Whether more of those that we sat with and that vote than may be hostile say that we have a seat in the view called so, `by` the last of
     /// them.
     pub(super) fn is_told_by_ours(&mut self, by: PeerId, view: ViewId) -> bool {
@@ -128,7 +138,11 @@ impl Membership {
         }
         self.asking = None;
         let view = proposal.view.clone();
-        let chain = self.chain.led_on(None, chain, view.parent).until(None);
+        let follows = self.seat.as_ref().is_some_and(|seat| view.parent == Some(seat.id));
+        let chain = match follows {
+            true => self.chain.until(None),
+            false => self.chain.led_on(None, chain, view.parent).until(None),
+        };
         let origin = Some(proposal);
         let record = Record { certificate, chain, root, ..Record::of(view, origin) };
         self.take_back(now, record);

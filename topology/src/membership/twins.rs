@@ -14,9 +14,9 @@
 //! is why only what follows a view counts that this process was let in to, or took a step in ([`Seat`]). Who came
 //! back to its seat and has done neither may be shown what that process had said, and is told [`Event::SetBack`].
 
+use super::Membership;
 use super::installing::Decided;
 use super::seat::Seat;
-use super::{Membership, Steps};
 use crate::certificate::Succession;
 use crate::flaw::Flaw;
 use crate::id::PeerId;
@@ -70,8 +70,8 @@ impl Membership {
         let (Some(seat), Some(certificate)) = (&self.seat, certificate) else { return false };
         let joined = proposal.joiners.iter().find(|joiner| joiner.contact.peer == me);
         let has_stayed = || match view.parent == Some(seat.id) {
-            // Who steps has promised nothing.
-            true => self.steps == Steps::Running && seat.acceptor.promised.is_none(),
+            // Nobody stays who has promised nothing.
+            true => seat.acceptor.promised.is_none(),
             // Only who has promised in the view before stays, and in none after ours have we been.
             false => view.generation > seat.view.generation,
         };

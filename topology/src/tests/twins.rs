@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, RUN, Signs, contact, peer};
+use super::cluster::{Cluster, RUN, Signs, contact, me, peer};
 use super::driver::Peer;
-use crate::{Body, Envelope, Event, Generation, Input, Joiner, Output, PeerId, View};
+use crate::{
+    Body, Envelope, Event, Generation, Input, Joiner, Membership, Output, Part, PeerId, Progress, Standing, View,
+};
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
 const STEPS: u64 = 4_000;
@@ -109,4 +111,50 @@ fn shown(later: bool) -> u32 {
         shown += 1;
     }
     shown
+}
+
+/// Two come back from one record, each alone, to one view. The other one lets somebody in there.
+#[test]
+fn who_is_to_stay_by_what_another_process_has_promised_takes_its_seat_as_one_that_comes_back() {
+    let (twice, joiner) = (peer(1), peer(2));
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed, STEPS, 2);
+        cluster.found(twice);
+        cluster.run_for(Duration::from_secs(1));
+        let record = cluster.peers[&twice].record.clone();
+        cluster.kill(twice);
+        cluster.recover(twice);
+        let has_come_back =
+            |cluster: &Cluster| cluster.has_event(twice, |event| matches!(event, Event::Changed { .. }));
+        cluster.run_until(has_come_back);
+        cluster.run_for(Duration::from_secs(1));
+        let mut old = cluster.peers.remove(&twice).expect("there");
+        let view = old.machine.view().expect("it has come back").clone();
+        let progress = Progress { has_state: true, ..Progress::default() };
+        let process = Membership::found(cluster.config.clone(), RUN, me(twice), progress, cluster.now);
+        let mut copy = Peer::new(process, progress, old.state);
+        copy.record = record;
+        cluster.peers.insert(twice, copy);
+        cluster.recover(twice);
+        cluster.run_until(has_come_back);
+        assert_eq!(cluster.peers[&twice].machine.view(), Some(&view), "seed {seed}: both are in one view");
+        cluster.join(joiner, &[twice]);
+        cluster.run_until(|cluster| cluster.is_formed(&[twice, joiner]));
+        let standing = Standing {
+            step: 0,
+            branch: view.branch,
+            parent: view.parent,
+            forked: false,
+            paused: false,
+            recovering: false,
+        };
+        cluster.say_of(twice, joiner, (view.generation, view.id()), Body::Hello(standing));
+        let said = cluster.under_way(twice).into_iter();
+        let mut shown = said.filter(|(from, told)| *from == joiner && matches!(told.body, Body::Install { .. }));
+        let install = shown.next_back().expect("it is one view behind");
+        let events = hears(&mut old, &cluster, install);
+        assert!(!events.iter().any(|event| matches!(event, Event::Changed { .. })), "seed {seed}: {events:?}");
+        assert!(old.machine.view().is_some_and(|view| view.contains(joiner)), "seed {seed}: it is there");
+        assert_eq!(old.machine.doing(), Part::Recovers, "seed {seed}: it has not promised that");
+    }
 }
