@@ -339,6 +339,7 @@ impl World {
         let incarnation = host.incarnation;
         self.with(seat, incarnation, Peer::begin_held);
         self.look_later(seat, incarnation);
+        self.retell_later(seat, incarnation);
     }
 
     /// Those that wait outside, or go on alone as forks, and know nobody but peers that are gone for good: their users start them

@@ -33,6 +33,8 @@ pub enum Errand {
     Pauses,
     /// The time is there that it wanted to be called back at.
     Calls(Call),
+    /// The time is there to tell again what it has signed.
+    Retells,
     /// It gets to what its steps have to say.
     Notices,
     /// Keepers connect to it.
@@ -121,6 +123,7 @@ impl World {
             Errand::Calls(Call::LookOut) => return self.with(seat, incarnation, Peer::look_out),
             Errand::Calls(Call::Settle) => return self.settle(seat),
             Errand::Calls(Call::Leave) => return self.with(seat, incarnation, Peer::leave_in_vain),
+            Errand::Retells => return self.retell(seat, incarnation),
             Errand::Notices => return self.with(seat, incarnation, Peer::take_notices),
             Errand::MeetsKeepers => return self.met_keepers(seat),
             Errand::Holds(keeper) => return self.hear_what_is_kept(seat, keeper),
@@ -145,7 +148,12 @@ impl World {
                 false => Input::Missed,
             },
             Errand::Expires => Input::Expired,
-            Errand::Pauses | Errand::Calls(_) | Errand::Notices | Errand::MeetsKeepers | Errand::Holds(_) => return,
+            Errand::Pauses
+            | Errand::Calls(_)
+            | Errand::Retells
+            | Errand::Notices
+            | Errand::MeetsKeepers
+            | Errand::Holds(_) => return,
         };
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);

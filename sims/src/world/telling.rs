@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use starling_engine::look_interval;
+use starling_topology::heads::repeat_interval;
 use starling_topology::{PeerId, Quorum};
 
+use super::seeking::Errand;
 use super::{Happening, LOOK, World};
 use crate::host::Host;
 use crate::invariants::{Broken, Progressing};
@@ -22,12 +24,6 @@ impl World {
             let stands_still = self.invariants.progress.stands_still(self.now, limit);
             if stands_still || self.is_out_of_faults() {
                 self.heal();
-            }
-        }
-        for seat in 0..self.hosts.len() {
-            let host = &self.hosts[seat];
-            if host.stopped.is_none() {
-                self.with(seat, host.incarnation, Peer::repeat_heads);
             }
         }
         self.keepers_look();
@@ -53,6 +49,20 @@ impl World {
             let micros = u64::try_from(look_interval(self.config.max_stall).as_micros()).unwrap_or(u64::MAX);
             let at = self.now + self.looks.micros(micros / 2, micros * 3 / 2);
             self.queue.push(at, Happening::LooksAtItself(seat, incarnation));
+        }
+    }
+
+    /// A process tells again what it has signed, as often as the node's does, from when it started.
+    pub(super) fn retell(&mut self, seat: Seat, incarnation: u32) {
+        self.with(seat, incarnation, Peer::repeat_heads);
+        self.retell_later(seat, incarnation);
+    }
+
+    pub(super) fn retell_later(&mut self, seat: Seat, incarnation: u32) {
+        let host = &self.hosts[seat];
+        if host.peer.is_some() && host.incarnation == incarnation {
+            let at = self.now + repeat_interval(self.config.max_stall);
+            self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Retells));
         }
     }
 
