@@ -5,7 +5,7 @@ use std::rc::Rc;
 use starling_engine::comeback::Left;
 use starling_engine::lookout::is_end;
 use starling_engine::settling::departs;
-use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, Record, Root, Time, View};
+use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Reason, Record, Root, Time, View};
 
 use super::seeking::Errand;
 use super::{Happening, World};
@@ -260,7 +260,7 @@ impl World {
             return self.die(seat, crash);
         }
         if !self.hosts[seat].is_hostile() {
-            self.note_record(&record);
+            self.note_record(seat, &record);
             // What a liar brings is nothing, perhaps, and what one of two does nobody has looked at.
             let (seats, hosts) = (&self.seats, &self.hosts);
             let is_excused = |peer, stepped| {
@@ -292,26 +292,6 @@ impl World {
             self.tell(|_| format!("{seat} can't store its record"));
         }
         self.with(seat, incarnation, |peer, now| if is_stored { peer.persisted(now) } else { peer.not_persisted(now) });
-    }
-
-    fn note_record(&mut self, record: &Record) {
-        self.invariants.stable_survives.wrote(record);
-        self.guilt.wrote(record);
-        if self.newest.as_ref().is_none_or(|newest| newest.generation < record.view.generation) {
-            self.newest = Some(record.view.clone());
-            self.newest_step = record.origin.as_ref().map_or(0, |origin| origin.resume.step);
-        }
-        // One by its user's word follows from nothing that others have decided.
-        let is_fork = |origin: &Proposal| origin.reasons.contains(&Reason::Forked);
-        let forks = record.origin.as_ref().map_or(record.view.forked, is_fork);
-        self.known.entry(record.view.id()).or_insert_with(|| record.view.clone());
-        self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
-        if let Some(parent) = record.view.parent.filter(|_| !forks) {
-            let first = self.successors.entry(parent).or_insert_with(|| record.view.clone());
-            if *first != record.view {
-                self.split = self.split.or_else(|| self.twins.voted_twice());
-            }
-        }
     }
 
     /// The disk is done with a state. The name under which it has it, if it does.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Body, Config, Envelope, Lost, PeerId, Quorum, Record, View};
+use starling_topology::{Body, Config, Envelope, Lost, PeerId, Proposal, Quorum, Reason, Record, View};
 
 use super::World;
 use crate::host::Host;
@@ -30,6 +30,31 @@ impl World {
             && let Some(parent) = proposal.view.parent.filter(|_| !self.hosts[from].is_hostile())
         {
             self.successors.entry(parent).or_insert_with(|| proposal.view.clone());
+        }
+    }
+
+    /// `seat` writes down that it is in the view of `record`, if its disk takes that.
+    pub(super) fn note_record(&mut self, seat: Seat, record: &Record) {
+        self.invariants.stable_survives.wrote(record);
+        self.guilt.wrote(record);
+        self.known.entry(record.view.id()).or_insert_with(|| record.view.clone());
+        self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
+        let host = &self.hosts[seat];
+        if !host.disk.takes_votes() && is_decided_by(record, host.name()) {
+            return;
+        }
+        if self.newest.as_ref().is_none_or(|newest| newest.generation < record.view.generation) {
+            self.newest = Some(record.view.clone());
+            self.newest_step = record.origin.as_ref().map_or(0, |origin| origin.resume.step);
+        }
+        // One by its user's word follows from nothing that others have decided.
+        let is_fork = |origin: &Proposal| origin.reasons.contains(&Reason::Forked);
+        let forks = record.origin.as_ref().map_or(record.view.forked, is_fork);
+        if let Some(parent) = record.view.parent.filter(|_| !forks) {
+            let first = self.successors.entry(parent).or_insert_with(|| record.view.clone());
+            if *first != record.view {
+                self.split = self.split.or_else(|| self.twins.voted_twice());
+            }
         }
     }
 
@@ -172,5 +197,55 @@ impl World {
         let Config { last_step, checkpoint_every, .. } = self.config;
         let step = step.min(last_step);
         if step == last_step { step } else { step - step.checked_rem(checkpoint_every).unwrap_or(step) }
+    }
+}
+
+/// Whether nobody but `me` has decided on the view of `record`. Who does so alone writes its vote down with what it decides, and tells the
+/// others once that is stored: until then nothing is decided, and after a restart it may decide otherwise. What others have accepted
+/// was shown to them, and so its vote was stored before.
+fn is_decided_by(record: &Record, me: PeerId) -> bool {
+    record.certificate.as_ref().is_some_and(|decided| decided.seals.iter().all(|(signer, _)| *signer == me))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::rc::Rc;
+
+    use starling_topology::{Ballot, Certificate, Seal};
+
+    use super::super::RUN;
+    use super::*;
+    use crate::scenario::Setup;
+    use crate::simulation::Simulation;
+
+    #[test]
+    fn what_one_decides_alone_is_decided_once_it_is_stored() {
+        let mut world = World::new(Simulation::new(1, Setup { peers: Some(2), ..Setup::default() }));
+        let [one, two] = [0, 1].map(|seat: Seat| world.hosts[seat].name());
+        let first = View::found(RUN, one);
+        let second = first.succeed([one, two]);
+        let decided = |signers: &[PeerId]| {
+            let ballot = Ballot { attempt: 1, proposer: one };
+            let seals = signers.iter().map(|signer| (*signer, Seal::from([0; 64]))).collect();
+            Record { certificate: Some(Certificate { ballot, seals }), ..Record::of(second.clone(), None) }
+        };
+        let founded = Record::of(first.clone(), None);
+        world.note_record(0, &founded);
+        world.hosts[0].disk.write_record(Rc::new(founded)).expect("it takes all");
+        let decision = |world: &World| world.successors.get(&first.id()).cloned();
+        world.hosts[0].disk.set_read_only(true);
+        world.note_record(0, &decided(&[one]));
+        assert_eq!((decision(&world), world.newest.as_ref()), (None, Some(&first)), "nobody is told");
+        world.note_record(0, &decided(&[one, two]));
+        assert_eq!(
+            (decision(&world), world.newest.as_ref()),
+            (Some(second.clone()), Some(&second)),
+            "others have accepted it"
+        );
+        (world.newest, world.successors) = (None, BTreeMap::new());
+        world.hosts[0].disk.set_read_only(false);
+        world.note_record(0, &decided(&[one]));
+        assert_eq!((decision(&world), world.newest.as_ref()), (Some(second.clone()), Some(&second)), "it is there");
     }
 }
