@@ -208,6 +208,7 @@ impl Membership {
             candidates,
             rows: &seat.rows,
             donor,
+            outdated: seat.outdated,
             forked: forked && !self.is_flawed(Flaw::ForksUnmarked),
         };
         let mut proposal = question.answer()?;

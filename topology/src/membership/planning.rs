@@ -40,6 +40,8 @@ pub(super) struct Question<'a> {
     pub(super) rows: &'a Rows,
     /// If no member holds the state: the candidate from whose state all go on.
     pub(super) donor: Option<PeerId>,
+    /// Whether another plan is worth a change of view, as far as the proposer sees.
+    pub(super) outdated: bool,
     pub(super) forked: bool,
 }
 
@@ -132,7 +134,8 @@ impl Question<'_> {
         view.forked |= self.forked;
         view = self.rows.put_into(view);
         if reasons.is_empty() {
-            reasons.push(if view.costs() == self.view.costs() { Reason::StoodStill } else { Reason::Replanned });
+            let replanned = self.outdated && view.costs() != self.view.costs();
+            reasons.push(if replanned { Reason::Replanned } else { Reason::StoodStill });
         }
         Some(Proposal {
             view,
@@ -346,6 +349,7 @@ pub(super) fn follows(
         candidates: proposal.joiners.clone(),
         rows: &Rows::of(&proposal.view),
         donor,
+        outdated: false,
         forked: false,
     };
     let joins = |peer: PeerId| proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer);
@@ -512,6 +516,7 @@ mod tests {
             candidates: Vec::new(),
             rows: &Rows::of(view),
             donor: None,
+            outdated: false,
             forked: false,
         };
         let proposal = question.answer().expect("somebody holds a state");
@@ -649,6 +654,7 @@ mod tests {
                 candidates: Vec::new(),
                 rows: &Rows::of(&view),
                 donor: None,
+                outdated: false,
                 forked,
             };
             question.answer().map(|proposal| proposal.resume.step)

@@ -247,6 +247,7 @@ mod tests {
             candidates: Vec::new(),
             rows: &Rows::of(&view),
             donor: None,
+            outdated: false,
             forked: false,
         };
         let proposal = question.answer().expect("all hold the state");
@@ -306,6 +307,7 @@ mod tests {
             candidates: [1, 6].map(joiner).to_vec(),
             rows: &Rows::of(&view),
             donor: None,
+            outdated: false,
             forked: false,
         };
         let proposal = question.answer().expect("all hold the state");
