@@ -59,9 +59,10 @@ fn every_scenario_holds_where_two_thirds_decide() {
 
 #[test]
 fn views_are_replanned_in_the_middle_of_everything() {
+    // Plans are worth a change of view some steps after the last one.
     let mut summary = Summary::default();
     for seed in 0..60 {
-        let simulation = Simulation::new(seed, Setup { steps: 60, ..Setup::default() });
+        let simulation = Simulation::new(seed, Setup { steps: 200, ..Setup::default() });
         let outcome = simulation.replan(|plan| plan.measures = Some(Duration::from_secs(2))).run();
         assert!(outcome.is_good(), "seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
         summary.add(&outcome);

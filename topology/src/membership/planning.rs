@@ -12,6 +12,7 @@ use crate::awaited::owed;
 use crate::config::Config;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::lineage::Lineage;
+use crate::mark::Lost;
 use crate::message::Evidence;
 use crate::promise::Promise;
 use crate::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
@@ -289,7 +290,8 @@ pub(super) fn is_reached(least: u64, promises: &BTreeMap<PeerId, Promise>) -> bo
 /// replaced only where all of them came back from records, so that none has seen where the others stood, by somebody who was a
 /// member, and by a newer one that was committed on the way to the view or in it, not beside that. Where no member holds any,
 /// whoever was one may bring any, unless it was put out for what it did; who was one `earlier` than in the view before, one of the
-/// view's branch. How far back it may be, and who those are, who proposes knows.
+/// view's branch. How far back it may be, and who those are, who proposes knows. Where members hold what the view went on from, and say
+/// that they have lost a later state, that one counts alone.
 pub(super) fn donor(
     view: &View,
     origin: Option<&Proposal>,
@@ -298,11 +300,13 @@ pub(super) fn donor(
     earlier: &BTreeSet<PeerId>,
 ) -> Option<PeerId> {
     let least = origin.map_or(0, |origin| origin.resume.step);
-    if is_reached(least, promises) {
-        return None;
-    }
     let held = promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
     let held = held.map(|progress| progress.step).max();
+    let lost = sure_loss(view, promises).filter(|lost| Some(*lost) > held);
+    let is_reached = is_reached(least, promises);
+    if is_reached && lost.is_none() {
+        return None;
+    }
     let is_guilty = |reason: &&Reason| matches!(reason, Reason::Lost { evidence: Evidence::Misbehaved, .. });
     let reasons = || origin.iter().flat_map(|origin| &origin.reasons);
     let gone: Vec<PeerId> = reasons().filter(|reason| !is_guilty(reason)).filter_map(Reason::gone).collect();
@@ -317,10 +321,24 @@ pub(super) fn donor(
     };
     let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
     let counts = |((step, lineage), peer): &((u64, Lineage), PeerId)| match held {
-        Some(held) => *step > held && all_came_back && was_here(*peer) && is_ours(*step, *lineage),
+        Some(held) => {
+            let is_enough = *step > held && (!is_reached || lost == Some(*step));
+            is_enough && all_came_back && was_here(*peer) && is_ours(*step, *lineage)
+        }
         None => *step >= least || was_here(*peer) || (was_earlier(*peer) && is_ours(*step, *lineage)),
     };
     holders.filter(counts).max().map(|(_, peer)| peer)
+}
+
+/// The newest step that voters say they had saved and have lost, of which one at least is not hostile.
+fn sure_loss(view: &View, promises: &BTreeMap<PeerId, Promise>) -> Option<u64> {
+    let lost = |peer: PeerId| match promises.get(&peer)?.lost {
+        Lost::Step(step) => Some(step),
+        Lost::Nothing | Lost::Unknown => None,
+    };
+    let mut steps: Vec<u64> = view.voters().filter_map(lost).collect();
+    steps.sort_unstable_by_key(|step| Reverse(*step));
+    steps.get(view.most_hostile()).copied()
 }
 
 /// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
@@ -483,7 +501,6 @@ fn count(peers: usize) -> u32 {
 mod tests {
     use super::*;
     use crate::id::RunId;
-    use crate::mark::Lost;
 
     fn peer(name: u8) -> PeerId {
         PeerId([name; 32])
@@ -555,6 +572,22 @@ mod tests {
         };
         assert_eq!(found(10, true, joiner(8, 20)), Some(peer(8)));
         assert_eq!(found(20, true, joiner(8, 30)), None, "what they have is enough");
+        let lost = |lost: [Lost; 2], joiner: Joiner| {
+            let progress = Progress { step: 20, lineage: Lineage::NONE, has_state: true, has_result: false };
+            let promise = |lost| Promise { recovering: true, lost, ..Promise::at(progress) };
+            donor(
+                &view,
+                Some(&origin),
+                &[0, 1].map(peer).into_iter().zip(lost.map(promise)).collect(),
+                &[joiner],
+                &earlier,
+            )
+        };
+        let of_view = |step: u64| Joiner { state: Some((step, Lineage::of(&view))), ..joiner(8, step) };
+        let one = [Lost::Step(30), Lost::Nothing];
+        assert_eq!(lost(one, of_view(30)), Some(peer(8)), "it brings what one of them has lost");
+        assert_eq!(lost(one, of_view(31)), None, "nobody knows of that");
+        assert_eq!((lost(one, joiner(8, 30)), lost([Lost::Nothing; 2], of_view(30))), (None, None));
         assert_eq!(found(10, true, joiner(8, 10)), None, "what it has is no newer");
         assert_eq!(found(10, true, joiner(8, 19)), Some(peer(8)), "what it has is newer");
         let beside = Lineage { generation: view.generation, ..Lineage::NONE };
