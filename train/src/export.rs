@@ -5,9 +5,9 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::json;
-use starling_run::bytes::write_numbers;
 use starling_run::checkpoint::write_atomically;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
+use starling_run::state::bytes::write_numbers;
 use starling_run::{Error, Manifest, ModelSpec, Preprocessing, ReplicatedState, Scales, Schema};
 
 use starling_data::held_out_rows;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use starling_data::{Dataset, files, kinds};
+use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, Program, RunSpec, Workload, initial,
+    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, Program, RunSpec, Workload,
 };
 
 use crate::classification::Classification;

@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use starling_run::Schema;
-use starling_run::schema::Entry;
+use starling_run::manifest::schema::Entry;
 
 /// The schema of a built model: its float leaves, as Burn visits them.
 pub fn of_module<M: Module>(module: &M) -> Schema {

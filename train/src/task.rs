@@ -4,7 +4,8 @@ use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Tensor};
 use serde_json::Value;
 use starling_data::{Dataset, Samples};
-use starling_run::{ModelSpec, Schema, initial};
+use starling_run::state::initial;
+use starling_run::{ModelSpec, Schema};
 use starling_topology::Digest;
 
 use crate::cut::Cut;

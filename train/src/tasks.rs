@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Device;
+use starling_run::state::initial;
 use starling_run::{
     DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ModelSpec, Program, ReplicatedState,
-    RunSpec, Schema, Workload, initial,
+    RunSpec, Schema, Workload,
 };
 
 use crate::device::DeviceChoice;

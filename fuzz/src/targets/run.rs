@@ -69,7 +69,7 @@ pub(super) const SNAPSHOT: Target = Target {
             lineage: Lineage::NONE,
             digest: Digest([9; 32]),
             values: Digest([5; 32]),
-            bytes: chunks * starling_run::snapshot::CHUNK_BYTES as u64,
+            bytes: chunks * starling_run::state::snapshot::CHUNK_BYTES as u64,
             chunks: (0..chunks).map(|chunk| Digest([chunk as u8; 32])).collect(),
         };
         [0, 1, 3, 40].map(|chunks| manifest(chunks).encode()).to_vec()
@@ -96,7 +96,7 @@ pub(super) const MANIFEST: Target = Target {
 pub(super) const DATA: Target = Target {
     name: "data-manifest",
     seeds: || {
-        let bytes = 3 * starling_run::snapshot::CHUNK_BYTES as u64;
+        let bytes = 3 * starling_run::state::snapshot::CHUNK_BYTES as u64;
         let chunks = [1, 2, 3].map(|chunk| Digest([chunk; 32])).to_vec();
         let file = SharedFile { name: "table.csv".to_owned(), bytes, chunks };
         vec![DataManifest { files: vec![file] }.encode()]

@@ -13,7 +13,7 @@ use super::handshake::{Attempt, Connection, Form, Purpose};
 use super::listener::{Listener, dial};
 use super::thread::DataThread;
 use super::{DataPlane, Door, Limits, LinkConfig, Transport};
-use crate::peer::from_libp2p;
+use crate::greeting::peer::from_libp2p;
 
 pub(crate) const RUN: RunId = RunId([1; 32]);
 pub(crate) const VIEW: ViewId = ViewId([2; 32]);

@@ -18,38 +18,23 @@
 //! Start reading at [`greeting`], then [`direct`] and `links`.
 
 pub mod bench;
-mod cipher;
 mod config;
 pub mod direct;
-mod door;
 mod error;
-mod first;
 #[cfg(test)]
 mod fixture;
 pub mod greeting;
-mod handshake;
 #[cfg(test)]
 mod lane;
 mod link;
-mod links;
-mod listener;
 mod local;
-// Values lie in shared memory as they are, so the processor's order of bytes must be the wire's.
-#[cfg_attr(not(all(target_os = "linux", target_endian = "little")), path = "no_memory.rs")]
-mod memory;
-mod parallel;
-mod peer;
-mod plane;
-mod record;
-mod thread;
-mod withheld;
 
 pub use config::{Limits, LinkConfig, Traffic};
-pub use door::Door;
 pub use error::{ConnectionError, LinkFailure};
-pub use handshake::Connection;
+pub use greeting::door::Door;
+pub use greeting::handshake::Connection;
+pub use greeting::peer::{from_libp2p, to_libp2p};
+pub use link::links::{After, Blame, In, Inward, Outward};
+pub use link::plane::{DataPlane, Transport};
+pub use link::thread::DataThread;
 pub use link::{Incoming, Kind, Outgoing};
-pub use links::{After, Blame, In, Inward, Outward};
-pub use peer::{from_libp2p, to_libp2p};
-pub use plane::{DataPlane, Transport};
-pub use thread::DataThread;

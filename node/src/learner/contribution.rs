@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use starling_collective::{Bound, Residual, kernel};
-use starling_run::{Gradient, contribution};
+use starling_run::Gradient;
+use starling_run::training::contribution;
 use starling_topology::ledger::GAVE_UP;
 use tokio::sync::watch;
 

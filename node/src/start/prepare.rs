@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use starling_engine::comeback::{Awaited, Decision, Word};
+use starling_run::program::export;
 use starling_run::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Program, ReplicatedState,
-    SharedData, Workload, export,
+    SharedData, Workload,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use starling_engine::download::Terms;
-use starling_run::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
+use starling_run::state::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
 use starling_run::{CheckpointStore, SnapshotManifest};
 use starling_topology::{Digest, Head, PeerId};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use starling_engine::Download;
 use starling_engine::download::{Answer, Input, Output, Question, Terms};
-use starling_run::snapshot::CHUNK_BYTES;
+use starling_run::state::snapshot::CHUNK_BYTES;
 use starling_topology::{Digest, PeerId, Time};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use starling_engine::download::Terms;
-use starling_run::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
+use starling_run::state::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
 use starling_run::{Assembly, ReplicatedState, SnapshotManifest};
 use starling_topology::{Digest, Generation, Lineage, PeerId, RunId};
 

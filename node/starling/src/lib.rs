@@ -29,10 +29,11 @@ pub use starling_node::{
     NodeError as Error, Observer, Outcome, Pace, Received, Reduced, Report, Resume, Scattered, Settings, Summary,
     Swarm, SwarmError, Target, Ticket, Transport,
 };
+pub use starling_run::manifest::schedule;
+pub use starling_run::state::initial;
+pub use starling_run::training::optimizer;
 #[doc(inline)]
-pub use starling_run::{
-    Balance, Decay, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema, initial, optimizer, schedule,
-};
+pub use starling_run::{Balance, Decay, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema};
 #[cfg(feature = "burn")]
 #[doc(inline)]
 pub use starling_train::{Cut, DeviceChoice, Task, TaskData, fingerprint};
@@ -78,7 +79,7 @@ pub mod parts {
     #[doc(inline)]
     pub use starling_run::data::ClassCount;
     #[doc(inline)]
-    pub use starling_run::schema::Entry;
+    pub use starling_run::manifest::schema::Entry;
     #[doc(inline)]
     pub use starling_run::{Call, DataDescription, DataSummary, Delimiter, Leaf, Manifest, Tag};
     #[doc(inline)]

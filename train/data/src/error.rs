@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use starling_run::hint::hint;
+use starling_run::manifest::hint::hint;
 use thiserror::Error;
 
 /// Data that cannot be used. Every message names the file and the place in it.

@@ -42,7 +42,7 @@ pub use settling::Settling;
 pub use skipping::{MAX_SKIPS, is_last_straw};
 pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
 pub use standstill::Standstill;
-pub use starling_run::contribution::words;
+pub use starling_run::training::contribution::words;
 pub use steps::{ActiveView, Cursor, Gate, MIN_KEPT, Members, Notice, StepResult, Steps, Task, Turnout};
 pub use twin::TwinSearch;
 pub use watchdog::{Overdue, Watchdog, look_interval};

@@ -7,9 +7,9 @@ use thiserror::Error;
 
 use crate::checkpoint::CheckpointError;
 use crate::manifest::ManifestError;
-use crate::record::RecordError;
 use crate::sharing::SharingError;
 use crate::state::StateError;
+use crate::state::record::RecordError;
 
 /// An error of this crate.
 #[derive(Debug, Error)]

@@ -9,64 +9,43 @@
 //! This crate names no tensor, device, socket or task: where gradients come from and how they are averaged is not its
 //! concern. Who computes which samples is the concern of [`starling_topology::Ledger`], which the replicated state holds.
 //!
-//! Start reading at [`manifest`], then [`state`] (what members hold alike), then [`optimizer`].
+//! Start reading at [`manifest`], then [`state`] (what members hold alike), then [`optimizer`](training::optimizer).
 
 pub mod audit;
-pub mod averager;
-pub mod balance;
-pub mod buffer;
-pub mod bytes;
-pub mod call;
-pub mod canonical;
 pub mod checkpoint;
-pub mod contribution;
 pub mod data;
-pub mod draft;
 pub mod error;
-pub mod export;
 #[cfg(feature = "fuzz")]
 pub mod fuzzed;
-pub mod gradient;
-pub mod hint;
-pub mod initial;
-pub mod learner;
 pub mod manifest;
-pub mod optimizer;
 pub mod panics;
 pub mod program;
-pub mod record;
-pub mod schedule;
-pub mod schema;
 pub mod sharing;
-pub mod snapshot;
-pub mod spec;
 pub mod state;
-pub mod tag;
 pub mod training;
-mod values;
 
 pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
-pub use averager::{Averaged, Averager};
-pub use balance::{Balance, BalanceError};
-pub use buffer::BufferLayout;
-pub use call::{Agreed, Call};
 pub use checkpoint::{
     CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,
 };
 pub use data::{DataDescription, DataOptions, DataSummary, Delimiter, Kind, Preprocessing, Scales};
-pub use draft::Draft;
 pub use error::Error;
-pub use gradient::Gradient;
-pub use learner::{Beyond, DataNotes, Evaluation, Learner, Replicated};
+pub use manifest::balance::{Balance, BalanceError};
+pub use manifest::schedule::{Decay, Schedule};
+pub use manifest::schema::Schema;
+pub use manifest::spec::{LayoutSpec, Leaf, ModelSpec, RunSpec};
+pub use manifest::tag::Tag;
 pub use manifest::{CLIP, Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
-pub use optimizer::{Optimizer, OptimizerSpec, OptimizerState, StepFactors, Unfit};
+pub use program::learner::{Beyond, DataNotes, Evaluation, Learner, Replicated};
 pub use program::{Program, Workload};
-pub use record::{RecordError, ResultRecord};
-pub use schedule::{Decay, Schedule};
-pub use schema::Schema;
 pub use sharing::{DataManifest, Download, SharedData, SharedFile, SharingError};
-pub use snapshot::{Assembly, SnapshotError, SnapshotManifest, StateSnapshot};
-pub use spec::{LayoutSpec, Leaf, ModelSpec, RunSpec};
+pub use state::record::{RecordError, ResultRecord};
+pub use state::snapshot::{Assembly, SnapshotError, SnapshotManifest, StateSnapshot};
 pub use state::{ReplicatedState, StateError};
-pub use tag::Tag;
+pub use training::averager::{Averaged, Averager};
+pub use training::buffer::BufferLayout;
+pub use training::call::{Agreed, Call};
+pub use training::draft::Draft;
+pub use training::gradient::Gradient;
+pub use training::optimizer::{Optimizer, OptimizerSpec, OptimizerState, StepFactors, Unfit};
 pub use training::{StepReport, Training};

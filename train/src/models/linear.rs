@@ -86,7 +86,8 @@ impl Task for Regression {
 #[cfg(test)]
 mod tests {
     use starling_data::DataOptions;
-    use starling_run::{Gradient, OptimizerSpec, Program, RunSpec, contribution};
+    use starling_run::training::contribution;
+    use starling_run::{Gradient, OptimizerSpec, Program, RunSpec};
     use starling_topology::PeerId;
     use starling_topology::ledger::UNMEASURED;
 

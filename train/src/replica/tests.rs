@@ -1,6 +1,7 @@
 mod churn;
 
-use starling_run::{Balance, Decay, OptimizerSpec, RunSpec, Schedule, contribution};
+use starling_run::training::contribution;
+use starling_run::{Balance, Decay, OptimizerSpec, RunSpec, Schedule};
 use starling_topology::ledger::{GAVE_UP, UNMEASURED};
 
 use super::*;

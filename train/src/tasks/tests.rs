@@ -139,7 +139,8 @@ fn advance(learner: &mut dyn Learner, parameters: usize) -> f32 {
     let weight = learner.compute(ME, &gradient, &mut |_| ()).expect("computed");
     let step = learner.ledger().step();
     let batch_size = learner.manifest().batch_size;
-    let record = starling_run::contribution::alone(step, gradient.values(), weight, batch_size, ME, UNMEASURED);
+    let record =
+        starling_run::training::contribution::alone(step, gradient.values(), weight, batch_size, ME, UNMEASURED);
     learner.apply(&record).expect("applied").loss
 }
 

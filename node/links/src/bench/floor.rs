@@ -10,8 +10,8 @@ use std::thread;
 use starling_collective::Codec;
 
 use super::clock::process_time;
-use crate::listener::keep_steady;
-use crate::record::{Buffer, Keys};
+use crate::direct::record::{Buffer, Keys};
+use crate::greeting::listener::keep_steady;
 
 /// How much each part moves while it is measured.
 const PROBE_BYTES: usize = 256 << 20;

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use crate::memory::Mapping;
+use crate::local::memory::Mapping;
 
 /// Words that two ends share, by position.
 pub(super) trait Words {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use starling_run::{StepReport, contribution};
+use starling_run::StepReport;
+use starling_run::training::contribution;
 use starling_topology::PeerId;
 use starling_topology::ledger::SYNCING;
 

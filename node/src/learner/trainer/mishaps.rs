@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use starling_run::contribution::describe;
+use starling_run::training::contribution::describe;
 use starling_run::{Beyond, Learner, StepReport};
 use starling_topology::Order;
 use starling_topology::ledger::Skips;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use starling_run::contribution;
+use starling_run::training::contribution;
 use starling_topology::ledger::UNMEASURED;
 
 /// Measures computing, not waiting. It is told also where shares are equal: people want to know who is slow.

@@ -1,7 +1,8 @@
 //! What this member says of itself, and whether that is what the others are told.
 
 use starling_engine::ActiveView;
-use starling_run::{ResultRecord, contribution};
+use starling_run::ResultRecord;
+use starling_run::training::contribution;
 use starling_topology::ledger::GAVE_UP;
 use starling_topology::{Lineage, PeerId};
 

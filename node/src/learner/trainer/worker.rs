@@ -8,7 +8,8 @@ use std::time::Instant;
 use starling_engine::{ActiveView, DIGEST_EVERY, Saving, is_last_straw};
 use starling_run::audit::AuditView;
 use starling_run::panics::said;
-use starling_run::{BufferLayout, Gradient, Learner, ResultRecord, StepReport, contribution};
+use starling_run::training::contribution;
+use starling_run::{BufferLayout, Gradient, Learner, ResultRecord, StepReport};
 use starling_topology::Digest;
 use tokio::sync::watch;
 

@@ -1,6 +1,6 @@
 //! Keys of what all members share, and of what a founder says besides.
 
-use starling_run::optimizer::{NAMES, OptimizerSpec, Setting};
+use starling_run::training::optimizer::{NAMES, OptimizerSpec, Setting};
 use starling_run::{CLIP, MAX_STALL_MS, RunSpec};
 
 use super::Unsaid::{None as Unset, Value as Is};

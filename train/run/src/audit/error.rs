@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::hint::hint;
+use crate::manifest::hint::hint;
 
 /// An audit file that cannot be written or read, or that proves that something went wrong.
 #[derive(Debug, Error)]

@@ -6,7 +6,7 @@ use starling_topology::{Generation, PeerId, RunId, ViewId};
 
 use super::chain::ViewKey;
 use super::{AuditHeader, AuditRecord, AuditView};
-use crate::snapshot::parse_digest;
+use crate::state::snapshot::parse_digest;
 
 /// The longest line, in bytes: each sample of the largest batch in a range of its own.
 pub(super) const MAX_LINE_BYTES: usize = MAX_SHARES * 128 + MAX_BATCH_SIZE as usize * 24 + 1024;

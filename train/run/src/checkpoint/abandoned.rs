@@ -12,8 +12,8 @@ use starling_topology::retention::{Held, lost};
 use starling_topology::{Digest, Root};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, remove, write_atomically};
-use crate::snapshot::parse_digest;
 use crate::state::ReplicatedState;
+use crate::state::snapshot::parse_digest;
 
 /// The file with the names of abandoned checkpoints.
 pub(super) const ABANDONED: &str = "abandoned.json";

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use starling_topology::Digest;
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
-use crate::snapshot::{SnapshotError, SnapshotManifest, hash};
+use crate::state::snapshot::{SnapshotError, SnapshotManifest, hash};
 
 impl CheckpointStore {
     /// The chunks of `manifest` that are not here, or are damaged, each once, in the order of the state. The others stay for now.

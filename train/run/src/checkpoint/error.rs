@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use starling_topology::{Digest, RunId};
 use thiserror::Error;
 
-use crate::hint::hint;
+use crate::manifest::hint::hint;
 
 /// A checkpoint that cannot be written or read.
 #[derive(Debug, Error)]

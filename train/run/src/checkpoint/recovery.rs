@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use starling_topology::{Digest, Root};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore};
-use crate::snapshot::SnapshotManifest;
 use crate::state::ReplicatedState;
+use crate::state::snapshot::SnapshotManifest;
 
 /// What a directory of checkpoints has to go on from.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use starling_topology::Digest;
 
 use super::unsynced::Unsynced;
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
-use crate::snapshot::{Splitter, hash};
 use crate::state::ReplicatedState;
+use crate::state::snapshot::{Splitter, hash};
 
 impl CheckpointStore {
     /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`, but never the last stable

@@ -10,7 +10,7 @@ use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{Head, PeerId, Proof, Root, Signature, View};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
-use crate::snapshot::parse_digest;
+use crate::state::snapshot::parse_digest;
 
 /// The format's name and version.
 const FORMAT: &str = "starling-signatures-5";

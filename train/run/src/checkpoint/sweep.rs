@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use starling_topology::Digest;
 
 use super::{CheckpointError, CheckpointStore, names, remove};
-use crate::snapshot::{SnapshotManifest, parse_digest};
+use crate::state::snapshot::{SnapshotManifest, parse_digest};
 
 /// The chunks of checkpoints that are on their way from other peers, whose manifests come last: what a store's clones share. Those
 /// of one that never came whole go with the process.

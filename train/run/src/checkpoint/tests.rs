@@ -7,7 +7,7 @@ use starling_topology::{Generation, Ledger, Lineage, PeerId, Root, View};
 use tempfile::TempDir;
 
 use super::*;
-use crate::snapshot::Splitter;
+use crate::state::snapshot::Splitter;
 
 pub(super) fn ledger(step: u64) -> Ledger {
     let mut ledger = Ledger::new(1, 40, 8);
@@ -676,7 +676,7 @@ fn checkpoints_are_handed_out_by_hash() {
     let info = store.save(state(5)).expect("saved");
     let manifest = store.manifest(info.id).expect("read").expect("there");
     assert_eq!((manifest.id(), manifest.digest), (info.id, info.digest));
-    let mut assembly = crate::snapshot::Assembly::new(manifest, info.bytes).expect("within bounds");
+    let mut assembly = crate::state::snapshot::Assembly::new(manifest, info.bytes).expect("within bounds");
     for chunk in assembly.missing() {
         assembly.insert(store.read_chunk(chunk).expect("read")).expect("asked for");
     }
@@ -735,7 +735,7 @@ fn a_save_that_fails_leaves_no_chunks_behind() {
         moments: vec![],
         ..state(6)
     };
-    let chunks = crate::snapshot::StateSnapshot::of(large.clone()).manifest().chunks.clone();
+    let chunks = crate::state::snapshot::StateSnapshot::of(large.clone()).manifest().chunks.clone();
     let last = store.chunk_path(*chunks.iter().max().expect("some"));
     fs::create_dir(&last).expect("made");
     store.save(large.clone()).expect_err("no room");

@@ -52,7 +52,7 @@ impl<'a> Unsynced<'a> {
 mod tests {
     use super::super::names;
     use super::*;
-    use crate::snapshot::hash;
+    use crate::state::snapshot::hash;
 
     #[test]
     fn chunks_come_to_their_places_when_they_are_synced() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use starling_topology::Digest;
 
 use super::{DataManifest, SharingError};
-use crate::snapshot::{CHUNK_BYTES, hash};
+use crate::state::snapshot::{CHUNK_BYTES, hash};
 
 /// Files of which some chunks are here.
 ///

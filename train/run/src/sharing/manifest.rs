@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
 use super::SharingError;
-use crate::snapshot::{CHUNK_BYTES, hash};
+use crate::state::snapshot::{CHUNK_BYTES, hash};
 
 /// The largest data set that can be shared, in bytes: more than the largest that can be read takes as a table.
 pub const MAX_DATA_BYTES: u64 = 64 << 30;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use starling_topology::Digest;
 
 use super::{DataManifest, SharedFile, SharingError};
-use crate::snapshot::{CHUNK_BYTES, hash};
+use crate::state::snapshot::{CHUNK_BYTES, hash};
 
 /// The files of a data set, cut into chunks that stay on disk until they are asked for.
 #[derive(Debug)]

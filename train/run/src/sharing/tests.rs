@@ -1,5 +1,5 @@
 use super::*;
-use crate::snapshot::{CHUNK_BYTES, hash};
+use crate::state::snapshot::{CHUNK_BYTES, hash};
 
 /// A table of a little more than three chunks, two of which are equal: blanks around a number mean nothing.
 fn table() -> Vec<u8> {

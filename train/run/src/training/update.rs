@@ -7,13 +7,13 @@ use starling_topology::PeerId;
 use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
 
 use super::{StepReport, Training};
-use crate::balance::Balance;
-use crate::buffer::BufferLayout;
-use crate::contribution;
-use crate::draft::Draft;
 use crate::error::Error;
-use crate::optimizer::{StepFactors, Unfit};
-use crate::record::ResultRecord;
+use crate::manifest::balance::Balance;
+use crate::state::record::ResultRecord;
+use crate::training::buffer::BufferLayout;
+use crate::training::contribution;
+use crate::training::draft::Draft;
+use crate::training::optimizer::{StepFactors, Unfit};
 
 impl Training {
     /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin

@@ -1,0 +1,231 @@
+//! What a run's manifest says of its data: enough to tell whether a machine has the same. Reading it is not done here.
+
+mod delimiter;
+mod options;
+mod preprocessing;
+mod summary;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use starling_topology::Digest;
+
+pub use delimiter::Delimiter;
+pub use options::{DataOptions, LabelColumn};
+pub use preprocessing::{MAX_PREPROCESSING_BYTES, Preprocessing, Scales};
+pub use summary::{ClassCount, DataSummary, shorten};
+
+use crate::manifest::spec::ModelSpec;
+use crate::manifest::{MAX_CLASSES, MAX_FEATURES};
+
+/// The kind of the embedded digits, and the `source` that names them: what a machine has whose user names no data.
+pub const DIGITS: &str = "digits";
+/// No data: see [`DataDescription::none`].
+pub const NONE: &str = "none";
+/// What a program brings: see [`DataDescription::of_program`].
+pub const PROGRAM: &str = "program";
+/// The longest name of a kind of data, in bytes.
+const MAX_KIND: usize = 64;
+
+/// A kind of data that a program reads. Manifests name it; what it is, its program alone knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name. Of data without files it is the `source`, too, that all machines have.
+    pub name: &'static str,
+    /// What its files are called where they are copied to, compressed or not: the reader looks into them.
+    pub files: &'static [&'static str],
+    /// Whether samples that are held out come apart from the others.
+    pub holds_out: bool,
+}
+
+impl Kind {
+    /// What a program brings that has one task with its own data.
+    pub const PROGRAM: Self = Self { name: PROGRAM, files: &[], holds_out: false };
+
+    /// The `source` of a data set whose files lie in `folder` under their names.
+    pub fn source_in(&self, folder: &Path) -> PathBuf {
+        match self.files {
+            [] => self.name.into(),
+            [file] => folder.join(file),
+            _ => folder.to_owned(),
+        }
+    }
+}
+
+/// What members compare to know that they hold the same data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataDescription {
+    /// The name of its [`Kind`].
+    pub kind: String,
+    /// How many samples there are, those held out included.
+    pub samples: u64,
+    /// How many features a sample has.
+    pub features: u32,
+    /// A sample as an image: channels, height, width. Flat rows are `[1, 1, features]`.
+    pub shape: [u32; 3],
+    /// How many classes there are.
+    pub classes: u32,
+    /// CSV: the column that holds the labels, from 0.
+    pub label: Option<u32>,
+    /// CSV: whether the first row holds the columns' names.
+    pub header: Option<bool>,
+    /// CSV: what separates cells.
+    pub delimiter: Option<Delimiter>,
+    /// Share of the samples kept from training, in thousandths.
+    pub held_out: u32,
+    /// blake3 of the values and labels as they were read, before scaling.
+    pub fingerprint: Digest,
+    /// blake3 of the [`Preprocessing`].
+    pub preprocessing: Digest,
+}
+
+impl DataDescription {
+    /// Of a run whose members bring buffers of their own. The smallest numbers that are possible.
+    pub fn none() -> Self {
+        Self {
+            kind: NONE.to_owned(),
+            samples: 2,
+            features: 1,
+            shape: [1, 1, 1],
+            classes: 2,
+            label: None,
+            header: None,
+            delimiter: None,
+            held_out: 0,
+            fingerprint: Digest([0; 32]),
+            preprocessing: Digest([0; 32]),
+        }
+    }
+
+    /// Of a run whose program brings its own: so many samples to train on, which the fingerprint tells from others. What they
+    /// are is the program's concern.
+    pub fn of_program(samples: u32, fingerprint: Digest) -> Self {
+        Self { kind: PROGRAM.to_owned(), samples: samples.into(), fingerprint, ..Self::none() }
+    }
+
+    /// Whether it is a table, of which one column holds the labels.
+    pub fn is_table(&self) -> bool {
+        self.label.is_some()
+    }
+
+    /// Whether a program brings it.
+    pub fn is_of_program(&self) -> bool {
+        self.kind == PROGRAM
+    }
+
+    /// Whether a run of `model` can have this data.
+    pub fn is_for(&self, model: &ModelSpec) -> bool {
+        match model {
+            ModelSpec::Raw => *self == Self::none(),
+            ModelSpec::Named { .. } if self.is_of_program() => {
+                u32::try_from(self.samples).is_ok_and(|samples| *self == Self::of_program(samples, self.fingerprint))
+            }
+            ModelSpec::Named { .. } => self.kind != NONE,
+        }
+    }
+
+    /// This description in the form that `other` has: what separates cells, and how the features are called, say nothing
+    /// about the values.
+    #[must_use]
+    pub fn in_form_of(self, other: &Self) -> Self {
+        let is_table = self.is_table() && other.is_table();
+        let delimiter = if is_table { other.delimiter } else { self.delimiter };
+        Self { delimiter, preprocessing: other.preprocessing, ..self }
+    }
+
+    /// Checks that the numbers are possible and agree with each other.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let product = self.shape.iter().try_fold(1_u32, |product, dimension| product.checked_mul(*dimension));
+        let is_in_kind =
+            |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_. ".contains(letter);
+        if !(1..=MAX_KIND).contains(&self.kind.len()) || !self.kind.chars().all(is_in_kind) {
+            // Not repeated here: it may come from another machine, and end on a terminal.
+            return Err(format!(
+                "a kind has 1 to {MAX_KIND} lower-case letters, digits, blanks, `-`, `_` and `.`, and this one is none"
+            ));
+        }
+        if [self.header.is_some(), self.delimiter.is_some()] != [self.is_table(); 2] {
+            return Err("a label column, a header and a delimiter belong to a table, all of them".to_owned());
+        }
+        if !(2..=u64::from(u32::MAX)).contains(&self.samples) {
+            return Err(format!("it has {} samples, but 2 to {} are possible", self.samples, u32::MAX));
+        }
+        if !(1..=MAX_FEATURES).contains(&self.features) {
+            return Err(format!("it has {} features, but 1 to {MAX_FEATURES} are possible", self.features));
+        }
+        if let Some(label) = self.label.filter(|label| *label > self.features) {
+            return Err(format!("its label is column {label}, but columns run from 0 to {}", self.features));
+        }
+        if product != Some(self.features) {
+            return Err(format!("its shape {:?} does not hold its {} features", self.shape, self.features));
+        }
+        if !(2..=MAX_CLASSES).contains(&self.classes) {
+            return Err(format!("it has {} classes, but 2 to {MAX_CLASSES} are possible", self.classes));
+        }
+        if self.held_out >= 1000 {
+            return Err(format!("it holds out {} thousandths, but 0 to 999 are possible", self.held_out));
+        }
+        Ok(())
+    }
+}
+
+/// The built-in digits, as tests take them for any data.
+#[cfg(test)]
+pub(crate) fn digits() -> DataDescription {
+    DataDescription {
+        kind: DIGITS.to_owned(),
+        samples: 1_797,
+        features: 64,
+        shape: [1, 8, 8],
+        classes: 10,
+        label: None,
+        header: None,
+        delimiter: None,
+        held_out: 200,
+        fingerprint: Digest([3; 32]),
+        preprocessing: Digest([4; 32]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Change = fn(&mut DataDescription);
+
+    #[test]
+    fn a_description_that_cannot_be_is_refused() {
+        let good = digits();
+        assert_eq!(good.check(), Ok(()));
+        let changes: [(Change, &str); 12] = [
+            (|data| data.samples = 1, "1 samples"),
+            (|data| data.samples = 1 << 40, "samples"),
+            (|data| data.features = 0, "0 features"),
+            (|data| data.shape = [1, 8, 9], "does not hold its 64 features"),
+            (|data| data.shape = [u32::MAX; 3], "does not hold"),
+            (|data| data.classes = 1, "1 classes"),
+            (|data| data.held_out = 1000, "1000 thousandths"),
+            (|data| data.kind.clear(), "and this one is none"),
+            (|data| data.kind = "\u{1b}[2J".to_owned(), "a kind has 1 to 64 lower-case letters"),
+            (|data| data.label = Some(3), "belong to a table"),
+            (|data| data.header = Some(true), "belong to a table"),
+            (
+                |data| {
+                    (data.kind, data.label, data.header) = ("csv".to_owned(), Some(65), Some(true));
+                    data.delimiter = Some(Delimiter::Comma);
+                },
+                "column 65, but columns run from 0 to 64",
+            ),
+        ];
+        for (change, reason) in changes {
+            let mut data = good.clone();
+            change(&mut data);
+            let message = data.check().expect_err("impossible");
+            assert!(message.contains(reason), "{message}");
+        }
+    }
+}

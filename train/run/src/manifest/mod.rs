@@ -1,0 +1,669 @@
+//! What all members of a run share.
+
+pub mod balance;
+pub mod hint;
+pub mod schedule;
+pub mod schema;
+pub mod spec;
+pub mod tag;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use starling_collective::Codec;
+use starling_topology::ledger::GAVE_UP;
+pub use starling_topology::ledger::MAX_BATCH_SIZE;
+use starling_topology::plan::Wish;
+use starling_topology::{Digest, PeerId, Quorum, RunId};
+use thiserror::Error;
+
+use crate::data::DataDescription;
+use crate::error::Error;
+use crate::manifest::balance::Balance;
+use crate::manifest::schedule::Schedule;
+use crate::manifest::schema::{Entry, Schema};
+use crate::manifest::spec::{LayoutSpec, Leaf, ModelSpec, RunSpec, check_leaves};
+use crate::state::max_encoded_len;
+use crate::training::optimizer::OptimizerSpec;
+
+/// The version of everything members say to each other. Members of one run have the same one.
+pub const WIRE_VERSION: u32 = 21;
+/// The longest encoded manifest, in bytes.
+pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
+/// The most parameters a model may have: 4 GiB of them.
+pub const MAX_PARAMETERS: u64 = 1 << 30;
+/// The most features a sample may have.
+pub const MAX_FEATURES: u32 = 1 << 24;
+/// The most classes a label may have.
+pub const MAX_CLASSES: u32 = 1 << 16;
+/// The largest number that a member may bring, times its weight: sums of the contributions of as many as a view may have, each
+/// rounded on its way, are finite.
+pub const MAX_CONTRIBUTION: f32 = 1e30;
+/// The norms that gradients may be clipped to.
+pub const CLIP: RangeInclusive<f64> = 1e-6..=1e6;
+/// How long a run may be allowed to stand still because of one member, in milliseconds.
+pub const MAX_STALL_MS: RangeInclusive<u64> = 500..=3_600_000;
+
+/// What a manifest says of its model: each follows from those before it.
+pub const FROM_MODEL: [&str; 4] = ["model", "leaves", "parameters", "schema"];
+
+/// One run: what its members must agree on before they can train together. Its hash is the run's name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`WIRE_VERSION`] of the founder.
+    pub wire_version: u32,
+    /// The model.
+    pub model: ModelSpec,
+    /// How many parameters it has, or numbers a buffer. What holds a state needs no more of the model; who trains it checks this.
+    pub parameters: u64,
+    /// What the parameters are, in their order; none if they are too many to be listed.
+    pub leaves: Vec<Leaf>,
+    /// The data, as each member must find it on its own disk.
+    pub data: DataDescription,
+    /// The optimizer.
+    pub optimizer: OptimizerSpec,
+    /// How the learning rate goes with the steps.
+    pub schedule: Schedule,
+    /// The largest Euclidean norm of a step's mean gradient: a longer one is scaled to it. `None`: whatever it is.
+    pub clip: Option<f32>,
+    /// Samples per step, over all members.
+    pub batch_size: u32,
+    /// How a batch is divided among members.
+    pub balance: Balance,
+    /// How many steps the run takes.
+    pub steps: u64,
+    /// Seed of the initial parameters, the sample order and the held-out split.
+    pub seed: u64,
+    /// How gradients are cut.
+    pub layout: LayoutSpec,
+    /// How gradients are written on the wire. Members that encode differently could not read each other.
+    pub codec: Codec,
+    /// How reductions are scheduled. Each view takes the same plan on all of its members.
+    pub plan: Wish,
+    /// The largest magnitude of a number that a member brings: of its mean gradient, or its own buffer's. Who receives what can't
+    /// have come of such numbers refuses it, and its sender.
+    pub bound: f32,
+    /// The longest that the run may stand still because of one member, in milliseconds. Deadlines derive from it, so a
+    /// member with another one would take the others for lost, or be taken for lost by them.
+    pub max_stall_ms: u64,
+    /// All members save their state each so many steps; 0: only at the end. What was due before a view began may be stable, so
+    /// each has to know when that was.
+    pub checkpoint_every: u64,
+    /// Fingerprint of the parameters' paths, shapes and types, in visit order.
+    pub schema: Digest,
+    /// Digest of the initial parameters.
+    pub initial: Digest,
+    /// Digest of the replicated state that the run begins with, which is another run's; `None` if it begins with the initial
+    /// parameters at step 0.
+    pub from: Option<Digest>,
+    /// The founder's public key (Ed25519), which is no peer's: it invites and revokes. It tells runs apart that are equal in all
+    /// else. `None`: whoever holds the secret is invited, and nobody can be revoked.
+    pub founder: Option<PeerId>,
+    /// Which members of a view decide the next one.
+    pub quorum: Quorum,
+}
+
+/// Bytes that are not a manifest this version can run.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ManifestError {
+    /// Too long.
+    #[error("a manifest of {len} bytes is longer than the {MAX_MANIFEST_BYTES} bytes allowed")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// Made for another version of the protocol.
+    #[error(
+        "the run speaks wire version {theirs}, this program speaks {WIRE_VERSION}; use the same release on all machines"
+    )]
+    WireVersion {
+        /// The version in the manifest.
+        theirs: u32,
+    },
+    /// Not a manifest, or not in its one canonical form.
+    #[error("the bytes are not a manifest: {reason}")]
+    Undecodable {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A value outside of what is possible.
+    #[error("manifest field `{field}` is not usable: {reason}")]
+    Invalid {
+        /// The field, for example `model`.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Manifest {
+    /// How many parameters the model has, or numbers a buffer of a run without one.
+    ///
+    /// # Panics
+    /// If they are more than memory has addresses for, which [`Self::check`] excludes.
+    pub fn parameters(&self) -> usize {
+        self.parameters.try_into().expect("invariant: a manifest's sizes are checked")
+    }
+
+    /// The largest magnitude of a number of a contribution, which is a mean times samples. What tells of a member's speed goes
+    /// with it in any case.
+    pub fn most(&self) -> f32 {
+        (self.bound * self.batch_size as f32).max(GAVE_UP as f32)
+    }
+
+    /// How long the canonical bytes of a state of this run may be.
+    pub fn max_state_bytes(&self) -> u64 {
+        max_encoded_len(self.parameters(), self.optimizer.moments(), self.optimizer.scalars())
+    }
+
+    /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
+    /// how they are reduced counts, and the seed, which tells such runs apart.
+    ///
+    /// # Errors
+    /// If a value is out of range.
+    pub fn raw(elements: u64, spec: &RunSpec) -> Result<Self, Error> {
+        let manifest = Self {
+            model: ModelSpec::Raw,
+            parameters: elements,
+            optimizer: OptimizerSpec::sgd(1.0),
+            schedule: Schedule::default(),
+            clip: None,
+            batch_size: 1,
+            balance: Balance::default(),
+            steps: u64::MAX >> 1,
+            checkpoint_every: 0,
+            // Whatever programs bring that has a sum.
+            bound: MAX_CONTRIBUTION,
+            ..Self::of(spec, DataDescription::none())
+        };
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// What a founder says, of a run over `data`. What follows from the model is left open: see [`Self::with_schema`], and the initial
+    /// parameters.
+    pub fn of(spec: &RunSpec, data: DataDescription) -> Self {
+        Self {
+            wire_version: WIRE_VERSION,
+            model: spec.model.clone(),
+            parameters: 0,
+            leaves: Vec::new(),
+            data,
+            optimizer: spec.optimizer,
+            schedule: spec.schedule,
+            clip: spec.clip,
+            batch_size: spec.batch_size,
+            balance: spec.balance,
+            steps: spec.steps,
+            seed: spec.seed,
+            layout: spec.layout,
+            codec: spec.codec,
+            plan: spec.plan,
+            bound: spec.bound,
+            max_stall_ms: spec.max_stall_ms,
+            checkpoint_every: spec.checkpoint_every,
+            schema: Digest([0; 32]),
+            initial: Digest([0; 32]),
+            from: None,
+            founder: None,
+            quorum: spec.quorum,
+        }
+    }
+
+    /// The manifest of a model with these parameters.
+    #[must_use]
+    pub fn with_schema(self, schema: &Schema) -> Self {
+        let parameters = schema.parameters() as u64;
+        Self { parameters, leaves: Leaf::list(schema), schema: schema.fingerprint(), ..self }
+    }
+
+    /// The parameters as it lists them; one row of numbers if it lists none.
+    pub fn listed(&self) -> Schema {
+        if self.leaves.is_empty() {
+            return Schema::new(vec![Entry {
+                path: "values".to_owned(),
+                shape: vec![self.parameters()],
+                dtype: "f32",
+            }]);
+        }
+        Leaf::schema(&self.leaves)
+    }
+
+    /// What its founder said, but for the share of samples that is kept from training, which is in the data's description.
+    pub fn spec(&self) -> RunSpec {
+        RunSpec {
+            model: self.model.clone(),
+            optimizer: self.optimizer,
+            schedule: self.schedule,
+            clip: self.clip,
+            batch_size: self.batch_size,
+            balance: self.balance,
+            steps: self.steps,
+            seed: self.seed,
+            held_out: RunSpec::default().held_out,
+            layout: self.layout,
+            codec: self.codec,
+            plan: self.plan,
+            bound: self.bound,
+            max_stall_ms: self.max_stall_ms,
+            checkpoint_every: self.checkpoint_every,
+            quorum: self.quorum,
+        }
+    }
+
+    /// The run's name: blake3 of the canonical bytes.
+    pub fn run_id(&self) -> RunId {
+        RunId(*blake3::hash(&self.encode()).as_bytes())
+    }
+
+    /// The canonical bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("invariant: a manifest has no type that cannot be encoded")
+    }
+
+    /// Reads a manifest from its canonical bytes.
+    ///
+    /// # Errors
+    /// If the bytes are too long, of another wire version, not canonical, followed by more bytes, or hold values that
+    /// no run can have.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > MAX_MANIFEST_BYTES {
+            return Err(ManifestError::TooLong { len: bytes.len() });
+        }
+        let undecodable = |reason: String| ManifestError::Undecodable { reason };
+        // The version comes first and alone: what follows it belongs to it.
+        let (wire_version, _) =
+            postcard::take_from_bytes::<u32>(bytes).map_err(|error| undecodable(error.to_string()))?;
+        if wire_version != WIRE_VERSION {
+            return Err(ManifestError::WireVersion { theirs: wire_version });
+        }
+        let (manifest, rest) =
+            postcard::take_from_bytes::<Self>(bytes).map_err(|error| undecodable(error.to_string()))?;
+        if !rest.is_empty() {
+            return Err(undecodable(format!("{} bytes follow it", rest.len())));
+        }
+        manifest.check()?;
+        if manifest.encode() != bytes {
+            return Err(undecodable("it is not in its canonical form".to_owned()));
+        }
+        Ok(manifest)
+    }
+
+    /// Checks that every value is one a run can have.
+    ///
+    /// # Errors
+    /// The first field that is not, and why.
+    pub fn check(&self) -> Result<(), ManifestError> {
+        let invalid = |field: &'static str, reason: String| Err(ManifestError::Invalid { field, reason });
+        if self.wire_version != WIRE_VERSION {
+            return Err(ManifestError::WireVersion { theirs: self.wire_version });
+        }
+        if let Err(reason) = self.data.check() {
+            return invalid("data", reason);
+        }
+        if let Err(reason) = self.model.check() {
+            return invalid("model", reason);
+        }
+        if !(1..=MAX_PARAMETERS).contains(&self.parameters) {
+            let found = self.parameters;
+            return invalid("model", format!("it has {found} parameters, but 1 to {MAX_PARAMETERS} are possible"));
+        }
+        if let Err(reason) = check_leaves(&self.leaves, self.parameters) {
+            return invalid("model", reason);
+        }
+        if !self.data.is_for(&self.model) {
+            let reason = "a model trains on files, the digits or what its program brings, as that is described, and buffers on none";
+            return invalid("data", reason.to_owned());
+        }
+        if let Err(reason) = self.optimizer.check() {
+            return invalid("optimizer", reason);
+        }
+        if let Err(reason) = self.schedule.check() {
+            return invalid("schedule", reason);
+        }
+        if let Some(clip) = self.clip
+            && !(*CLIP.start() as f32..=*CLIP.end() as f32).contains(&clip)
+        {
+            let (least, most) = (CLIP.start(), CLIP.end());
+            return invalid("clip", format!("it is {clip}, but norms of {least:e} to {most:e} are possible"));
+        }
+        if !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
+            return invalid("batch_size", format!("it is {}, but 1 to {MAX_BATCH_SIZE} are possible", self.batch_size));
+        }
+        if !(1..=u64::MAX >> 1).contains(&self.steps) {
+            return invalid("steps", format!("they are {}, but 1 to 2^63 - 1 are possible", self.steps));
+        }
+        if let Err(reason) = self.layout.check() {
+            return invalid("layout", reason);
+        }
+        let most = f64::from(MAX_CONTRIBUTION) / f64::from(self.batch_size);
+        if !(f64::from(f32::MIN_POSITIVE)..=most).contains(&self.bound.into()) {
+            return invalid(
+                "bound",
+                format!("it is {:e}, but numbers above 0 up to {most:e} are possible", self.bound),
+            );
+        }
+        if !MAX_STALL_MS.contains(&self.max_stall_ms) {
+            let (min, max) = (MAX_STALL_MS.start(), MAX_STALL_MS.end());
+            return invalid("max_stall_ms", format!("it is {}, but {min} to {max} are possible", self.max_stall_ms));
+        }
+        Ok(())
+    }
+
+    /// All fields in which `theirs` is not equal to this manifest, by name, in a fixed order.
+    pub fn differences(&self, theirs: &Self) -> Vec<Difference> {
+        let value = |manifest: &Self| {
+            serde_json::to_value(manifest).expect("invariant: a manifest has no type that cannot be JSON")
+        };
+        let mut differences = Vec::new();
+        compare(String::new(), &value(self), &value(theirs), &mut differences);
+        // What follows from another model, or from other leaves, says no more than these.
+        let differs = |name| differences.iter().any(|difference| difference.field.split('.').next() == Some(name));
+        let follows =
+            FROM_MODEL.iter().position(|field| differs(field)).map_or(&[][..], |first| &FROM_MODEL[first + 1..]);
+        differences.retain(|difference| !follows.iter().any(|field| difference.field.split('.').next() == Some(field)));
+        differences
+    }
+}
+
+/// A field in which two manifests differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The field's path, for example `schedule.warm_up`.
+    pub field: String,
+    /// Our value.
+    pub ours: String,
+    /// Their value.
+    pub theirs: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ours {}, theirs {}", self.field, self.ours, self.theirs)
+    }
+}
+
+/// Walks two values side by side and notes the leaves that differ.
+fn compare(field: String, ours: &Value, theirs: &Value, into: &mut Vec<Difference>) {
+    if ours == theirs {
+        return;
+    }
+    let (ours, theirs) = match (ours, theirs) {
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            // An enum is an object with its variant as only key; the variant is not a field that a user knows.
+            let variant = !field.is_empty() && a.len() == 1 && a.values().all(Value::is_object);
+            for ((key, a), b) in a.iter().zip(b.values()) {
+                let path = match (variant, field.is_empty()) {
+                    (true, _) => field.clone(),
+                    (false, true) => key.clone(),
+                    (false, false) => format!("{field}.{key}"),
+                };
+                compare(path, a, b, into);
+            }
+            return;
+        }
+        (Value::Array(a), Value::Array(b)) if !a.is_empty() && !b.is_empty() && a.iter().chain(b).all(is_leaf) => {
+            return compare_leaves(&field, a, b, into);
+        }
+        other => other,
+    };
+    into.push(Difference { field, ours: show(ours), theirs: show(theirs) });
+}
+
+/// Whether it is a parameter of a task's module.
+fn is_leaf(value: &Value) -> bool {
+    value["path"].is_string() && value["shape"].is_array()
+}
+
+/// Names the parameters in which two modules differ, by their paths.
+fn compare_leaves(field: &str, ours: &[Value], theirs: &[Value], into: &mut Vec<Difference>) {
+    let listed = |leaves: &[Value]| -> BTreeMap<String, String> {
+        leaves.iter().map(|leaf| (show(&leaf["path"]), format!("[{}]", show(&leaf["shape"])))).collect()
+    };
+    let (a, b) = (listed(ours), listed(theirs));
+    if a == b {
+        let (ours, theirs) = ("in their order".to_owned(), "in another order".to_owned());
+        return into.push(Difference { field: field.to_owned(), ours, theirs });
+    }
+    let paths: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    let of = |leaves: &BTreeMap<String, String>, path| leaves.get(path).map_or("none", String::as_str).to_owned();
+    for path in paths.into_iter().filter(|path| a.get(*path) != b.get(*path)) {
+        into.push(Difference { field: format!("{field}.{path}"), ours: of(&a, path), theirs: of(&b, path) });
+    }
+}
+
+/// A value as a user would write it.
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        // All fractions in a manifest are f32; as f64 they would show digits that nobody wrote.
+        Value::Number(number) if number.is_f64() => {
+            number.as_f64().map_or_else(|| number.to_string(), |number| (number as f32).to_string())
+        }
+        Value::Array(items) if items.len() == 32 && items.iter().all(Value::is_u64) => {
+            let bytes: Vec<u8> = items.iter().filter_map(Value::as_u64).map(|byte| byte as u8).collect();
+            hex::encode(bytes)
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(show).collect();
+            items.join(",")
+        }
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields
+                .iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(key, value)| match value {
+                    Value::Object(_) => format!("{key}({})", show(value)),
+                    _ => format!("{key}={}", show(value)),
+                })
+                .collect();
+            fields.join(" ")
+        }
+        Value::Null => "none".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::Generator;
+
+    use super::*;
+    use crate::data::digits;
+    use crate::manifest::schedule::Decay;
+
+    fn manifest() -> Manifest {
+        Manifest::of(&RunSpec::default(), digits()).with_schema(&schema(64))
+    }
+
+    fn schema(outputs: usize) -> Schema {
+        let entry = |path: &str, shape: &[usize]| Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" };
+        Schema::new(vec![entry("output.weight", &[64, outputs]), entry("output.bias", &[outputs])])
+    }
+
+    #[test]
+    fn a_manifest_survives_its_bytes_and_names_its_run() {
+        let manifest = manifest();
+        let bytes = manifest.encode();
+        assert!(bytes.len() < 1024, "{} bytes", bytes.len());
+        assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
+        assert_eq!(manifest.run_id(), RunId(*blake3::hash(&bytes).as_bytes()));
+        for other in [
+            Manifest { seed: 43, ..manifest.clone() },
+            Manifest { max_stall_ms: 9_999, ..manifest.clone() },
+            Manifest { founder: Some(PeerId([7; 32])), ..manifest.clone() },
+            Manifest { quorum: Quorum::TwoThirds, ..manifest.clone() },
+            Manifest { clip: Some(1.0), ..manifest.clone() },
+        ] {
+            assert_ne!(other.run_id(), manifest.run_id());
+        }
+    }
+
+    #[test]
+    fn what_a_founder_chooses_is_checked() {
+        let refused = |change: fn(&mut RunSpec)| {
+            let mut spec = RunSpec::default();
+            change(&mut spec);
+            Manifest::of(&spec, digits()).with_schema(&schema(64)).check().expect_err("not a run").to_string()
+        };
+        for (change, reason) in [
+            ((|spec| spec.batch_size = 0) as fn(&mut RunSpec), "`batch_size` is not usable: it is 0"),
+            (|spec| spec.batch_size = u32::MAX, "`batch_size` is not usable"),
+            (|spec| spec.steps = 0, "`steps` is not usable"),
+            (|spec| spec.bound = 0.0, "`bound` is not usable: it is 0e0"),
+            (|spec| spec.bound = f32::NAN, "`bound` is not usable"),
+            (|spec| spec.bound = 1e29, "numbers above 0 up to 1.56"),
+            (|spec| spec.max_stall_ms = 499, "`max_stall_ms` is not usable: it is 499, but 500 to 3600000"),
+            (|spec| spec.max_stall_ms = 3_600_001, "`max_stall_ms` is not usable"),
+            (|spec| spec.model = ModelSpec::sized("\u{1b}[2J", &[]), "`model` is not usable: a name has 1 to 64 "),
+            (|spec| spec.optimizer = OptimizerSpec::sgd(-1.0), "`optimizer` is not usable: learning_rate is -1"),
+            (|spec| spec.schedule.warm_up = u64::MAX, "`schedule` is not usable: its warm-up is 18446744073709551615"),
+            (|spec| spec.clip = Some(0.0), "`clip` is not usable: it is 0, but norms of 1e-6 to 1e6"),
+            (|spec| spec.clip = Some(f32::NAN), "`clip` is not usable: it is NaN"),
+            (
+                |spec| spec.schedule.decay = Decay::Step { gamma: 2.0, each: 1 },
+                "`schedule` is not usable: it multiplies by 2, but",
+            ),
+        ] {
+            let message = refused(change);
+            assert!(message.contains(reason), "{message}");
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused_and_never_panic() {
+        let valid = manifest().encode();
+        assert_eq!(Manifest::decode(&[1; MAX_MANIFEST_BYTES + 1]), Err(ManifestError::TooLong { len: 65_537 }));
+        assert!(matches!(Manifest::decode(&[]), Err(ManifestError::Undecodable { .. })));
+        let trailing = [&valid[..], &[0]].concat();
+        let message = Manifest::decode(&trailing).expect_err("trailing").to_string();
+        assert!(message.contains("1 bytes follow it"), "{message}");
+        let mut later = valid.clone();
+        later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
+        let message = Manifest::decode(&later).expect_err("later").to_string();
+        let told = format!("speaks wire version {}, this program speaks {WIRE_VERSION}", WIRE_VERSION + 1);
+        assert!(message.contains(&told), "{message}");
+        // The version as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[valid[0] | 0x80, 0x00], &valid[1..]].concat();
+        let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
+        assert!(message.contains("canonical"), "{message}");
+        for len in 0..valid.len() {
+            assert!(Manifest::decode(&valid[..len]).is_err(), "cut at {len}");
+        }
+        let mut generator = Generator::new(3);
+        for _ in 0..50_000 {
+            let mut bytes = valid.clone();
+            for _ in 0..=generator.below(4) {
+                let at = generator.below(bytes.len() as u32) as usize;
+                bytes[at] = generator.next_u64() as u8;
+            }
+            if let Ok(manifest) = Manifest::decode(&bytes) {
+                assert_eq!(manifest.encode(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_of_a_model_that_no_state_can_have_are_refused() {
+        for (parameters, leaves, reason) in [
+            (0, Vec::new(), "it has 0 parameters"),
+            (MAX_PARAMETERS + 1, Vec::new(), "but 1 to 1073741824 are possible"),
+            (3, manifest().leaves, "do not have the 3 parameters"),
+        ] {
+            let other = Manifest { parameters, leaves, ..manifest() };
+            let message = Manifest::decode(&other.encode()).expect_err("impossible").to_string();
+            assert!(message.starts_with("manifest field `model`") && message.contains(reason), "{message}");
+        }
+        assert_eq!(manifest().listed(), schema(64));
+        assert_eq!(Manifest { leaves: Vec::new(), ..manifest() }.listed().parameters(), 64 * 65);
+    }
+
+    #[test]
+    fn a_kind_from_another_machine_is_not_printed() {
+        let mut manifest = manifest();
+        manifest.data.kind = "\u{1b}[2Jdigits".to_owned();
+        let message = Manifest::decode(&manifest.encode()).expect_err("no kind").to_string();
+        assert!(message.contains("a kind has 1 to 64 lower-case letters") && !message.contains('\u{1b}'), "{message}");
+    }
+
+    #[test]
+    fn an_optimizer_that_this_program_lacks_is_refused_as_such() {
+        let valid = manifest().encode();
+        let name = valid.windows(5).position(|bytes| bytes == b"adamw").expect("the default");
+        let mut other = valid.clone();
+        other[name..name + 5].copy_from_slice(b"\x1b[2Jw");
+        let message = Manifest::decode(&other).expect_err("no optimizer").to_string();
+        assert!(message.contains("`optimizer` is not usable: it is none of sgd, ") && !message.contains('\u{1b}'));
+        let mut other = valid;
+        let rate = other.windows(5).position(|bytes| bytes == b"0.001").expect("the default");
+        other[rate] = b'x';
+        let message = Manifest::decode(&other).expect_err("no settings").to_string();
+        assert!(message.contains("its settings are not those of adamw"), "{message}");
+    }
+
+    #[test]
+    fn a_length_in_the_bytes_reserves_nothing() {
+        // A name that claims 2^40 bytes.
+        let mut bytes = vec![WIRE_VERSION as u8, 1];
+        bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0x1f]);
+        assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::Undecodable { .. })));
+    }
+
+    #[test]
+    fn differences_name_fields_as_a_user_writes_them() {
+        let ours = manifest();
+        let lines = |change: fn(&mut Manifest)| {
+            let mut theirs = ours.clone();
+            change(&mut theirs);
+            ours.differences(&theirs).iter().map(Difference::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(|_| {}), Vec::<String>::new());
+        assert_eq!(lines(|manifest| manifest.batch_size = 32), ["batch_size: ours 64, theirs 32"]);
+        assert_eq!(lines(|manifest| manifest.balance = Balance::Equal), ["balance: ours speed, theirs equal"]);
+        assert_eq!(lines(|manifest| manifest.codec = Codec::Int8), ["codec: ours f32, theirs int8"]);
+        assert_eq!(lines(|manifest| manifest.plan = Wish::Mesh), ["plan: ours ring, theirs mesh"]);
+        assert_eq!(lines(|manifest| manifest.max_stall_ms = 500), ["max_stall_ms: ours 10000, theirs 500"]);
+        let theirs = "quorum: ours majority, theirs two-thirds";
+        assert_eq!(lines(|manifest| manifest.quorum = Quorum::TwoThirds), [theirs]);
+        assert_eq!(
+            lines(|manifest| manifest.model = ModelSpec::sized("mlp", &[128, 32])),
+            ["model: ours mlp:64, theirs mlp:128,32"]
+        );
+        // Settings stay in their canonical form, which a terminal can show; what follows from them is not told too.
+        let theirs = "model: ours mlp:64, theirs sine(settings={\"a\":\"\\u001b\"})";
+        let other = |manifest: &mut Manifest| {
+            manifest.model = ModelSpec::named("sine", &serde_json::json!({ "a": "\u{1b}" }));
+            *manifest = manifest.clone().with_schema(&schema(3));
+        };
+        assert_eq!(lines(other), [theirs]);
+        let leaves = ["leaves.output.bias: ours [64], theirs [3]", "leaves.output.weight: ours [64,64], theirs [64,3]"];
+        assert_eq!(lines(|manifest| *manifest = manifest.clone().with_schema(&schema(3))), leaves);
+        assert_eq!(
+            lines(|manifest| manifest.optimizer = OptimizerSpec::adam_w(0.1)),
+            ["optimizer.learning_rate: ours 0.001, theirs 0.1"]
+        );
+        assert_eq!(lines(|manifest| manifest.clip = Some(0.5)), ["clip: ours none, theirs 0.5"]);
+        assert_eq!(lines(|manifest| manifest.schedule.warm_up = 5), ["schedule.warm_up: ours 0, theirs 5"]);
+        assert_eq!(
+            lines(|manifest| manifest.schedule.decay = Decay::Cosine { to: 0.1, within: None }),
+            ["schedule.decay: ours constant, theirs cosine(to=0.1)"]
+        );
+        let theirs = "sgd(learning_rate=0.1 weight_decay=0)";
+        let ours_too = "adamw(beta1=0.9 beta2=0.999 epsilon=0.00000001 learning_rate=0.001 weight_decay=0.01)";
+        assert_eq!(
+            lines(|manifest| manifest.optimizer = OptimizerSpec::sgd(0.1)),
+            [format!("optimizer: ours {ours_too}, theirs {theirs}")]
+        );
+        let both = lines(|manifest| {
+            manifest.data.samples = 5;
+            manifest.initial = Digest([0xab; 32]);
+        });
+        assert_eq!(both.len(), 2);
+        assert_eq!(both[0], "data.samples: ours 1797, theirs 5");
+        assert!(both[1].starts_with("initial: ours ") && both[1].ends_with(&"ab".repeat(32)), "{}", both[1]);
+    }
+}

@@ -1,0 +1,115 @@
+//! What a founder chooses: model, optimizer, batch size, steps, seed.
+
+mod leaf;
+mod model;
+
+use serde::{Deserialize, Serialize};
+use starling_collective::Codec;
+use starling_topology::Quorum;
+use starling_topology::plan::Wish;
+
+pub(crate) use leaf::check_leaves;
+pub use leaf::{Leaf, MAX_LEAF_BYTES};
+pub use model::{MAX_MODEL_NAME, MAX_MODEL_SETTINGS, ModelSpec, ModelSpecError};
+
+use crate::manifest::balance::Balance;
+use crate::manifest::schedule::Schedule;
+use crate::training::optimizer::OptimizerSpec;
+
+/// How gradients are cut for the ring. It decides the order of summation, so all members share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayoutSpec {
+    /// Bytes of gradient that are reduced together.
+    pub bucket_bytes: u32,
+    /// Unit of IO within a chunk, in bytes.
+    pub segment_bytes: u32,
+}
+
+impl LayoutSpec {
+    /// The largest segment: what a member must be ready to hold for each neighbour.
+    pub const MAX_SEGMENT_BYTES: u32 = 1 << 20;
+
+    /// Checks that a segment holds whole numbers and fits its bucket.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { bucket_bytes, segment_bytes } = *self;
+        let in_words = bucket_bytes % 4 == 0 && segment_bytes % 4 == 0;
+        let fits = segment_bytes > 0 && segment_bytes <= bucket_bytes && segment_bytes <= Self::MAX_SEGMENT_BYTES;
+        if in_words && fits {
+            return Ok(());
+        }
+        Err(format!(
+            "buckets of {bucket_bytes} and segments of {segment_bytes} bytes are not possible: both are multiples of 4, and a segment has at most {} bytes and no more than its bucket",
+            Self::MAX_SEGMENT_BYTES
+        ))
+    }
+}
+
+impl Default for LayoutSpec {
+    fn default() -> Self {
+        Self { bucket_bytes: 4 << 20, segment_bytes: 128 << 10 }
+    }
+}
+
+/// What the founder of a run chooses. [`Manifest::of`](crate::Manifest::of) turns it into a manifest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSpec {
+    /// The model.
+    pub model: ModelSpec,
+    /// The optimizer.
+    pub optimizer: OptimizerSpec,
+    /// How the learning rate goes with the steps.
+    pub schedule: Schedule,
+    /// The largest norm of a step's mean gradient; `None`: whatever it is.
+    pub clip: Option<f32>,
+    /// Samples per step, over all members.
+    pub batch_size: u32,
+    /// How a batch is divided among members.
+    pub balance: Balance,
+    /// How many steps the run takes.
+    pub steps: u64,
+    /// Seed of the initial parameters, the sample order and the held-out split.
+    pub seed: u64,
+    /// Share of the samples that is kept from training, 0 to below 1.
+    pub held_out: f32,
+    /// How gradients are cut.
+    pub layout: LayoutSpec,
+    /// How gradients are written on the wire.
+    pub codec: Codec,
+    /// How reductions are scheduled.
+    pub plan: Wish,
+    /// The largest number that a member's mean gradient or loss may have.
+    pub bound: f32,
+    /// The longest that the run may stand still because of one member, in milliseconds.
+    pub max_stall_ms: u64,
+    /// All members save their state each so many steps; 0: only at the end.
+    pub checkpoint_every: u64,
+    /// Which members of a view decide the next one.
+    pub quorum: Quorum,
+}
+
+impl Default for RunSpec {
+    fn default() -> Self {
+        Self {
+            model: ModelSpec::default(),
+            optimizer: OptimizerSpec::default(),
+            schedule: Schedule::default(),
+            clip: None,
+            batch_size: 64,
+            balance: Balance::default(),
+            steps: 1_000,
+            seed: 42,
+            held_out: 0.2,
+            layout: LayoutSpec::default(),
+            codec: Codec::default(),
+            plan: Wish::default(),
+            bound: 1e12,
+            max_stall_ms: 10_000,
+            checkpoint_every: 100,
+            quorum: Quorum::Majority,
+        }
+    }
+}

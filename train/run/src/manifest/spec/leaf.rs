@@ -1,0 +1,115 @@
+//! What a manifest may say of the parameters of a model's module. It may come from another machine and end on a terminal, so what
+//! can't be is not repeated in words.
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::schema::{Entry, Schema};
+
+/// What all leaves of a module may take in a manifest, in bytes: a module that needs more is known by its fingerprint alone.
+pub const MAX_LEAF_BYTES: usize = 40 * 1024;
+/// The longest path of a leaf, in bytes.
+const MAX_PATH: usize = 256;
+/// The most dimensions of a leaf.
+const MAX_DIMENSIONS: usize = 8;
+
+/// A parameter of a model's module, as other members are told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leaf {
+    /// Its path in the module.
+    pub path: String,
+    /// Its shape.
+    pub shape: Vec<u32>,
+}
+
+impl Leaf {
+    /// Those of a schema; none if they are too many for a manifest.
+    pub fn list(schema: &Schema) -> Vec<Self> {
+        let leaf = |entry: &Entry| {
+            let shape = entry.shape.iter().map(|size| u32::try_from(*size).ok()).collect::<Option<_>>()?;
+            Some(Self { path: entry.path.clone(), shape })
+        };
+        let leaves: Option<Vec<Self>> = schema.entries().iter().map(leaf).collect();
+        leaves.filter(|leaves| bytes(leaves) <= MAX_LEAF_BYTES).unwrap_or_default()
+    }
+
+    /// The schema with these parameters.
+    pub fn schema(leaves: &[Self]) -> Schema {
+        let entry = |leaf: &Self| Entry {
+            path: leaf.path.clone(),
+            shape: leaf.shape.iter().map(|size| *size as usize).collect(),
+            dtype: "f32",
+        };
+        Schema::new(leaves.iter().map(entry).collect())
+    }
+
+    /// How many numbers it has; `None` beyond 2^64.
+    fn elements(&self) -> Option<u64> {
+        self.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(u64::from(*size)))
+    }
+
+    /// Whether its path is one that a module can have, and a terminal can show.
+    fn is_sane(&self) -> bool {
+        (1..=MAX_PATH).contains(&self.path.len())
+            && self.path.bytes().all(|byte| byte.is_ascii_graphic())
+            && self.shape.len() <= MAX_DIMENSIONS
+    }
+}
+
+/// At most as many as they take in a manifest.
+fn bytes(leaves: &[Leaf]) -> usize {
+    leaves.iter().map(|leaf| 4 + leaf.path.len() + 5 * leaf.shape.len()).sum()
+}
+
+/// Checks what is said of so many parameters.
+///
+/// # Errors
+/// What is wrong, as a sentence.
+pub(crate) fn check_leaves(leaves: &[Leaf], parameters: u64) -> Result<(), String> {
+    if bytes(leaves) > MAX_LEAF_BYTES || !leaves.iter().all(Leaf::is_sane) {
+        return Err(format!(
+            "leaves have paths of 1 to {MAX_PATH} printable ASCII letters without blanks, at most {MAX_DIMENSIONS} dimensions, \
+             and {MAX_LEAF_BYTES} bytes in all, and these have not"
+        ));
+    }
+    let total = leaves.iter().try_fold(0_u64, |sum, leaf| sum.checked_add(leaf.elements()?));
+    if leaves.is_empty() || total == Some(parameters) {
+        return Ok(());
+    }
+    Err(format!("its leaves do not have the {parameters} parameters that it is said to have"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(path: &str, shape: &[u32]) -> Leaf {
+        Leaf { path: path.to_owned(), shape: shape.to_vec() }
+    }
+
+    #[test]
+    fn leaves_that_cannot_be_are_refused_and_not_repeated() {
+        let good = [leaf("linear.weight", &[2, 1]), leaf("linear.bias", &[1])];
+        assert_eq!(Leaf::list(&Leaf::schema(&good)), good);
+        assert_eq!(check_leaves(&good, 3), Ok(()));
+        for (leaves, parameters, reason) in [
+            (vec![leaf("a\u{1b}[2J", &[3])], 3, "and these have not"),
+            (vec![leaf("", &[3])], 3, "and these have not"),
+            (vec![leaf("a b", &[3])], 3, "and these have not"),
+            (vec![leaf("a", &[1; 9])], 1, "and these have not"),
+            (vec![leaf(&"a".repeat(200), &[1]); 400], 400, "and these have not"),
+            (vec![leaf("a", &[3])], 4, "do not have the 4 parameters"),
+            (vec![leaf("a", &[u32::MAX; 3])], 4, "do not have the 4 parameters"),
+        ] {
+            let error = check_leaves(&leaves, parameters).expect_err("refused");
+            assert!(error.contains(reason) && !error.contains('\u{1b}'), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_module_with_too_many_leaves_is_known_by_its_fingerprint_alone() {
+        let leaves: Vec<Leaf> =
+            (0..2_000).map(|at| leaf(&format!("layers.{at}.attention.query.weight"), &[2])).collect();
+        assert_eq!(Leaf::list(&Leaf::schema(&leaves)), Vec::new());
+    }
+}

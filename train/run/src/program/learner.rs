@@ -1,0 +1,203 @@
+//! Whoever computes for a member: what the runtime drives, whatever is learned, and on whatever it is computed.
+//!
+//! ```text
+//!   compute:  my share of the pending step -> a gradient, block by block; its loss                                 (local)
+//!   ...       members sum their gradients and divide by the batch size                                          (not here)
+//!   apply:    the result -> the next state                                                    (same bits on all)
+//! ```
+
+use std::fmt;
+use std::path::Path;
+
+use starling_topology::{Ledger, Lineage, PeerId};
+use thiserror::Error;
+
+use crate::data::{DataSummary, Preprocessing};
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::state::ReplicatedState;
+use crate::state::record::ResultRecord;
+use crate::training::StepReport;
+use crate::training::gradient::Gradient;
+
+/// What all members of a run hold alike after each step, in one member's hands.
+pub trait Replicated: Send {
+    /// The last step applied; 0 before the first one.
+    fn step(&self) -> u64;
+
+    /// The view in which that step was committed.
+    fn lineage(&self) -> Lineage;
+
+    /// Prepares the first step for `members`, those of the view that is about to take it: all of them have to begin alike.
+    /// Until that step is committed, each view begins anew; after it, nothing happens. Says whether what was computed before is
+    /// of no use now, and a snapshot of step 0 neither.
+    ///
+    /// # Panics
+    /// If `members` are not those of a view: sorted and distinct.
+    fn begin(&mut self, members: &[PeerId]) -> bool;
+
+    /// A copy of the replicated state.
+    fn state(&self) -> ReplicatedState;
+
+    /// The digest of the replicated state, as of [`ReplicatedState::digest`].
+    fn digest(&self) -> starling_topology::Digest {
+        self.state().digest()
+    }
+
+    /// The hash of the state's values, as of [`ReplicatedState::values`].
+    fn values(&self) -> starling_topology::Digest {
+        self.state().values()
+    }
+
+    /// Replaces the replicated state.
+    ///
+    /// # Errors
+    /// If it is of another run, or does not fit this one. Nothing has changed then.
+    fn load(&mut self, state: ReplicatedState) -> Result<(), Error>;
+}
+
+/// A member's part in a run that trains: gradients out, averaged gradients in.
+pub trait Learner: Replicated + fmt::Debug {
+    /// The run's manifest.
+    fn manifest(&self) -> &Manifest;
+
+    /// The samples that are done, and who computes those of the next step.
+    fn ledger(&self) -> &Ledger;
+
+    /// What computes, for people.
+    fn device(&self) -> &str;
+
+    /// What is known of the data.
+    fn notes(&self) -> &DataNotes;
+
+    /// Whether gradients come about in several blocks, so that a reduction can begin before all is computed.
+    fn has_blocks(&self) -> bool;
+
+    /// Computes the share of `me` of the pending step into `gradient`, which is empty, and returns how many samples it has.
+    /// Blocks, the last ones first, are there as soon as they are computed; `progressed` is told each time from which position
+    /// on. An empty share gives zeros and weight 0. The state does not change: who was interrupted may compute again, or
+    /// contribute what it has.
+    ///
+    /// Numbers that no contribution may have are not taken in: what is missing then is [given up](Gradient::give_up), and
+    /// [`Self::take_beyond`] tells why.
+    ///
+    /// # Errors
+    /// If nothing is assigned yet, or it can't be computed here.
+    fn compute(&mut self, me: PeerId, gradient: &Gradient, progressed: &mut dyn FnMut(usize)) -> Result<u64, Error>;
+
+    /// What was wrong with the gradient that was computed last; `None` if nothing was.
+    fn take_beyond(&mut self) -> Option<Beyond>;
+
+    /// Loads the samples that `me` computes next, as far as that can be told, while `members` reduce the pending step. If it
+    /// comes otherwise, they are loaded when they are needed.
+    fn load_ahead(&mut self, members: &[PeerId], me: PeerId);
+
+    /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin
+    /// before the whole gradient is there.
+    fn draft_bytes(&self) -> Option<u64>;
+
+    /// Begins the update, beside the state, with a part of the pending step's result, which `members` are still reducing: the
+    /// numbers from `start` on. Parts come from the end; the first one is all that is behind the gradient, and begins anew.
+    /// What does not go on from the part before it is left to [`Self::apply_drafted`].
+    fn draft(&mut self, members: &[PeerId], start: usize, part: &[f32]);
+
+    /// What was drafted is not of the step's result: that comes from another operation.
+    fn forget_draft(&mut self);
+
+    /// Commits the pending step: updates the state with what a view reduced, and assigns the next step. Members that apply
+    /// the same record hold the same bits afterwards, on any hardware. If nobody contributed a sample, only the ledger changes.
+    ///
+    /// So it is if a number of the next state would not be finite: the update is dropped on all members, who see the same, and
+    /// [`StepReport::skipped`] tells why. The ledger counts such steps, unless the result shows that they come of a lie.
+    ///
+    /// # Errors
+    /// If the record is of another step, of another length, or of no view; the state is then as before.
+    fn apply(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
+        self.forget_draft();
+        self.apply_drafted(record)
+    }
+
+    /// [`Self::apply`] of a record whose parts were [drafted](Self::draft): only what was not is left to do. The bits are the
+    /// same.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport, Error>;
+
+    /// Computes what a step computes with a share of `share` samples, and what an evaluation does, all in vain: no step of the
+    /// run is then the device's first. The state does not change, nor do the bits of any result.
+    ///
+    /// # Errors
+    /// If it can't be computed here.
+    fn warm_up(&mut self, share: u32) -> Result<(), Error>;
+
+    /// How good the model is on the held-out samples. `begins` is called before each batch.
+    ///
+    /// # Errors
+    /// If it can't be computed here.
+    fn evaluate(&mut self, begins: &dyn Fn()) -> Result<Evaluation, Error>;
+
+    /// Writes the model to a file that other programs read. It appears whole or not at all.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    fn export(&self, path: &Path) -> Result<(), Error>;
+}
+
+/// What is known of a run's data on this machine, for people and for exports.
+#[derive(Debug, Clone, Default)]
+pub struct DataNotes {
+    /// What was understood of it; `None` of data that a program brings.
+    pub summary: Option<DataSummary>,
+    /// What was done to its values, and what its numbers stand for.
+    pub preprocessing: Option<Preprocessing>,
+    /// What its user should look at before it is trained on, as sentences.
+    pub warnings: Vec<String>,
+}
+
+/// How good a model is on samples that it was not trained on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    /// The mean loss. 0 without samples.
+    pub loss: f64,
+    /// What else was measured, by name, as means over the samples.
+    pub measures: Vec<(&'static str, f64)>,
+    /// How many samples there were.
+    pub samples: u64,
+}
+
+impl Evaluation {
+    /// The mean of what is measured under this name; `None` if nothing is.
+    pub fn measure(&self, name: &str) -> Option<f64> {
+        self.measures.iter().find(|(known, _)| *known == name).map(|(_, mean)| *mean)
+    }
+}
+
+/// A gradient that was computed here, and can't be contributed.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[error(
+    "step {step}: the {what} over the {samples} samples that this member computed is {value}, where contributions have at \
+     most {most}: {}; check the data for extreme values", outcome(*is_whole)
+)]
+pub struct Beyond {
+    /// The step.
+    pub step: u64,
+    /// `loss`, or `gradient of` a parameter.
+    pub what: String,
+    /// What it is, as a mean over the samples.
+    pub value: f32,
+    /// The largest that it may be.
+    pub most: f32,
+    /// How many samples they are.
+    pub samples: u64,
+    /// Whether nothing of it has been contributed.
+    pub is_whole: bool,
+}
+
+fn outcome(is_whole: bool) -> &'static str {
+    if is_whole {
+        "it brings zeros, and the samples are given back"
+    } else {
+        "it brings zeros for this layer and those before it"
+    }
+}

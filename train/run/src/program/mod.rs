@@ -1,0 +1,63 @@
+//! What a run trains, as the runtime sees it: a program reads the data that a machine has, says what a run over it is, and
+//! opens the learner of a member.
+
+pub mod export;
+pub mod learner;
+
+use std::path::PathBuf;
+
+use crate::data::{DataDescription, DataOptions, Kind};
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::manifest::spec::RunSpec;
+use crate::program::learner::Learner;
+
+/// What computes, and what it can compute.
+pub trait Program: Send + Sync {
+    /// Checks that this program can take part in the run, before any data is fetched for it.
+    ///
+    /// # Errors
+    /// If the run is another program's.
+    fn check(&self, manifest: &Manifest) -> Result<(), Error>;
+
+    /// The kind of data that is called so; `None` if this program reads no such data.
+    fn kind(&self, name: &str) -> Option<Kind>;
+
+    /// The files that `source` stands for, in their kind's order: what members share. None of data without files.
+    ///
+    /// # Errors
+    /// If a file can't be read, or they are not those of one data set.
+    fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error>;
+
+    /// Reads the data that `options` name, if the program does not bring its own.
+    ///
+    /// # Errors
+    /// If it can't be read, or is not what it should be.
+    fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error>;
+}
+
+/// A program with its data: what a run can be made of.
+pub trait Workload: Send {
+    /// What members compare of the data.
+    fn description(&self) -> DataDescription;
+
+    /// What a run over the data is, but for its initial parameters: the program's own model, or what it has by the name in `spec`.
+    /// That the data is split as `spec` says is not looked at.
+    ///
+    /// # Errors
+    /// If there is no such model, or it can't work on the data.
+    fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error>;
+
+    /// The manifest of a new run.
+    ///
+    /// # Errors
+    /// If a value is out of range, or the model can't work on the data.
+    fn found(&self, spec: &RunSpec) -> Result<Manifest, Error>;
+
+    /// The learner of a member at step 0 of the run that `manifest` describes.
+    ///
+    /// # Errors
+    /// If the manifest is not usable, the data is not the run's, the model has another schema or other initial parameters than
+    /// the run's, or the device can't be opened.
+    fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>, Error>;
+}

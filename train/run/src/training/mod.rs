@@ -1,0 +1,227 @@
+//! What one member of a run that trains holds, and what it makes of a step's result: on the CPU, the same bits on all members.
+
+pub mod averager;
+pub mod buffer;
+pub mod call;
+pub mod contribution;
+pub mod draft;
+pub mod gradient;
+pub mod optimizer;
+mod update;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use starling_topology::ledger::GAVE_UP;
+use starling_topology::{Digest, Ledger, Lineage, PeerId, RunId};
+
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::manifest::schema::Schema;
+use crate::state::initial;
+use crate::state::record::ResultRecord;
+use crate::state::{ReplicatedState, StateView};
+use crate::training::draft::{Draft, Space};
+use crate::training::gradient::Gradient;
+use crate::training::optimizer::OptimizerState;
+
+/// What one step came to: the same on all members.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepReport {
+    /// The step, counted from 1.
+    pub step: u64,
+    /// The mean loss over the samples that were contributed, before the update; 0 if there were none.
+    pub loss: f32,
+    /// How many samples were contributed.
+    pub samples: u64,
+    /// The pass over the data that the step belongs to: 0 for the first.
+    pub epoch: u64,
+    /// Who contributed which positions of the epoch's order, both ascending.
+    pub contributions: Vec<(PeerId, Vec<Range<u32>>)>,
+    /// How many samples were assigned to peers that did not contribute, and come first in the next step.
+    pub returned: u32,
+    /// What each member of the view that reduced the step told of its speed, in their order; see
+    /// [`contribution::samples_per_s`].
+    pub speeds: Vec<u32>,
+    /// Why the update was dropped, as a sentence; `None` if it was not, or there was nothing to update with.
+    pub skipped: Option<String>,
+    /// Who gave its share up, and how many samples that were.
+    pub given_up: Vec<(PeerId, u32)>,
+    /// Positions of the epoch's order that nobody computes again in this epoch: their share was given up twice.
+    pub dropped: Vec<Range<u32>>,
+}
+
+/// One member's copy of the run's replicated state, and the update that leads from one step to the next.
+#[derive(Debug)]
+pub struct Training {
+    manifest: Manifest,
+    run: RunId,
+    schema: Schema,
+    ledger: Ledger,
+    step: u64,
+    /// The view in which it was committed.
+    lineage: Lineage,
+    /// Copies of the state share them until the next update.
+    parameters: Arc<Vec<f32>>,
+    optimizer: OptimizerState,
+    /// What comes of the pending step, as far as that is reduced.
+    draft: Option<Draft>,
+    /// Room for one.
+    space: Space,
+}
+
+impl Training {
+    /// At step 0 of the run that `manifest` describes, of a model with these `parameters`, over so many training samples.
+    ///
+    /// # Errors
+    /// If the schema or the initial parameters are not the run's.
+    ///
+    /// # Panics
+    /// If the parameters are not as many as the schema says.
+    pub fn new(manifest: &Manifest, schema: Schema, parameters: Vec<f32>, samples: u32) -> Result<Self, Error> {
+        assert_eq!(parameters.len(), schema.parameters(), "a schema says how many parameters there are");
+        if schema.fingerprint() != manifest.schema {
+            return Err(Error::OtherSchema { ours: schema.fingerprint(), theirs: manifest.schema });
+        }
+        let digest = initial::digest(&parameters);
+        if digest != manifest.initial {
+            return Err(Error::OtherInitial { ours: digest, theirs: manifest.initial });
+        }
+        Ok(Self {
+            run: manifest.run_id(),
+            ledger: Ledger::new(manifest.seed, samples, manifest.batch_size),
+            optimizer: OptimizerState::new(manifest.optimizer, parameters.len()),
+            manifest: manifest.clone(),
+            schema,
+            step: 0,
+            lineage: Lineage::NONE,
+            parameters: Arc::new(parameters),
+            draft: None,
+            space: Space::default(),
+        })
+    }
+
+    /// The run's manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The run.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// The parameters' names and shapes.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The parameters after the last step, `[parameters]`.
+    pub fn parameters(&self) -> &[f32] {
+        &self.parameters
+    }
+
+    /// The samples that are done, and who computes those of the next step.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The last step applied; 0 before the first one.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The view in which that step was committed.
+    pub fn lineage(&self) -> Lineage {
+        self.lineage
+    }
+
+    /// As [`Replicated::begin`](crate::Replicated::begin): assigns the samples of step 1.
+    ///
+    /// # Panics
+    /// If `members` are not those of a view: sorted and distinct.
+    pub fn begin(&mut self, members: &[PeerId]) -> bool {
+        if self.step > 0 {
+            return false;
+        }
+        let mut ledger = Ledger::new(self.ledger.seed(), self.ledger.samples(), self.ledger.batch_size());
+        ledger.assign(members);
+        let has_changed = ledger != self.ledger;
+        if has_changed {
+            self.forget_draft();
+        }
+        self.ledger = ledger;
+        has_changed
+    }
+
+    /// The result of a step that `me` takes alone in its view, from the gradient of its share: what a ring of one would reduce.
+    pub fn reduce_alone(&self, gradient: &Gradient, me: PeerId, speed: u32) -> ResultRecord {
+        let (values, weight) = (gradient.values(), gradient.weight());
+        let speed = if gradient.has_given_up() { GAVE_UP } else { speed };
+        contribution::alone(self.ledger.step(), values, weight, self.manifest.batch_size, me, speed)
+    }
+
+    /// A copy of the replicated state, which costs nothing yet: it shares its vectors with this one until the next update,
+    /// which copies those that are still shared then.
+    pub fn state(&self) -> ReplicatedState {
+        ReplicatedState {
+            run: self.run,
+            step: self.step,
+            lineage: self.lineage,
+            parameters: self.parameters.clone(),
+            moments: self.optimizer.moments().to_vec(),
+            scalars: self.optimizer.scalars().to_vec(),
+            ledger: self.ledger.clone(),
+        }
+    }
+
+    /// The digest of the replicated state, as of [`ReplicatedState::digest`].
+    pub fn digest(&self) -> Digest {
+        StateView {
+            run: self.run,
+            step: self.step,
+            parameters: &self.parameters,
+            moments: self.optimizer.moments(),
+            scalars: self.optimizer.scalars(),
+            ledger: &self.ledger,
+        }
+        .digest()
+    }
+
+    /// Replaces the replicated state.
+    ///
+    /// # Errors
+    /// If the state is of another run, has other lengths or another ledger than this run's, or a number that is not
+    /// finite. Nothing has changed then.
+    pub fn load(&mut self, state: ReplicatedState) -> Result<(), Error> {
+        if state.run != self.run {
+            return Err(Error::OtherRun { ours: self.run, theirs: state.run });
+        }
+        let lengths = |parameters: usize, moments: &[usize], scalars: usize| {
+            format!("{parameters} parameters, moments of {moments:?} and {scalars} scalars")
+        };
+        let spec = self.manifest.optimizer;
+        let expected = lengths(self.parameters.len(), &vec![self.parameters.len(); spec.moments()], spec.scalars());
+        let moments: Vec<usize> = state.moments.iter().map(|moment| moment.len()).collect();
+        let found = lengths(state.parameters.len(), &moments, state.scalars.len());
+        if expected != found {
+            return Err(Error::OtherShape { step: state.step, expected, found });
+        }
+        state.check_ledger()?;
+        let order = |ledger: &Ledger| {
+            let (seed, samples, batch_size) = (ledger.seed(), ledger.samples(), ledger.batch_size());
+            format!("a ledger of {samples} samples with seed {seed} and batches of {batch_size}")
+        };
+        let (expected, found) = (order(&self.ledger), order(&state.ledger));
+        if expected != found {
+            return Err(Error::OtherShape { step: state.step, expected, found });
+        }
+        state.check_numbers()?;
+        self.forget_draft();
+        self.optimizer = OptimizerState::restore(spec, state.moments, state.scalars);
+        self.parameters = state.parameters;
+        (self.step, self.lineage) = (state.step, state.lineage);
+        self.ledger = state.ledger;
+        Ok(())
+    }
+}
