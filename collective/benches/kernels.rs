@@ -6,7 +6,8 @@
 
 use std::hint::black_box;
 
-use starling_collective::{Codec, kernel};
+use starling_collective::Codec;
+use starling_collective::codec::kernel;
 
 /// Repetitions, of which the fastest counts: whatever else runs on the machine only adds to the others.
 const REPETITIONS: usize = 40;

@@ -3,10 +3,10 @@
 use starling_topology::Rank;
 
 use crate::codec::Codec;
-use crate::layout::Layout;
 use crate::segment::SegmentId;
+use crate::segment::layout::Layout;
+use crate::session::workspace::BadSegment;
 use crate::slots::Ranks;
-use crate::workspace::BadSegment;
 
 /// One member's copy of its contribution, which an operation turns into the result: numbers in `starling-node`
 /// ([`Workspace`](crate::Workspace)), and who they came from in `starling-sims`.

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::codec::Codec;
 use crate::segment::{OperationKey, SegmentId};
-use crate::workspace::BadSegment;
+use crate::session::workspace::BadSegment;
 
 /// A segment that no correct peer sends. The sender is at fault, not us: drop its connection and abort the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

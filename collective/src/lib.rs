@@ -44,33 +44,24 @@
 pub mod buffer;
 pub mod codec;
 pub mod error;
-pub mod execution;
-pub mod feedback;
-pub mod kernel;
-pub mod layout;
-pub mod limits;
-mod memory;
-mod reduction;
 pub mod schedule;
 pub mod segment;
 pub mod session;
-mod sink;
 pub mod slots;
-pub mod workspace;
 
 #[cfg(test)]
 mod tests;
 
 pub use buffer::Buffer;
+pub use codec::feedback::{Booked, Dropped, Feedback, Residual};
+pub use codec::kernel::NonFinite;
 pub use codec::{BadPayload, Bound, Codec, CodecError};
 pub use error::Violation;
-pub use execution::{Copied, Execution, Kept, Onward};
-pub use feedback::{Booked, Dropped, Feedback, Residual};
-pub use kernel::NonFinite;
-pub use layout::{Layout, LayoutConfig};
-pub use limits::Limits;
 pub use schedule::{Operation, Schedule};
+pub use segment::layout::{Layout, LayoutConfig};
+pub use segment::limits::Limits;
 pub use segment::{OperationKey, Phase, SegmentHeader, SegmentId};
+pub use session::execution::{Copied, Execution, Kept, Onward};
+pub use session::workspace::{BadSegment, Workspace};
 pub use session::{Input, Output, Session};
 pub use slots::{Ranks, Slot, Slots};
-pub use workspace::{BadSegment, Workspace};

@@ -7,7 +7,7 @@ use starling_topology::plan::{Plan, Route};
 use starling_topology::{Rank, WorldSize};
 
 use crate::codec::Codec;
-use crate::layout::Layout;
+use crate::segment::layout::Layout;
 use crate::slots::Ranks;
 
 /// What becomes of the members' buffers.

@@ -96,11 +96,11 @@ fn the_simulator_has_no_machine_of_its_own_for_what_the_engine_does() {
 fn models_of_the_command_line_are_written_as_users_write_theirs() {
     let root = files().iter().find(|file| file.path == "node/starling/src/lib.rs").expect("the crate for users");
     let exports = sources::exports(&root.text);
-    let besides = ["train/src/classification.rs", "train/src/evaluation.rs", "train/src/network.rs"];
+    let besides = ["train/src/task/classification.rs", "train/src/task/evaluation.rs", "train/src/network/mod.rs"];
     // What those of the registry are to it, and what classifiers share.
     let own = ["Batch", "Classification", "Layers", "Model", "Network", "Trainable", "evaluation", "sized", "unusable"];
     hold(
-        |path| path.starts_with("train/src/models/") || besides.contains(&path),
+        |path| path.starts_with("train/src/network/models/") || besides.contains(&path),
         |file| sources::not_exported(&file.text, &exports, &own),
     );
 }

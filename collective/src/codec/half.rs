@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
+use crate::codec::kernel::{self, EXPONENT, Loop, MAGNITUDE, vectorized};
 use crate::codec::{BadPayload, Bound};
-use crate::kernel::{self, EXPONENT, Loop, MAGNITUDE, vectorized};
-use crate::memory::{self, BLOCK};
-use crate::sink::Sink;
+use crate::session::memory::{self, BLOCK};
+use crate::session::sink::Sink;
 
 pub(super) const WORD_BYTES: usize = 2;
 

@@ -8,10 +8,10 @@
 //! product of scale and byte is exact, the largest byte is always 127, and a block that was read is written back as the same
 //! bytes. A block of zeros, or of values too small for a scale, has the scale 0.
 
+use crate::codec::kernel::{EXPONENT, Loop, MAGNITUDE, NonFinite, vectorized};
 use crate::codec::{BadPayload, Bound};
-use crate::kernel::{EXPONENT, Loop, MAGNITUDE, NonFinite, vectorized};
-use crate::memory;
-use crate::sink::Sink;
+use crate::session::memory;
+use crate::session::sink::Sink;
 
 /// Elements that share a scale.
 const BLOCK: usize = 256;
@@ -224,7 +224,7 @@ fn checked_scale(bytes: [u8; SCALE_BYTES], block: usize, limit: u32) -> Result<f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::{Nowhere, Overwrite};
+    use crate::session::sink::{Nowhere, Overwrite};
 
     fn encoded(values: &[f32]) -> Vec<u8> {
         let mut payload = vec![0; payload_bytes(values.len())];

@@ -4,7 +4,8 @@ use starling_topology::plan::{Plan, Route};
 use starling_topology::{Rank, WorldSize};
 
 use super::cluster::{Cluster, Order, Rng, layout, layout_for, plans};
-use crate::{Buffer, Codec, Dropped, Feedback, Layout, Operation, SegmentId, Workspace, kernel};
+use crate::codec::kernel;
+use crate::{Buffer, Codec, Dropped, Feedback, Layout, Operation, SegmentId, Workspace};
 
 /// What a rank's subtree of a route sums up to, over one segment; recursive, where the machine is dataflow.
 fn subtree(route: &Route, rank: Rank, codec: Codec, own: &impl Fn(Rank) -> Vec<f32>) -> Vec<f32> {

@@ -26,7 +26,7 @@ pub(crate) fn program(_: &Loaded) -> Result<Arc<dyn Program>, CommandError> {
 #[cfg(feature = "train")]
 pub(crate) fn models() -> Vec<&'static str> {
     static NAMES: std::sync::LazyLock<Vec<String>> =
-        std::sync::LazyLock::new(|| starling_train::models::names().collect());
+        std::sync::LazyLock::new(|| starling_train::network::models::names().collect());
     NAMES.iter().map(String::as_str).collect()
 }
 

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use starling_collective::{Bound, Residual, kernel};
+use starling_collective::codec::kernel;
+use starling_collective::{Bound, Residual};
 use starling_run::Gradient;
 use starling_run::training::contribution;
 use starling_topology::ledger::GAVE_UP;

@@ -31,7 +31,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use starling_collective::{Bound, Codec, kernel};
+use starling_collective::codec::kernel;
+use starling_collective::{Bound, Codec};
 use starling_engine::comeback::{Awaited, Wait};
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
 use starling_run::{Agreed, Averaged, Averager, Manifest, Replicated, ResultRecord, RunSpec, Tag};

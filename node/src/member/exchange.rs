@@ -9,7 +9,8 @@ mod tests;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use starling_collective::{Booked, Dropped, kernel};
+use starling_collective::codec::kernel;
+use starling_collective::{Booked, Dropped};
 use starling_engine::{ActiveView, Cursor, Found, Gate, Notice, Turnout};
 use starling_run::audit::AuditView;
 use starling_run::{ReplicatedState, ResultRecord};

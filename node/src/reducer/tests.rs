@@ -3,7 +3,8 @@
 
 mod fixture;
 
-use starling_collective::{OperationKey, Phase, SegmentHeader, SegmentId, kernel};
+use starling_collective::codec::kernel;
+use starling_collective::{OperationKey, Phase, SegmentHeader, SegmentId};
 use starling_topology::plan::{Groups, Plan};
 use starling_topology::{Rank, WorldSize};
 

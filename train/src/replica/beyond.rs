@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
-use starling_collective::kernel;
+use starling_collective::codec::kernel;
 use starling_run::Beyond;
 
 use super::Replica;
-use crate::flatten;
+use crate::network::flatten;
 use crate::task::Task;
 
 /// For tests, in the environment: by what the gradient of a step that is computed here is multiplied, as `step:factor` with

@@ -1,6 +1,7 @@
 //! The values that members reduce: drawn from a seed, so that each member can tell what all of them sum to.
 
-use starling_collective::{Codec, kernel};
+use starling_collective::Codec;
+use starling_collective::codec::kernel;
 
 use super::wire::Setup;
 

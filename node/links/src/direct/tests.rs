@@ -1,6 +1,7 @@
 //! Segments arrive as they were sent, over real sockets; bytes that are no records are errors.
 
-use starling_collective::{Bound, Codec, OperationKey, Phase, SegmentId, kernel};
+use starling_collective::codec::kernel;
+use starling_collective::{Bound, Codec, OperationKey, Phase, SegmentId};
 use starling_topology::Rank;
 use tokio::io::AsyncWriteExt;
 

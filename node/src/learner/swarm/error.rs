@@ -1,6 +1,6 @@
 //! Why a swarm can't do what it was asked.
 
-use starling_collective::kernel;
+use starling_collective::codec::kernel;
 use starling_run::Tag;
 use thiserror::Error;
 

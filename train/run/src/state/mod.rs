@@ -15,7 +15,7 @@ pub(crate) mod values;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use starling_collective::kernel;
+use starling_collective::codec::kernel;
 use starling_topology::ledger::MAX_LEDGER_BYTES;
 use starling_topology::{Digest, Ledger, LedgerError, Lineage, RunId};
 use thiserror::Error;

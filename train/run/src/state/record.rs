@@ -8,7 +8,7 @@
 //! A member keeps the record of its newest step for those that were cut off one step behind; a member that downloads
 //! the state queues records until it can apply them.
 
-use starling_collective::kernel;
+use starling_collective::codec::kernel;
 use starling_topology::ledger::MAX_SHARES;
 use starling_topology::{Digest, Lineage, PeerId};
 use thiserror::Error;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use starling_collective::kernel;
+use starling_collective::codec::kernel;
 use starling_topology::ledger::{SYNCING, UNMEASURED};
 use starling_topology::{Ledger, Lineage, PeerId, RunId};
 

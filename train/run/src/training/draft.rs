@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use starling_collective::{Bound, kernel};
+use starling_collective::Bound;
+use starling_collective::codec::kernel;
 
 use crate::training::optimizer::{OptimizerState, StepFactors, Update, exchange};
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
-use starling_collective::kernel;
+use starling_collective::codec::kernel;
 
 /// The mean gradient over a member's share and the mean loss, `[parameters + 1]`, and how many samples they are the mean of.
 ///

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use starling_collective::kernel;
+use starling_collective::codec::kernel;
 use starling_topology::PeerId;
 use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
 

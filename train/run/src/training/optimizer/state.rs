@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use starling_collective::kernel;
+use starling_collective::codec::kernel;
 use thiserror::Error;
 
 use super::{OptimizerSpec, StepContext, StepFactors, Update};

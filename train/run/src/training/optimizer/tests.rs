@@ -1,6 +1,6 @@
 //! What holds for every optimizer, and what those of their own tests are proven by.
 
-use starling_collective::kernel;
+use starling_collective::codec::kernel;
 use starling_topology::Generator;
 
 use super::*;

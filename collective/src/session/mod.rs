@@ -1,15 +1,21 @@
 //! The machine for one operation: all buckets of a flat buffer, several in flight.
 
+pub mod execution;
+pub(crate) mod memory;
+pub(crate) mod reduction;
+pub(crate) mod sink;
+pub mod workspace;
+
 use std::collections::{BTreeSet, VecDeque};
 
 use starling_topology::Rank;
 use starling_topology::plan::Plan;
 
 use crate::error::Violation;
-use crate::layout::Layout;
-use crate::reduction::Reduction;
 use crate::schedule::{Operation, Schedule};
 use crate::segment::SegmentId;
+use crate::segment::layout::Layout;
+use crate::session::reduction::Reduction;
 
 /// What happened. `P` is a segment's payload: bytes in `starling-node`, contribution counts in `starling-sims`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -80,9 +80,9 @@ impl ModuleMapper for Scatter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::Classifier;
     use crate::network::Network;
-    use crate::schema;
+    use crate::network::models::Classifier;
+    use crate::network::schema;
 
     fn network(spec: &str, device: &Device) -> (Network, usize) {
         let network = Network::new(&Classifier::layers_of(spec), [1, 4, 4], 3, device);

@@ -1,5 +1,9 @@
 //! What is trained: a module with its batches, its loss and its measures, as a user writes it.
 
+pub mod classification;
+pub(crate) mod evaluation;
+pub mod tasks;
+
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Tensor};
 use serde_json::Value;
@@ -8,7 +12,7 @@ use starling_run::state::initial;
 use starling_run::{ModelSpec, Schema};
 use starling_topology::Digest;
 
-use crate::cut::Cut;
+use crate::network::cut::Cut;
 
 /// The samples of a task, in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use starling_topology::ViewId;
 
-use crate::sink::{Combine, Sink};
+use crate::session::sink::{Combine, Sink};
 
 /// One member's error feedback (F. Seide et al., "1-bit stochastic gradient descent and its application to data-parallel
 /// distributed training of speech DNNs", 2014): what rounding took from a step's sums is added to the next contribution.

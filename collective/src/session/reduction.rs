@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use starling_topology::Rank;
 
 use crate::error::Violation;
-use crate::layout::Layout;
 use crate::schedule::{Role, Schedule};
+use crate::segment::layout::Layout;
 use crate::segment::{Phase, SegmentId};
 use crate::session::Output;
 

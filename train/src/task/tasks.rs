@@ -15,11 +15,11 @@ use starling_run::{
 
 use crate::device::DeviceChoice;
 use crate::error::{self, Trained};
-use crate::flatten;
-use crate::models;
+use crate::network::flatten;
+use crate::network::models;
+use crate::network::schema::{self, Visited};
 use crate::panics::caught;
 use crate::replica::{self, Replica};
-use crate::schema::{self, Visited};
 use crate::task::{Task, TaskData};
 
 /// Trains one task, on a device.

@@ -53,8 +53,8 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::models::Classifier;
     use crate::network::Network;
+    use crate::network::models::Classifier;
 
     fn of(spec: &str, classes: u32) -> Schema {
         of_module(&Network::new(&Classifier::layers_of(spec), [1, 8, 8], classes, &Device::flex()))

@@ -1,7 +1,7 @@
 //! What becomes of the values of a payload, and of what is lost in writing one: they are combined with what is there, take its
 //! place, or are of no interest.
 
-use crate::memory::{self, BLOCK, LONG, Past};
+use crate::session::memory::{self, BLOCK, LONG, Past};
 
 /// Takes values, block by block, as they are made.
 pub(crate) trait Sink {

@@ -11,9 +11,9 @@ use crate::buffer::Buffer;
 use crate::error::Violation;
 use crate::schedule::Schedule;
 use crate::segment::{OperationKey, Phase, SegmentHeader, SegmentId};
+use crate::session::workspace::BadSegment;
 use crate::session::{Input, Output, Session};
 use crate::slots::Ranks;
-use crate::workspace::BadSegment;
 
 /// Names a payload for the machine: the how manieth it was to come.
 type Arrival = u64;

@@ -6,9 +6,9 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
 use starling_data::{Dataset, Samples};
 
-use crate::cut::Cut;
-use crate::evaluation;
+use crate::network::cut::Cut;
 use crate::network::{Layers, Network};
+use crate::task::evaluation;
 use crate::task::{Task, TaskData};
 
 /// Samples on a device.

@@ -1,5 +1,7 @@
 //! The program of the command line: its models, on the data that its users name.
 
+pub mod export;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,11 +11,11 @@ use starling_run::{
     DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, Program, RunSpec, Workload,
 };
 
-use crate::classification::Classification;
 use crate::device::DeviceChoice;
 use crate::error::{self, Trained};
-use crate::models::{self, Classifier};
+use crate::network::models::{self, Classifier};
 use crate::replica::Replica;
+use crate::task::classification::Classification;
 
 /// Trains what [`models::REGISTRY`] has, on a device.
 #[derive(Debug, Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Device, ExecutionError};
 
-use crate::classification::Batch;
 use crate::network::Network;
+use crate::task::classification::Batch;
 use starling_data::Samples;
 
 /// Sums over the samples at these places: cross-entropy, in nats, as `loss`, and how many have their label's logit as the
@@ -35,8 +35,8 @@ mod tests {
     use burn::module::Module;
 
     use super::*;
-    use crate::flatten::write_parameters;
     use crate::network::Layers;
+    use crate::network::flatten::write_parameters;
 
     fn softmax(parameters: &[f32]) -> (Network, Device) {
         let device = Device::flex();

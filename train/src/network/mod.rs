@@ -1,5 +1,10 @@
 //! The models, as one Burn module.
 
+pub mod cut;
+pub(crate) mod flatten;
+pub mod models;
+pub mod schema;
+
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
@@ -110,9 +115,9 @@ mod tests {
     use burn::tensor::TensorData;
 
     use super::*;
-    use crate::flatten::write_parameters;
-    use crate::models::Classifier;
-    use crate::schema;
+    use crate::network::flatten::write_parameters;
+    use crate::network::models::Classifier;
+    use crate::network::schema;
 
     /// The logits of one sample.
     fn logits(spec: &str, shape: [u32; 3], parameters: &[f32], sample: &[f32]) -> Vec<f32> {

@@ -6,13 +6,13 @@ use starling_topology::Rank;
 use thiserror::Error;
 
 use crate::buffer::Buffer;
+use crate::codec::feedback::Dropped;
+use crate::codec::kernel;
 use crate::codec::{BadPayload, Codec, Within};
-use crate::feedback::Dropped;
-use crate::kernel;
-use crate::layout::{ELEMENT_BYTES, Layout};
-use crate::limits::Limits;
+use crate::segment::layout::{ELEMENT_BYTES, Layout};
+use crate::segment::limits::Limits;
 use crate::segment::{Phase, SegmentId};
-use crate::sink::Nowhere;
+use crate::session::sink::Nowhere;
 use crate::slots::{Ranks, Slots};
 
 /// Elements that are worked on at a time where a scratch is needed: they fit the first-level cache.

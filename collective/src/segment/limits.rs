@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::codec::kernel;
 use crate::codec::{Bound, Codec};
-use crate::kernel;
 
 /// The largest share by which a codec makes a value larger: rounded to seven binary digits behind the first.
 const ROUNDING: f64 = 1.0 / 128.0;

@@ -6,8 +6,8 @@ use starling_data::Dataset;
 use starling_run::ModelSpec;
 
 use super::{Model, Trainable, sized, unusable};
-use crate::classification::Classification;
 use crate::network::Layers;
+use crate::task::classification::Classification;
 
 /// The most layers that sizes are given for.
 const MAX_LAYERS: usize = 16;

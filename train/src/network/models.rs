@@ -15,8 +15,8 @@ use starling_run::{DataNotes, Learner, Manifest, ManifestError, ModelSpec, RunSp
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
+use crate::network::schema;
 use crate::replica::{self, Replica};
-use crate::schema;
 use crate::task::Task;
 
 pub use classifier::Classifier;

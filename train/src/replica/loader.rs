@@ -67,7 +67,7 @@ mod tests {
     use starling_data::{DataOptions, Dataset};
 
     use super::*;
-    use crate::classification::Batch;
+    use crate::task::classification::Batch;
 
     const SEED: u64 = 7;
 

@@ -12,6 +12,7 @@
 //! This is the only code that is generic over tasks.
 
 mod beyond;
+pub(crate) mod loader;
 mod warm_up;
 
 use std::fmt;
@@ -26,14 +27,14 @@ use starling_run::{
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
-use crate::cut::{self, Cut};
 use crate::device::DeviceChoice;
 use crate::error::Error;
-use crate::export::write_safetensors;
-use crate::flatten;
-use crate::loader::Loader;
+use crate::network::cut::{self, Cut};
+use crate::network::flatten;
+use crate::network::schema;
 use crate::panics::caught;
-use crate::schema;
+use crate::program::export::write_safetensors;
+use crate::replica::loader::Loader;
 use crate::task::{Task, TaskData};
 use beyond::Factors;
 use warm_up::Delays;

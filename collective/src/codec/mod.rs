@@ -5,8 +5,10 @@
 //! for all bytes that are accepted. So a result may be passed on from the buffer, and a rank cannot tell, by what it holds,
 //! whether it was the owner.
 
+pub mod feedback;
 mod half;
 mod int8;
+pub mod kernel;
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use starling_topology::Rank;
 use thiserror::Error;
 
-use crate::kernel::{self, EXPONENT, NonFinite};
-use crate::layout::ELEMENT_BYTES;
-use crate::sink::{Combine, Nowhere, Overwrite, Sink};
+use crate::codec::kernel::{EXPONENT, NonFinite};
+use crate::segment::layout::ELEMENT_BYTES;
+use crate::session::sink::{Combine, Nowhere, Overwrite, Sink};
 
 /// How the elements of a segment become a payload. All members of a view use the same one for an operation. As text:
 /// `f32`, `bf16`, `f16` or `int8`.

@@ -9,9 +9,9 @@
 use thiserror::Error;
 
 use crate::codec::{BadPayload, Bound};
-use crate::layout::ELEMENT_BYTES;
-use crate::memory::{self, BLOCK};
-use crate::sink::{Combine, Overwrite, Sink};
+use crate::segment::layout::ELEMENT_BYTES;
+use crate::session::memory::{self, BLOCK};
+use crate::session::sink::{Combine, Overwrite, Sink};
 
 /// All exponent bits set: infinite, or not a number.
 pub(crate) const EXPONENT: u32 = 0x7f80_0000;

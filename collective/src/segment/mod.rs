@@ -1,5 +1,8 @@
 //! The unit of IO: its name and its wire header.
 
+pub mod layout;
+pub mod limits;
+
 use std::fmt;
 use std::ops::Range;
 
@@ -7,7 +10,7 @@ use starling_topology::Rank;
 
 use crate::codec::Codec;
 use crate::error::Violation;
-use crate::layout::Layout;
+use crate::segment::layout::Layout;
 
 /// Which half of the all-reduce a segment belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
