@@ -8,12 +8,12 @@ use libp2p::identity::Keypair;
 use starling_topology::{PeerId, RunId, ViewId};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::error::ConnectionError;
-use super::handshake::{Attempt, Connection, Form, Purpose};
-use super::listener::{Listener, dial};
-use super::thread::DataThread;
-use super::{DataPlane, Door, Limits, LinkConfig, Transport};
+use crate::error::ConnectionError;
+use crate::greeting::handshake::{Attempt, Connection, Form, Purpose};
+use crate::greeting::listener::{Listener, dial};
 use crate::greeting::peer::from_libp2p;
+use crate::link::thread::DataThread;
+use crate::{DataPlane, Door, Limits, LinkConfig, Transport};
 
 pub(crate) const RUN: RunId = RunId([1; 32]);
 pub(crate) const VIEW: ViewId = ViewId([2; 32]);

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::handshake::HELLO_BYTES;
+use crate::greeting::handshake::HELLO_BYTES;
 
 /// Of a TLS record.
 const HEADER_BYTES: usize = 5;

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use crate::error::ConnectionError;
 use crate::greeting::handshake::{Attempt, Connection, MAX_PARALLEL};
-use crate::greeting::listener::{self, Listener, MAX_ADDRESSES};
+use crate::greeting::listener::{Listener, MAX_ADDRESSES};
 use crate::{DataPlane, Door, Transport};
 
 /// How long a direct connection may take before the libp2p stream is used; and no longer than half of what the acceptor waits.
