@@ -6,6 +6,7 @@ mod end_is_kept;
 mod every_sample_once;
 mod exactly_once;
 mod last_checkpoint;
+mod led_away;
 mod monotonic_generation;
 mod no_split_brain;
 mod nothing_dropped;
@@ -27,6 +28,7 @@ pub use end_is_kept::EndIsKept;
 pub use every_sample_once::EverySampleOnce;
 pub use exactly_once::ExactlyOnce;
 pub use last_checkpoint::LastCheckpoint;
+pub use led_away::LedAway;
 pub use monotonic_generation::MonotonicGeneration;
 pub use no_split_brain::NoSplitBrain;
 pub use nothing_dropped::{NothingDropped, Settled};
@@ -89,6 +91,8 @@ pub struct Invariants {
     pub own_branch: OwnBranch,
     /// The last good checkpoint is never deleted.
     pub last_checkpoint: LastCheckpoint,
+    /// Who has its disk follows nobody who has not.
+    pub led_away: LedAway,
     /// Nobody goes back behind what most have on disk.
     pub stable_survives: StableSurvives,
     /// Two processes with one identity are told of.
@@ -97,4 +101,12 @@ pub struct Invariants {
     pub votes_given: VotesGiven,
     /// Nobody waits for ever.
     pub progress: Progressing,
+}
+
+impl Invariants {
+    /// Somebody has written down that it is in the view of `record`.
+    pub fn wrote(&mut self, record: &starling_topology::Record) {
+        self.stable_survives.wrote(record);
+        self.led_away.wrote(record);
+    }
 }

@@ -247,3 +247,35 @@ fn a_failing_run_is_cut_down() {
     assert_eq!(again.failure(), Some(shrunk.failure));
     assert!(shrunk.kept.len() <= shrunk.of);
 }
+
+/// The first member is alone for some steps, others join, all die, and it comes back first, with its disk as it was before.
+fn the_first_is_set_back(seed: u64) -> Simulation {
+    let setup = Setup { peers: Some(3), scenario: Scenario::Steady, ..Setup::default() };
+    Simulation::new(seed, setup).replan(|plan| {
+        (plan.founders, plan.min_members, plan.fork_after) = (1, 1, None);
+        (plan.keepers, plan.words, plan.gated) = (0, false, true);
+        for seat in 1..3 {
+            let when = When::After { step: 2, delay: Duration::from_millis(10 * seat as u64) };
+            plan.faults.push(Fault { when, kind: Kind::Join(seat) });
+        }
+        for seat in 0..3 {
+            let (fate, down) = if seat == 0 { (Fate::SetBack, 1) } else { (Fate::Kept, 15 + seat as u64) };
+            let crash = Crash { down: Duration::from_secs(down), power: false, fate, at_record: None };
+            let when = When::After { step: 14, delay: Duration::from_millis(seat as u64) };
+            plan.faults.push(Fault { when, kind: Kind::Crash(seat, crash) });
+        }
+    })
+}
+
+#[test]
+fn who_has_its_disk_is_not_led_away_by_one_that_was_set_back() {
+    let is_led_away = |outcome: &Outcome| outcome.broken.iter().any(|broken| broken.invariant == "led_away");
+    let mut caught = 0;
+    for seed in 0..120 {
+        let outcome = the_first_is_set_back(seed).run();
+        assert!(outcome.is_good(), "seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
+        let sabotage = Sabotage::Machine(Flaw::CountsDoubleSigners);
+        caught += usize::from(is_led_away(&the_first_is_set_back(seed).with_sabotage(sabotage).run()));
+    }
+    assert!(caught > 0, "nobody is led away where what those say counts who have signed twice");
+}

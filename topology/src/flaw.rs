@@ -52,6 +52,8 @@ pub enum Flaw {
     BelievesFinished,
     /// Who is shown what it said and has forgotten does not tell its user.
     HidesSetBack,
+    /// What those say counts who have signed on two ways that part.
+    CountsDoubleSigners,
     /// Who is shown that another process has taken its seat, or is answered by it, asks for that again.
     IgnoresTwin,
     /// Who starts although another process answers as this machine takes part.

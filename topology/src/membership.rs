@@ -54,6 +54,7 @@ mod receiving;
 mod returning;
 mod revoking;
 mod rows;
+mod schism;
 mod seat;
 mod standstill;
 mod steps;

@@ -9,6 +9,7 @@ mod exploration;
 mod faults;
 mod hostile;
 mod proofs;
+mod set_back;
 mod storing;
 mod twins;
 mod votes;

@@ -54,6 +54,7 @@ impl World {
     /// Judges what a process writes down by what it has found when it started: a seat that it had forgotten, or a decision with
     /// its own signature, of a ballot that it had forgotten, is told before.
     pub(super) fn tells_what_it_forgot(&self, seat: Seat, record: &Record) -> Result<(), Broken> {
+        self.stays_with_those_who_have_disks(seat, record)?;
         let host = &self.hosts[seat];
         let Some(before) = host.disk.newest_record().filter(|_| host.set_back && host.is_judged()) else {
             return Ok(());
@@ -73,6 +74,18 @@ impl World {
             return Err(Broken::new(NAME, seen));
         }
         Ok(())
+    }
+
+    /// Judges whether a process whose disk was never set back goes where those lead it whose disks were. Whoever follows a fork, or has lost
+    /// something else, has no other way; and where two processes of one name have parted the run, its user has it come over.
+    fn stays_with_those_who_have_disks(&self, seat: Seat, record: &Record) -> Result<(), Broken> {
+        let is_intact = |host: &Host| host.is_judged() && !host.set_back && !host.damaged;
+        let host = &self.hosts[seat];
+        let is_split = self.forked || self.split.is_some();
+        let is_due = self.forgotten && !is_split && is_intact(host) && !self.hosts.iter().any(Host::is_hostile);
+        let Some(before) = host.disk.newest_record().filter(|_| is_due) else { return Ok(()) };
+        let intact = |peer| self.seats.get(&peer).is_some_and(|seat| is_intact(&self.hosts[*seat]));
+        self.invariants.led_away.entered(host.name(), &before.view, &record.view, intact)
     }
 
     /// A clock leaps ahead: what was to happen by it in the meantime happens at once.

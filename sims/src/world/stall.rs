@@ -35,7 +35,7 @@ impl World {
 
     /// `seat` writes down that it is in the view of `record`, if its disk takes that.
     pub(super) fn note_record(&mut self, seat: Seat, record: &Record) {
-        self.invariants.stable_survives.wrote(record);
+        self.invariants.wrote(record);
         self.guilt.wrote(record);
         self.known.entry(record.view.id()).or_insert_with(|| record.view.clone());
         self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));

@@ -46,6 +46,8 @@ pub(super) struct Asking {
     way: Vec<Succession>,
     /// Whether we have given our seat up, since nobody there had what we lack: we can't take it again and go on.
     pub(super) bereft: bool,
+    /// Whether our own signature shows that we have decided something else than what led to our seat: our vote is worth nothing there.
+    pub(super) forfeits: bool,
     since: Time,
     /// The last view that we were shown in which another process has our seat.
     replaced: Option<ViewId>,
@@ -70,6 +72,7 @@ impl Asking {
             followed_by: None,
             way: Vec::new(),
             bereft: false,
+            forfeits: false,
             since: now,
             replaced: None,
             seated: BTreeMap::new(),

@@ -120,7 +120,14 @@ impl Membership {
             self.tell_forgotten(from);
             self.go_outside(now, from, members);
             self.note_follower(Some(decided));
+            self.forfeit();
         }
+    }
+
+    /// We are outside, since we have decided what we don't remember: what we said where we were is worth nothing, and whoever needs our vote
+    /// there goes on with nobody.
+    pub(super) fn forfeit(&mut self) {
+        self.asking.iter_mut().for_each(|asking| asking.forfeits = true);
     }
 
     pub(super) fn tell_forgotten(&mut self, by: PeerId) {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::asking::Asking;
+use super::schism::Schism;
 use super::seat::Seat;
 use super::{Membership, Steps};
 use crate::certificate::{Succession, leads};
@@ -98,8 +99,14 @@ impl Membership {
         }
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
         let decided = chain.as_ref().and_then(|chain| self.what_we_decided(chain));
-        let forgot = decided.is_some();
+        let schism = chain.as_ref().filter(|_| !proven && !told_so).and_then(|chain| self.schism(chain, view));
+        let gives_way = schism.as_ref().is_some_and(Schism::gives_way);
+        let forgot =
+            decided.is_some() || (gives_way && self.came_back && schism.as_ref().is_some_and(Schism::has_mine));
         let is_ours_beside = chain.as_ref().is_some_and(|chain| self.have_gone_beside(chain));
+        let is_kept = schism.as_ref().is_some_and(Schism::keeps_us);
+        let forfeits = forgot || schism.as_ref().is_some_and(Schism::has_mine);
+        let decided = decided.or_else(|| schism.filter(Schism::gives_way).map(|schism| schism.beside));
         // Who goes on in a fork does not stop for a stranger's word.
         let is_parted = self.has_parted(from);
         let step = self.reached;
@@ -160,11 +167,12 @@ impl Membership {
         let tie = ours.paused || view < seat.id;
         let ahead = standing.step > ours.step || (standing.step == ours.step && tie);
         let they_lead = is_ours_beside
+            || gives_way
             || after_ours
             || (unforked && generation > seat.view.generation)
             || (unforked && generation == seat.view.generation && ahead)
             || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
-        let is_believed = (unsure || forgot) && !before_ours && self.doubts.believes(now);
+        let is_believed = (unsure || forgot) && !before_ours && !is_kept && self.doubts.believes(now);
         let they_win = proven || (they_lead && (told_so || is_believed));
         match (they_win, hints) {
             (true, Some(hints)) => {
@@ -173,6 +181,9 @@ impl Membership {
                 }
                 let last = chain.filter(|_| proven).and_then(|mut chain| chain.pop());
                 self.evict_ourselves(now, from, hints, last.map(|link| link.view).or(decided));
+                if forfeits {
+                    self.forfeit();
+                }
             }
             // We may be in their view without knowing it: they will tell.
             (true, None) => self.say_hello(from),
@@ -385,7 +396,8 @@ impl Membership {
         let contacts = members.filter_map(|peer| self.contacts.get(peer)).take(MAX_HINTS).cloned().collect();
         let mut chain = self.chain.from(theirs);
         if chain.is_empty() {
-            chain = self.chain.signed_by(to);
+            // Its way may have parted from ours, somewhere.
+            chain = if theirs == ViewId::NONE { self.chain.signed_by(to) } else { self.chain.until(None) };
         }
         self.send(to, Body::Outsider { standing, contacts, chain });
     }

@@ -119,7 +119,7 @@ impl Membership {
 
     fn receive_from_member(&mut self, now: Time, from: PeerId, body: Body) -> Result<(), Violation> {
         let votes = matches!(body, Body::Prepare { .. } | Body::Propose { .. } | Body::Confirm { .. });
-        if self.asking.is_some() && !votes {
+        if self.asking.as_ref().is_some_and(|asking| !votes || asking.forfeits) {
             return Ok(());
         }
         self.note_alive(now, from);

@@ -135,7 +135,7 @@ pub(super) struct Cluster {
     incarnations: u64,
     last: BTreeMap<(PeerId, PeerId), Time>,
     contributions: BTreeSet<(ViewId, u64, PeerId)>,
-    invariants: Invariants,
+    pub(super) invariants: Invariants,
     /// Build the tests with `STARLING_TRACE=1` to see all that happens.
     tracing: bool,
 }
