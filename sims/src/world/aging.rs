@@ -76,10 +76,10 @@ impl World {
         Ok(())
     }
 
-    /// Judges whether a process whose disk was never set back goes where those lead it whose disks were. Whoever follows a fork, or has lost
-    /// something else, has no other way; and where two processes of one name have parted the run, its user has it come over.
+    /// Judges whether a process whose disk was never set back goes where those lead it whose disks were. Whoever follows a fork, has lost
+    /// something else, or can store no vote, has no other way; and where two processes of one name have parted the run, its user has it come over.
     fn stays_with_those_who_have_disks(&self, seat: Seat, record: &Record) -> Result<(), Broken> {
-        let is_intact = |host: &Host| host.is_judged() && !host.set_back && !host.damaged;
+        let is_intact = |host: &Host| host.is_judged() && !host.set_back && !host.damaged && host.disk.takes_votes();
         let host = &self.hosts[seat];
         let is_split = self.forked || self.split.is_some();
         let is_due = self.forgotten && !is_split && is_intact(host) && !self.hosts.iter().any(Host::is_hostile);
