@@ -5,13 +5,13 @@ use std::time::Duration;
 use starling_topology::{Flaw, Quorum};
 
 use crate::Summary;
-use crate::canary::{PLANTS, Sabotage};
-use crate::fault::{Crash, Fate, Fault, Kind, When};
 use crate::hostile::Attack;
 use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
-use crate::shrink::shrink;
 use crate::simulation::Simulation;
+use crate::sweep::canary::{PLANTS, Sabotage};
+use crate::sweep::fault::{Crash, Fate, Fault, Kind, When};
+use crate::sweep::shrink::shrink;
 use crate::sweep::{Blow, blows, kills, sweep};
 
 /// The lines of a file of runs, without its comments.

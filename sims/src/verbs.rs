@@ -9,11 +9,13 @@ use std::sync::mpsc;
 use std::thread;
 
 use anyhow::Context as _;
-use starling_sims::canary::PLANTS;
-use starling_sims::coverage::{Coverage, PHASES};
-use starling_sims::fault::Kind;
+use starling_sims::report::picture;
 use starling_sims::scenario::SEARCHED;
-use starling_sims::{Outcome, Setup, Simulation, Summary, collectives, picture, shrink, sweep};
+use starling_sims::sweep::canary::PLANTS;
+use starling_sims::sweep::coverage::{Coverage, PHASES};
+use starling_sims::sweep::fault::Kind;
+use starling_sims::sweep::shrink;
+use starling_sims::{Outcome, Setup, Simulation, Summary, collectives, sweep};
 
 use crate::cli::{Collectives, One, Shape, Verb};
 

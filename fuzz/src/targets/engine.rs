@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use starling_engine::comeback::twin::{self, Process};
 use starling_engine::comeback::{self, Holdings, Past, Word};
+use starling_engine::download::result_fetch;
 use starling_engine::download::{self, Question};
-use starling_engine::lookout::{self, Apart, Searched};
+use starling_engine::member::lookout::{self, Apart, Searched};
 use starling_engine::search::{self, Answer};
-use starling_engine::twin::{self, Process};
-use starling_engine::{Comeback, Download, Lookout, ResultFetch, Search, TwinSearch, result_fetch};
+use starling_engine::{Comeback, Download, Lookout, ResultFetch, Search, TwinSearch};
 use starling_topology::{Digest, Generator, Head, Noted, PeerId, Proof, Root, Time, View};
 
 use crate::seeds::{RUN, STEPS, peer, recorded};

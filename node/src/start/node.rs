@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_engine::comeback::Left;
-use starling_engine::lookout::is_end;
+use starling_engine::member::lookout::is_end;
 use starling_engine::{Member, Watchdog};
 use starling_run::{LayoutSpec, Learner, ModelSpec, Program};
 use starling_topology::{Event, Lineage, Me, Membership, Time, View};

@@ -5,8 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_engine::comeback::twin::Process;
 use starling_engine::download::MAX_DONORS;
-use starling_engine::twin::Process;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
 use starling_run::manifest::MAX_MANIFEST_BYTES;
 use starling_run::{Manifest, Preprocessing};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use starling_collective::Limits;
-use starling_engine::result_fetch::{Answer, Input, Output};
+use starling_engine::download::result_fetch::{Answer, Input, Output};
 use starling_engine::{Found, Members, ResultFetch};
 use starling_run::{BufferLayout, ResultRecord};
 use starling_topology::message::MAX_MEMBERS;

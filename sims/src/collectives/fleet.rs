@@ -7,9 +7,9 @@ use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
 
 use super::wire::Wire;
-use crate::buffer::{self, Counted, Payload};
-use crate::contribution::{Cell, Contributions, numbers};
-use crate::rng::Rng;
+use crate::network::rng::Rng;
+use crate::steps::buffer::{self, Counted, Payload};
+use crate::steps::contribution::{Cell, Contributions, numbers};
 
 /// The only operation.
 const KEY: OperationKey = OperationKey { step: 1, attempt: 0 };

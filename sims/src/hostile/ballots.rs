@@ -8,7 +8,7 @@ use starling_topology::{
 };
 
 use super::{Liar, Own, Said};
-use crate::notary::Key;
+use crate::machine::notary::Key;
 
 impl Liar {
     pub(super) fn install(&mut self) -> Said {

@@ -20,7 +20,7 @@ use starling_topology::{
 };
 
 use super::{Liar, Said};
-use crate::notary::Key;
+use crate::machine::notary::Key;
 
 /// So often it talks in vain before it lets the truth out.
 const PATIENCE: u32 = 6;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use starling_topology::{Digest, PeerId, ViewId};
 
 use super::Broken;
-use crate::state::State;
+use crate::steps::state::State;
 
 const NAME: &str = "bitwise_agreement";
 

@@ -7,8 +7,8 @@ use std::ops::Range;
 use starling_topology::{Digest, PeerId};
 
 use super::Broken;
-use crate::oracle;
-use crate::state::{ResultRecord, State};
+use crate::report::oracle;
+use crate::steps::state::{ResultRecord, State};
 
 const NAME: &str = "every_sample_once";
 

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use starling_topology::{Digest, PeerId};
 
 use super::Broken;
-use crate::oracle;
-use crate::state::{ResultRecord, State};
+use crate::report::oracle;
+use crate::steps::state::{ResultRecord, State};
 
 const NAME: &str = "exactly_once";
 
@@ -60,7 +60,7 @@ impl ExactlyOnce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contribution::{Cell, Contributions, gradient};
+    use crate::steps::contribution::{Cell, Contributions, gradient};
     use starling_topology::ledger::Ledger;
     use starling_topology::{Lineage, Rank};
 

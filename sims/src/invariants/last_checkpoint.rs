@@ -3,7 +3,7 @@
 use starling_topology::PeerId;
 
 use super::Broken;
-use crate::disk::Disk;
+use crate::machine::disk::Disk;
 use crate::network::Seat;
 
 const NAME: &str = "last_checkpoint";
@@ -45,8 +45,8 @@ impl LastCheckpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::Saved;
-    use crate::state::State;
+    use crate::machine::disk::Saved;
+    use crate::steps::state::State;
     use starling_topology::Lineage;
     use starling_topology::ledger::Ledger;
 

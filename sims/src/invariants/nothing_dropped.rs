@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use starling_topology::{PeerId, ViewId};
 
 use super::Broken;
-use crate::state::ResultRecord;
+use crate::steps::state::ResultRecord;
 
 const NAME: &str = "nothing_dropped";
 
@@ -111,7 +111,7 @@ mod tests {
     use starling_topology::{PeerId, Rank};
 
     use super::*;
-    use crate::contribution::{Cell, Contributions};
+    use crate::steps::contribution::{Cell, Contributions};
 
     const PEERS: [PeerId; 2] = [PeerId([1; 32]), PeerId([2; 32])];
 

@@ -3,8 +3,8 @@
 use starling_topology::PeerId;
 
 use super::Broken;
-use crate::disk::Saved;
-use crate::state::State;
+use crate::machine::disk::Saved;
+use crate::steps::state::State;
 
 const NAME: &str = "verified_checkpoints";
 

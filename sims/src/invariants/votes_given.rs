@@ -9,7 +9,7 @@ use starling_topology::ledger::{GAVE_UP, SYNCING};
 use starling_topology::{Config, PeerId, Quorum, Record, Time, View, ViewId};
 
 use super::Broken;
-use crate::state::ResultRecord;
+use crate::steps::state::ResultRecord;
 
 const NAME: &str = "votes_given";
 /// Who has contributed to so many steps knows that it has.
@@ -147,7 +147,7 @@ impl VotesGiven {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contribution::{Cell, Contributions};
+    use crate::steps::contribution::{Cell, Contributions};
     use starling_topology::{Lineage, Proposal, Rank, Resume, Root, RunId};
 
     fn peer(name: u8) -> PeerId {

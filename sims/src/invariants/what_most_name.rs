@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use starling_topology::PeerId;
 
 use super::Broken;
-use crate::message::Snapshot;
+use crate::steps::message::Snapshot;
 
 const NAME: &str = "what_most_name";
 

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use starling_engine::{Download, ResultFetch, download, result_fetch};
+use starling_engine::download::result_fetch;
+use starling_engine::{Download, ResultFetch, download};
 use starling_topology::{Generation, Lineage, PeerId, Time};
 
 use super::{Effect, Peer};
-use crate::canary::Sabotage;
 use crate::invariants::WhatMostName;
-use crate::message::{Chunk, Message, Reply, Snapshot, Wanted};
-use crate::state::{ResultRecord, State};
+use crate::steps::message::{Chunk, Message, Reply, Snapshot, Wanted};
+use crate::steps::state::{ResultRecord, State};
+use crate::sweep::canary::Sabotage;
 
 /// A question on its way.
 #[derive(Debug)]

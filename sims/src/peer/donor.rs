@@ -7,8 +7,8 @@ use starling_engine::{Found, UNLIMITED_AFTER};
 use starling_topology::{PeerId, Time};
 
 use super::{Effect, Peer};
-use crate::message::{Chunk, Message, Reply, Snapshot, Wanted};
-use crate::rng::Rng;
+use crate::network::rng::Rng;
+use crate::steps::message::{Chunk, Message, Reply, Snapshot, Wanted};
 
 /// How a peer hands out what it has.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl Peer {
                 // Who has named what it does not have may hand that out all the same.
                 let mistakes = self.donor.manners.rots || self.donor.manners.lies;
                 let is_it = |state: &&Rc<_>| {
-                    let state: &crate::state::State = state;
+                    let state: &crate::steps::state::State = state;
                     (state.step, state.lineage) == (of.step, of.lineage) && (mistakes || state.digest == of.digest)
                 };
                 let held = self.snapshots.iter().find(is_it).map(Rc::clone);

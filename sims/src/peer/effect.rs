@@ -6,8 +6,8 @@ use starling_engine::search::Terms;
 use starling_topology::{Event, Head, PeerId, Progress, Proof, Record, Resumption, Root, Time, Timer, ViewId};
 
 use crate::invariants::{Broken, Settled};
-use crate::message::Message;
-use crate::state::{ResultRecord, State};
+use crate::steps::message::Message;
+use crate::steps::state::{ResultRecord, State};
 
 /// What a peer wants from its world, or tells it.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use starling_engine::{Cursor, LAST_TRIES, Notice, Saving, Task, Turnout};
 use starling_topology::{PeerId, Time, ViewId};
 
 use super::{Commit, Effect, Peer};
-use crate::canary::Sabotage;
-use crate::state::{ResultRecord, State};
-use crate::workload::Workload;
+use crate::steps::state::{ResultRecord, State};
+use crate::steps::workload::Workload;
+use crate::sweep::canary::Sabotage;
 
 /// Where the learner stands.
 #[derive(Debug)]

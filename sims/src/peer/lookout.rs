@@ -1,6 +1,6 @@
 //! Looking out for a run that has gone on without this peer.
 
-use starling_engine::lookout::Searched;
+use starling_engine::member::lookout::Searched;
 use starling_topology::{Root, Time, View};
 
 use super::Peer;

@@ -3,7 +3,7 @@
 use starling_topology::{Part, Time, Timer};
 
 use super::Peer;
-use crate::coverage::{LAST, Phase};
+use crate::sweep::coverage::{LAST, Phase};
 
 impl Peer {
     /// What it is doing: its part in a change of view, or what its step waits for.

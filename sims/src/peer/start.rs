@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::lookout::Apart;
+use starling_engine::member::lookout::Apart;
 use starling_topology::{Contact, Membership};
 
 use super::Manners;
-use crate::canary::Sabotage;
-use crate::state::{Commits, State};
+use crate::steps::state::{Commits, State};
+use crate::sweep::canary::Sabotage;
 
 /// How a peer begins.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use starling_topology::{Head, Lost, PeerId, Time, View};
 
 use super::{Peer, SIGNATURE};
-use crate::state::State;
+use crate::steps::state::State;
 
 impl Peer {
     /// A peer has signed a head.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use starling_topology::Quorum;
 
 use super::{MAX_STALL, Plan, Setup};
-use crate::fault::{Crash, Fate, Fault, Kind, When};
 use crate::hostile::Hostility;
-use crate::message::Lane;
 use crate::network::Seat;
-use crate::rng::Rng;
+use crate::network::rng::Rng;
+use crate::steps::message::Lane;
+use crate::sweep::fault::{Crash, Fate, Fault, Kind, When};
 
 impl Plan {
     /// Worlds of 4 to 16 peers, half of them of 4 to 6, in which fewer than a third are hostile. What else happens, happens to

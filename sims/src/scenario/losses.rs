@@ -1,7 +1,7 @@
 //! All die at once, and those who come back first have lost their checkpoints, or these and the note of what they were, and nothing else.
 
 use super::{Draft, MAX_STALL, Scenario};
-use crate::fault::{Crash, Fate, Fault, Kind, When};
+use crate::sweep::fault::{Crash, Fate, Fault, Kind, When};
 
 impl Draft<'_> {
     /// Drawn of a copy, so that what is drawn in the run is the same with it.

@@ -2,8 +2,8 @@
 //! somebody says that it contributes; those who voted first leave, or die.
 
 use super::{Draft, MAX_STALL};
-use crate::fault::{Crash, Fate, Fault, Kind, Queue, When};
-use crate::message::Lane;
+use crate::steps::message::Lane;
+use crate::sweep::fault::{Crash, Fate, Fault, Kind, Queue, When};
 
 impl Draft<'_> {
     pub(super) fn newcomers(&mut self) {

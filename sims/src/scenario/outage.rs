@@ -1,7 +1,7 @@
 //! A run in which most join in one go, all die while the state is on its way, and the newcomers come back first.
 
 use super::{Draft, MAX_STALL};
-use crate::fault::{Crash, Fate, Fault, Kind, When};
+use crate::sweep::fault::{Crash, Fate, Fault, Kind, When};
 
 impl Draft<'_> {
     pub(super) fn outage(&mut self) {

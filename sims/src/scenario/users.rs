@@ -1,7 +1,7 @@
 //! What users do to machines that come back, and what else is lost of what those know.
 
 use super::{Draft, Scenario};
-use crate::fault::{Fate, Fault, Kind, When};
+use crate::sweep::fault::{Fate, Fault, Kind, When};
 
 impl Draft<'_> {
     /// What users do besides, and what else their disks lose: apart from all else, so that the faults before are the same with it.

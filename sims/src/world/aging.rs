@@ -5,11 +5,11 @@ use std::time::Duration;
 use starling_topology::{Record, Time};
 
 use super::{Happening, World};
-use crate::fault::{Crash, Fate, Fault, Kind, Queue};
-use crate::host::Host;
 use crate::invariants::Broken;
-use crate::message::Lane;
+use crate::machine::host::Host;
 use crate::network::Seat;
+use crate::steps::message::Lane;
+use crate::sweep::fault::{Crash, Fate, Fault, Kind, Queue};
 
 const NAME: &str = "set_back_told";
 

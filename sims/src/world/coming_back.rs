@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use starling_engine::Comeback;
 use starling_engine::comeback::{Awaited, Decision, Input, Left, Output, PAUSE, Past, Terms, Wait, Word};
-use starling_engine::lookout::Apart;
+use starling_engine::member::lookout::Apart;
 use starling_topology::{Config, Contact, Event, Flaw, Membership, Noted, PeerId, Progress, Record, Root, View};
 
 use super::{Happening, RUN, World};
-use crate::canary::Sabotage;
-use crate::checkpoints;
-use crate::contacts::ContactsFile;
-use crate::disk::Disk;
-use crate::host::Host;
 use crate::invariants::Broken;
+use crate::machine::checkpoints;
+use crate::machine::contacts::ContactsFile;
+use crate::machine::disk::Disk;
+use crate::machine::host::Host;
+use crate::machine::notary::with_key;
 use crate::network::Seat;
-use crate::notary::with_key;
+use crate::network::rng::Rng;
 use crate::peer::{Manners, Peer, Start};
-use crate::picture::What;
-use crate::rng::Rng;
-use crate::state::State;
+use crate::report::picture::What;
+use crate::steps::state::State;
+use crate::sweep::canary::Sabotage;
 use crate::world::seeking::Errand;
 
 /// Contacts that a ticket has.

@@ -1,9 +1,9 @@
 //! When faults of the plan come: some time after a step, before a message, or in a phase.
 
 use super::{Happening, World};
-use crate::coverage::{Phase, STORES};
-use crate::fault::{Fault, When};
 use crate::network::Seat;
+use crate::sweep::coverage::{Phase, STORES};
+use crate::sweep::fault::{Fault, When};
 
 impl World {
     /// Brings up the faults that are planned after `step`.

@@ -6,10 +6,10 @@ use starling_engine::comeback::Word;
 use starling_topology::{Digest, Event, Noted, PeerId, Refusal, Root, View};
 
 use super::World;
-use crate::checkpoints;
-use crate::contacts::ContactsFile;
-use crate::host::Host;
 use crate::invariants::Broken;
+use crate::machine::checkpoints;
+use crate::machine::contacts::ContactsFile;
+use crate::machine::host::Host;
 use crate::network::Seat;
 use crate::peer::Peer;
 use crate::report::Deserted;

@@ -3,22 +3,22 @@
 use std::rc::Rc;
 
 use starling_engine::comeback::Left;
-use starling_engine::lookout::is_end;
-use starling_engine::settling::departs;
+use starling_engine::member::lookout::is_end;
+use starling_engine::member::settling::departs;
 use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Reason, Record, Root, Time, View};
 
 use super::seeking::Errand;
 use super::{Happening, World};
-use crate::canary::Sabotage;
-use crate::checkpoints;
-use crate::fault::Queue;
-use crate::host::Host;
 use crate::invariants::LastCheckpoint;
-use crate::message::{Lane, Message};
+use crate::machine::checkpoints;
+use crate::machine::host::Host;
 use crate::network::{Seat, Sent};
 use crate::peer::{Commit, Effect, Entered, Peer};
-use crate::picture::What;
-use crate::state::State;
+use crate::report::picture::What;
+use crate::steps::message::{Lane, Message};
+use crate::steps::state::State;
+use crate::sweep::canary::Sabotage;
+use crate::sweep::fault::Queue;
 
 impl World {
     /// Does what a process wants, in order, until it dies of it.

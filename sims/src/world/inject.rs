@@ -3,14 +3,14 @@
 use starling_topology::{Noted, Proof, Time};
 
 use super::{Happening, World};
-use crate::checkpoints;
-use crate::coverage::STORES;
-use crate::fault::{Crash, Fate, Kind};
-use crate::host::Host;
-use crate::message::Lane;
+use crate::machine::checkpoints;
+use crate::machine::host::Host;
 use crate::network::{Parcel, Seat};
 use crate::peer::Peer;
-use crate::picture::What;
+use crate::report::picture::What;
+use crate::steps::message::Lane;
+use crate::sweep::coverage::STORES;
+use crate::sweep::fault::{Crash, Fate, Kind};
 
 impl World {
     pub(super) fn strike(&mut self, index: usize) {

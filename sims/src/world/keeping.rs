@@ -10,13 +10,13 @@ use starling_topology::{Digest, Follower, Head, PeerId, Proof, Time, ViewId};
 
 use super::seeking::Errand;
 use super::{Happening, RUN, World};
-use crate::checkpoints;
-use crate::contacts::ContactsFile;
-use crate::disk::Disk;
-use crate::fault::Queue;
-use crate::host::Host;
 use crate::invariants::{Broken, EndIsKept, LastCheckpoint};
+use crate::machine::checkpoints;
+use crate::machine::contacts::ContactsFile;
+use crate::machine::disk::Disk;
+use crate::machine::host::Host;
 use crate::network::Seat;
+use crate::sweep::fault::Queue;
 
 /// Nobody forges one here.
 const SIGNATURE: [u8; 64] = [0; 64];

@@ -5,18 +5,18 @@ mod leading;
 
 use std::rc::Rc;
 
-use starling_engine::lookout::Searched;
+use starling_engine::member::lookout::Searched;
 use starling_engine::search::{Input, Output, Terms, sought};
 use starling_engine::{Search, comeback};
 use starling_topology::{PeerId, Proof};
 
 use super::{Happening, World};
-use crate::canary::Sabotage;
-use crate::checkpoints;
-use crate::disk::{Name, Saved};
 use crate::invariants::Broken;
+use crate::machine::checkpoints;
+use crate::machine::disk::{Name, Saved};
 use crate::network::Seat;
 use crate::peer::{Call, Peer};
+use crate::sweep::canary::Sabotage;
 
 /// Asking, answering and fetching.
 #[derive(Debug)]

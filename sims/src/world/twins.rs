@@ -8,20 +8,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use starling_engine::TwinSearch;
-use starling_engine::twin::{Input, MAX_ASKED, Output, Process};
+use starling_engine::comeback::twin::{Input, MAX_ASKED, Output, Process};
 use starling_topology::{Ballot, Contact, Event, PeerId, Record, Time, ViewId};
 
 use super::{Happening, World};
-use crate::canary::Sabotage;
-use crate::fault::{Copied, Kind};
-use crate::host::Host;
 use crate::invariants::TwinTold;
-use crate::message::{Lane, Message};
+use crate::machine::host::Host;
 use crate::network::Seat;
+use crate::network::rng::Rng;
 use crate::peer::{Effect, Peer};
-use crate::picture::What;
-use crate::rng::Rng;
+use crate::report::picture::What;
 use crate::scenario::Plan;
+use crate::steps::message::{Lane, Message};
+use crate::sweep::canary::Sabotage;
+use crate::sweep::fault::{Copied, Kind};
 
 /// The network changes its mind once in so many messages.
 const CHANGES: u64 = 8;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use starling_engine::lookout::Searched;
+use starling_engine::member::lookout::Searched;
 use starling_engine::search::{Terms, sought};
 use starling_run::{CheckpointStore, Manifest};
 use starling_topology::{Contact, PeerId, Time};

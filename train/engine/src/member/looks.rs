@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use starling_topology::{Time, ViewId};
 
-use crate::standstill::Standstill;
-use crate::watchdog::{Overdue, Watchdog};
+use crate::member::standstill::Standstill;
+use crate::member::watchdog::{Overdue, Watchdog};
 
 /// A process that misses so many looks in a row stood still.
 const LOOKS_MISSED: u32 = 8;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::fault::Kind;
+use crate::sweep::fault::Kind;
 
 /// What a member does when a fault strikes it.
 pub type Phase = &'static str;

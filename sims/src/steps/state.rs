@@ -7,7 +7,7 @@ use starling_engine::StepResult;
 use starling_topology::ledger::{Committed, Ledger, SYNCING};
 use starling_topology::{Digest, Lineage, PeerId};
 
-use crate::contribution::{Cell, Contributions};
+use crate::steps::contribution::{Cell, Contributions};
 
 /// What all members hold after a step.
 #[derive(Debug, Clone, PartialEq, Eq)]

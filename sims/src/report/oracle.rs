@@ -3,8 +3,8 @@
 
 use starling_topology::ledger::Shares;
 
-use crate::contribution::gradient;
-use crate::state::{ResultRecord, State};
+use crate::steps::contribution::gradient;
+use crate::steps::state::{ResultRecord, State};
 
 /// Whose samples count: those of the members that have the state, which is those with a speed.
 pub fn contributions(before: &State, record: &ResultRecord) -> Shares {

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use starling_topology::Quorum;
 
-use crate::fault::{Copied, Crash, Fate, Fault, Kind, Queue, When};
 use crate::hostile::{Attack, Hostility};
-use crate::message::Lane;
 use crate::network::Seat;
-use crate::rng::Rng;
+use crate::network::rng::Rng;
+use crate::steps::message::Lane;
+use crate::sweep::fault::{Copied, Crash, Fate, Fault, Kind, Queue, When};
 
 /// A kind of run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use starling_topology::retention::Forked;
 use starling_topology::{Digest, Head, Lineage, Mark, Noted, PeerId, Proof, Record, Root, Slot, slot};
 
-use crate::contacts::{Contacts, ContactsFile};
-use crate::rng::Rng;
-use crate::state::State;
+use crate::machine::contacts::{Contacts, ContactsFile};
+use crate::network::rng::Rng;
+use crate::steps::state::State;
 
 /// The folder of one peer. A file appears under its name only once it is synced (temporary file, fsync, rename, fsync
 /// of the folder); what dies before that is swept away at the next start. The agreement record has two slots in one file,

@@ -1,6 +1,10 @@
 //! Kill-anywhere: a short run with a join, a few steps and a leave, in which peers die at each single message.
 
 pub mod blows;
+pub mod canary;
+pub mod coverage;
+pub mod fault;
+pub mod shrink;
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,12 +12,12 @@ use std::time::Duration;
 
 pub use blows::{Blow, blows};
 
-use crate::coverage::Coverage;
-use crate::fault::{Crash, Fate, Fault, Kind, When};
 use crate::network::Seat;
 use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
 use crate::simulation::Simulation;
+use crate::sweep::coverage::Coverage;
+use crate::sweep::fault::{Crash, Fate, Fault, Kind, When};
 
 /// How long a killed peer stays down: longer than the others need to go on without it.
 const DOWN: Duration = Duration::from_secs(2);

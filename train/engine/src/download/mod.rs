@@ -4,6 +4,9 @@
 //! the other, all donors at once, so a fast one hands out more of them. What a donor fails to hand out in time is asked for
 //! elsewhere; what has come is never asked for again.
 
+pub mod result_fetch;
+pub(crate) mod snapshots;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -10,9 +10,9 @@ use starling_topology::ledger::Ledger;
 use starling_topology::retention::{self, Folder, Held};
 use starling_topology::{Digest, Generation, Head, Lineage, Mark, Noted, PeerId, Proof, Reason, Record, Root, View};
 
-use crate::canary::Sabotage;
-use crate::disk::{Disk, Name, Refused, Saved};
-use crate::state::State;
+use crate::machine::disk::{Disk, Name, Refused, Saved};
+use crate::steps::state::State;
+use crate::sweep::canary::Sabotage;
 use crate::world::RUN;
 
 /// Checkpoints that are kept.

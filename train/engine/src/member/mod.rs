@@ -12,10 +12,16 @@
 //! A driver hands it what happens, and then does what [`Member::poll`] asks, to the last. The steps and the snapshots are the driver's,
 //! as threads share them: they are lent for a moment.
 
+pub(crate) mod entry;
+pub(crate) mod failed_links;
 mod leaving;
+pub mod lookout;
 mod looks;
+pub mod settling;
+pub(crate) mod standstill;
 #[cfg(test)]
 mod tests;
+pub(crate) mod watchdog;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,11 +32,11 @@ use starling_topology::{
     Progress, Proof, Record, Resumption, Time, Timer, View, ViewId, Violation,
 };
 
-use crate::entry::{Action, Entry};
-use crate::failed_links::FailedLinks;
-use crate::lookout::{self, Apart, Lookout, Searched, apart, goes_on};
+use crate::member::entry::{Action, Entry};
+use crate::member::failed_links::FailedLinks;
+use crate::member::lookout::{Apart, Lookout, Searched, apart, goes_on};
+use crate::member::settling::{Settling, departs};
 use crate::search::Terms;
-use crate::settling::{self, Settling, departs};
 use crate::steps::{Notice, StepResult, Steps};
 use crate::{Snapshots, look_interval};
 pub use leaving::Farewell;

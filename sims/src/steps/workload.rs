@@ -7,7 +7,7 @@ use starling_topology::WorldSize;
 use starling_topology::ledger::Ledger;
 use starling_topology::plan::{Bucket, Wish};
 
-use crate::rng::Rng;
+use crate::network::rng::Rng;
 
 /// What a plan is chosen for: a bucket that gives it time to be better than another.
 pub const PLANNED: Bucket = Bucket { bytes: 4 << 20, segment_bytes: 64 << 10 };

@@ -8,15 +8,15 @@ use starling_engine::comeback::Word;
 use starling_engine::{Comeback, Search};
 use starling_topology::{Annals, Contact, Event, Follower, Lineage, PeerId, Record, Root, Time, View};
 
-use crate::coverage::{Phase, SEEKS};
-use crate::disk::{Disk, Name};
-use crate::fault::{Crash, Queue};
 use crate::hostile::Liar;
 use crate::invariants::Broken;
+use crate::machine::disk::{Disk, Name};
 use crate::network::Seat;
+use crate::network::rng::Rng;
 use crate::peer::Peer;
-use crate::rng::Rng;
-use crate::state::State;
+use crate::steps::state::State;
+use crate::sweep::coverage::{Phase, SEEKS};
+use crate::sweep::fault::{Crash, Queue};
 use crate::world::{Happening, Looking};
 
 /// A clock's drift is told in this part of its rate.

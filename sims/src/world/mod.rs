@@ -25,24 +25,24 @@ use starling_topology::{
     Config, Digest, Generation, Head, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
 };
 
-use crate::canary::Sabotage;
-use crate::checkpoints;
-use crate::coverage::Coverage;
-use crate::fault::When;
-use crate::host::Host;
 use crate::hostile::Guilt;
 use crate::invariants::{Broken, Invariants};
-use crate::message::Lane;
+use crate::machine::checkpoints;
+use crate::machine::host::Host;
+use crate::network::queue::Queue;
+use crate::network::rng::Rng;
 use crate::network::{Network, Parcel, Seat};
 use crate::peer::Peer;
-use crate::picture::Mark;
-use crate::queue::Queue;
 use crate::report::Outcome;
-use crate::rng::Rng;
+use crate::report::picture::Mark;
 use crate::scenario::{Plan, Scenario, Setup};
 use crate::simulation::Simulation;
-use crate::state::{Commits, State};
-use crate::workload::{PLANNED, Workload};
+use crate::steps::message::Lane;
+use crate::steps::state::{Commits, State};
+use crate::steps::workload::{PLANNED, Workload};
+use crate::sweep::canary::Sabotage;
+use crate::sweep::coverage::Coverage;
+use crate::sweep::fault::When;
 
 use seeking::Errand;
 pub use twins::Looking;

@@ -8,14 +8,17 @@
 //! * a process or a whole machine dies, with or without a farewell from its kernel;
 //! * a new connection is opened, while messages of the old one are still under way, and overtakes them.
 
+pub mod queue;
+pub mod rng;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use starling_topology::Time;
 use starling_topology::plan::Link;
 
-use crate::message::{Lane, Message};
-use crate::rng::Rng;
+use crate::network::rng::Rng;
+use crate::steps::message::{Lane, Message};
 
 /// A machine, by the order in which the world knows them. Its peer keeps its place when it restarts.
 pub type Seat = usize;
@@ -331,7 +334,7 @@ mod tests {
     use starling_topology::{Body, Envelope, Generation, RunId, ViewId};
 
     use super::*;
-    use crate::message::{Sealed, Wanted};
+    use crate::steps::message::{Sealed, Wanted};
 
     const PATIENCE: Duration = Duration::from_secs(5);
 

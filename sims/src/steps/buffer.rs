@@ -5,7 +5,7 @@ use std::ops::Range;
 use starling_collective::{BadPayload, BadSegment, Buffer, Codec, Layout, Ranks, SegmentId, Slots, Workspace};
 use starling_topology::{Rank, WorldSize};
 
-use crate::contribution::{Cell, Contributions};
+use crate::steps::contribution::{Cell, Contributions};
 
 /// A segment's payload: the bytes that a real driver would send, and who they came from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

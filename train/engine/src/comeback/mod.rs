@@ -12,14 +12,17 @@
 //! What a disk holds is what can be **loaded** from it, never what its files are called: a checkpoint that is torn has the name of a
 //! state that is not there.
 
+pub(crate) mod returning;
+pub mod twin;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use starling_topology::{self as topology, Company, Flaw, Noted, PeerId, Record, Root, Time, Way, way_back};
 
-use crate::lookout::Apart;
-use crate::returning::{Return, Returning};
+use crate::comeback::returning::{Return, Returning};
+use crate::member::lookout::Apart;
 use crate::search::{self, Answer};
 
 /// From one time that those are asked who may be ahead to the next.

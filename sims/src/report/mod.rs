@@ -1,15 +1,18 @@
 //! What came out.
 
+pub mod oracle;
+pub mod picture;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::coverage::Coverage;
 use crate::invariants::Broken;
 use crate::network::Seat;
-use crate::picture::Mark;
+use crate::report::picture::Mark;
 use crate::scenario::{SMALL, Scenario, Setup};
+use crate::sweep::coverage::Coverage;
 
 /// Why a run can't go on, by design.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

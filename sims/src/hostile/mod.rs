@@ -25,9 +25,9 @@ pub use guilt::Guilt;
 
 use split::Split;
 
+use crate::machine::notary::Key;
 use crate::network::Seat;
-use crate::notary::Key;
-use crate::rng::Rng;
+use crate::network::rng::Rng;
 use crate::world::RUN;
 
 /// How many messages it remembers, of its own and of others.

@@ -15,6 +15,8 @@
 
 mod notices;
 mod result;
+pub(crate) mod saving;
+pub(crate) mod skipping;
 mod syncing;
 mod task;
 #[cfg(test)]

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::coverage::Phase;
-use crate::message::Lane;
 use crate::network::Seat;
+use crate::steps::message::Lane;
+use crate::sweep::coverage::Phase;
 
 /// Something that happens to a run from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use starling_collective::SegmentHeader;
 use starling_topology::{Digest, Envelope, Generation, Lineage, ViewId, Violation};
 
-use crate::buffer::Payload;
-use crate::state::{ResultRecord, State};
+use crate::steps::buffer::Payload;
+use crate::steps::state::{ResultRecord, State};
 
 /// Each lane between two peers is a connection of its own: it keeps its order, and it closes alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
