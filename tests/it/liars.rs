@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use libp2p::identity::Keypair;
 use serde_json::Value;
 use starling_tests::{Liar, Peer, PeerOptions, starling};
-use starling_topology::certificate::acceptance;
 use starling_topology::message::{MAX_ENVELOPE_BYTES, Refusal};
+use starling_topology::vote::certificate::acceptance;
 use starling_topology::{
     Ballot, Body, Certificate, Digest, Generation, Head, Joiner, Justified, Lineage, Lost, Notary, PeerId, Progress,
     Promise, Proposal, Reason, Resume, RunId, SignedPromise, Standing, Succession, View, ViewId,

@@ -9,8 +9,8 @@ use futures::AsyncWriteExt as _;
 use libp2p::identity::{Keypair, ed25519};
 use libp2p::{PeerId as Name, Stream};
 use starling_topology::message::MAX_ENVELOPE_BYTES;
-use starling_topology::record::Record;
-use starling_topology::slot::Slot;
+use starling_topology::vote::record::Record;
+use starling_topology::vote::slot::Slot;
 use starling_topology::{Body, Contact, Envelope, Generation, Joiner, Notary, PeerId, RunId, View, ViewId};
 
 use crate::ticket_holder::GOSSIP;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::message::MAX_MEMBERS;
 use crate::plan::{Bucket, Wish};
-use crate::quorum::Quorum;
 use crate::view::View;
+use crate::vote::quorum::Quorum;
 
 /// Settings of the membership machine. All deadlines but `fork_after` derive from `max_stall`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,12 +1,12 @@
-//! What this machine has saved to sign it, kept apart from its checkpoints: a file of two [slots](starling_topology::slot), each
+//! What this machine has saved to sign it, kept apart from its checkpoints: a file of two [slots](starling_topology::vote::slot), each
 //! half of it. It is there before there is a vote, and written before a checkpoint is signed. Whoever comes back without its
 //! checkpoints knows by it what it has lost; without it too, that it does not know that.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use starling_topology::mark::MAX_MARK_BYTES;
-use starling_topology::slot::{self, HEADER_BYTES, Slot};
+use starling_topology::view::mark::MAX_MARK_BYTES;
+use starling_topology::vote::slot::{self, HEADER_BYTES, Slot};
 use starling_topology::{Mark, Noted, PeerId, Root, RunId};
 
 use crate::error::NodeError;

@@ -1,13 +1,13 @@
 //! What a member keeps of a run's views, so that it can come back after its process was killed: a file of two
-//! [slots](starling_topology::slot), each half of it.
+//! [slots](starling_topology::vote::slot), each half of it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_MEMBERS};
-use starling_topology::record::MAX_RECORD_BYTES;
-use starling_topology::slot::{self, HEADER_BYTES, Slot};
+use starling_topology::vote::record::MAX_RECORD_BYTES;
+use starling_topology::vote::slot::{self, HEADER_BYTES, Slot};
 use starling_topology::{Contact, PeerId, Record, RunId};
 
 use crate::error::NodeError;

@@ -1,4 +1,4 @@
-//! How a file of two [slots](starling_topology::slot) is written, each of which is half of it.
+//! How a file of two [slots](starling_topology::vote::slot) is written, each of which is half of it.
 
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};

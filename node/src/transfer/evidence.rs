@@ -15,7 +15,7 @@ pub(super) const MAX_EVIDENCE_BYTES: usize = Head::BYTES + MAX_VIEW_BYTES + 98 *
 pub(crate) struct Evidence {
     head: Vec<u8>,
     view: Vec<u8>,
-    #[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_MEMBERS>")]
+    #[serde(deserialize_with = "starling_topology::message::bounded::list::<_, _, MAX_MEMBERS>")]
     signatures: Vec<(PeerId, Vec<u8>)>,
 }
 

@@ -86,17 +86,17 @@ pub(crate) enum Reply {
     Newest {
         live: bool,
         looks_out: bool,
-        #[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_BRANCHES>")]
+        #[serde(deserialize_with = "starling_topology::message::bounded::list::<_, _, MAX_BRANCHES>")]
         evidence: Vec<Evidence>,
     },
     /// The view's canonical bytes.
     View(Vec<u8>),
     /// Some of the members.
-    Members(#[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_TOLD>")] Vec<Contact>),
+    Members(#[serde(deserialize_with = "starling_topology::message::bounded::list::<_, _, MAX_TOLD>")] Vec<Contact>),
     /// The canonical bytes of the preprocessing.
     Preprocessing(Vec<u8>),
     /// The process's incarnation, and whether it is in a view that goes on.
     Process(u64, bool),
     /// What leads to the view, or a part of it.
-    Chain(#[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_PAGE_LEGS>")] Vec<Leg>),
+    Chain(#[serde(deserialize_with = "starling_topology::message::bounded::list::<_, _, MAX_PAGE_LEGS>")] Vec<Leg>),
 }

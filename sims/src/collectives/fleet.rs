@@ -31,7 +31,7 @@ pub(super) struct Fleet {
     layout: Layout,
     codec: Codec,
     contributions: Vec<Vec<f32>>,
-    members: Vec<Member>,
+    members: Vec<Worker>,
     rng: Rng,
     pub(super) delivered: u64,
     pub(super) refused: u64,
@@ -41,7 +41,7 @@ pub(super) struct Fleet {
 }
 
 #[derive(Debug)]
-struct Member {
+struct Worker {
     execution: Execution<Counted>,
     /// Which of its links are busy.
     busy: Vec<bool>,
@@ -100,7 +100,7 @@ impl Fleet {
             let workspace = Workspace::new(self.layout.clone(), self.codec, contribution, world.get() as f32);
             let buffer = Counted::new(workspace, |_| brought(rank, world));
             let busy = vec![false; schedule.receivers().len()];
-            Member { execution: Execution::new(KEY, schedule, buffer, in_flight, spare), busy }
+            Worker { execution: Execution::new(KEY, schedule, buffer, in_flight, spare), busy }
         };
         self.members = world.ranks().map(member).collect();
     }
@@ -138,7 +138,7 @@ impl Fleet {
     }
 
     fn hand(&mut self, rank: Rank, happening: Happening, wire: &mut Wire<Happening>) -> Result<(), Violation> {
-        let Member { execution, busy } = &mut self.members[rank.0 as usize];
+        let Worker { execution, busy } = &mut self.members[rank.0 as usize];
         let receivers = execution.schedule().receivers().to_vec();
         let mut load = |position: usize, header, payload: Payload| {
             let length = payload.bytes.len() as u64;
@@ -187,7 +187,7 @@ impl Fleet {
             }
         }
         if self.operation != Operation::ReduceScatter {
-            let digest = |member: &Member| {
+            let digest = |member: &Worker| {
                 let mut hasher = blake3::Hasher::new();
                 member
                     .execution

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use starling_topology::certificate::acceptance;
+use starling_topology::vote::certificate::acceptance;
 use starling_topology::{
     Ballot, Body, Certificate, Generation, Joiner, Justified, Notary as _, PeerId, Proposal, Seal, SignedPromise,
 };

@@ -1,7 +1,7 @@
 //! What a hostile member does with echoes, where there are any.
 
-use starling_topology::certificate::acceptance;
-use starling_topology::echo::echo;
+use starling_topology::vote::certificate::acceptance;
+use starling_topology::vote::echo::echo;
 use starling_topology::{Ballot, Body, Envelope, Justified, Notary as _, PeerId, Quorum, Seal, SignedPromise};
 
 use super::{Liar, Said};

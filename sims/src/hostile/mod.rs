@@ -15,9 +15,10 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use starling_topology::vote::certificate;
 use starling_topology::{
     Ballot, Body, Envelope, Generation, Notary as _, PeerId, Proposal, Reason, Resume, Seal, SignedPromise, View,
-    ViewId, certificate,
+    ViewId,
 };
 
 pub use attack::Attack;

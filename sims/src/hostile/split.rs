@@ -12,9 +12,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use starling_topology::certificate::acceptance;
-use starling_topology::echo::echo;
 use starling_topology::plan::Link;
+use starling_topology::vote::certificate::acceptance;
+use starling_topology::vote::echo::echo;
 use starling_topology::{
     Ballot, Body, Certificate, Envelope, Justified, Notary as _, PeerId, Promise, Quorum, Seal, SignedPromise, View,
 };

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use starling_engine::comeback::Holdings;
 use starling_engine::{Return, Returning};
 use starling_topology::heads::follower::{Branch, MAX_BRANCHES, branch};
+use starling_topology::heads::retention::{self, Folder, Held};
 use starling_topology::ledger::Ledger;
-use starling_topology::retention::{self, Folder, Held};
 use starling_topology::{Digest, Generation, Head, Lineage, Mark, Noted, PeerId, Proof, Reason, Record, Root, View};
 
 use crate::machine::disk::{Disk, Name, Refused, Saved};

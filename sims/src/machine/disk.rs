@@ -4,8 +4,9 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use starling_topology::retention::Forked;
-use starling_topology::{Digest, Head, Lineage, Mark, Noted, PeerId, Proof, Record, Root, Slot, slot};
+use starling_topology::heads::retention::Forked;
+use starling_topology::vote::slot;
+use starling_topology::{Digest, Head, Lineage, Mark, Noted, PeerId, Proof, Record, Root, Slot};
 
 use crate::machine::contacts::{Contacts, ContactsFile};
 use crate::network::rng::Rng;

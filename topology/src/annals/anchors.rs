@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Annals, Leg, MAX_KNOWN};
-use crate::certificate::Notary;
 use crate::heads::follower::{Branch, branch};
 use crate::id::{PeerId, RunId, ViewId};
 use crate::view::View;
+use crate::vote::certificate::Notary;
 
 /// Branches that go back to the founder's key, at most.
 pub const MAX_PROVEN: usize = 4;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::certificate::{Notary, Seal, Succession};
 use crate::error::Violation;
 use crate::id::{PeerId, RunId, ViewId};
 use crate::message::MAX_MEMBERS;
 use crate::view::{MAX_VIEW_BYTES, View};
+use crate::vote::certificate::{Notary, Seal, Succession};
 
 /// The longest encoded leg, in bytes: two views, and who accepted the second one.
 pub const MAX_LEG_BYTES: usize = 2 * MAX_VIEW_BYTES + 98 * MAX_MEMBERS + 256;

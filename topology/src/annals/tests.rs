@@ -1,9 +1,9 @@
 use super::*;
-use crate::certificate::{Certificate, Notary, acceptance};
-use crate::generator::Generator;
 use crate::id::{PeerId, RunId};
-use crate::lineage::Lineage;
-use crate::proposal::{Ballot, Proposal, Resume};
+use crate::ledger::generator::Generator;
+use crate::view::lineage::Lineage;
+use crate::vote::certificate::{Certificate, Notary, acceptance};
+use crate::vote::proposal::{Ballot, Proposal, Resume};
 
 const RUN: RunId = RunId([1; 32]);
 const FOUNDER: PeerId = PeerId([0xf0; 32]);

@@ -1,10 +1,10 @@
 //! How a peer is led from what it knows to a view that somebody has named.
 
 use super::{Anchors, Descent, Leg, MAX_BYTES, MAX_PAGE_LEGS, Question};
-use crate::certificate::Notary;
 use crate::heads::follower::{Branch, branch};
 use crate::id::ViewId;
 use crate::view::View;
+use crate::vote::certificate::Notary;
 
 /// Answers that are taken in, at most.
 pub const MAX_PAGES: usize = 64;

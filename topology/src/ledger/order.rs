@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::generator::Generator;
+use crate::ledger::generator::Generator;
 
 /// A seeded permutation of a run's training samples: four bytes for each of them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::interface::{CatchUp, Event, Output, Timer};
+use crate::membership::interface::{CatchUp, Event, Output, Timer};
 use crate::message::MAX_MEMBERS;
 use crate::time::Time;
 

@@ -3,25 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::agreement::{Acceptor, Round};
-use super::hearsay::Hearsay;
-use super::owing::Owing;
-use super::planning::is_reached;
-use super::rows::Rows;
-use super::standstill::Standstill;
-use super::votes::Due;
-use crate::certificate::{Acceptance, Certificate, Seal};
 use crate::config::Config;
-use crate::failure_detector::FailureDetector;
 use crate::id::{Digest, Generation, PeerId, ViewId};
-use crate::interface::Missed;
-use crate::lineage::Root;
+use crate::membership::decree::agreement::{Acceptor, Round};
+use crate::membership::decree::planning::is_reached;
+use crate::membership::decree::rows::Rows;
+use crate::membership::decree::votes::Due;
+use crate::membership::failure_detector::FailureDetector;
+use crate::membership::interface::Missed;
+use crate::membership::outside::hearsay::Hearsay;
+use crate::membership::running::owing::Owing;
+use crate::membership::running::standstill::Standstill;
 use crate::message::{Evidence, Standing};
 use crate::plan::Link;
-use crate::promise::{Justified, Promise};
-use crate::proposal::{Ballot, Progress, Proposal, Resume};
 use crate::time::Time;
 use crate::view::View;
+use crate::view::lineage::Root;
+use crate::vote::certificate::{Acceptance, Certificate, Seal};
+use crate::vote::promise::{Justified, Promise};
+use crate::vote::proposal::{Ballot, Progress, Proposal, Resume};
 
 /// How many members on each side a member watches, and tells that it lives.
 const NEIGHBOURS: usize = 4;
@@ -212,7 +212,7 @@ pub(super) enum Stage {
     /// Our own steps are about to be held at a boundary.
     Stopping,
     Promising,
-    /// What we propose is shown to the others: [`crate::echo`].
+    /// What we propose is shown to the others: [`crate::vote::echo`].
     Echoing,
     Accepting,
     /// It failed; the next one follows.

@@ -176,7 +176,7 @@ impl LinkCosts {
 /// As they come from others.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Listed(#[serde(deserialize_with = "crate::bounded::list::<_, _, MOST_LISTED>")] Vec<Link>);
+struct Listed(#[serde(deserialize_with = "crate::message::bounded::list::<_, _, MOST_LISTED>")] Vec<Link>);
 
 impl TryFrom<Listed> for LinkCosts {
     type Error = InvalidCosts;

@@ -4,8 +4,8 @@ use crate::plan::Wish;
 use crate::plan::estimate::{Bucket, Estimate};
 use crate::plan::groups::Groups;
 use crate::plan::view_costs::view_costs;
-use crate::ring::Ring;
 use crate::view::View;
+use crate::view::ring::Ring;
 
 /// By how many hundredths another plan must be faster to be worth a change of view.
 const GAIN_PERCENT: u128 = 20;

@@ -13,8 +13,8 @@ use crate::plan::estimate::Bucket;
 use crate::plan::groups::Groups;
 use crate::plan::view_costs::view_costs;
 use crate::plan::weights::chunk_weights;
-use crate::ring::Ring;
 use crate::view::View;
+use crate::view::ring::Ring;
 
 /// What a run asks for. As text: `ring`, `tree`, `mesh`, `auto` or `hierarchical`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::driver::{Fate, Invariants, Peer};
-use crate::mark::Noted;
 use crate::plan::{Bucket, Wish};
+use crate::view::mark::Noted;
 use crate::{
     Body, Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Lineage, Me, Membership,
     Notary, Output, PeerId, Progress, Record, RunId, Time, Timer, ViewId,

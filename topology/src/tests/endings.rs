@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cluster::{RUN, Signs, contact, me, peer};
-use crate::certificate::Acceptance;
-use crate::mark::Noted;
+use crate::view::mark::Noted;
+use crate::vote::certificate::Acceptance;
 use crate::{
     Ballot, Body, CatchUp, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Lineage, Membership,
     Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Standing, Succession, Time, Timer, View,

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::cluster::{RUN, Rng, Signs, contact, me, peer};
-use crate::mark::{Lost, Noted};
 use crate::plan::{Bucket, Link, Wish};
+use crate::view::mark::{Lost, Noted};
 use crate::{
     Awaited, Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Justified, Membership,
     Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, RunId, SignedPromise,

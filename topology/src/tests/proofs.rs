@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, RUN, Signs, contact, peer};
 use super::words::{following, promised};
-use crate::certificate::Acceptance;
+use crate::vote::certificate::Acceptance;
 use crate::{
     Ballot, Body, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage,
     Membership, Noted, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Resume, SignedPromise,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::changes::formed;
 use super::cluster::{Cluster, RUN, Signs, contact, me, peer};
 use super::driver::Fate;
-use crate::mark::{Lost, Noted};
 use crate::message::MAX_MEMBERS;
+use crate::view::mark::{Lost, Noted};
 use crate::{
     Ballot, Body, Config, Digest, Envelope, Event, Generation, Input, Joiner, Membership, Output, PeerId, Progress,
     Record, Standing, Time, Timer, View, ViewId,

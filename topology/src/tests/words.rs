@@ -2,9 +2,9 @@
 //! a peer say them to all others while the run goes on, and asks that the others come to its end.
 
 use super::cluster::{Cluster, RUN, contact, peer};
-use crate::certificate::{Acceptance, Certificate, Seal, Succession, leads};
-use crate::mark::Noted;
 use crate::tests::cluster::{DOUBTED, Signs, UNINVITED};
+use crate::view::mark::Noted;
+use crate::vote::certificate::{Acceptance, Certificate, Seal, Succession, leads};
 use crate::{
     Ballot, Body, Config, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage, Membership,
     Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, SignedPromise, Standing,

@@ -3,8 +3,8 @@
 use super::{link, random, two_sites, uniform};
 use crate::id::{PeerId, Rank, RunId, WorldSize};
 use crate::plan::{Agreed, Bucket, Estimate, Groups, Link, LinkCosts, MAX_EXACT, Plan, Wish, is_worth_it, view_costs};
-use crate::ring::Ring;
 use crate::view::View;
+use crate::view::ring::Ring;
 
 const LARGE: Bucket = Bucket { bytes: 64 << 20, segment_bytes: 128 << 10 };
 

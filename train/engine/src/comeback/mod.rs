@@ -19,7 +19,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use starling_topology::{self as topology, Company, Flaw, Noted, PeerId, Record, Root, Time, Way, way_back};
+use starling_topology::way_back;
+use starling_topology::{self as topology, Company, Flaw, Noted, PeerId, Record, Root, Time, Way};
 
 use crate::comeback::returning::{Return, Returning};
 use crate::member::lookout::Apart;

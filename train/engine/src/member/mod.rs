@@ -17,6 +17,7 @@ pub(crate) mod failed_links;
 mod leaving;
 pub mod lookout;
 mod looks;
+mod output;
 pub mod settling;
 pub(crate) mod standstill;
 #[cfg(test)]
@@ -28,91 +29,21 @@ use std::time::Duration;
 
 use starling_topology::heads;
 use starling_topology::{
-    Config, Contact, Digest, Envelope, Event, Evidence, Head, Heads, Hold, Input, Lineage, Membership, PeerId,
-    Progress, Proof, Record, Resumption, Time, Timer, View, ViewId, Violation,
+    Config, Digest, Event, Evidence, Head, Heads, Hold, Input, Lineage, Membership, PeerId, Progress, Resumption, Time,
+    View, ViewId, Violation,
 };
 
 use crate::member::entry::{Action, Entry};
 use crate::member::failed_links::FailedLinks;
 use crate::member::lookout::{Apart, Lookout, Searched, apart, goes_on};
 use crate::member::settling::{Settling, departs};
-use crate::search::Terms;
 use crate::steps::{Notice, StepResult, Steps};
 use crate::{Snapshots, look_interval};
 pub use leaving::Farewell;
 use leaving::Leaving;
 use looks::Looks;
 pub use looks::{Looked, Seen};
-
-/// What to do next.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
-pub enum Output {
-    /// Send a message.
-    Send {
-        /// To whom.
-        to: PeerId,
-        /// The message.
-        envelope: Envelope,
-    },
-    /// Remember how to reach a peer.
-    Learn(Contact),
-    /// Call back with [`Input::Expired`]. Replaces an earlier time for the same timer.
-    SetTimer {
-        /// What for.
-        timer: Timer,
-        /// When.
-        at: Time,
-    },
-    /// Answer with [`Member::hold`].
-    Hold(Hold),
-    /// Write this to disk, as [`starling_topology::Output::Persist`].
-    Persist(Record),
-    /// Keep what led to the view of this record, as [`starling_topology::Output::Keep`].
-    Keep(Record),
-    /// Make ready for this view, and go there with [`Member::enter`].
-    Resume(Resumption),
-    /// Tell the user. After [`Event::Evicted`], leave with [`Member::leave`].
-    Event(Event),
-    /// Sign this head, and answer with [`Member::signed`].
-    Sign(Head),
-    /// Tell all members that this one has signed a head.
-    Announce {
-        /// The head.
-        head: Head,
-        /// The signature of its canonical bytes.
-        signature: [u8; 64],
-    },
-    /// A quorum has signed: write this beside the checkpoint. Comes again if the others have signed as well.
-    Stable(Proof),
-    /// A peer has signed another state than this member.
-    Differs {
-        /// The peer.
-        peer: PeerId,
-        /// The step.
-        step: u64,
-        /// The digest of this member's state.
-        ours: Digest,
-        /// That of the peer's.
-        theirs: Digest,
-    },
-    /// Call back with [`Member::look_out`].
-    LookOut(Time),
-    /// Ask all that are known, by a [`Search`](crate::Search); then [`Member::searched`].
-    Search(Terms),
-    /// That search is of no use any more.
-    GiveUpSearch,
-    /// The run has gone on: this process ends what it does, and comes back by a [`Comeback`](crate::Comeback).
-    ComeBack,
-    /// Call back with [`Member::settle`].
-    Settle(Time),
-    /// Ask these keepers what they hold; then [`Member::keeper_holds`].
-    AskKeepers(Vec<PeerId>),
-    /// The run is complete here, and these keepers have not fetched the last state for long: the user hears what is waited for.
-    AwaitsKeepers(Vec<PeerId>),
-    /// Nothing is left to do: the process ends so.
-    End(Event),
-}
+pub use output::Output;
 
 /// See the module.
 #[derive(Debug)]

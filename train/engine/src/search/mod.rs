@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use starling_topology::way_back::Company;
+use starling_topology::Company;
 use starling_topology::{Digest, Flaw, PeerId, Proof, Root, Time};
 
 /// How many peers are asked.

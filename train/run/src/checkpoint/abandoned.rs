@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use starling_topology::retention::{Held, lost};
+use starling_topology::heads::retention::{Held, lost};
 use starling_topology::{Digest, Root};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, remove, write_atomically};
@@ -41,7 +41,7 @@ pub(super) struct Abandoned {
 impl CheckpointStore {
     /// From here on, in this store and its clones, only checkpoints that `root` admits are of the branch that goes on: the others
     /// are not loaded any more unless asked for by step, and go when the next one has been saved, but for those that
-    /// [stay](starling_topology::retention). False if it knew that.
+    /// [stay](starling_topology::heads::retention). False if it knew that.
     pub fn root_in(&self, root: Root) -> bool {
         self.lock_root().replace(root) != Some(root)
     }

@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex};
 use atomic_write_file::AtomicWriteFile;
 use signed::signatures_path;
 use sound::Sound;
-use starling_topology::retention::{Folder, Held};
+use starling_topology::heads::retention::{Folder, Held};
 use starling_topology::{Digest, Lineage, Root, RunId};
 use sweep::Arriving;
 

@@ -20,7 +20,7 @@ pub struct Recovered {
 
 impl CheckpointStore {
     /// Reads the last checkpoint that is intact, and of equal steps the one that a quorum has signed
-    /// ([`starling_topology::retention::Held::precedence`]). Every byte is hashed before it is looked at. What is damaged is
+    /// ([`starling_topology::heads::retention::Held::precedence`]). Every byte is hashed before it is looked at. What is damaged is
     /// passed over, and what `root`, which is in the member's record, does not admit; without a record, what was put aside.
     ///
     /// # Errors

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use starling_topology::heads::follower::{MAX_BRANCHES, branch};
+use starling_topology::heads::retention::{Forked, Held};
 use starling_topology::ledger::MAX_SHARES;
-use starling_topology::retention::{Forked, Held};
 use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{Head, PeerId, Proof, Root, Signature, View};
 

@@ -20,7 +20,7 @@ pub const MAX_DATA_MANIFEST_BYTES: usize = 3 << 20;
 #[serde(deny_unknown_fields)]
 pub struct DataManifest {
     /// The files, in the order that their kind of data gives them.
-    #[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_FILES>")]
+    #[serde(deserialize_with = "starling_topology::message::bounded::list::<_, _, MAX_FILES>")]
     pub files: Vec<SharedFile>,
 }
 

@@ -1,0 +1,302 @@
+//! Who computes which samples: the replicated record of what is done, pending and returned.
+//!
+//! ```text
+//!   epoch: a seeded permutation of all training samples; a sample is named by its position in it
+//!
+//!   0        done           |   pending: the batch of the next step    |       not handed out yet       samples
+//!   =========================  a a a a a a | b b b b b b | c c c       ................................
+//!                                                                      ^ cursor
+//!   commit by {a, c}:  a and c are done; b's positions go to the head of the next batch
+//!   =========================  ============= b b b b b b ======        ................................
+//! ```
+//!
+//! The assignment of a step is made when the step before it commits, so a change of view in mid-step does not change
+//! what anybody computes. A commit names the members whose ring reduced the step: their shares are done, those of the
+//! lost are returned and come first in the next batch. As everything returned fits the next batch, nothing waits longer
+//! than one step, and an epoch ends when each of its samples was contributed exactly once.
+//!
+//! Shares follow the members' measured speeds, which travel in the reduction itself, so that all members know the same
+//! ones (see [`Ledger::commit`]). Everything here is integer arithmetic: equal inputs give equal shares everywhere.
+
+mod codec;
+pub mod generator;
+mod order;
+mod pace;
+mod shares;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+pub use codec::{LedgerError, MAX_LEDGER_BYTES};
+pub use order::Order;
+use pace::Pace;
+pub use shares::Shares;
+
+use crate::id::PeerId;
+
+/// The largest batch, in samples.
+pub const MAX_BATCH_SIZE: u32 = 1 << 20;
+/// The most shares of a batch: as many as a view may have members.
+pub const MAX_SHARES: usize = 1024;
+/// The highest speed that is told apart.
+pub const MAX_SPEED: u32 = 1 << 22;
+/// The speed of a member that still downloads the state: it gets no samples.
+pub const SYNCING: u32 = 0;
+/// The speed of a member that is ready, but measured nothing in this step: what is known of it stays, and a new one is
+/// taken for average.
+pub const UNMEASURED: u32 = 1;
+/// The speed of a member whose share came to numbers that no contribution may have: it gave zeros.
+pub const GAVE_UP: u32 = MAX_SPEED + 1;
+
+/// The samples of a run: which are done, and who computes the next ones. Part of the replicated state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ledger {
+    seed: u64,
+    samples: u32,
+    batch_size: u32,
+    /// The epoch of the pending batch.
+    epoch: u64,
+    /// The first position of the epoch that was never handed out.
+    cursor: u32,
+    /// The step of the pending batch; 0 before the first assignment.
+    step: u64,
+    /// The pending batch, by ascending peer and position. A peer without samples is not in it.
+    shares: Shares,
+    /// The members that are ready for samples, and how fast they are.
+    paces: BTreeMap<PeerId, Pace>,
+    /// Positions of the pending batch whose share was given up once, ascending.
+    doubtful: Vec<Range<u32>>,
+    /// Steps whose update was dropped.
+    skips: Skips,
+}
+
+/// How many steps were committed without their update.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Skips {
+    /// Since the run began.
+    pub total: u64,
+    /// In a row, up to the last step.
+    pub in_row: u32,
+}
+
+/// What a commit came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// The step.
+    pub step: u64,
+    /// The epoch that its batch belongs to: 0 for the first pass over the data.
+    pub epoch: u64,
+    /// Who contributed which positions of the epoch, by ascending peer.
+    pub contributions: Shares,
+    /// How many samples were assigned to peers that did not contribute. They come first in the next batch.
+    pub returned: u32,
+    /// Positions of the epoch that were given up a second time. Nobody computes them again in this epoch.
+    pub dropped: Vec<Range<u32>>,
+}
+
+impl Committed {
+    /// How many samples were contributed.
+    pub fn samples(&self) -> u64 {
+        self.contributions.iter().map(|(_, ranges)| u64::from(shares::count(ranges))).sum()
+    }
+}
+
+impl Ledger {
+    /// The ledger of a run over `samples` training samples, before the first assignment.
+    ///
+    /// # Panics
+    /// If `samples` is zero, or `batch_size` is not in `1..=`[`MAX_BATCH_SIZE`].
+    pub fn new(seed: u64, samples: u32, batch_size: u32) -> Self {
+        assert!(samples > 0, "a ledger needs samples");
+        assert!((1..=MAX_BATCH_SIZE).contains(&batch_size), "a batch has 1 to {MAX_BATCH_SIZE} samples");
+        Self {
+            seed,
+            samples,
+            batch_size,
+            epoch: 0,
+            cursor: 0,
+            step: 0,
+            shares: Vec::new(),
+            paces: BTreeMap::new(),
+            doubtful: Vec::new(),
+            skips: Skips::default(),
+        }
+    }
+
+    /// Makes the assignment of step 1: equal shares to `members`. Does nothing if there is an assignment.
+    ///
+    /// # Panics
+    /// If `members` is not sorted and distinct, or has none or more than [`MAX_SHARES`].
+    pub fn assign(&mut self, members: &[PeerId]) {
+        check_members(members);
+        if self.step == 0 {
+            let all = vec![UNMEASURED; members.len()];
+            self.paces = pace::follow(&self.paces, members, &all);
+            self.hand_out(Vec::new());
+        }
+    }
+
+    /// Whether the first assignment has been made.
+    pub fn is_assigned(&self) -> bool {
+        self.step > 0
+    }
+
+    /// The step of the pending assignment; 0 before the first one.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The epoch of the pending assignment: 0 for the first pass over the data.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The seed of the sample order.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How many training samples the run has.
+    pub fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    /// How many steps were committed without their update.
+    pub fn skips(&self) -> Skips {
+        self.skips
+    }
+
+    /// How many samples a full batch has.
+    pub fn batch_size(&self) -> u32 {
+        self.batch_size
+    }
+
+    /// The pending assignment, by ascending peer; positions in the epoch's order. A peer without samples is not in it.
+    pub fn shares(&self) -> &[(PeerId, Vec<Range<u32>>)] {
+        &self.shares
+    }
+
+    /// The positions that `peer` computes in the pending step, ascending. Empty if it has none.
+    pub fn share_of(&self, peer: PeerId) -> &[Range<u32>] {
+        match self.shares.binary_search_by_key(&peer, |(peer, _)| *peer) {
+            Ok(at) => &self.shares[at].1,
+            Err(_) => &[],
+        }
+    }
+
+    /// How many samples `peer` computes in the pending step.
+    pub fn share_len(&self, peer: PeerId) -> u32 {
+        shares::count(self.share_of(peer))
+    }
+
+    /// How many samples of the pending step the members of `reduced_by` contribute together: the weight of its mean.
+    /// One whose speed is [`SYNCING`] gave zeros, even if it was assigned a share: before it was lost and came back. So did
+    /// one whose speed is [`GAVE_UP`].
+    ///
+    /// # Panics
+    /// If `speeds` is not as long as `reduced_by`.
+    pub fn total(&self, reduced_by: &[PeerId], speeds: &[u32]) -> u64 {
+        contributors(reduced_by, speeds).map(|peer| u64::from(self.share_len(peer))).sum()
+    }
+
+    /// How many samples the pending step has.
+    pub fn pending(&self) -> u32 {
+        self.shares.iter().map(|(_, ranges)| shares::count(ranges)).sum()
+    }
+
+    /// The sample order of the pending step's epoch.
+    pub fn order(&self) -> Order {
+        Order::draw(self.seed, self.samples, self.epoch)
+    }
+
+    /// The samples at positions of the pending step's epoch. Draws the order anew: who asks often keeps an [`Order`].
+    ///
+    /// # Panics
+    /// If a position is not below the number of samples.
+    pub fn indices(&self, ranges: &[Range<u32>]) -> Vec<u32> {
+        self.order().indices(ranges)
+    }
+
+    /// Commits the pending step, which was reduced by a view with the members `reduced_by`, and assigns the next one.
+    ///
+    /// `speeds` has the speed of each of them in this step, in samples per unit of time, all on one scale;
+    /// [`SYNCING`] for a member that is not ready for samples and gave zeros, so that a share which was assigned to it
+    /// before it was lost and came back is returned, [`UNMEASURED`] for one that is and cannot tell; those
+    /// above [`MAX_SPEED`] are taken for it. The next batch is cut for the ready members among them, in proportion to
+    /// their smoothed speeds, but nobody gets more than four equal shares, whatever it says of itself; equally while the
+    /// fastest is less than 1.5 times as fast as the slowest, and as before while no share would change by a quarter. If
+    /// none is ready, all get equal shares.
+    ///
+    /// The share of a member that [gave up](GAVE_UP) is returned as well, and the member gets none of the next batch, if
+    /// there are others: they try. What is given up twice is dropped, so that no sample comes for ever.
+    ///
+    /// # Panics
+    /// If `step` is not the pending one, `reduced_by` is not sorted and distinct, or `speeds` is not as long as it.
+    pub fn commit(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
+        self.skips.in_row = 0;
+        self.take(step, reduced_by, speeds)
+    }
+
+    /// As [`Self::commit`], of a step whose update is dropped.
+    ///
+    /// # Panics
+    /// As [`Self::commit`].
+    pub fn skip(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
+        let Skips { total, in_row } = self.skips;
+        self.skips = Skips { total: total.saturating_add(1), in_row: in_row.saturating_add(1) };
+        self.take(step, reduced_by, speeds)
+    }
+
+    fn take(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
+        assert!(self.step > 0 && step == self.step, "step {step} is not the pending one, {}", self.step);
+        check_members(reduced_by);
+        let contributed: Vec<PeerId> = contributors(reduced_by, speeds).collect();
+        let (contributions, lost): (Shares, Shares) =
+            std::mem::take(&mut self.shares).into_iter().partition(|(peer, _)| contributed.binary_search(peer).is_ok());
+        let has_given_up = |peer: &PeerId| reduced_by.binary_search(peer).is_ok_and(|at| speeds[at] == GAVE_UP);
+        let (given_up, lost): (Shares, Shares) = lost.into_iter().partition(|(peer, _)| has_given_up(peer));
+        let [given_up, lost] =
+            [given_up, lost].map(|shares| shares::merge(shares.into_iter().flat_map(|(_, ranges)| ranges)));
+        let dropped = shares::common(&given_up, &self.doubtful);
+        let tried = shares::without(&given_up, &dropped);
+        self.doubtful = shares::union(&tried, &shares::common(&lost, &self.doubtful));
+        let returned = shares::union(&tried, &lost);
+        let count = shares::count(&returned);
+        let committed = Committed { step, epoch: self.epoch, contributions, returned: count, dropped };
+        if returned.is_empty() && self.cursor == self.samples {
+            self.epoch += 1;
+            self.cursor = 0;
+        }
+        // Who has given up rests for a step: what it could not compute, another one tries.
+        let speeds: Vec<u32> = speeds.iter().map(|speed| if *speed == GAVE_UP { SYNCING } else { *speed }).collect();
+        self.paces = pace::follow(&self.paces, reduced_by, &speeds);
+        self.hand_out(returned);
+        committed
+    }
+
+    /// Makes the next step's assignment: what was returned first, then what was never handed out in this epoch.
+    fn hand_out(&mut self, returned: Vec<Range<u32>>) {
+        let missing = self.batch_size.checked_sub(shares::count(&returned));
+        let fresh = missing.expect("invariant: what is returned was one batch").min(self.samples - self.cursor);
+        let batch = shares::merge(returned.into_iter().chain(std::iter::once(self.cursor..self.cursor + fresh)));
+        self.cursor += fresh;
+        self.step += 1;
+        let weights: Vec<u32> = self.paces.values().map(|pace| pace.planned).collect();
+        let sizes = shares::sizes(shares::count(&batch), &weights);
+        self.shares = shares::cut(batch, self.paces.keys().copied().zip(sizes));
+    }
+}
+
+/// Those members that gave their share, if they had one.
+fn contributors(reduced_by: &[PeerId], speeds: &[u32]) -> impl Iterator<Item = PeerId> {
+    assert_eq!(reduced_by.len(), speeds.len(), "one speed per member");
+    reduced_by.iter().zip(speeds).filter(|(_, speed)| !matches!(**speed, SYNCING | GAVE_UP)).map(|(peer, _)| *peer)
+}
+
+fn check_members(members: &[PeerId]) {
+    assert!((1..=MAX_SHARES).contains(&members.len()), "1 to {MAX_SHARES} members, not {}", members.len());
+    assert!(members.is_sorted_by(|a, b| a < b), "members are sorted and distinct");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! How a machine comes back to a run that it took part in: what its past and those who answer allow.
+//!
+//! | its past | somebody goes on | nobody does | nobody does, and its user says alone |
+//! |---|---|---|---|
+//! | a seat, alone in its view | takes the seat; joins, if its user says so and theirs is no fork | takes the seat | takes the seat |
+//! | a seat beside others | takes the seat: it learns that they go on, and joins | takes the seat: waits for a quorum | forks |
+//! | left, others stayed | joins | waits for them | forks |
+//! | knows others, and no more | joins | is told so | forks |
+//! | nothing | | begins | begins |
+//!
+//! A run that others may go on with is never begun a second time: that would be another branch that nothing shows.
+
+use crate::id::PeerId;
+use crate::vote::record::Record;
+
+/// What a machine has of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Past<'a> {
+    /// Who it is.
+    pub me: PeerId,
+    /// Its seat in a view, if it has not given it up.
+    pub record: Option<&'a Record>,
+    /// Whether it has given its seat up to others who stayed.
+    pub left: bool,
+    /// Whether others are known to have been members, or may have been.
+    pub had_company: bool,
+    /// Whether its user asks to join others, whatever it has.
+    pub joins: bool,
+}
+
+/// Who of those others is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Company {
+    /// Nobody answers.
+    Silent,
+    /// Somebody is there, and in no view: it may wait as well.
+    There,
+    /// Somebody is in a view, and all who are go on as a fork.
+    Forked,
+    /// Somebody is in a view.
+    Live,
+}
+
+/// How the machine takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// As the first member of the run.
+    Found,
+    /// From its record: [`crate::Membership::recover`].
+    Recover,
+    /// By asking the others, until one of them goes on.
+    Join,
+    /// Alone, beside whatever the others do: [`crate::Membership::fork`].
+    Fork,
+}
+
+/// How to come back; `None` if only the user can know: others were members, none answers, and nothing says whether they go
+/// on.
+pub fn way_back(past: Past<'_>, company: Company, alone: bool) -> Option<Way> {
+    let is_last = past.record.is_some_and(|record| record.view.members() == [past.me]);
+    let others = past.left || past.had_company || (past.record.is_some() && !is_last);
+    Some(match (past.record, company) {
+        // Of two branches that never were forks, neither gives way by itself.
+        (Some(_), Company::Live) if is_last && past.joins => Way::Join,
+        // Its vote may be needed, and whoever goes on without it says so.
+        (Some(_), _) if is_last => Way::Recover,
+        (Some(_), Company::Live | Company::Forked) => Way::Recover,
+        (None, Company::Live | Company::Forked) => Way::Join,
+        (_, Company::There | Company::Silent) if alone && others => Way::Fork,
+        (Some(_), Company::There | Company::Silent) => Way::Recover,
+        (None, Company::There) => Way::Join,
+        (None, Company::Silent) if past.left => Way::Join,
+        (None, Company::Silent) if others => return None,
+        (None, Company::Silent) => Way::Found,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+    use crate::view::View;
+
+    const ME: PeerId = PeerId([1; 32]);
+
+    fn record(others: &[u8]) -> Record {
+        let members = others.iter().map(|name| PeerId([*name; 32])).chain([ME]);
+        let view = View::found(RunId([7; 32]), ME).succeed(members);
+        Record { root: crate::Root::default(), ..Record::of(view, None) }
+    }
+
+    fn all() -> Vec<(Option<Record>, bool, bool, Company, bool)> {
+        let mut cases = Vec::new();
+        for record in [None, Some(record(&[])), Some(record(&[2, 3]))] {
+            for bits in 0..8 {
+                for company in [Company::Live, Company::Forked, Company::There, Company::Silent] {
+                    cases.push((record.clone(), bits & 1 == 1, bits & 2 == 2, company, bits & 4 == 4));
+                }
+            }
+        }
+        cases
+    }
+
+    fn decide(
+        (record, left, had_company, company, alone): &(Option<Record>, bool, bool, Company, bool),
+    ) -> Option<Way> {
+        let past = Past { me: ME, record: record.as_ref(), left: *left, had_company: *had_company, joins: false };
+        way_back(past, *company, *alone)
+    }
+
+    #[test]
+    fn a_run_with_a_past_is_never_begun_again() {
+        for case in all() {
+            let (record, left, had_company, company, _) = &case;
+            let has_past = record.is_some() || *left || *had_company || *company != Company::Silent;
+            assert_eq!(decide(&case) == Some(Way::Found), !has_past, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn a_fork_takes_a_word_of_the_user_and_never_where_somebody_goes_on() {
+        for case in all().iter().filter(|case| decide(case) == Some(Way::Fork)) {
+            assert!(case.4 && case.3 < Company::Forked, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_to_leave_needs_nobody_and_no_word() {
+        for case in all().iter().filter(|case| case.0 == Some(record(&[]))) {
+            assert_eq!(decide(case), Some(Way::Recover), "{case:?}");
+        }
+    }
+
+    #[test]
+    fn a_user_may_give_a_branch_up_for_one_that_is_no_fork() {
+        let record = record(&[]);
+        let past = Past { me: ME, record: Some(&record), left: false, had_company: false, joins: true };
+        for (company, way) in
+            [(Company::Live, Way::Join), (Company::Forked, Way::Recover), (Company::There, Way::Recover)]
+        {
+            assert_eq!(way_back(past, company, false), Some(way), "{company:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_seat_among_others_and_a_leave_wait() {
+        let silent = |record, left, had_company| decide(&(record, left, had_company, Company::Silent, false));
+        assert_eq!(silent(Some(record(&[2])), false, true), Some(Way::Recover));
+        assert_eq!(silent(None, true, true), Some(Way::Join));
+        assert_eq!(silent(None, false, true), None, "nothing says whether the others go on");
+    }
+}
