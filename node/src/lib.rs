@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!            commands                    operations
-//!   event loop ------> trainer thread ----------------> ring task ---> next member
+//!   event loop ------> trainer thread ----------------> reducer -----> next member
 //!     |  ^  ^            |                                  ^
 //!     |  |  +--- held ---+                                  |
 //!     |  +---- messages ---- control streams            previous member

@@ -270,6 +270,8 @@ impl EventLoop {
     async fn work(&mut self, stop: CancellationToken) -> End {
         let stop = stop.child_token();
         let mut retell = tokio::time::interval(repeat_interval(self.config.max_stall));
+        // Who stood still would spend all repeats at once.
+        retell.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut look = tokio::time::interval(look_interval(self.config.max_stall));
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (exchange, access) = (self.exchange.clone(), self.network.access.clone());

@@ -33,12 +33,15 @@ pub(crate) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) 
 pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), max: usize) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;
-    read_rest(stream, u32::from_be_bytes(length) as usize, max).await
+    read_bytes(stream, u32::from_be_bytes(length).into(), max).await
 }
 
-async fn read_rest(stream: &mut (impl AsyncRead + Unpin), length: usize, max: usize) -> io::Result<Vec<u8>> {
+/// Reads the bytes that were announced, of which at most `max` are possible. Memory grows with what has arrived, not with what the
+/// sender claims. The caller sets a limit to the time for all of them: one for each read would let a sender give them byte by byte.
+pub(crate) async fn read_bytes(stream: &mut (impl AsyncRead + Unpin), length: u64, max: usize) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > max {
-        let message = format!("a frame of {length} bytes where at most {max} are allowed");
+        let message = format!("{length} bytes where at most {max} are allowed");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     let mut bytes = Vec::new();
@@ -67,7 +70,7 @@ pub(crate) async fn read_within(
             Some(room) => Some(room.acquire_many(permits).await.map_err(io::Error::other)?),
             None => None,
         };
-        read_rest(stream, wanted, max).await
+        read_bytes(stream, wanted as u64, max).await
     };
     tokio::time::timeout(limit, rest).await?
 }

@@ -25,25 +25,10 @@ pub(crate) async fn announced(stream: &mut (impl AsyncRead + Unpin)) -> io::Resu
     Ok(u64::from_be_bytes(length))
 }
 
-/// Reads the bytes that were announced, of which at most `max` are possible. Memory grows with what has arrived, not with what the
-/// sender claims. The caller sets a limit to the time for all of them: one for each read would let a sender give them byte by byte.
-pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), length: u64, max: usize) -> io::Result<Vec<u8>> {
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
-    if length > max {
-        let message = format!("{length} bytes where at most {max} are possible");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-    }
-    let mut bytes = Vec::new();
-    stream.take(length as u64).read_to_end(&mut bytes).await?;
-    if bytes.len() < length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::frame::read_bytes;
 
     const STALL: Duration = Duration::from_secs(30);
 
@@ -54,7 +39,7 @@ mod tests {
         write(&mut wire, &bytes, STALL).await.expect("a Vec takes all");
         let read_all = async |mut wire: &[u8]| {
             let length = announced(&mut wire).await?;
-            read(&mut wire, length, bytes.len()).await
+            read_bytes(&mut wire, length, bytes.len()).await
         };
         assert_eq!(read_all(&wire).await.expect("whole"), bytes);
         let error = read_all(&wire[..wire.len() - 1]).await.expect_err("cut");
@@ -63,7 +48,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_claim_beyond_the_cap_is_refused_before_a_byte_is_kept() {
-        let error = read(&mut [0_u8; 0].as_slice(), u64::MAX, 1024).await.expect_err("too long");
+        let error = read_bytes(&mut [0_u8; 0].as_slice(), u64::MAX, 1024).await.expect_err("too long");
         assert!(error.to_string().contains("at most 1024"), "{error}");
     }
 }

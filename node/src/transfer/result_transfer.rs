@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::credentials::identity::{from_libp2p, to_libp2p};
 use crate::member::member_list::MemberList;
+use crate::net::frame;
 use crate::transfer::bulk;
 
 /// Stands for a result that the answerer has yet to get itself.
@@ -224,7 +225,7 @@ where
     }
     let longest = longest(wanted.parameters);
     begins(length.min(longest as u64)).await;
-    let bytes = bulk::read(&mut stream, length, longest).await.map_err(failed)?;
+    let bytes = frame::read_bytes(&mut stream, length, longest).await.map_err(failed)?;
     let record = ResultRecord::decode(&bytes, wanted.parameters).map_err(|error| Answer::Wrong(error.to_string()))?;
     wanted.check(&record).map_err(Answer::Wrong)?;
     Ok(record)

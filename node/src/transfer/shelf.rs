@@ -99,11 +99,6 @@ impl Shelf {
         self.is_live.store(true, Ordering::Release);
     }
 
-    /// This peer is in no view any more.
-    pub(crate) fn leave(&self) {
-        self.tell(false, true);
-    }
-
     /// Whether this machine's view goes on, and whether it looks out for what it lacks.
     pub(crate) fn tell(&self, is_live: bool, looks_out: bool) {
         self.is_live.store(is_live, Ordering::Release);

@@ -347,7 +347,7 @@ async fn a_peer_says_what_it_holds_of_which_run_and_who_is_in_a_view() {
     let info = held.save(state(0.5)).expect("saved");
     let unsigned = Newest { live: true, looks_out: false, proofs: Vec::new() };
     assert_eq!(ask(RUN).await.expect("answered"), unsigned, "nobody has signed it");
-    shelf.leave();
+    shelf.tell(false, true);
     let head = head(&info, &view);
     let signature = (me, identity.sign(&head.encode()));
     held.sign(&head, &view, &[signature], |_, _, _| true).expect("signed");

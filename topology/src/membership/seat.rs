@@ -95,7 +95,7 @@ pub(super) struct Seat {
     pub(super) suspects: BTreeMap<PeerId, Evidence>,
     /// Members that we saw do what no correct peer does: it counts with what others see later, also where a view severs them from us.
     pub(super) accused: BTreeSet<PeerId>,
-    /// Members to which our ring link failed, in this view or an earlier one.
+    /// Members to which our link failed, in this view or an earlier one.
     pub(super) broken: BTreeMap<PeerId, Broken>,
     /// Members that owed us something in earlier tries of a step.
     pub(super) owing: BTreeMap<PeerId, Owing>,
@@ -136,7 +136,7 @@ pub(super) struct Seat {
     pub(super) standstill: Standstill,
 }
 
-/// A ring link that failed. The next view tries it anew; if it fails again before another step, it is given up.
+/// A link that failed. The next view tries it anew; if it fails again before another step, it is given up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broken {
     step: u64,
@@ -347,7 +347,7 @@ impl Seat {
         self.view.members().iter().copied().filter(|peer| *peer != me).collect()
     }
 
-    /// Whether we believe that this member can take part: a broken ring link does not keep it from that.
+    /// Whether we believe that this member can take part: a broken link does not keep it from that.
     pub(super) fn trusts(&self, peer: PeerId) -> bool {
         matches!(self.suspects.get(&peer), None | Some(Evidence::LinkFailed))
     }
@@ -393,7 +393,7 @@ impl Seat {
         !is_missed && self.heard.contains(&peer) && self.detector.last_heard(peer).is_some_and(|at| now - at <= limit)
     }
 
-    /// Our ring link to this member has failed after `step`.
+    /// Our link to this member has failed after `step`.
     pub(super) fn note_broken(&mut self, peer: PeerId, step: u64) {
         let again = self.broken.get(&peer).is_some_and(|broken| broken.step == step);
         self.broken.insert(peer, Broken { step, again });

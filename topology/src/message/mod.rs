@@ -263,8 +263,8 @@ pub enum Evidence {
     /// It said nothing for this long.
     #[error("it was silent for {} ms", .0.as_millis())]
     Silent(Duration),
-    /// Its ring link failed.
-    #[error("its ring link failed")]
+    /// Its link for segments failed.
+    #[error("its link for segments failed")]
     LinkFailed,
     /// It did not answer when the view had to change.
     #[error("it did not answer when the view had to change")]

@@ -129,7 +129,7 @@ pub enum Reason {
     Joined(PeerId),
     /// A member left in order.
     Left(PeerId),
-    /// The ring link between these two members failed. They try it anew, unless the view says that they are severed.
+    /// The link between these two members failed. They try it anew, unless the view says that they are severed.
     Severed(PeerId, PeerId),
     /// A member's process is gone and another one with its identity wants to join.
     Restarted(PeerId),

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which transports a node uses for its ring links. Both ends of a link take the best that both have.
+/// Which transports a node uses for its links. Both ends of a link take the best that both have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataPlane {
     /// Shared memory within a machine, direct connections where they can be made, libp2p streams elsewhere.
@@ -52,7 +52,7 @@ impl DataPlane {
     }
 }
 
-/// How the bytes of one ring link travel.
+/// How the bytes of one link travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {

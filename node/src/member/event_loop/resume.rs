@@ -124,7 +124,7 @@ impl EventLoop {
         (self.result, self.state) = (None, None);
         self.members.clear();
         self.look_at_links();
-        self.shelves.checkpoints.leave();
+        self.shelves.checkpoints.tell(false, true);
     }
 
     fn start_reducer(&mut self, resumption: &Resumption) -> Option<ReducerHandle> {

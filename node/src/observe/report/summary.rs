@@ -40,9 +40,9 @@ pub struct Summary {
     pub samples_per_s: f64,
     /// Share of the stepping time spent waiting for the ring, 0 to 1.
     pub waiting_share: f64,
-    /// Gradient bytes sent over ring links, headers included.
+    /// Gradient bytes sent over links for segments, headers included.
     pub bytes_sent: u64,
-    /// Gradient bytes received over ring links, headers included.
+    /// Gradient bytes received over links for segments, headers included.
     pub bytes_received: u64,
     /// Wall-clock seconds in which steps ran.
     pub stepping_s: f64,

@@ -34,7 +34,7 @@ pub(in crate::membership) struct Question<'a> {
     pub(in crate::membership) restarted: &'a BTreeSet<PeerId>,
     /// What others saw of members that did not promise.
     pub(in crate::membership) hearsay: &'a Hearsay,
-    /// Pairs of members whose ring link failed. The next view tries it anew, unless they say that they can't.
+    /// Pairs of members whose link failed. The next view tries it anew, unless they say that they can't.
     pub(in crate::membership) failed: Vec<(PeerId, PeerId)>,
     pub(in crate::membership) candidates: Vec<Joiner>,
     /// What links cost.

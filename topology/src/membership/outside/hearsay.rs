@@ -47,7 +47,7 @@ impl Hearsay {
         });
     }
 
-    /// Pairs of members whose ring link failed, as one of them says.
+    /// Pairs of members whose link failed, as one of them says.
     pub(in crate::membership) fn failed_links(&self) -> impl Iterator<Item = (PeerId, PeerId)> + '_ {
         self.accused.iter().flat_map(|(peer, reporters)| {
             let failed = reporters.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);

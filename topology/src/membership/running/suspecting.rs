@@ -140,7 +140,7 @@ impl Membership {
 }
 
 impl Evidence {
-    /// Whether it holds even if the peer is heard again: a broken ring link does not mend within a view, and what a
+    /// Whether it holds even if the peer is heard again: a broken link does not mend within a view, and what a
     /// process has lost or done stays so.
     pub(in crate::membership) fn outlasts_messages(self) -> bool {
         match self {
