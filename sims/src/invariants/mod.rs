@@ -1,46 +1,30 @@
 //! What must hold in every run, at every instant. One file per invariant; each says what it guards.
 
-mod bitwise_agreement;
-mod bounded_queues;
-mod end_is_kept;
-mod every_sample_once;
-mod exactly_once;
-mod last_checkpoint;
-mod led_away;
-mod monotonic_generation;
-mod no_split_brain;
-mod nothing_dropped;
-mod nothing_undone;
-mod one_decision;
-mod own_branch;
-mod progress;
-mod stable_survives;
-mod twin_told;
-mod verified_checkpoints;
-mod votes_given;
-mod what_most_name;
+mod states;
+mod steps;
+mod votes;
 
 use std::fmt;
 
-pub use bitwise_agreement::BitwiseAgreement;
-pub use bounded_queues::BoundedQueues;
-pub use end_is_kept::EndIsKept;
-pub use every_sample_once::EverySampleOnce;
-pub use exactly_once::ExactlyOnce;
-pub use last_checkpoint::LastCheckpoint;
-pub use led_away::LedAway;
-pub use monotonic_generation::MonotonicGeneration;
-pub use no_split_brain::NoSplitBrain;
-pub use nothing_dropped::{NothingDropped, Settled};
-pub use nothing_undone::NothingUndone;
-pub use one_decision::OneDecision;
-pub use own_branch::OwnBranch;
-pub use progress::Progressing;
-pub use stable_survives::StableSurvives;
-pub use twin_told::TwinTold;
-pub use verified_checkpoints::VerifiedCheckpoints;
-pub use votes_given::VotesGiven;
-pub use what_most_name::WhatMostName;
+pub use states::bitwise_agreement::BitwiseAgreement;
+pub use states::end_is_kept::EndIsKept;
+pub use states::last_checkpoint::LastCheckpoint;
+pub use states::nothing_undone::NothingUndone;
+pub use states::own_branch::OwnBranch;
+pub use states::stable_survives::StableSurvives;
+pub use states::verified_checkpoints::VerifiedCheckpoints;
+pub use states::what_most_name::WhatMostName;
+pub use steps::bounded_queues::BoundedQueues;
+pub use steps::every_sample_once::EverySampleOnce;
+pub use steps::exactly_once::ExactlyOnce;
+pub use steps::nothing_dropped::{NothingDropped, Settled};
+pub use steps::progress::Progressing;
+pub use votes::led_away::LedAway;
+pub use votes::monotonic_generation::MonotonicGeneration;
+pub use votes::no_split_brain::NoSplitBrain;
+pub use votes::one_decision::OneDecision;
+pub use votes::twin_told::TwinTold;
+pub use votes::votes_given::VotesGiven;
 
 /// An invariant that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use starling_topology::PeerId;
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::steps::message::Snapshot;
 
 const NAME: &str = "what_most_name";

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::{Digest, PeerId, ViewId};
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::steps::state::State;
 
 const NAME: &str = "bitwise_agreement";

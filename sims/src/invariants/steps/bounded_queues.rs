@@ -3,7 +3,7 @@
 
 use starling_topology::PeerId;
 
-use super::Broken;
+use crate::invariants::Broken;
 
 const NAME: &str = "bounded_queues";
 

@@ -2,7 +2,7 @@
 
 use starling_topology::PeerId;
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::machine::disk::Disk;
 use crate::network::Seat;
 

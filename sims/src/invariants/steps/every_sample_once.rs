@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use starling_topology::{Digest, PeerId};
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::report::oracle;
 use crate::steps::state::{ResultRecord, State};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use starling_topology::{Digest, PeerId};
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::report::oracle;
 use crate::steps::state::{ResultRecord, State};
 

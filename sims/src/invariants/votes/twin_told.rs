@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use starling_topology::{PeerId, ViewId};
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::network::Seat;
 
 const NAME: &str = "twin_told";

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use starling_topology::{PeerId, ViewId};
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::steps::state::ResultRecord;
 
 const NAME: &str = "nothing_dropped";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use starling_topology::{CatchUp, PeerId, Progress, Resumption, ViewId};
 
-use super::Broken;
+use crate::invariants::Broken;
 
 const NAME: &str = "nothing_undone";
 

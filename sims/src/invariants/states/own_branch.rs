@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::{CatchUp, Lineage, PeerId, Resumption};
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::steps::state::State;
 
 const NAME: &str = "own_branch";

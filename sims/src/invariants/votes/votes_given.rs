@@ -8,7 +8,7 @@ use std::time::Duration;
 use starling_topology::ledger::{GAVE_UP, SYNCING};
 use starling_topology::{Config, PeerId, Quorum, Record, Time, View, ViewId};
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::steps::state::ResultRecord;
 
 const NAME: &str = "votes_given";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::network::Seat;
 
 const NAME: &str = "end_is_kept";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use starling_topology::{Generation, PeerId};
 
-use super::Broken;
+use crate::invariants::Broken;
 
 const NAME: &str = "monotonic_generation";
 

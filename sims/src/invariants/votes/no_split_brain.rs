@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use starling_topology::{PeerId, View, ViewId};
 
-use super::Broken;
+use crate::invariants::Broken;
 
 const NAME: &str = "no_split_brain";
 

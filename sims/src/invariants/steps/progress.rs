@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use starling_topology::{Config, Time};
 
-use super::Broken;
+use crate::invariants::Broken;
 
 const NAME: &str = "progress";
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use starling_topology::{PeerId, Record, View, ViewId};
 
-use super::Broken;
+use crate::invariants::Broken;
 
 const NAME: &str = "led_away";
 

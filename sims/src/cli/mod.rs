@@ -1,5 +1,7 @@
 //! The command line.
 
+pub(crate) mod verbs;
+
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::{Digest, PeerId, Quorum, Reason, Record, ViewId};
 
-use super::Broken;
+use crate::invariants::Broken;
 use crate::steps::state::State;
 
 const NAME: &str = "stable_survives";
