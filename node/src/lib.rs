@@ -2,7 +2,7 @@
 //! gradients.
 //!
 //! Nothing here decides protocol. [`start::node`] prepares a run and takes part in it; the event loop hands what happens to
-//! `starling_topology::Membership` and does what it asks; the reducer drives `starling_collective::Session` over
+//! `starling_engine::Member` and does what it asks; the reducer drives `starling_collective::Execution` over
 //! links; the trainer thread drives a `starling_run::Learner`, whatever that learns and on whatever it computes.
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! Starling in virtual time: many peers, one thread, one seed.
 //!
-//! A discrete-event simulator that drives the machines that run in production, `starling_topology::Membership`, its
-//! ledger, and `starling_collective::Session`, over simulated links and disks. A run is determined by its seed: who has
+//! A discrete-event simulator that drives the machines that run in production, `starling_engine::Member`, the
+//! ledger, and `starling_collective::Execution`, over simulated links and disks. A run is determined by its seed: who has
 //! which id, how slow each link is, and which faults strike when. First come the faults ([`fault`](sweep::fault)), then all is healed,
 //! and the run must complete within a bound. A payload is not numbers but who they came from ([`Contributions`]), so a
 //! run that holds its [`invariants`] is a proof that each contribution was counted once in each committed step.

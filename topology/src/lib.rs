@@ -1,6 +1,6 @@
 //! Who is in a run, in which generation, in which order.
 //!
-//! This crate decides membership and plans rings. It is **sans-io**: [`Membership`] takes the time and what happened
+//! This crate decides membership, plans how members reduce, says who computes which samples, and which checkpoints are stable. It is **sans-io**: [`Membership`] takes the time and what happened
 //! ([`Membership::handle`]) and says what to do next ([`Membership::poll`]). It owns no socket, clock, task or source
 //! of randomness, so `starling-node` drives it over libp2p and `starling-sims` drives the same code in virtual time.
 //!

@@ -1,4 +1,4 @@
-//! The unit of IO: its name and its wire header.
+//! The unit of IO: its name and its wire header; how a buffer is cut into such ([`layout`]), and what one may hold ([`limits`]).
 
 pub mod layout;
 pub mod limits;

@@ -1,4 +1,7 @@
 //! The machine for one operation: all buckets of a flat buffer, several in flight.
+//!
+//! An [`Execution`](crate::Execution) drives it over a buffer that may come about meanwhile, which is what members do. The [`workspace`] is what is reduced, a
+//! `reduction` how segments are added and put in place, a `sink` where what goes on is written.
 
 pub mod execution;
 pub(crate) mod memory;

@@ -15,7 +15,7 @@
 //! This crate knows the two ends of a link and what all links of a member do for a `starling_collective::Execution`. Which
 //! links a view needs, and what becomes of it when one breaks, is not its concern.
 //!
-//! Start reading at [`greeting`], then [`direct`] and `links`.
+//! Start reading at [`greeting`], then [`direct`] and `link::links`.
 
 pub mod bench;
 mod config;

@@ -3,6 +3,9 @@
 //! The run's secret keeps strangers out. Beyond that it is a peer's key that counts: it has been a member, or the user of this
 //! machine allows it, or it shows an invitation that the run's founder has signed; and the founder has not revoked it.
 //! Whoever is in no view yet can't tell who is in it, and takes those for members that its ticket leads to.
+//!
+//! [`admission`] is the handshake, [`pending`] the few places before it, [`roster`] who was a member. `clerk` signs and checks for the
+//! membership machine; `telling` spreads what the founder has signed, `appointing` and `renewing` take it in.
 
 pub(crate) mod admission;
 mod appointing;

@@ -1,6 +1,6 @@
 //! A peer that stores checkpoints and takes part in nothing else: no device, no data, no place in any view.
 //!
-//! It is admitted like any peer and speaks gossip, identify, ping and `state`; it has no control stream, so the
+//! It is admitted like any peer and speaks gossip, identify, ping, `welcome`, `access` and `state`; it has no control stream, so the
 //! membership machines of the members never hear of it. What it fetches, and when a checkpoint is stable, a
 //! [`Follower`](starling_topology::Follower) decides.
 

@@ -1,5 +1,7 @@
-//! A member at work: [`event_loop`] hands what happens to the membership machine and does what that asks, [`exchange`] holds the steps of
-//! the engine between the event loop, the trainer thread and the reducer.
+//! A member at work: [`event_loop`] hands what happens ([`event`]) to the engine's `Member` and does what that asks, [`exchange`] holds the
+//! steps of the engine between the event loop, the trainer thread and the reducer, [`snapshots`] the states that joiners load from here.
+//! [`prober`] has links measured by [`probe`]. [`guide`] keeps which views there were and leads others by them, [`member_list`] who was in a
+//! view, and [`twin`] looks for another process that is this machine.
 
 pub(crate) mod event;
 pub(crate) mod event_loop;

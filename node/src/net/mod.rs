@@ -1,4 +1,6 @@
 //! What lies under all protocols: libp2p's swarm, transports, streams, the frames of messages, and the bounds on what comes in.
+//!
+//! [`behaviour`] has the names of all protocols and gossip topics; [`network`] publishes, and takes in what was gossiped.
 
 pub(crate) mod allowance;
 pub(crate) mod behaviour;

@@ -1,4 +1,5 @@
-//! What must hold in every run, at every instant. One file per invariant; each says what it guards.
+//! What must hold in every run, at every instant. One file per invariant; each says what it guards. Those
+//! that need a whole world are judged in [`world`](crate::world) and [`machine`](crate::machine).
 
 mod states;
 mod steps;

@@ -1,4 +1,4 @@
-//! What came out.
+//! What came out: of one run and of many, as text and as a [`picture`], and what an [`oracle`] says that a run must come to.
 
 pub mod oracle;
 pub mod picture;

@@ -1,4 +1,8 @@
-//! Kill-anywhere: a short run with a join, a few steps and a leave, in which peers die at each single message.
+//! What is struck where: the [kinds of fault](fault), [planted mistakes](canary) that must be found, which pairs of fault and phase
+//! have been met ([`coverage`]), and how a failing run is cut down ([`shrink`]).
+//!
+//! Here itself is kill-anywhere: a short run with a join, a few steps and a leave, in which peers die at each single message; `blows`
+//! has what strikes a member in each phase.
 
 pub mod blows;
 pub mod canary;

@@ -22,6 +22,10 @@
 //! them has committed counts as committed by all ([`crate::Resume`]). A side without a quorum pauses, and may go on as a
 //! fork. A peer that learns that the others go on without it is an *outsider*: it votes on in its old view, so that it
 //! leaves no quorum behind it short, and asks to be let in.
+//!
+//! What happens comes in by [`interface`]; `running` has what a member does while its view takes steps, up to where it suspects somebody;
+//! `decree` how the next view is decided and entered, `outside` who is not in the view, `ending` how a member leaves and a run ends. The
+//! `seat` is what a member keeps of its view, the `outbox` what waits until a vote is stored.
 
 mod decree;
 mod ending;

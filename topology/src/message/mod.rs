@@ -1,4 +1,5 @@
-//! What members say to each other. The only wire types of this crate.
+//! What members say to each other: the envelope and its bodies. What these carry is in [`vote`](crate::vote), [`view`](crate::view) and
+//! [`plan`](crate::plan).
 
 pub mod awaited;
 pub mod bounded;

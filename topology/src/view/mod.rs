@@ -1,4 +1,5 @@
-//! What the members of one generation agree on.
+//! What the members of one generation agree on, and in which order they stand ([`ring`]). Of where a state comes from there is
+//! the [`lineage`] with its root, of what a machine had saved the [`mark`], and of how one that was a member comes back the [`way_back`].
 
 pub mod lineage;
 pub mod mark;

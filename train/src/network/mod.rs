@@ -1,4 +1,5 @@
-//! The models, as one Burn module.
+//! The models, as one Burn module: which there are ([`models`]), how parameters become a flat buffer (`flatten`), in which order and with
+//! which names ([`schema`]), and where gradients leave it on the way ([`cut`]).
 
 pub mod cut;
 pub(crate) mod flatten;

@@ -1,7 +1,7 @@
 //! `starling bench`: how fast this machine reduces, beside what it could.
 //!
 //! The members are processes of this binary on loopback. They have what a training run has between its members: libp2p
-//! connections, admission, greeting and handshakes of all links, the reducer with its `collective::Session`. They have
+//! connections, admission, greeting and handshakes of all links, the reducer with its `collective::Execution`. They have
 //! no trainer. Each round's result is checked: all members must hold the same bytes, and in the first round the exact
 //! sum of what all have drawn.
 

@@ -1,8 +1,8 @@
-//! How two ring neighbours come to share a record key: TLS 1.3 between their libp2p identities, then an export.
+//! How two neighbours come to share a record key: TLS 1.3 between their libp2p identities, then an export.
 //!
 //! ```text
 //!   sender (dials)                              receiver (listens)
-//!      | <== TLS 1.3, both certificates, ALPN ==>  |   each checks that the other is its ring neighbour
+//!      | <== TLS 1.3, both certificates, ALPN ==>  |   each checks that the other is its neighbour
 //!      | -- view, direction, form, attempt ----->  |   the form: sealed or plain, as both users must have said
 //!      | <---------------------------- ready ----  |
 //!      |    ... the sender chooses an attempt ...   |   the others end here
@@ -57,7 +57,7 @@ const READ_BYTES: usize = 4096;
 pub(crate) struct Purpose {
     pub(crate) run: RunId,
     pub(crate) view: ViewId,
-    /// The ring neighbour that must be at the other end.
+    /// The neighbour that must be at the other end.
     pub(crate) peer: PeerId,
     /// What this end's user allows.
     pub(crate) mode: DataPlane,

@@ -1,4 +1,4 @@
-//! Both ends of a link for segments, over either transport.
+//! Both ends of a link for segments, over whichever transport.
 
 pub(crate) mod links;
 pub(crate) mod plane;

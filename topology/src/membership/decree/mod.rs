@@ -1,4 +1,7 @@
-//! How the members of a view decide the next one: proposals, promises, votes, and what is judged of them.
+//! How the members of a view decide the next one. One proposes (`proposing`, what it has heard is in `drafting`), the others promise and
+//! accept (`voting`, once `judging` finds nothing against it); `planning` says what the next view is by the promises, from what is
+//! believed of them (`claims`), lost (`losses`), let vote (`votes`) and measured (`rows`); `installing` enters it, `beginning` where nobody
+//! holds a state. Nothing is said before `storing` has it on disk. `agreement` is a model of it, for tests.
 
 pub(super) mod agreement;
 pub(super) mod beginning;

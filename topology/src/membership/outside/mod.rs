@@ -1,5 +1,7 @@
-//! Peers outside of the view: those that ask to be let in, come back, were lost, or are on another branch; and this member while it
-//! is one of them.
+//! Peers outside of the view, and this member while it is one of them. `asking` is the side of who asks to be let in, `joining` that of the
+//! members. `outsiders` meets those of other views: lost ones, other branches (`parted`, `schism`), and who says that we are outside;
+//! `returning` is who comes back from a record, with what it has `forgotten` or has two processes for (`twins`). `contacts` has how to reach
+//! them, `hearsay` what members say of others, `beyond` views that are later than what is known, `revoking` whom the founder has put out.
 
 pub(super) mod asking;
 pub(super) mod beyond;

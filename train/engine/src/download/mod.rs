@@ -3,6 +3,9 @@
 //! All donors are asked at once for their manifests, and one manifest is chosen. Then each donor of it is asked for one chunk after
 //! the other, all donors at once, so a fast one hands out more of them. What a donor fails to hand out in time is asked for
 //! elsewhere; what has come is never asked for again.
+//!
+//! A step's result is not cut, and fetched from one holder after the other: [`result_fetch`]. Which states a donor has ready:
+//! [`Snapshots`](crate::Snapshots).
 
 pub mod result_fetch;
 pub(crate) mod snapshots;

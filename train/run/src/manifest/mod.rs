@@ -1,4 +1,5 @@
-//! What all members of a run share.
+//! What all members of a run share: the model by its [`spec`] and [`schema`], the [`schedule`] of the learning rate, how a batch is divided
+//! ([`balance`]); and for programs' buffers their [`tag`].
 
 pub mod balance;
 pub mod hint;

@@ -1,4 +1,7 @@
 //! What one member of a run that trains holds, and what it makes of a step's result: on the CPU, the same bits on all members.
+//!
+//! A [`gradient`] is brought as a [`contribution`] in a [`buffer`]; the [`optimizer`] updates the state, in part beforehand by a [`draft`].
+//! Programs without a model have an [`averager`] and its [`call`]s in the same place.
 
 pub mod averager;
 pub mod buffer;
