@@ -61,6 +61,11 @@ impl Generation {
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
+
+    /// The generation before this one, if there is one.
+    pub(crate) fn before(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
 }
 
 impl fmt::Display for Generation {

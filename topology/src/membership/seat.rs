@@ -105,6 +105,7 @@ pub(super) struct Seat {
     pub(super) told: BTreeMap<PeerId, PeerId>,
     pub(super) leavers: BTreeSet<PeerId>,
     pub(super) syncing: BTreeSet<PeerId>,
+    pub(super) lacks: Option<PeerId>, // This member, if it took its seat without the state: its disk alone says so.
     /// Members to which a vote is due.
     pub(super) due: BTreeMap<PeerId, Due>,
     /// After which step those who have no vote were let in, or we first saw them here.
@@ -267,6 +268,7 @@ impl Seat {
             told: BTreeMap::new(),
             leavers: BTreeSet::new(),
             syncing: BTreeSet::new(),
+            lacks: None,
             due: BTreeMap::new(),
             came_after: view.newcomers().iter().map(|peer| (*peer, resumed)).collect(),
             heard: BTreeSet::new(),

@@ -1,5 +1,6 @@
 //! Disks that come back as they were when those on them were a quorum alone: they decide anew what they have decided before.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::cluster::{Cluster, peer};
@@ -101,6 +102,43 @@ fn set_back(founders: u8, members: u8, before: Before, seeds: u64) {
         let record = cluster.peers[&intact[0]].record.as_ref().expect("a member");
         let mut way = record.chain.iter().map(|link| link.view.id()).chain(record.view.parent);
         assert!(way.any(|view| view == before_all), "seed {seed}: they were led away");
+    }
+}
+
+/// A disk that is one view old, of one that can decide alone what follows that; of the two others one alone comes back.
+#[test]
+fn who_was_set_back_by_one_view_alone_comes_back_to_who_needs_it() {
+    for seed in 0..40 {
+        let mut cluster = Cluster::new(seed, STEPS, 1);
+        let all @ [old, intact, away] = [1, 2, 3].map(peer);
+        cluster.found(old);
+        cluster.join(intact, &[old]);
+        cluster.run_until(|cluster| cluster.is_formed(&[old, intact]));
+        cluster.run_for(Duration::from_millis(300));
+        cluster.join(away, &[old]);
+        let mut copies = BTreeMap::new();
+        while !(cluster.is_formed(&all)
+            && all.iter().all(|name| cluster.peers[&old].machine.view().is_some_and(|view| view.votes(*name))))
+        {
+            let copy = Copy::of(&cluster, old);
+            copies
+                .extend(copy.record.as_ref().map(|record| record.view.generation).map(|generation| (generation, copy)));
+            cluster.run_for(Duration::from_millis(1));
+        }
+        let last = cluster.peers[&old].machine.view().expect("a member").clone();
+        cluster.run_for(Duration::from_millis(300));
+        all.iter().for_each(|name| cluster.kill(*name));
+        cluster.run_for(Duration::from_secs(2));
+        let copy = copies.into_iter().rfind(|(generation, _)| *generation < last.generation).expect("one before").1;
+        copy.put_back(&mut cluster, old);
+        cluster.recover(old);
+        cluster.run_for(Duration::from_secs(30));
+        cluster.recover(intact);
+        cluster.run_until(|cluster| cluster.is_formed(&[old, intact]));
+        let record = cluster.peers[&intact].record.as_ref().expect("a member");
+        let mut way =
+            record.chain.iter().map(|link| link.view.id()).chain([record.view.id()]).chain(record.view.parent);
+        assert!(way.any(|view| view == last.id()), "seed {seed}: it was led away");
     }
 }
 

@@ -40,7 +40,9 @@ impl EventLoop {
                 Output::GiveUpSearch => self.lookout.give_up(),
                 Output::ComeBack => return Some(End::ComesBack),
                 // They are looked at each time that all else is.
-                Output::LookOut(_) | Output::Settle(_) => {}
+                Output::LookOut(_) => {}
+                Output::Settle(at) if at > self.now() => {}
+                Output::Settle(_) => self.settle(),
                 Output::AskKeepers(keepers) => keepers.into_iter().for_each(|keeper| self.ask_keeper(keeper)),
                 Output::AwaitsKeepers(keepers) => self.tell_of_keepers(keepers),
                 Output::End(event) => return Some(End::Event(event)),

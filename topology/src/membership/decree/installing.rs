@@ -140,17 +140,16 @@ impl Membership {
         self.seat.as_ref().is_none_or(is_later)
     }
 
-    /// From which generation on a view is later than where this seat is: what we went to beside what we had decided before, and have
+    /// After which generation a view is later than where this seat is: what we went to beside what we had decided before, and have
     /// forgotten, may have gone further than those whom we follow.
     pub(in crate::membership) fn counts_from(&self, seat: &Seat) -> Generation {
         let followed = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref());
-        followed.map_or(seat.view.generation, |it| it.generation.min(seat.view.generation))
+        followed.map_or(seat.view.generation, |it| it.generation.before().min(seat.view.generation))
     }
 
     /// Whether a view that does not follow ours was decided, as one says whom we have asked. Who has a seat that may still count
-    /// believes that if a chain shows it, or if more of those who were there say so than may be hostile; and once it has tried
-    /// its seat in vain, since not every view is led to by a chain: of forks there is none, and who was away for long finds only
-    /// its end.
+    /// believes that if a chain shows it, or if more of those who were there say so than may be hostile; and once it has tried its seat
+    /// in vain, since not every view is led to by a chain: of forks there is none, and who was away for long finds only its end.
     fn believes(&mut self, now: Time, from: PeerId, decided: &Decided) -> bool {
         let Decided { proposal, certificate, chain, .. } = decided;
         let Some(asking) = self.asking.as_ref().filter(|asking| !asking.has_not_asked(from)) else { return false };
@@ -180,7 +179,8 @@ impl Membership {
             known.into_iter().flatten().any(|known| known.id() == parent) || asking.leads_through(parent)
         };
         let needs_proof = !proposal.forks() && proposal.view.parent.is_some_and(knows);
-        let is_taken = is_shown || self.is_flawed(Flaw::BelievesInstalls);
+        let is_the_one = asking.followed_by.as_ref().is_some_and(|it| it.id() == proposal.view.id());
+        let is_taken = is_shown || is_the_one || self.is_flawed(Flaw::BelievesInstalls);
         is_taken || (!needs_proof && ((is_member && needs_none) || self.is_told_by_ours(from, proposal.view.id())))
     }
 

@@ -66,9 +66,14 @@ impl Seat {
     /// What is to be stored of it, and of the `chain` to its view.
     pub(in crate::membership) fn record(&self, chain: &Chain) -> Record {
         let Acceptor { promised, accepted, echoed, .. } = &self.acceptor;
+        let mut origin = self.origin.clone();
+        for resume in origin.iter_mut().map(|origin| &mut origin.resume) {
+            resume.syncing.extend(self.lacks.filter(|me| !resume.syncing.contains(me)));
+            resume.syncing.sort_unstable();
+        }
         Record {
             view: self.view.clone(),
-            origin: self.origin.clone(),
+            origin,
             certificate: self.certificate.clone(),
             chain: chain.until(self.view.parent),
             root: self.root,

@@ -99,13 +99,16 @@ impl Membership {
         }
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
         let decided = chain.as_ref().and_then(|chain| self.what_we_decided(chain));
-        let schism = chain.as_ref().filter(|_| !proven && !told_so).and_then(|chain| self.schism(chain, view));
+        // Who has a quorum goes nowhere for it, unless it may have forgotten what it has signed.
+        let may_go = self.came_back || self.seat.as_ref().is_some_and(|seat| seat.paused.is_some() || seat.view.forked);
+        let schism = chain.as_ref().filter(|_| may_go && !proven && !told_so);
+        let schism = schism.and_then(|chain| self.schism(chain, view));
         let gives_way = schism.as_ref().is_some_and(Schism::gives_way);
         let forgot =
             decided.is_some() || (gives_way && self.came_back && schism.as_ref().is_some_and(Schism::has_mine));
         let is_ours_beside = chain.as_ref().is_some_and(|chain| self.have_gone_beside(chain));
         let is_kept = schism.as_ref().is_some_and(Schism::keeps_us);
-        let forfeits = forgot || schism.as_ref().is_some_and(Schism::has_mine);
+        let forfeits = forgot || schism.as_ref().is_some_and(Schism::forfeits);
         let decided = decided.or_else(|| schism.filter(Schism::gives_way).map(|schism| schism.beside));
         // Who goes on in a fork does not stop for a stranger's word.
         let is_parted = self.has_parted(from);

@@ -16,7 +16,7 @@ use crate::membership::{Me, Membership, Steps};
 use crate::message::Contact;
 use crate::time::Time;
 use crate::view::mark::Noted;
-use crate::vote::certificate::{Chain, Succession};
+use crate::vote::certificate::{Certificate, Chain, Succession};
 use crate::vote::proposal::{Joiner, Progress, Proposal};
 use crate::vote::record::Record;
 
@@ -60,8 +60,9 @@ impl Membership {
     /// Takes the seat that `record` is of, and looks for others that come back.
     pub(in crate::membership) fn take_back(&mut self, now: Time, record: Record) {
         self.chain = Chain::told(record.chain, record.view.parent);
-        let mut seat = Seat::new(record.view, record.origin, &self.config, now);
-        (seat.root, seat.certificate) = (record.root, record.certificate);
+        let (origin, lacks) = self.as_decided(record.origin, record.certificate.as_ref());
+        let mut seat = Seat::new(record.view, origin, &self.config, now);
+        (seat.root, seat.certificate, seat.lacks) = (record.root, record.certificate, lacks);
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
         (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
@@ -116,6 +117,26 @@ impl Membership {
     pub(in crate::membership) fn is_told_by_ours(&mut self, by: PeerId, view: ViewId) -> bool {
         let (Some(seat), Some(asking)) = (&self.seat, &mut self.asking) else { return false };
         seat.view.votes(by) && asking.note_seated(by, view) > seat.view.most_hostile()
+    }
+
+    /// The proposal that a record is of, as it was decided; and this member, if its disk says of it, and nobody else did, that it lacks
+    /// the state which that goes on from. The seals tell. Others take whoever shows them a changed one for a liar.
+    fn as_decided(
+        &self,
+        origin: Option<Proposal>,
+        certificate: Option<&Certificate>,
+    ) -> (Option<Proposal>, Option<PeerId>) {
+        let me = self.me.peer;
+        let is_sealed = |proposal: &Proposal| {
+            let link = certificate.map(|certificate| Succession::to(proposal, certificate.clone()));
+            let signer = certificate.and_then(|certificate| certificate.seals.first()).map(|(signer, _)| *signer);
+            link.zip(signer).is_some_and(|(link, signer)| link.is_sealed_by(&*self.notary, signer))
+        };
+        let Some(told) = origin else { return (None, None) };
+        let mut decided = told.clone();
+        decided.resume.syncing.retain(|peer| *peer != me);
+        let is_changed = decided != told && !is_sealed(&told) && is_sealed(&decided);
+        if is_changed { (Some(decided), Some(me)) } else { (Some(told), None) }
     }
 
     /// Takes our seat in the view of `proposal`.

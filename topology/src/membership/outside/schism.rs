@@ -36,6 +36,11 @@ impl Schism {
         self.theirs_stands && !self.ours_stands
     }
 
+    /// Whether our vote is worth nothing where we are: on a way that does not stand without it.
+    pub(in crate::membership) fn forfeits(&self) -> bool {
+        self.has_mine && !self.ours_stands
+    }
+
     /// Whether we have signed on both.
     pub(in crate::membership) fn has_mine(&self) -> bool {
         self.has_mine

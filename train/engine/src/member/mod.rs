@@ -37,6 +37,7 @@ use crate::member::entry::{Action, Entry};
 use crate::member::failed_links::FailedLinks;
 use crate::member::lookout::{Apart, Lookout, Searched, apart, goes_on};
 use crate::member::settling::{Settling, departs};
+use crate::member::watchdog::Overdue;
 use crate::steps::{Notice, StepResult, Steps};
 use crate::{Snapshots, look_interval};
 pub use leaving::Farewell;
@@ -314,13 +315,17 @@ impl Member {
 
     /// Looks how far it is, as its driver does at each [`look_interval`]. After that the driver says [`Input::Reached`].
     pub fn look(&mut self, now: Time, seen: Seen) -> Looked {
+        // Nobody waits for one that has completed the run.
         let looked = self.looks.look(now, seen);
+        let looked = Looked { overdue: looked.overdue.filter(|_| self.complete.is_none()), ..looked };
+        if looked.overdue == Some(Overdue::End) {
+            return looked;
+        }
         let is_held = seen.is_held && !self.entry.is_waiting();
         let suspects = self.failed_links.look(now, seen.view, is_held);
         let suspected = |peer| Input::Suspected { peer, evidence: Evidence::LinkFailed };
         self.inputs.extend(suspects.into_iter().map(suspected));
-        // Nobody waits for one that has completed the run.
-        Looked { overdue: looked.overdue.filter(|_| self.complete.is_none()), ..looked }
+        looked
     }
 
     /// Whether this process stood still, or has only just gone on: its timers ring at the time returned, once it has read what came
