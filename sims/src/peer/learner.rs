@@ -71,8 +71,8 @@ impl Peer {
                 Notice::TooFarBehind => self.stand_aside(),
                 Notice::Synced | Notice::Digest { .. } | Notice::Finished { .. } => {}
             }
+            self.obey(now);
         }
-        self.obey(now);
     }
 
     /// A gradient is there.
