@@ -11,7 +11,6 @@ use crate::search::Terms;
 
 /// What to do next.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
 pub enum Output {
     /// Send a message.
     Send {
