@@ -1,8 +1,5 @@
-//! One simulated run, from its seed to its end: first with faults, then, when all is healed, to its completion.
-//!
-//! `execute` does what processes want, `inject` what faults are `due`; `coming_back` and `seeking` are how a process takes part, `twins` two
-//! of one name, `keeping` keepers, `aging` old disks, `hostility` liars. `stall` judges whether the run stands still for nothing, `endings`
-//! how it must end, `telling` and `measure` what is seen of it, `votes` who has voted for what.
+//! One simulated run, from its seed to its end. `execute` does what processes want, `inject` what faults are `due`; `stall` judges whether
+//! it stands still for nothing, `endings` how it must end. First there are faults; then all is healed, and it must complete.
 
 mod aging;
 mod coming_back;

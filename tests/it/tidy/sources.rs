@@ -56,7 +56,7 @@ pub(crate) fn unsafe_code(path: &str, text: &str) -> Vec<String> {
 pub(crate) fn absences(path: &str, text: &str) -> Vec<String> {
     let never = match path.split_once('/') {
         // The simulator's command line: seeds run on threads, and pictures go into files.
-        Some(("sims", "src/verbs.rs")) => &[],
+        Some(("sims", "src/cli/verbs.rs")) => &[],
         Some(("topology" | "collective" | "sims", _)) => SANS_IO,
         Some(("train", rest)) if rest.starts_with("engine/") => SANS_IO,
         Some(("train", _)) => NO_PEERS,

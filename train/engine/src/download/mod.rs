@@ -1,11 +1,8 @@
 //! Downloading what is cut into chunks from several donors: the replicated state, a checkpoint, the files of a data set.
 //!
-//! All donors are asked at once for their manifests, and one manifest is chosen. Then each donor of it is asked for one chunk after
-//! the other, all donors at once, so a fast one hands out more of them. What a donor fails to hand out in time is asked for
-//! elsewhere; what has come is never asked for again.
-//!
-//! A step's result is not cut, and fetched from one holder after the other: [`result_fetch`]. Which states a donor has ready:
-//! [`Snapshots`](crate::Snapshots).
+//! All donors are asked at once for their manifests, and one is chosen. Then each donor of it is asked for one chunk after the other, all
+//! at once, so a fast one hands out more. What one fails to hand out in time is asked for elsewhere; what has come, never again. A step's
+//! result is not cut: [`result_fetch`]. Which states a donor has ready: [`Snapshots`](crate::Snapshots).
 
 pub mod result_fetch;
 pub(crate) mod snapshots;
@@ -22,15 +19,13 @@ pub const MAX_DONORS: usize = 8;
 const MAX_ASKED: usize = 64;
 /// When a donor is asked again for a manifest that it will have.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// How often in a row a donor may fail before it is left alone. One that has brought something since is worth asking: however
-/// large what it hands out, few failures among many chunks end nothing.
+/// How often in a row a donor may fail before it is left alone: few failures among many chunks end nothing.
 const MAX_FAILURES: u32 = 3;
 
 /// Which of the manifests that donors name is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// That of more than half of those who answer. If there is none, each in turn: one liar of two donors must keep nobody
-    /// out, and who has loaded a wrong state learns that from the members' next digest.
+    /// That of more than half of those who answer; if there is none, each in turn: one liar of two donors must keep nobody out.
     Majority,
     /// Any: drivers take only the one whose name they know for a manifest at all.
     Named,
