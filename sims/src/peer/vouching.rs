@@ -35,6 +35,11 @@ impl Peer {
         self.member.membership().came_by_word()
     }
 
+    /// Whether it has yet to load what its view goes on from, also where its steps hold a state: of a way that it has left.
+    pub fn is_syncing(&self) -> bool {
+        self.member.membership().is_syncing()
+    }
+
     /// What it had saved and has lost.
     pub fn loss(&self) -> Lost {
         self.member.membership().loss()

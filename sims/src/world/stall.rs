@@ -144,7 +144,11 @@ impl World {
         let complete = view.members().iter().all(|member| votes.contains(member));
         let holds = |host: &Host| {
             let counts = votes.contains(&host.name()) || (complete && host.disk.has_record());
-            counts && host.peer.as_ref().is_some_and(|peer| peer.has_state() && peer.step() >= self.newest_step)
+            // Who was set back and has come over holds nothing that the others could go on from.
+            let came_over = host.set_back && host.peer.as_ref().is_some_and(Peer::is_syncing);
+            counts
+                && !came_over
+                && host.peer.as_ref().is_some_and(|peer| peer.has_state() && peer.step() >= self.newest_step)
         };
         // Who is on another branch first waits for those who were there with it.
         let led_here = |host: &&Host| {
