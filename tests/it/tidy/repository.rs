@@ -5,35 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Everything that may lie at the top.
-const TOP_LEVEL: [&str; 25] = [
-    ".ci",
-    ".github",
-    ".gitignore",
-    "ARCHITECTURE.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "Cargo.lock",
-    "Cargo.toml",
-    "LICENSE-APACHE",
-    "LICENSE-MIT",
-    "NOTICE",
-    "README.md",
-    "SECURITY.md",
-    "clippy.toml",
-    "collective",
-    "deny.toml",
-    "docs",
-    "fuzz",
-    "node",
-    "rust-toolchain.toml",
-    "rustfmt.toml",
-    "sims",
-    "tests",
-    "topology",
-    "train",
-];
-
 /// One text file.
 #[derive(Debug)]
 pub(crate) struct File {
@@ -52,17 +23,6 @@ pub(crate) fn files() -> &'static [File] {
         let read = |path: String| fs::read_to_string(root().join(&path)).ok().map(|text| File { path, text });
         paths.into_iter().filter_map(read).collect()
     })
-}
-
-/// The paths of all tracked files, sorted.
-pub(crate) fn tracked() -> Vec<String> {
-    list(&["ls-files"])
-}
-
-/// The tracked files that lie where nothing of theirs belongs.
-pub(crate) fn strays(paths: &[String]) -> Vec<String> {
-    let is_stray = |path: &&String| !TOP_LEVEL.contains(&path.split('/').next().unwrap_or_default());
-    paths.iter().filter(is_stray).map(|path| format!("{path}: the top level has no such entry")).collect()
 }
 
 fn root() -> PathBuf {
@@ -101,14 +61,6 @@ fn walk(top: &Path) -> Vec<String> {
         }
     }
     paths
-}
-
-#[test]
-fn a_stray_is_found() {
-    let paths = ["Cargo.toml", "scripts/build.sh", "docs/README.md", "notes.txt"].map(ToOwned::to_owned);
-    let wrong = strays(&paths);
-    assert_eq!(wrong.len(), 2, "{wrong:?}");
-    assert!(wrong[0].starts_with("scripts/build.sh") && wrong[1].starts_with("notes.txt"), "{wrong:?}");
 }
 
 #[test]

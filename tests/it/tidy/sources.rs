@@ -1,8 +1,5 @@
 //! Rules about sources. Needles are put together from halves, so that the rules don't find themselves.
 
-/// The longest that a source file may be, in lines, its unit tests excluded.
-const MAX_LINES: usize = 500;
-
 /// What marks unfinished work.
 const MARKERS: [&str; 6] = [
     concat!("TO", "DO"),
@@ -152,15 +149,6 @@ fn last_names(path: &str) -> Vec<String> {
     names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
 
-/// A file that asks to be two.
-pub(crate) fn length(path: &str, text: &str) -> Vec<String> {
-    let lines = code_lines(text);
-    if is_test_file(path) || lines <= MAX_LINES {
-        return Vec::new();
-    }
-    vec![format!("{lines} lines without its tests, where {MAX_LINES} are the most")]
-}
-
 /// A crate that does not begin by saying what it is.
 pub(crate) fn introduction(text: &str) -> Vec<String> {
     let lines = text.lines().map_while(|line| line.strip_prefix("//!"));
@@ -276,18 +264,6 @@ fn a_test_that_is_skipped_or_sleeps_is_found() {
     let nap = format!("tokio::time::{}PAUSE)", concat!("sle", "ep("));
     assert_eq!(idle_tests("tests/it/a.rs", &format!("{nap}{};", concat!(".aw", "ait"))).len(), 1);
     assert_eq!(idle_tests("tests/it/a.rs", &format!("let deadline = {nap};")), Vec::<String>::new());
-}
-
-#[test]
-fn a_long_file_is_found() {
-    let code = |lines| "a\n".repeat(lines);
-    let with_tests = format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", code(MAX_LINES), code(MAX_LINES));
-    assert_eq!(length("node/src/a.rs", &with_tests), Vec::<String>::new());
-    assert_eq!(length("node/src/a.rs", &code(MAX_LINES + 1)).len(), 1);
-    assert_eq!(length("node/src/a/tests.rs", &code(MAX_LINES + 1)), Vec::<String>::new());
-    // A module whose tests are in another file still counts whole.
-    let elsewhere = format!("#[cfg(test)]\nmod tests;\n{}", code(MAX_LINES));
-    assert_eq!(length("node/src/a.rs", &elsewhere).len(), 1);
 }
 
 #[test]
