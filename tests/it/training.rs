@@ -51,6 +51,12 @@ fn adagrad() {
 }
 
 #[test]
+fn rmsprop_with_the_root_of_the_steps_and_an_average() {
+    let schedule = "--schedule inverse-root:20 --warm-up 5 --ema 0.9 --evaluate-every 20";
+    three_peers_agree(&format!("--steps 40 --model mlp:16 --optimizer rmsprop {schedule}"), None);
+}
+
+#[test]
 fn lion_on_a_cosine_after_a_warm_up() {
     let schedule = "--schedule cosine:0.1 --warm-up 10";
     three_peers_agree(&format!("--steps 40 --model mlp:16 --optimizer lion --beta2 0.98 {schedule}"), None);

@@ -39,7 +39,7 @@ pub fn write_safetensors(
         return Err(Error::OtherShape { step: state.step, expected, found });
     }
     let mut bytes = Vec::with_capacity(4 * state.parameters.len());
-    write_numbers(&state.parameters, &mut bytes).expect("invariant: writing to memory does not fail");
+    write_numbers(&state.model(manifest.optimizer), &mut bytes).expect("invariant: writing to memory does not fail");
     let mut rest = bytes.as_slice();
     let mut tensors = Vec::with_capacity(schema.entries().len());
     for entry in schema.entries() {
@@ -56,6 +56,9 @@ pub fn write_safetensors(
         ("model", manifest.model.to_string()),
         ("layout", "burn".to_owned()),
     ];
+    if manifest.optimizer.averages() {
+        described.push(("ema", manifest.optimizer.setting("ema").unwrap_or_default().to_string()));
+    }
     match &manifest.model {
         ModelSpec::Raw => {}
         ModelSpec::Named { settings, .. } if manifest.data.is_of_program() => {

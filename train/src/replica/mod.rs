@@ -15,6 +15,7 @@ mod beyond;
 pub(crate) mod loader;
 mod warm_up;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -285,7 +286,10 @@ impl<T: Task> Learner for Replica<T> {
     }
 
     fn evaluate(&mut self, begins: &dyn Fn()) -> Result<Evaluation, starling_run::Error> {
-        let module = self.module.valid();
+        let module = match self.training.model() {
+            Cow::Borrowed(_) => self.module.valid(),
+            Cow::Owned(average) => flatten::write_parameters(self.module.clone(), &average, &self.device).valid(),
+        };
         let TaskData { training, held_out, .. } = self.data;
         let mut sums: Vec<(&'static str, f64)> = Vec::new();
         for first in (0..held_out).step_by(EVALUATED_AT_ONCE as usize) {

@@ -92,12 +92,21 @@ pub(super) static RUN: &[Key] = &[
     )
     .flag("--weight-decay", "RATE")
     .under(TRAINING),
+    setting(
+        "run.ema",
+        Setting::AVERAGE,
+        Is("0.0"),
+        "Share of a moving average of the parameters that is kept in a step: it is evaluated and exported. 0: there is none.",
+        Sets::Run(|run, value| tune(run, "ema", value)),
+    )
+    .flag("--ema", "SHARE")
+    .under(TRAINING),
     Key::new(
         "run.schedule",
         Kind::Text,
         Is("constant"),
-        "How the learning rate falls: constant, linear:0.1 (to a tenth by the run's end), cosine:0.1,5000 (within 5000 steps) or \
-         step:0.5,1000 (halved after each 1000 steps).",
+        "How the learning rate falls: constant, linear:0.1 (to a tenth by the run's end), cosine:0.1,5000 (within 5000 steps), \
+         step:0.5,1000 (halved after each 1000 steps), exponential:0.999 (each step) or inverse-root:1000.",
         Sets::Run(|run, value| value.parse().map(|decay| run.schedule.decay = decay)),
     )
     .flag("--schedule", "SCHEDULE")

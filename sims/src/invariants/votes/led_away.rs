@@ -13,11 +13,19 @@ const NAME: &str = "led_away";
 #[derive(Debug, Default)]
 pub struct LedAway {
     parents: BTreeMap<ViewId, Option<ViewId>>,
+    /// From how many views before it a record has told that a view follows.
+    told: BTreeMap<ViewId, usize>,
 }
 
 impl LedAway {
     /// Somebody has written down that it is in the view of `record`.
     pub fn wrote(&mut self, record: &Record) {
+        // Most records are votes in a view that is known.
+        let told = self.told.entry(record.view.id()).or_default();
+        if *told > record.chain.len() {
+            return;
+        }
+        *told = record.chain.len() + 1;
         let chain = record.chain.iter().map(|link| &link.view);
         for view in chain.chain([&record.view]) {
             self.parents.entry(view.id()).or_insert(view.parent);

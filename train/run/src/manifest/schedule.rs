@@ -28,7 +28,7 @@ pub struct Schedule {
 /// How the learning rate falls after the warm-up and the plateau, beginning with its full value.
 ///
 /// As text: `constant`, `linear`, `linear:0.1` (to a tenth), `linear:0.1,5000` (within 5000 steps), `cosine` likewise,
-/// `step:0.5,1000` (halved after each 1000 steps).
+/// `step:0.5,1000` (halved after each 1000 steps), `exponential:0.999` (the same after each single one), `inverse-root:1000`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decay {
@@ -56,6 +56,11 @@ pub enum Decay {
         /// After how many steps each time.
         each: u64,
     },
+    /// With the root of the steps (Vaswani et al.: "Attention Is All You Need", 2017).
+    InverseRoot {
+        /// After three times as many steps it has fallen to a half. The paper's is the warm-up's length.
+        over: u64,
+    },
 }
 
 impl Schedule {
@@ -78,6 +83,10 @@ impl Schedule {
             Decay::Linear { to, within } => between(to, 1.0 - part(within)),
             Decay::Cosine { to, within } => between(to, 0.5 * (1.0 + libm::cos(PI * part(within)))),
             Decay::Step { gamma, each } => power(gamma.into(), done / each.max(1)) as f32,
+            Decay::InverseRoot { over } => {
+                let over = over.max(1) as f64;
+                (over / (over + done as f64)).sqrt() as f32
+            }
         }
     }
 
@@ -106,6 +115,7 @@ impl Schedule {
                 }
                 steps("the time between two falls", each, 1)
             }
+            Decay::InverseRoot { over } => steps("what it falls over", over, 1),
         }
     }
 }
@@ -125,7 +135,10 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 
 /// A text that is not a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{text}` is not a schedule: {reason}; write constant, linear, cosine:0.1, cosine:0.1,5000 or step:0.5,1000")]
+#[error(
+    "`{text}` is not a schedule: {reason}; write constant, linear, cosine:0.1, cosine:0.1,5000, \
+         step:0.5,1000, exponential:0.999 or inverse-root:1000"
+)]
 pub struct DecayError {
     /// The text.
     pub text: String,
@@ -155,6 +168,10 @@ impl FromStr for Decay {
                 return Err(fail("it takes the last factor, and within how many steps".to_owned()));
             }
             ("step", [gamma, each]) => Self::Step { gamma: factor(gamma)?, each: steps(each)? },
+            ("exponential", [gamma]) => Self::Step { gamma: factor(gamma)?, each: 1 },
+            ("exponential", _) => return Err(fail("it takes the factor of each step".to_owned())),
+            ("inverse-root", [over]) => Self::InverseRoot { over: steps(over)? },
+            ("inverse-root", _) => return Err(fail("it takes a number of steps".to_owned())),
             ("step", _) => return Err(fail("it takes a factor, and after how many steps each time".to_owned())),
             (other, _) => return Err(fail(format!("there is none named `{other}`"))),
         };
@@ -168,6 +185,7 @@ impl fmt::Display for Decay {
         let (name, to, within) = match self {
             Self::Constant => return f.write_str("constant"),
             Self::Step { gamma, each } => return write!(f, "step:{gamma},{each}"),
+            Self::InverseRoot { over } => return write!(f, "inverse-root:{over}"),
             Self::Linear { to, within } => ("linear", to, within),
             Self::Cosine { to, within } => ("cosine", to, within),
         };
@@ -196,6 +214,8 @@ mod tests {
                 ("linear:0.25,100", 1.0 + part * (0.25 - 1.0)),
                 ("cosine:0.1,100", 0.1 + (1.0 - 0.1) * (1.0 + (PI * part).cos()) / 2.0),
                 ("step:0.5,30", 0.5_f64.powi((t / 30.0) as i32)),
+                ("exponential:0.75", 0.75_f64.powi(t as i32)),
+                ("inverse-root:20", (20.0 / (20.0 + t)).sqrt()),
             ] {
                 let found = f64::from(schedule(text, 0).factor(step, 1_000));
                 assert!((found - expected).abs() < 1e-7, "{text}, step {step}: {found} instead of {expected}");
@@ -229,7 +249,7 @@ mod tests {
         // A warm-up beyond the run's end is all there is of it.
         assert_eq!(schedule("linear", 200).factor(100, 100), 0.5);
         for step in [0, 1, u64::MAX] {
-            for text in ["constant", "linear", "cosine", "step:0.5,1"] {
+            for text in ["constant", "linear", "cosine", "step:0.5,1", "inverse-root:1"] {
                 for warm_up in [0, MAX_STEPS] {
                     let factor = schedule(text, warm_up).factor(step, MAX_STEPS);
                     assert!((0.0..=1.0).contains(&factor), "{text}, {warm_up}, step {step}: {factor}");
@@ -248,7 +268,7 @@ mod tests {
         }
     }
 
-    const PINNED: [(&str, [u32; 9]); 3] = [
+    const PINNED: [(&str, [u32; 9]); 5] = [
         (
             "linear:0.1",
             [
@@ -291,6 +311,34 @@ mod tests {
                 0x3ca1_fb8a,
             ],
         ),
+        (
+            "exponential:0.98",
+            [
+                0x3e4c_cccd,
+                0x3f4c_cccd,
+                0x3f80_0000,
+                0x3f7a_e148,
+                0x3f14_5e8f,
+                0x3ed2_7bba,
+                0x3e73_fa8d,
+                0x3e1c_6e9c,
+                0x3e07_cd7d,
+            ],
+        ),
+        (
+            "inverse-root:20",
+            [
+                0x3e4c_cccd,
+                0x3f4c_cccd,
+                0x3f80_0000,
+                0x3f79_d496,
+                0x3f26_fef9,
+                0x3f0f_1bbd,
+                0x3ef0_0780,
+                0x3ed7_6668,
+                0x3ed1_05ec,
+            ],
+        ),
     ];
 
     #[test]
@@ -301,12 +349,18 @@ mod tests {
             ("linear:0.1", Decay::Linear { to: 0.1, within: None }),
             ("cosine: 0.1, 500", Decay::Cosine { to: 0.1, within: Some(500) }),
             ("step:0.5,1000", Decay::Step { gamma: 0.5, each: 1000 }),
+            ("exponential:0.99", Decay::Step { gamma: 0.99, each: 1 }),
+            ("inverse-root:400", Decay::InverseRoot { over: 400 }),
         ] {
             assert_eq!(text.parse(), Ok(decay));
             assert_eq!(decay.to_string().parse(), Ok(decay));
         }
         for (text, reason) in [
-            ("exponential", "there is none named `exponential`"),
+            ("polynomial", "there is none named `polynomial`"),
+            ("exponential", "it takes the factor of each step"),
+            ("exponential:1.5", "it multiplies by 1.5"),
+            ("inverse-root:0", "what it falls over is 0 steps, but 1 to"),
+            ("inverse-root:0.5", "`0.5` is not a number of steps"),
             ("", "there is none named ``"),
             ("constant:1", "what is constant has no numbers"),
             ("linear:", "`` is not a number"),

@@ -12,6 +12,7 @@ pub mod record;
 pub mod snapshot;
 pub(crate) mod values;
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use thiserror::Error;
 use crate::manifest::MAX_PARAMETERS;
 use crate::state::bytes::{Reader, write_numbers};
 use crate::state::values::Values;
+use crate::training::optimizer::{OptimizerSpec, averaged};
 
 const MAGIC: &[u8; 8] = b"STRLST03";
 const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 4 + 4 + 4;
@@ -97,6 +99,12 @@ pub enum StateError {
 }
 
 impl ReplicatedState {
+    /// The parameters of the model that is evaluated and exported, `[parameters]`: their moving average, if `optimizer` keeps one.
+    pub fn model(&self, optimizer: OptimizerSpec) -> Cow<'_, [f32]> {
+        let average = averaged(optimizer, &self.moments, &self.scalars);
+        average.map_or(Cow::Borrowed(&self.parameters), Cow::Owned)
+    }
+
     /// The canonical bytes.
     ///
     /// # Panics

@@ -12,6 +12,7 @@ pub mod gradient;
 pub mod optimizer;
 mod update;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -122,6 +123,11 @@ impl Training {
     /// The parameters after the last step, `[parameters]`.
     pub fn parameters(&self) -> &[f32] {
         &self.parameters
+    }
+
+    /// The parameters of the model that is evaluated and exported, `[parameters]`: their moving average, if one is kept.
+    pub fn model(&self) -> Cow<'_, [f32]> {
+        self.optimizer.average().map_or(Cow::Borrowed(&self.parameters), Cow::Owned)
     }
 
     /// The samples that are done, and who computes those of the next step.

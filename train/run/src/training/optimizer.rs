@@ -11,10 +11,13 @@
 
 mod adagrad;
 mod adam;
+mod amsgrad;
+mod average;
 mod clip;
 mod factors;
 mod lion;
 mod momentum;
+mod rmsprop;
 mod setting;
 mod sgd;
 mod spec;
@@ -25,7 +28,7 @@ use std::fmt;
 pub use factors::StepFactors;
 pub use setting::Setting;
 pub use spec::OptimizerSpec;
-pub(crate) use state::{BLOCK, exchange};
+pub(crate) use state::{BLOCK, averaged, exchange};
 pub use state::{OptimizerState, Unfit};
 
 /// An optimizer and what it is called.
@@ -44,6 +47,8 @@ pub const REGISTRY: &[Row] = &[
     Row { name: "nesterov", optimizer: &momentum::Momentum { nesterov: true } },
     Row { name: "adam", optimizer: &adam::Adam { decoupled: false } },
     Row { name: "adamw", optimizer: &adam::Adam { decoupled: true } },
+    Row { name: "amsgrad", optimizer: &amsgrad::AmsGrad },
+    Row { name: "rmsprop", optimizer: &rmsprop::RmsProp },
     Row { name: "adagrad", optimizer: &adagrad::Adagrad },
     Row { name: "lion", optimizer: &lion::Lion },
 ];

@@ -7,7 +7,8 @@ use serde::de::Error as _;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{NAMES, Optimizer, Row, Setting, StateShape, find};
+use super::average::Averaging;
+use super::{NAMES, Row, Setting, StateShape, StepContext, Update, find};
 
 /// An optimizer with its settings.
 ///
@@ -22,6 +23,8 @@ pub struct OptimizerSpec(Result<Chosen, Flaw>);
 struct Chosen {
     row: &'static Row,
     values: [f32; OptimizerSpec::MAX_SETTINGS],
+    /// What is kept of a [moving average](Setting::AVERAGE) of the parameters.
+    average: f32,
 }
 
 /// Why what was read is no optimizer.
@@ -44,7 +47,7 @@ impl OptimizerSpec {
         for (value, setting) in values.iter_mut().zip(row.optimizer.settings()) {
             *value = setting.default;
         }
-        Some(Self(Ok(Chosen { row, values })))
+        Some(Self(Ok(Chosen { row, values, average: Setting::AVERAGE.default })))
     }
 
     /// The optimizer with another value of one setting. Whether that is possible is for [`Self::check`].
@@ -54,6 +57,10 @@ impl OptimizerSpec {
     #[must_use]
     pub fn with(self, setting: &str, value: f32) -> Self {
         let mut chosen = *self.chosen();
+        if setting == Setting::AVERAGE.name {
+            chosen.average = value;
+            return Self(Ok(chosen));
+        }
         let at = chosen.settings().iter().position(|own| own.name == setting);
         chosen.values[at.unwrap_or_else(|| panic!("{} has no setting called {setting}", chosen.row.name))] = value;
         Self(Ok(chosen))
@@ -79,10 +86,11 @@ impl OptimizerSpec {
         self.chosen().row.name
     }
 
-    /// Its settings with their values.
+    /// Its settings with their values, then the [average](Setting::AVERAGE).
     pub fn settings(&self) -> impl Iterator<Item = (&'static Setting, f32)> {
         let chosen = self.chosen();
-        chosen.settings().iter().zip(chosen.values)
+        let average = const { &Setting::AVERAGE };
+        chosen.settings().iter().zip(chosen.values).chain([(average, chosen.average)])
     }
 
     /// The value of one of its settings; `None` if it has none of that name.
@@ -106,26 +114,43 @@ impl OptimizerSpec {
     /// What is wrong, as a sentence without a subject, or with the setting as its subject. It repeats no text that was read.
     pub fn check(&self) -> Result<(), String> {
         match &self.0 {
-            Ok(chosen) => {
-                chosen.settings().iter().zip(chosen.values).try_for_each(|(setting, value)| setting.check(value))
-            }
+            Ok(_) => self.settings().try_for_each(|(setting, value)| setting.check(value)),
             Err(Flaw::Name) => Err(format!("it is none of {}", NAMES.join(", "))),
             Err(Flaw::Settings(name)) => Err(format!("its settings are not those of {name}, in canonical form")),
         }
     }
 
-    pub(super) fn optimizer(&self) -> &'static dyn Optimizer {
-        self.chosen().row.optimizer
+    /// Whether an average of the parameters is kept.
+    pub fn averages(&self) -> bool {
+        self.chosen().average > 0.0
     }
 
-    /// The settings' values, in order.
+    /// The optimizer's own settings' values, in order.
     pub(super) fn values(&self) -> &[f32] {
         let chosen = self.chosen();
         &chosen.values[..chosen.settings().len()]
     }
 
+    /// What the scalars become by one more step.
+    pub(super) fn advance(&self, scalars: &[f64]) -> Vec<f64> {
+        let own = self.chosen().row.optimizer.shape().scalars;
+        let mut next = self.chosen().row.optimizer.advance(self.values(), &scalars[..own]);
+        next.extend(scalars[own..].iter().map(|power| power * f64::from(self.chosen().average)));
+        next
+    }
+
+    /// What a step does to each element, where the learning rate is `values`' first, and these are the scalars for the step.
+    pub(super) fn begin(&self, values: &[f32], scale: f32, scalars: &[f64]) -> Box<dyn Update> {
+        let Chosen { row, average, .. } = *self.chosen();
+        let scalars = &scalars[..row.optimizer.shape().scalars];
+        let step = row.optimizer.begin(&StepContext { values, scale, scalars });
+        if self.averages() { Box::new(Averaging { step, decay: average }) } else { step }
+    }
+
     fn shape(&self) -> StateShape {
-        self.optimizer().shape()
+        let StateShape { moments, scalars } = self.chosen().row.optimizer.shape();
+        let more = usize::from(self.averages());
+        StateShape { moments: moments + more, scalars: scalars + more }
     }
 
     fn registered(name: &str) -> Self {
@@ -148,9 +173,10 @@ impl Chosen {
         self.row.optimizer.settings()
     }
 
-    /// Settings with their values, sorted by name.
+    /// Settings with their values, sorted by name; an average that there is none of is not among them.
     fn sorted(&self) -> BTreeMap<&'static str, f32> {
-        self.settings().iter().map(|setting| setting.name).zip(self.values).collect()
+        let own = self.settings().iter().map(|setting| setting.name).zip(self.values);
+        own.chain((self.average != 0.0).then_some((Setting::AVERAGE.name, self.average))).collect()
     }
 
     /// The settings as canonical JSON. Rust writes the shortest text that is read as the same number again.
@@ -169,6 +195,10 @@ impl Chosen {
         let fields = text.strip_prefix('{')?.strip_suffix('}')?;
         for field in fields.split(',') {
             let (name, value) = field.strip_prefix('"')?.split_once("\":")?;
+            if name == Setting::AVERAGE.name {
+                self.average = value.parse().ok()?;
+                continue;
+            }
             let at = self.settings().iter().position(|setting| setting.name == name)?;
             self.values[at] = value.parse().ok()?;
         }
@@ -185,7 +215,9 @@ impl Default for OptimizerSpec {
 impl PartialEq for OptimizerSpec {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Ok(ours), Ok(theirs)) => (ours.row.name, ours.values) == (theirs.row.name, theirs.values),
+            (Ok(ours), Ok(theirs)) => {
+                (ours.row.name, ours.values, ours.average) == (theirs.row.name, theirs.values, theirs.average)
+            }
             (Err(ours), Err(theirs)) => ours == theirs,
             (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use starling_collective::codec::kernel;
 use thiserror::Error;
 
-use super::{OptimizerSpec, StepContext, StepFactors, Update};
+use super::{OptimizerSpec, StepFactors, Update, average};
 
 /// Elements that are updated at a time: with their moments they fit the second-level cache, and are many enough to be
 /// written past the caches.
@@ -61,6 +61,11 @@ impl OptimizerState {
     /// The scalars it keeps.
     pub fn scalars(&self) -> &[f64] {
         &self.scalars
+    }
+
+    /// The moving average of the parameters, `[parameters]`, if one is kept and a step has been taken.
+    pub fn average(&self) -> Option<Vec<f32>> {
+        averaged(self.spec, &self.moments, &self.scalars)
     }
 
     /// Updates `parameters` by one step along `gradients`, if all numbers of the state stay finite. A factor of 1 changes no
@@ -146,8 +151,7 @@ impl OptimizerState {
         let mut values = self.spec.values().to_vec();
         // Each optimizer's first setting is the learning rate.
         values[0] *= factors.learning_rate;
-        let scalars = self.advanced();
-        self.spec.optimizer().begin(&StepContext { values: &values, scale: factors.gradient, scalars: &scalars })
+        self.spec.begin(&values, factors.gradient, &self.advanced())
     }
 
     /// The step is taken: on to the one after it.
@@ -164,8 +168,16 @@ impl OptimizerState {
 
     /// The scalars after the next step.
     fn advanced(&self) -> Vec<f64> {
-        self.spec.optimizer().advance(self.spec.values(), &self.scalars)
+        self.spec.advance(&self.scalars)
     }
+}
+
+/// The moving average in what an optimizer keeps, if there is one.
+pub(crate) fn averaged(spec: OptimizerSpec, moments: &[Arc<Vec<f32>>], scalars: &[f64]) -> Option<Vec<f32>> {
+    if !spec.averages() {
+        return None;
+    }
+    average::average(moments.last()?, *scalars.last()?)
 }
 
 /// Exchanges a vector that copies of the state may share for one that is nobody else's.

@@ -32,6 +32,7 @@ pub(super) struct Textbook {
     pub(super) p: f64,
     pub(super) m: f64,
     pub(super) v: f64,
+    pub(super) largest: f64,
 }
 
 /// Checks that steps of `spec` follow `step`, which is told the gradient and the step's number from 1, in f64.
