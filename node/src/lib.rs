@@ -17,7 +17,7 @@
 //! | room | holds |
 //! |---|---|
 //! | [`start`] | how a process comes to take part |
-//! | `member` | a member at work: event loop, exchange of steps, links that are measured |
+//! | `member` | a member at work: event loop, the steps that its threads share, links that are measured |
 //! | [`learner`] | the threads that compute |
 //! | [`reducer`] | the task that reduces buffers over a view's links |
 //! | `transfer` | what peers hand out: states, checkpoints, data, results |
@@ -49,9 +49,9 @@ pub use credentials::identity::Identity;
 pub use credentials::ticket::Ticket;
 pub use error::NodeError;
 pub use keeper::keep;
-pub use learner::swarm::{Buffers, Mean, Received, Reduced, Scattered, Swarm, SwarmError};
+pub use learner::swarm::{Buffers, Received, ReduceInfo, Reduced, Scattered, Swarm, SwarmError};
 pub use observe::report::{
-    Limit, LinkCost, Links, MeasuredLink, Missed, Observer, Outcome, Pace, Report, Summary, WaitsFor, WayBack,
+    Limit, LinkCost, Links, MeasuredLink, MemberPace, Missed, Observer, Outcome, Report, Summary, WaitsFor, WayBack,
 };
 pub use settings::{Expectations, Founding, Joining, Resume, Settings, Target};
 pub use starling_links::{DataPlane, Transport};

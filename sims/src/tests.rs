@@ -10,7 +10,7 @@ use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
 use crate::simulation::Simulation;
 use crate::sweep::canary::{PLANTS, Sabotage};
-use crate::sweep::fault::{Crash, Fate, Fault, Kind, When};
+use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, When};
 use crate::sweep::shrink::shrink;
 use crate::sweep::{Blow, blows, kills, sweep};
 
@@ -198,12 +198,12 @@ fn whatever_strikes_a_member_in_whatever_phase_the_run_goes_on() {
 /// theirs hold is stable.
 fn most_lose_their_checkpoints(seed: u64) -> Simulation {
     let setup = Setup { peers: Some(5), scenario: Scenario::Steady, ..Setup::default() };
-    let lost = [Fate::CheckpointsLost, Fate::Torn, Fate::SavedLost][usize::try_from(seed % 3).unwrap_or(0)];
+    let lost = [DiskFate::CheckpointsLost, DiskFate::Torn, DiskFate::SavedLost][usize::try_from(seed % 3).unwrap_or(0)];
     Simulation::new(seed, setup).replan(|plan| {
         (plan.min_members, plan.fork_after, plan.keepers, plan.words) = (1, None, 0, false);
         plan.gated = true; // Else it is over before.
         for seat in 0..5 {
-            let (fate, down) = if seat < 3 { (lost, 1) } else { (Fate::Kept, 20) };
+            let (fate, down) = if seat < 3 { (lost, 1) } else { (DiskFate::Kept, 20) };
             let crash = Crash { down: Duration::from_secs(down), power: false, fate, at_record: None };
             let when = When::After { step: 20, delay: Duration::from_millis(400 + seat as u64) };
             plan.faults.push(Fault { when, kind: Kind::Crash(seat, crash) });
@@ -259,7 +259,7 @@ fn the_first_is_set_back(seed: u64) -> Simulation {
             plan.faults.push(Fault { when, kind: Kind::Join(seat) });
         }
         for seat in 0..3 {
-            let (fate, down) = if seat == 0 { (Fate::SetBack, 1) } else { (Fate::Kept, 15 + seat as u64) };
+            let (fate, down) = if seat == 0 { (DiskFate::SetBack, 1) } else { (DiskFate::Kept, 15 + seat as u64) };
             let crash = Crash { down: Duration::from_secs(down), power: false, fate, at_record: None };
             let when = When::After { step: 14, delay: Duration::from_millis(seat as u64) };
             plan.faults.push(Fault { when, kind: Kind::Crash(seat, crash) });

@@ -23,7 +23,7 @@ fn plan(peers: usize, machine: &str) -> Plan {
 /// Waits until `count` processes share a view of just them and have taken steps in it.
 fn wait_for_steps(fleet: &mut Fleet, count: usize) {
     fleet.wait(&format!("{count} members"), LIMIT, |fleet| fleet.are_full(count)).expect("they go on");
-    let step = fleet.pulse().step();
+    let step = fleet.progress_probe().step();
     let newer = |fleet: &Fleet| fleet.slots().iter().filter(|slot| slot.is_awake()).all(|slot| slot.said().step > step);
     fleet.wait("steps of all", LIMIT, newer).expect("they go on");
 }

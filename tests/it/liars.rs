@@ -9,8 +9,8 @@ use starling_tests::{Liar, Peer, PeerOptions, starling};
 use starling_topology::message::{MAX_ENVELOPE_BYTES, Refusal};
 use starling_topology::vote::certificate::acceptance;
 use starling_topology::{
-    Ballot, Body, Certificate, Digest, Generation, Head, Joiner, Justified, Lineage, Lost, Notary, PeerId, Progress,
-    Promise, Proposal, Reason, Resume, RunId, SignedPromise, Standing, Succession, View, ViewId,
+    Ballot, Body, BranchPosition, Certificate, Digest, Generation, Head, Joiner, Justified, Lineage, Lost, Notary,
+    PeerId, Progress, Promise, Proposal, Reason, Resume, RunId, SignedPromise, Succession, View, ViewId,
 };
 
 /// Slow enough for who speaks of steps to come.
@@ -151,8 +151,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().expect("threads")
 }
 
-const STANDING: Standing =
-    Standing { step: LAST, branch: 0, parent: None, forked: false, paused: false, recovering: false };
+const STANDING: BranchPosition =
+    BranchPosition { step: LAST, branch: 0, parent: None, forked: false, paused: false, recovering: false };
 
 /// A view in which the liar alone, or with a victim, goes on from its own state.
 fn proposal(view: View, donor: PeerId) -> Proposal {
@@ -163,8 +163,8 @@ fn proposal(view: View, donor: PeerId) -> Proposal {
 
 /// That the run has gone on without those who hear it, and is over.
 async fn say_that_it_is_over(liar: &mut Liar, forked: bool) {
-    let standing = Standing { forked, ..STANDING };
-    let outsider = Body::Outsider { standing, contacts: vec![], chain: vec![] };
+    let standing = BranchPosition { forked, ..STANDING };
+    let outsider = Body::Outsider { branch_position: standing, contacts: vec![], chain: vec![] };
     for body in [outsider, Body::Hello(standing), Body::Refuse(Refusal::RunFinished)] {
         liar.say_of((Generation(1 << 31), ViewId([9; 32])), &body).await;
     }
@@ -183,7 +183,7 @@ fn members_say_what_no_member_says() {
         let seals = liar.view().members().iter().map(|peer| (*peer, seal)).collect();
         let chain = vec![Succession::to(&next, Certificate { ballot, seals })];
         let place = (next.view.generation, next.view.id());
-        liar.say_of(place, &Body::Outsider { standing: STANDING, contacts: vec![], chain }).await;
+        liar.say_of(place, &Body::Outsider { branch_position: STANDING, contacts: vec![], chain }).await;
     });
     let name = honest.hear_member("a view of its own", async |liar, _| {
         let (me, view, pen) = (liar.me(), liar.view().clone(), liar.pen().clone());

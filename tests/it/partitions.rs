@@ -48,7 +48,7 @@ fn a_link_that_breaks_one_way_evicts_nobody() {
     let slot_of = |id: &String| fleet.slots().iter().position(|slot| slot.said().id.as_ref() == Some(id));
     let [from, to] = [0, 1].map(|rank: usize| slot_of(&ring[rank]).expect("one of ours"));
     fleet.lan().expect("it has one").cut(&[from], &[to]).expect("cut");
-    let cut_at = fleet.pulse().step();
+    let cut_at = fleet.progress_probe().step();
     let goes_on = |fleet: &Fleet| {
         let is_past = |(slot, views): (usize, &u64)| {
             let said = fleet.slots()[slot].said();

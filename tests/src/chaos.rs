@@ -7,7 +7,6 @@
 //! of any run at any time: equal digests after equal steps, and no process that ends by itself.
 
 mod churn;
-mod dice;
 mod fleet;
 mod fuzz;
 mod goodput;
@@ -16,15 +15,15 @@ mod overhead;
 mod overlap;
 mod partition;
 mod process;
-mod pulse;
+mod progress_probe;
 mod restart;
+mod rng;
 mod siege;
 mod slot;
 mod verdict;
 mod wire;
 
 pub use churn::Churn;
-pub use dice::Dice;
 pub use fleet::{Fleet, Plan};
 pub use fuzz::{Circumstances, Disk, Findings, Fuzz, FuzzReport, Judge, Move, Schedule, Way};
 pub use goodput::Goodput;
@@ -32,8 +31,9 @@ pub use joining::Joining;
 pub use overhead::Overhead;
 pub use overlap::Overlap;
 pub use partition::Partition;
-pub use pulse::Pulse;
+pub use progress_probe::ProgressProbe;
 pub use restart::Restart;
+pub use rng::Rng;
 pub use siege::Siege;
 pub use verdict::Verdict;
 pub use wire::Wire;

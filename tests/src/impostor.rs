@@ -8,7 +8,7 @@ use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use libp2p::Stream;
 use libp2p::identity::Keypair;
 use serde_json::Value;
-use starling_topology::annals::{Leg, Question};
+use starling_topology::annals::{Leg, WalkQuestion};
 use starling_topology::{Digest, Head, PeerId, RunId, View, ViewId};
 
 use crate::ticket_holder::GOSSIP;
@@ -145,7 +145,7 @@ impl Story {
                 view.map_or_else(|| vec![0], |view| of_bytes(6, &view.encode()))
             }
             CHAIN => {
-                let Question { to, .. } = postcard::from_bytes(rest).expect("a question");
+                let WalkQuestion { to, .. } = postcard::from_bytes(rest).expect("a question");
                 let legs: Vec<Leg> =
                     self.views.iter().filter(|view| view.id() == to).cloned().map(Leg::Apart).collect();
                 if !legs.is_empty() {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
-use crate::chaos::Dice;
+use crate::chaos::Rng;
 use crate::wan::FarLink;
 
 /// The longest frame: Ethernet's.
@@ -48,8 +48,8 @@ pub fn serve(ports: usize, link: FarLink, seed: u64) -> Result<()> {
     println!("ready");
     let mut threads = Vec::new();
     for number in 0..ports.len() {
-        let (all, joint, dice) = (ports.clone(), joint.clone(), Dice::new(seed.wrapping_add(number as u64)));
-        threads.push(thread::spawn(move || take_in(&all, &joint, number, link, dice)));
+        let (all, joint, rng) = (ports.clone(), joint.clone(), Rng::new(seed.wrapping_add(number as u64)));
+        threads.push(thread::spawn(move || take_in(&all, &joint, number, link, rng)));
         let all = ports.clone();
         threads.push(thread::spawn(move || hand_out(&all[number], link)));
     }
@@ -110,7 +110,7 @@ impl Sender {
     }
 }
 
-fn take_in(ports: &[Port], joint: &[Mutex<Sender>], number: usize, link: FarLink, mut dice: Dice) {
+fn take_in(ports: &[Port], joint: &[Mutex<Sender>], number: usize, link: FarLink, mut rng: Rng) {
     let mut sender = Sender::new(link.mbit);
     let mut buffer = [0; 2 * MAX_FRAME];
     let per_million = (link.loss * 1e6) as usize;
@@ -122,7 +122,7 @@ fn take_in(ports: &[Port], joint: &[Mutex<Sender>], number: usize, link: FarLink
         };
         let frame = &buffer[..length];
         let Some(left) = sender.send(Instant::now(), length) else { continue };
-        if length < 14 || dice.below(1_000_000) < per_million {
+        if length < 14 || rng.below(1_000_000) < per_million {
             continue;
         }
         // The last byte of a host's address is its number from 1; the lowest bit of the first byte means many.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::message::MAX_MEMBERS;
-use crate::plan::{Bucket, Wish};
+use crate::plan::{Bucket, PlanPolicy};
 use crate::view::View;
 use crate::vote::quorum::Quorum;
 
@@ -33,7 +33,7 @@ pub struct Config {
     pub incarnation: u64,
     /// What the members reduce, and what they ask for: the view is changed if its plan is not the best any more. `None`:
     /// never for that.
-    pub reduced: Option<(Wish, Bucket)>,
+    pub reduced: Option<(PlanPolicy, Bucket)>,
 }
 
 impl Default for Config {

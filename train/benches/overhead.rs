@@ -10,7 +10,7 @@ use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use starling_run::{Gradient, Learner, Manifest, OptimizerSpec, Replicated, RunSpec};
 use starling_topology::ledger::UNMEASURED;
-use starling_topology::{Generator, Order, PeerId};
+use starling_topology::{PeerId, SampleOrder, SplitMix64};
 use starling_train::{DataOptions, Dataset, DeviceChoice, Layers, Network, Trainer};
 
 const BATCH: u32 = 64;
@@ -89,11 +89,11 @@ fn bare_loop(dataset: Dataset, manifest: &Manifest) -> impl FnMut() {
     let mut optimizer = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
     let samples = u32::try_from(dataset.training().len()).expect("few samples");
     let (mut epoch, mut done) = (0, 0);
-    let mut order = Order::draw(manifest.seed, samples, epoch);
+    let mut order = SampleOrder::draw(manifest.seed, samples, epoch);
     move || {
         if done == samples {
             (epoch, done) = (epoch + 1, 0);
-            order = Order::draw(manifest.seed, samples, epoch);
+            order = SampleOrder::draw(manifest.seed, samples, epoch);
         }
         let next = done..samples.min(done + BATCH);
         done = next.end;
@@ -128,7 +128,7 @@ fn median(values: &mut [f64]) -> f64 {
 /// IDX files of 2,048 random images of 28x28 pixels: the shape of MNIST without its download.
 fn images(directory: &std::path::Path) -> String {
     const COUNT: u32 = 2048;
-    let mut generator = Generator::new(1);
+    let mut generator = SplitMix64::new(1);
     let header = |magic: u8, sizes: &[u32]| -> Vec<u8> {
         [0, 0, 8, magic].into_iter().chain(sizes.iter().flat_map(|size| size.to_be_bytes())).collect()
     };

@@ -10,7 +10,7 @@ use crate::session::sink::Sink;
 pub(super) const WORD_BYTES: usize = 2;
 
 /// A way to write a value in two bytes.
-pub(super) trait Form {
+pub(super) trait HalfFormat {
     /// What was read stands for something that is not finite if its magnitude has at least these bits.
     const LIMIT: u32;
 
@@ -27,22 +27,22 @@ pub(super) struct Bf16;
 pub(super) struct F16;
 
 /// Hands what is lost to `lost`.
-pub(super) fn encode<F: Form>(from: &[f32], into: &mut [u8], lost: impl Sink) {
+pub(super) fn encode<F: HalfFormat>(from: &[f32], into: &mut [u8], lost: impl Sink) {
     let (words, _) = into.as_chunks_mut();
     vectorized(Encode { from, words, lost, form: PhantomData::<F> });
 }
 
-pub(super) fn fold<F: Form>(sink: impl Sink, payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
+pub(super) fn fold<F: HalfFormat>(sink: impl Sink, payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
     kernel::fold(sink, payload, F::LIMIT, bound, |word| F::from_word(u16::from_le_bytes(word)))
 }
 
 /// Hands what is lost to `lost`.
-pub(super) fn round<F: Form>(values: &mut [f32], lost: impl Sink) {
+pub(super) fn round<F: HalfFormat>(values: &mut [f32], lost: impl Sink) {
     vectorized(Round { values, lost, form: PhantomData::<F> });
 }
 
 /// Adds `mine` to the payload's values, in place, and hands what is lost to `lost`.
-pub(super) fn contribute<F: Form>(
+pub(super) fn contribute<F: HalfFormat>(
     payload: &mut [u8],
     mine: &[f32],
     bound: Bound,
@@ -67,7 +67,7 @@ struct Encode<'a, S, F> {
     form: PhantomData<F>,
 }
 
-impl<S: Sink, F: Form> Loop for Encode<'_, S, F> {
+impl<S: Sink, F: HalfFormat> Loop for Encode<'_, S, F> {
     type Output = ();
 
     #[inline(always)]
@@ -85,7 +85,7 @@ struct Round<'a, S, F> {
     form: PhantomData<F>,
 }
 
-impl<S: Sink, F: Form> Loop for Round<'_, S, F> {
+impl<S: Sink, F: HalfFormat> Loop for Round<'_, S, F> {
     type Output = ();
 
     #[inline(always)]
@@ -109,7 +109,7 @@ struct Contribute<'a, S, F> {
     form: PhantomData<F>,
 }
 
-impl<S: Sink, F: Form> Loop for Contribute<'_, S, F> {
+impl<S: Sink, F: HalfFormat> Loop for Contribute<'_, S, F> {
     /// The first block that has a value of the limit or above. It and those behind it are as they were.
     type Output = Option<usize>;
 
@@ -136,7 +136,7 @@ impl<S: Sink, F: Form> Loop for Contribute<'_, S, F> {
 
 /// Writes one block, and hands what is lost to `lost`.
 #[inline(always)]
-fn write<F: Form>(values: &[f32], words: &mut [[u8; WORD_BYTES]], lost: &mut impl Sink) {
+fn write<F: HalfFormat>(values: &[f32], words: &mut [[u8; WORD_BYTES]], lost: &mut impl Sink) {
     lost.take(words.iter_mut().zip(values).map(|(into, value)| {
         let word = F::to_word(*value);
         *into = word.to_le_bytes();
@@ -144,7 +144,7 @@ fn write<F: Form>(values: &[f32], words: &mut [[u8; WORD_BYTES]], lost: &mut imp
     }));
 }
 
-impl Form for Bf16 {
+impl HalfFormat for Bf16 {
     const LIMIT: u32 = EXPONENT;
 
     #[inline(always)]
@@ -165,7 +165,7 @@ impl Form for Bf16 {
     }
 }
 
-impl Form for F16 {
+impl HalfFormat for F16 {
     /// 65536.
     const LIMIT: u32 = 0x4780_0000;
 

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use starling_engine::comeback::twin::{self, Process};
-use starling_engine::comeback::{self, Holdings, Past, Word};
+use starling_engine::comeback::{self, Holdings, Past, UserChoice};
 use starling_engine::download::result_fetch;
 use starling_engine::download::{self, Question};
 use starling_engine::member::lookout::{self, Apart, Searched};
 use starling_engine::search::{self, Answer};
 use starling_engine::{Comeback, Download, Lookout, ResultFetch, Search, TwinSearch};
-use starling_topology::{Digest, Generator, Head, Noted, PeerId, Proof, Root, Time, View};
+use starling_topology::{Digest, Head, Noted, PeerId, Proof, Root, SplitMix64, Time, View};
 
 use crate::seeds::{RUN, STEPS, peer, recorded};
 use crate::target::Target;
@@ -29,7 +29,7 @@ pub(super) const ENGINE: Target = Target {
     seeds: || {
         let honest = |(machine, form): (u8, u8)| [&[machine, form][..], &[0; 3].repeat(40)].concat();
         let random = |machine: u8| {
-            let mut generator = Generator::for_purpose("fuzz engine", u64::from(machine), 0);
+            let mut generator = SplitMix64::for_purpose("fuzz engine", u64::from(machine), 0);
             let inputs = (0..120).map(|_| generator.next_u64() as u8);
             [machine].into_iter().chain(inputs).collect()
         };
@@ -430,7 +430,7 @@ fn comes_back(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
         keepers: if has(32) { vec![peer(4)] } else { Vec::new() },
         left: None,
     };
-    let word = Word { joins: has(64), alone: has(128), goes_back: has(64) && has(128) };
+    let word = UserChoice { joins: has(64), alone: has(128), goes_back: has(64) && has(128) };
     let terms = comeback::Terms { last_step: STEPS, stride: 2, max_stall: STALL };
     let mut machine = Comeback::new(past, word, terms, Time::ZERO);
     let (mut clock, mut searches, mut looks, mut ended, mut turns) = (Clock::default(), false, false, false, 0);

@@ -1,6 +1,6 @@
 //! Messages, views, and what members keep.
 
-use starling_topology::annals::{Leg, MAX_PAGES, Question, Walk, Way};
+use starling_topology::annals::{Leg, MAX_PAGES, Walk, WalkQuestion, Way};
 use starling_topology::{
     Anchors, Annals, Digest, Envelope, Head, Ledger, Lineage, Mark, Noted, Record, Slot, View, ViewId,
 };
@@ -136,7 +136,7 @@ pub(super) const ANNALS: Target = Target {
         let again = Annals::decode(&annals.encode()).map(|annals| annals.encode());
         assert_eq!(again, Ok(annals.encode()), "it reads as something else");
         if let Some(to) = views(&annals).pop() {
-            let _page = annals.answer(&Question { known: Vec::new(), to });
+            let _page = annals.answer(&WalkQuestion { known: Vec::new(), to });
         }
         let (_gap, _anchors) = (annals.gap(), Anchors::of(RUN, None, &annals));
         true
@@ -160,7 +160,8 @@ pub(super) const WALK: Target = Target {
         recorded().1.iter().for_each(|record| _ = annals.note(record));
         let mut all = Vec::new();
         for to in views(&annals).into_iter().rev().take(3) {
-            let legs = postcard::to_allocvec(&annals.answer(&Question { known: Vec::new(), to })).expect("they encode");
+            let legs =
+                postcard::to_allocvec(&annals.answer(&WalkQuestion { known: Vec::new(), to })).expect("they encode");
             all.extend([1, 3, 255].map(|page| [&[page][..], &to.0, &legs].concat()));
         }
         all

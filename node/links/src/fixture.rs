@@ -9,11 +9,11 @@ use starling_topology::{PeerId, RunId, ViewId};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::error::ConnectionError;
-use crate::greeting::handshake::{Attempt, Connection, Form, Purpose};
+use crate::greeting::handshake::{Attempt, Connection, LinkParams, Protection};
 use crate::greeting::listener::{Listener, dial};
 use crate::greeting::peer::from_libp2p;
 use crate::link::thread::DataThread;
-use crate::{DataPlane, Door, Limits, LinkConfig, Transport};
+use crate::{DataPlane, Endpoint, Limits, LinkConfig, Transport};
 
 pub(crate) const RUN: RunId = RunId([1; 32]);
 pub(crate) const VIEW: ViewId = ViewId([2; 32]);
@@ -32,8 +32,8 @@ pub(crate) fn key() -> (Keypair, PeerId) {
 }
 
 /// For a connection to or from `peer` that goes over its socket.
-pub(crate) fn purpose(peer: PeerId) -> Purpose {
-    Purpose { run: RUN, view: VIEW, peer, mode: DataPlane::Direct, segment_bytes: SEGMENT_BYTES, is_brief: false }
+pub(crate) fn link_params(peer: PeerId) -> LinkParams {
+    LinkParams { run: RUN, view: VIEW, peer, mode: DataPlane::Direct, segment_bytes: SEGMENT_BYTES, is_brief: false }
 }
 
 pub(crate) fn limits() -> Limits {
@@ -46,10 +46,13 @@ pub(crate) fn config(longest_payload: usize) -> LinkConfig {
 }
 
 /// The door of a node that listens on `ips`, and its peer id.
-pub(crate) fn door(mode: DataPlane, ips: &[IpAddr]) -> (Door, PeerId) {
+pub(crate) fn endpoint(mode: DataPlane, ips: &[IpAddr]) -> (Endpoint, PeerId) {
     let (keypair, peer) = key();
     let thread = DataThread::start().expect("a thread");
-    (Door { mode, run: RUN, keypair, ips: ips.to_vec(), segment_bytes: SEGMENT_BYTES, is_brief: false, thread }, peer)
+    (
+        Endpoint { mode, run: RUN, keypair, ips: ips.to_vec(), segment_bytes: SEGMENT_BYTES, is_brief: false, thread },
+        peer,
+    )
 }
 
 pub(crate) async fn sockets() -> (TcpStream, TcpStream) {
@@ -61,7 +64,7 @@ pub(crate) async fn sockets() -> (TcpStream, TcpStream) {
 
 /// One end of a connection, without a handshake.
 pub(crate) fn sealed(stream: TcpStream) -> Connection {
-    Connection { stream, secret: SECRET, form: Form::Sealed, attempt: Attempt([0; Attempt::BYTES]) }
+    Connection { stream, secret: SECRET, protection: Protection::Sealed, attempt: Attempt([0; Attempt::BYTES]) }
 }
 
 /// What both ends of a connection know it by.
@@ -73,9 +76,9 @@ pub(crate) fn name_of(connection: &Connection) -> (Transport, Attempt, [u8; 32])
 pub(crate) async fn accept(
     listener: &Listener,
     keypair: &Keypair,
-    purpose: Purpose,
+    link_params: LinkParams,
 ) -> Result<Connection, ConnectionError> {
-    Ok(listener.acceptor(keypair, purpose)?.next().await)
+    Ok(listener.acceptor(keypair, link_params)?.next().await)
 }
 
 /// A connection between two neighbours of this mode: the end that sends, and the end that receives.
@@ -83,8 +86,8 @@ pub(crate) async fn connection(mode: DataPlane, segment_bytes: usize) -> (Connec
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
     let listener = Listener::bind(&[LOOPBACK]).await;
     let addresses = listener.addresses();
-    let purpose = |peer| Purpose { mode, segment_bytes, ..purpose(peer) };
-    let dialing = dial(&addresses, &ours, purpose(their_peer), LIMIT);
-    let (dialed, accepted) = tokio::join!(dialing, accept(&listener, &theirs, purpose(our_peer)));
+    let link_params = |peer| LinkParams { mode, segment_bytes, ..link_params(peer) };
+    let dialing = dial(&addresses, &ours, link_params(their_peer), LIMIT);
+    let (dialed, accepted) = tokio::join!(dialing, accept(&listener, &theirs, link_params(our_peer)));
     (dialed.expect("dialed").0, accepted.expect("accepted"))
 }

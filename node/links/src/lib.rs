@@ -31,10 +31,10 @@ mod local;
 
 pub use config::{Limits, LinkConfig, Traffic};
 pub use error::{ConnectionError, LinkFailure};
-pub use greeting::door::Door;
+pub use greeting::endpoint::Endpoint;
 pub use greeting::handshake::Connection;
 pub use greeting::peer::{from_libp2p, to_libp2p};
-pub use link::links::{After, Blame, In, Inward, Outward};
+pub use link::links::{After, In, IncomingLinks, OutgoingLinks, PeerFault};
 pub use link::plane::{DataPlane, Transport};
 pub use link::thread::DataThread;
 pub use link::{Incoming, Kind, Outgoing};

@@ -11,13 +11,13 @@ pub(crate) mod admission;
 mod appointing;
 mod clerk;
 mod disk;
+mod file_watcher;
 mod joining;
 mod pass;
 pub(crate) mod pending;
 mod renewing;
 pub(crate) mod roster;
 mod telling;
-mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -42,12 +42,12 @@ pub(crate) use clerk::Clerk;
 #[cfg(test)]
 pub(crate) use disk::store_roster;
 pub(crate) use disk::{better, roster};
+pub(crate) use file_watcher::FileWatcher;
 pub(crate) use joining::Doubt;
 pub(crate) use pass::{MAX_PASS, Pass};
 #[cfg(feature = "fuzz")]
 pub(crate) use telling::Update;
 pub(crate) use telling::{serve, tell};
-pub(crate) use watch::Watch;
 
 /// Peers whose passes are remembered.
 const MAX_SHOWN: usize = 4096;

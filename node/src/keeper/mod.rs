@@ -4,8 +4,8 @@
 //! membership machines of the members never hear of it. What it fetches, and when a checkpoint is stable, a
 //! [`Follower`](starling_topology::Follower) decides.
 
-mod errands;
-mod keeping;
+mod background_tasks;
+mod keeper_loop;
 mod told;
 
 use std::collections::BTreeMap;
@@ -27,21 +27,21 @@ use crate::member::guide::Guide;
 use crate::member::snapshots::Snapshots;
 use crate::net::listen::Places;
 use crate::net::network::{MAX_NOTICES, Network, Part};
-use crate::net::pace::Pace;
+use crate::net::rate_limiter::RateLimiter;
 use crate::observe::report::{Observer, Outcome, Report, Summary};
 use crate::observe::reporter::{self, Lived};
 use crate::settings::Settings;
-use crate::start::catch_up::{self, Found, Search, catch_up};
-use crate::start::inquiry::Inquiry;
+use crate::start::catch_up::{self, Search, SearchOutcome, catch_up};
+use crate::start::dialer::Dialer;
 use crate::start::node::{CHECKPOINTS, blocking};
 use crate::start::welcome::Terms;
 use crate::store::contacts_file::{Contacts, ContactsFile, Damaged};
 use crate::store::manifest_file;
 use crate::store::preprocessing_file::PreprocessingFile;
-use crate::transfer::served::{serve_chunks, serve_welcome};
-use crate::transfer::shelf::Shelf;
-use crate::transfer::{Shelves, questions};
-use keeping::{Keeping, Parts};
+use crate::transfer::checkpoint_provider::CheckpointProvider;
+use crate::transfer::providers::{serve_chunks, serve_welcome};
+use crate::transfer::{ChunkProviders, questions};
+use keeper_loop::{KeeperLoop, Parts};
 
 /// How long those who know the run may take to say what it is.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
@@ -57,8 +57,8 @@ pub async fn keep(
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
     let prepare = |observer, _| prepare(&settings, &ticket, observer);
-    reporter::shown(observer, &stop, prepare, |keeping: Keeping, _| async {
-        keeping.run(stop.clone()).await.map(Lived::Ended)
+    reporter::shown(observer, &stop, prepare, |keeper_loop: KeeperLoop, _| async {
+        keeper_loop.run(stop.clone()).await.map(Lived::Ended)
     })
     .await
 }
@@ -97,13 +97,13 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
     };
     let guide = Guide::open(&settings.data_dir, run, manifest.founder);
     let search = Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, guide, terms };
-    let Found { fetched, answers, troubles, .. } = catch_up(search).await?;
+    let SearchOutcome { fetched, answers, failures, .. } = catch_up(search).await?;
     if let Some(info) = fetched {
         note_donors(settings, ticket)?;
         return Ok(Fetched { run, step: info.step, digest: info.digest, is_new: true });
     }
     let own = blocking(move || Ok(store.newest_stable(None)?)).await?;
-    let trouble = troubles.into_iter().map(|trouble| trouble.reason).collect::<Vec<_>>().join("; ");
+    let trouble = failures.into_iter().map(|trouble| trouble.reason).collect::<Vec<_>>().join("; ");
     match own {
         Some(info) if answers.iter().any(|(_, answer)| answer.is_ok()) => {
             Ok(Fetched { run, step: info.step, digest: info.digest, is_new: false })
@@ -126,7 +126,7 @@ fn credentials(settings: &Settings, ticket: &Ticket) -> Result<Credentials, Node
     })
 }
 
-async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observer>) -> Result<Keeping, NodeError> {
+async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observer>) -> Result<KeeperLoop, NodeError> {
     let identity = Identity::load_or_create(&settings.data_dir)?;
     let known = known(settings, ticket, Some(&identity), &*observer);
     let credentials = credentials(settings, ticket)?;
@@ -150,28 +150,28 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     for message in damaged {
         observer.report(&Report::Warning { message });
     }
-    let pace = Pace::new(settings.state_rate);
-    let shelf = Shelf::new(rand::random(), &manifest, store.clone(), pace.clone());
+    let pace = RateLimiter::new(settings.state_rate);
+    let checkpoint_provider = CheckpointProvider::new(rand::random(), &manifest, store.clone(), pace.clone());
     // It takes no part, and lacks nothing that it would need for that.
-    shelf.tell(false, false);
-    shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
-    stable.iter().for_each(|proof| shelf.learn(&proof.view));
+    checkpoint_provider.tell(false, false);
+    checkpoint_provider.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
+    stable.iter().for_each(|proof| checkpoint_provider.learn(&proof.view));
     let guide = Guide::open(&settings.data_dir, run, manifest.founder);
-    shelf.lead_by(guide.clone());
+    checkpoint_provider.lead_by(guide.clone());
     let stall = Duration::from_millis(manifest.max_stall_ms);
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?
         .keeping(ticket.peers.iter().map(|contact| contact.peer), manifest.quorum);
     let mut network = Network::new(&identity, access.clone(), settings, (run, Part::Keeper), stall)?;
     // It has no states for joiners.
-    let shelves = Shelves::new(Snapshots::new(pace), shelf.clone(), None);
-    serve_chunks(&network, shelves.clone(), stall);
+    let chunk_providers = ChunkProviders::new(Snapshots::new(pace), checkpoint_provider.clone(), None);
+    serve_chunks(&network, chunk_providers.clone(), stall);
     let (mismatches_in, mismatches) = tokio::sync::mpsc::channel(MAX_NOTICES);
     let terms = Terms { manifest: manifest.clone(), min_members: 1 };
-    serve_welcome(&network, terms, shelves.clone(), Part::Keeper, mismatches_in);
+    serve_welcome(&network, terms, chunk_providers.clone(), Part::Keeper, mismatches_in);
     network.listen(&Places::new(&settings.listen)).await?;
     let keepers = std::iter::once(network.contact()).chain(known.keepers().iter().cloned());
-    shelves.know(known.members().iter().cloned(), keepers);
+    chunk_providers.know(known.members().iter().cloned(), keepers);
     let own = Ticket::new([network.contact()].into_iter().chain(known.members().iter().cloned()), run, access.secret());
     let own = own.with_invitation(access.open_invitation());
     observer.report(&Report::Listening {
@@ -194,8 +194,8 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         network,
         follower,
         guide,
-        shelf,
-        shelves,
+        checkpoint_provider,
+        chunk_providers,
         mismatches,
         store,
         known,
@@ -204,7 +204,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         observer,
         summary,
     };
-    Ok(Keeping::new(parts, &manifest))
+    Ok(KeeperLoop::new(parts, &manifest))
 }
 
 /// Nobody looks.
@@ -292,11 +292,11 @@ async fn ask(
     credentials: &Credentials,
     contacts: &[Contact],
 ) -> Result<(Manifest, Option<Preprocessing>), NodeError> {
-    let mut inquiry = Inquiry::start(run, credentials, contacts)?;
-    let open = inquiry.opener(ASK_LIMIT);
+    let mut dialer = Dialer::start(run, credentials, contacts)?;
+    let open = dialer.opener(ASK_LIMIT);
     let mut reasons = Vec::new();
     let asking = async {
-        while let Some((peer, connected)) = inquiry.next().await {
+        while let Some((peer, connected)) = dialer.next().await {
             let answer = match connected {
                 Ok(()) => async { questions::run(&mut open(peer).await?, run, ASK_LIMIT).await }
                     .await

@@ -35,8 +35,8 @@ use starling_collective::codec::kernel;
 use starling_collective::{Bound, Codec};
 use starling_engine::comeback::{Awaited, Wait};
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
-use starling_run::{Agreed, Averaged, Averager, Manifest, Replicated, ResultRecord, RunSpec, Tag};
-use starling_topology::plan::Wish;
+use starling_run::{Agreed, Applied, BufferLearner, Manifest, Replicated, ResultRecord, RunSpec, Tag};
+use starling_topology::plan::PlanPolicy;
 use starling_topology::{Event, Lineage};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -46,7 +46,7 @@ use tracing::Span;
 pub use error::SwarmError;
 use logged::Logged;
 pub use operations::{Received, Scattered};
-pub use reduced::{Mean, Reduced};
+pub use reduced::{ReduceInfo, Reduced};
 use threads::{StopAtEnd, hand_out_snapshots};
 
 use crate::access::Credentials;
@@ -54,9 +54,9 @@ use crate::credentials::identity::Identity;
 use crate::credentials::ticket::Ticket;
 use crate::error::NodeError;
 use crate::learner::contribution::{Brought, Contribution, clip};
-use crate::learner::trainer::{Feed, Turn, Turns};
+use crate::learner::trainer::{LearnerEvents, Turn, Turns};
 use crate::member::event_loop::{End, EventLoop};
-use crate::member::exchange::Task;
+use crate::member::shared_steps::Task;
 use crate::member::twin::TwinWatch;
 use crate::observe::report::{Links, Observer};
 use crate::observe::reporter::Reporter;
@@ -67,8 +67,8 @@ use crate::start::node::{self, Opened};
 use crate::start::prepare::{self, Ready, Start};
 use crate::start::way_back::Memory;
 use crate::start::welcome::Terms;
+use crate::store::checkpoint_writer::CheckpointWriter;
 use crate::store::data_dir_lock::DataDirLock;
-use crate::store::saver::Saver;
 
 /// What the members of a new run reduce, and how.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub struct Buffers {
     /// How numbers are written on the wire. What a lossy codec drops comes back in this member's next buffer.
     pub codec: Codec,
     /// How reductions are scheduled.
-    pub plan: Wish,
+    pub plan: PlanPolicy,
     /// The longest that the run may stand still because of one member that is lost. How long a member computes between two
     /// steps is not limited.
     pub max_stall: Duration,
@@ -103,15 +103,15 @@ impl Buffers {
 pub struct Swarm {
     ticket: Ticket,
     turns: Turns,
-    averager: Arc<Mutex<Averager>>,
+    buffer_learner: Arc<Mutex<BufferLearner>>,
     manifest: Manifest,
     elements: usize,
-    /// The step that `averager` stands after.
+    /// The step that `buffer_learner` stands after.
     applied: Arc<AtomicU64>,
     stop: CancellationToken,
     /// The event loop's task, until its end is known.
     life: Option<JoinHandle<End>>,
-    saver: Option<Saver>,
+    checkpoint_writer: Option<CheckpointWriter>,
     runtime: Option<Runtime>,
     logged: Arc<Logged>,
     _lock: DataDirLock,
@@ -206,7 +206,7 @@ impl Swarm {
     ) -> Result<Self, SwarmError> {
         let _entered = span.enter();
         let Part { identity, manifest, credentials, min_peers, start } = part;
-        let averager = Averager::new(&manifest).map_err(NodeError::from)?;
+        let buffer_learner = BufferLearner::new(&manifest).map_err(NodeError::from)?;
         let (run, ours) = (manifest.run_id(), manifest.clone());
         span.record("run", run.to_string());
         let logged = Arc::new(logged);
@@ -223,28 +223,28 @@ impl Swarm {
         };
         let opened =
             runtime.block_on(node::open(settings, ready, (0, Lineage::NONE), Arc::<Logged>::clone(&logged)))?;
-        let Opened { company, config, saver, ticket } = opened;
-        let (events, feed) = Feed::new();
-        let (exchange, snapshots) = (company.exchange.clone(), company.snapshots.clone());
-        let (averager, applied) = (Arc::new(Mutex::new(averager)), Arc::new(AtomicU64::new(0)));
-        hand_out_snapshots(&exchange, &snapshots, &averager, &applied)?;
+        let Opened { company, config, checkpoint_writer, ticket } = opened;
+        let (events, feed) = LearnerEvents::new();
+        let (shared_steps, snapshots) = (company.shared_steps.clone(), company.snapshots.clone());
+        let (buffer_learner, applied) = (Arc::new(Mutex::new(buffer_learner)), Arc::new(AtomicU64::new(0)));
+        hand_out_snapshots(&shared_steps, &snapshots, &buffer_learner, &applied)?;
         let me = company.network.contact().peer;
         let stop = CancellationToken::new();
-        let (stopped, ends) = (stop.clone(), StopAtEnd(exchange.clone()));
+        let (stopped, ends) = (stop.clone(), StopAtEnd(shared_steps.clone()));
         let life = runtime.spawn(async move {
             let _ends = ends;
             EventLoop::new(company, feed, config).run(stopped).await.end
         });
         Ok(Self {
             ticket,
-            turns: Turns::new(me, &ours, 0, (exchange, snapshots), events),
-            averager,
+            turns: Turns::new(me, &ours, 0, (shared_steps, snapshots), events),
+            buffer_learner,
             elements: ours.parameters(),
             applied,
             manifest: ours,
             stop,
             life: Some(life),
-            saver: Some(saver),
+            checkpoint_writer: Some(checkpoint_writer),
             runtime: Some(runtime),
             logged,
             _lock: lock,
@@ -279,7 +279,7 @@ impl Swarm {
     /// What the last step that left all with something left them with, `[elements]`: the mean, or what was gathered or broadcast;
     /// zeros before the first one. What a joiner goes on from.
     pub fn newest(&self) -> Vec<f32> {
-        locked(&self.averager).newest()
+        locked(&self.buffer_learner).newest()
     }
 
     /// Replaces `values` by the mean of all members' values, the same bits everywhere. Waits until all members have called
@@ -288,7 +288,7 @@ impl Swarm {
     /// # Errors
     /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::TooLarge`], [`SwarmError::OtherLength`],
     /// [`SwarmError::OtherTag`] and what is said of other operations, `values` are as before, and the swarm can be used on; after all others it is at its end.
-    pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Mean, SwarmError> {
+    pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<ReduceInfo, SwarmError> {
         self.all_reduce_tagged(0, values)
     }
 
@@ -297,7 +297,7 @@ impl Swarm {
     ///
     /// # Errors
     /// As [`Self::all_reduce`], and [`SwarmError::OtherTag`] on each member whose tag is not that of all.
-    pub fn all_reduce_tagged(&mut self, tag: u64, values: &mut [f32]) -> Result<Mean, SwarmError> {
+    pub fn all_reduce_tagged(&mut self, tag: u64, values: &mut [f32]) -> Result<ReduceInfo, SwarmError> {
         self.check_length(values.len())?;
         let tag = Tag::new(tag);
         let (record, is_finite) = self.reduce(|swarm, active| swarm.contribute(active, values, tag))?;
@@ -325,7 +325,7 @@ impl Swarm {
         self.check_length(values.len())?;
         error::check_numbers(values, self.manifest.bound)?;
         let (record, is_finite) = self.reduce(|swarm, active| {
-            let slots = Averager::slots(&active.members, swarm.turns.me, tag);
+            let slots = BufferLearner::slots(&active.members, swarm.turns.me, tag);
             swarm.turns.contribute(active, Contribution::of_buffer(values.clone(), slots, swarm.turns.residual()));
             Ok(())
         })?;
@@ -372,16 +372,16 @@ impl Swarm {
     }
 
     fn next_task(&mut self) -> Task {
-        let Turns { exchange, at, .. } = &mut self.turns;
-        exchange.next_task(at)
+        let Turns { shared_steps, at, .. } = &mut self.turns;
+        shared_steps.next_task(at)
     }
 
     /// Does what is to be done besides contributing and taking its result.
     fn tend(&mut self, task: Task) -> Result<(), SwarmError> {
-        let turn = self.turns.take(task, &mut *locked(&self.averager))?;
+        let turn = self.turns.take(task, &mut *locked(&self.buffer_learner))?;
         match turn {
             Turn::Loaded => {
-                let step = locked(&self.averager).step();
+                let step = locked(&self.buffer_learner).step();
                 self.stand_after(step);
             }
             Turn::Own(Task::Stop { .. }) => {
@@ -395,14 +395,14 @@ impl Swarm {
     }
 
     fn contribute(&mut self, active: &ActiveView, values: &[f32], tag: Tag) -> Result<(), SwarmError> {
-        let slots = Averager::slots(&active.members, self.turns.me, tag);
-        let mut buffer = self.turns.exchange.spare();
+        let slots = BufferLearner::slots(&active.members, self.turns.me, tag);
+        let mut buffer = self.turns.shared_steps.spare();
         buffer.resize(values.len() + slots.len(), 0.0);
         let (copy, behind) = buffer.split_at_mut(values.len());
         let residual = self.turns.residual();
         let made_up = residual.as_ref().map(|residual| residual.values());
         if kernel::copy(copy, values, made_up, Bound::new(self.manifest.bound.into())).is_err() {
-            self.turns.exchange.recycle(buffer);
+            self.turns.shared_steps.recycle(buffer);
             // The next call brings another buffer to this step.
             self.turns.at = Cursor::after(self.turns.at.step);
             return error::check_numbers(values, self.manifest.bound);
@@ -420,14 +420,14 @@ impl Swarm {
         record: &Arc<ResultRecord>,
         is_finite: bool,
         values: Option<(&mut [f32], Tag)>,
-    ) -> Result<Averaged, SwarmError> {
-        let applied = locked(&self.averager).apply(record, is_finite, values);
+    ) -> Result<Applied, SwarmError> {
+        let applied = locked(&self.buffer_learner).apply(record, is_finite, values);
         if applied.is_err() {
             self.turns.at = Cursor::after(self.step()); // It has not come any further.
         }
         let (averaged, older) = applied.map_err(NodeError::from)?;
         if let Some(older) = Arc::into_inner(older) {
-            self.turns.exchange.recycle(older.mean);
+            self.turns.shared_steps.recycle(older.mean);
         }
         // What else there is drops nothing that is to be made up for.
         if matches!(averaged.agreed, Agreed::AllReduce | Agreed::Nothing) {
@@ -436,23 +436,23 @@ impl Swarm {
         self.stand_after(averaged.step);
         self.turns.reach(record);
         if averaged.step.is_multiple_of(DIGEST_EVERY) {
-            let digest = locked(&self.averager).digest();
-            self.turns.exchange.act(|steps| steps.compare(averaged.step, digest));
+            let digest = locked(&self.buffer_learner).digest();
+            self.turns.shared_steps.act(|steps| steps.compare(averaged.step, digest));
         }
         Ok(averaged)
     }
 
     fn stand_after(&mut self, step: u64) {
         self.applied.store(step, Ordering::Release);
-        self.turns.exchange.look_again();
+        self.turns.shared_steps.look_again();
     }
 
     /// Waits for the end of the event loop; `None` if it was asked for before.
     fn end(&mut self) -> Option<End> {
         let life = self.life.take()?;
         let ended = self.runtime.as_ref().map(|runtime| runtime.block_on(life));
-        if let Some(saver) = self.saver.take()
-            && let Err(error) = saver.finish(None)
+        if let Some(checkpoint_writer) = self.checkpoint_writer.take()
+            && let Err(error) = checkpoint_writer.finish(None)
         {
             tracing::warn!(%error, "what was to be written was not");
         }
@@ -468,7 +468,7 @@ impl fmt::Debug for Swarm {
 
 impl Drop for Swarm {
     fn drop(&mut self) {
-        self.turns.exchange.stop(false);
+        self.turns.shared_steps.stop(false);
         if let Some(runtime) = self.runtime.take() {
             // To wait here would panic where waiting is not allowed.
             runtime.shutdown_background();
@@ -489,7 +489,7 @@ fn enter(settings: &Settings) -> Result<(DataDirLock, Identity), NodeError> {
     Ok((DataDirLock::acquire(&settings.data_dir)?, Identity::load_or_create(&settings.data_dir)?))
 }
 
-fn locked(averager: &Mutex<Averager>) -> MutexGuard<'_, Averager> {
+fn locked(buffer_learner: &Mutex<BufferLearner>) -> MutexGuard<'_, BufferLearner> {
     // A lock poisoned by a panic elsewhere still guards sound data.
-    averager.lock().unwrap_or_else(PoisonError::into_inner)
+    buffer_learner.lock().unwrap_or_else(PoisonError::into_inner)
 }

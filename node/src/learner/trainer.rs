@@ -1,17 +1,17 @@
 //! The trainer thread: owns the device and the replicated state.
 //!
-//! It is a plain thread, because a step blocks: on the device, then on the reduction. It does what the [`Exchange`] says comes
+//! It is a plain thread, because a step blocks: on the device, then on the reduction. It does what the [`SharedSteps`] says comes
 //! next, and is the only one that touches the state. With one member it meets nobody else.
 
-mod busy;
+mod audit_log;
 mod census;
-mod journal;
+mod digest_watch;
 mod mishaps;
-mod pace;
+mod progress_meter;
 mod speed;
 mod stalls;
 mod turns;
-mod word;
+mod work_clock;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -25,23 +25,23 @@ use starling_run::{Gradient, Learner};
 use starling_topology::{Digest, PeerId};
 use tokio::sync::{mpsc, watch};
 
-pub(crate) use busy::Busy;
 use census::Census;
 pub(crate) use turns::{Turn, Turns};
+pub(crate) use work_clock::WorkClock;
 pub(crate) use worker::contribute_nothing;
 
 use crate::error::NodeError;
-use crate::member::exchange::Exchange;
+use crate::member::shared_steps::SharedSteps;
 use crate::member::snapshots::Snapshots;
 use crate::observe::report::Observer;
 use crate::start::host;
-use crate::store::saver::Saver;
-use journal::Journal;
+use crate::store::checkpoint_writer::CheckpointWriter;
+use audit_log::AuditLog;
+use digest_watch::DigestWatch;
 use mishaps::Mishaps;
-use pace::Pace;
+use progress_meter::ProgressMeter;
 use speed::Speed;
 use stalls::Stalls;
-use word::Word;
 use worker::Worker;
 
 /// Events that wait for the event loop.
@@ -77,7 +77,7 @@ pub(crate) struct Totals {
 
 /// What the trainer is to do besides stepping.
 #[derive(Debug)]
-pub(crate) struct Duties {
+pub(crate) struct LearnerOptions {
     pub(crate) checkpoint_every: u64,
     pub(crate) evaluate_every: u64,
     /// Memory for an update that begins before its step is committed; one that needs more begins after.
@@ -87,53 +87,53 @@ pub(crate) struct Duties {
 }
 
 /// Whom the trainer works with.
-pub(crate) struct Company {
+pub(crate) struct LearnerParts {
     pub(crate) me: PeerId,
-    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) shared_steps: Arc<SharedSteps>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) observer: Arc<dyn Observer>,
 }
 
 /// What the event loop hears of whoever takes the steps.
-pub(crate) struct Feed {
+pub(crate) struct LearnerEvents {
     pub(crate) events: mpsc::Receiver<TrainerEvent>,
     /// What it is at, for whoever suspects that it hangs.
-    pub(crate) busy: Busy,
+    pub(crate) work_clock: WorkClock,
 }
 
-impl Feed {
+impl LearnerEvents {
     /// And where it is told.
     pub(crate) fn new() -> (mpsc::Sender<TrainerEvent>, Self) {
         let (told, events) = mpsc::channel(MAX_EVENTS);
-        (told, Self { events, busy: Busy::default() })
+        (told, Self { events, work_clock: WorkClock::default() })
     }
 }
 
-/// Starts the thread. It ends when [`Exchange::stop`] is called.
+/// Starts the thread. It ends when [`SharedSteps::stop`] is called.
 pub(crate) fn start(
     learner: Box<dyn Learner>,
-    duties: Duties,
-    saver: Saver,
-    company: Company,
-) -> Result<(Feed, JoinHandle<Totals>), NodeError> {
-    let (events, feed) = Feed::new();
-    let Company { me, exchange, snapshots, observer } = company;
-    let journal = Journal::open(duties.audit.as_deref(), learner.as_ref(), observer.clone())?;
+    learner_options: LearnerOptions,
+    checkpoint_writer: CheckpointWriter,
+    company: LearnerParts,
+) -> Result<(LearnerEvents, JoinHandle<Totals>), NodeError> {
+    let (events, feed) = LearnerEvents::new();
+    let LearnerParts { me, shared_steps, snapshots, observer } = company;
+    let audit_log = AuditLog::open(learner_options.audit.as_deref(), learner.as_ref(), observer.clone())?;
     let (parameters, steps) = (learner.manifest().parameters(), learner.manifest().steps);
-    if learner.draft_bytes().is_some_and(|bytes| bytes <= duties.update_ahead_bytes) {
-        exchange.want_parts();
+    if learner.draft_bytes().is_some_and(|bytes| bytes <= learner_options.update_ahead_bytes) {
+        shared_steps.want_parts();
     }
     let worker = Worker {
-        turns: Turns::new(me, learner.manifest(), learner.step(), (exchange, snapshots), events),
-        busy: feed.busy.clone(),
+        turns: Turns::new(me, learner.manifest(), learner.step(), (shared_steps, snapshots), events),
+        work_clock: feed.work_clock.clone(),
         speed: Speed::new(),
-        word: Word::new(),
+        word: DigestWatch::new(),
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
         learner,
         is_unable: false,
         observer,
-        saving: Saving::new(duties.checkpoint_every, steps),
-        duties,
+        saving: Saving::new(learner_options.checkpoint_every, steps),
+        learner_options,
         gradient: Arc::new(Gradient::new(parameters)),
         progress: watch::Sender::new(usize::MAX),
         parameters,
@@ -143,11 +143,11 @@ pub(crate) fn start(
         drafted: None,
         kept: None,
         mishaps: Mishaps::default(),
-        journal,
+        audit_log,
         totals: Totals::default(),
-        pace: Pace::new(),
+        pace: ProgressMeter::new(),
         census: Census::default(),
     };
-    let thread = host::thread("trainer", move || worker.run(saver)).map_err(NodeError::Thread)?;
+    let thread = host::thread("trainer", move || worker.run(checkpoint_writer)).map_err(NodeError::Thread)?;
     Ok((feed, thread))
 }

@@ -3,10 +3,10 @@
 
 mod change;
 mod denials;
-mod door;
 mod guests;
 pub(crate) mod heads;
 pub(crate) mod inputs;
+mod join_wait;
 mod look_back;
 mod lookout;
 mod measuring;
@@ -25,32 +25,32 @@ use starling_engine::{Member, Output, Overdue, Seen, look_interval};
 use starling_links::Traffic;
 use starling_topology::heads::repeat_interval;
 use starling_topology::message::MAX_MEMBERS;
-use starling_topology::plan::Wish;
+use starling_topology::plan::PlanPolicy;
 use starling_topology::{Awaited, Event, Evidence, Input, PeerId, RunId, Time, Timer, View, ViewId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::credentials::identity::{Identity, to_libp2p};
 use crate::error::NodeError;
-use crate::learner::trainer::{Busy, Feed};
-use crate::member::exchange::Exchange;
+use crate::learner::trainer::{LearnerEvents, WorkClock};
 use crate::member::prober::Prober;
+use crate::member::shared_steps::SharedSteps;
 use crate::member::snapshots::Snapshots;
 use crate::member::twin::TwinWatch;
 use crate::net::control::Link;
 use crate::net::network::Network;
 use crate::observe::report::{Observer, Report};
 use crate::reducer::ReducerHandle;
-use crate::store::saver::Desk;
-use crate::transfer::Shelves;
-use crate::transfer::served::Inbox;
+use crate::store::checkpoint_writer::WriterHandle;
+use crate::transfer::ChunkProviders;
+use crate::transfer::providers::IncomingStreams;
 use crate::transfer::state::Shape;
 use change::Change;
 use denials::Denials;
-pub(crate) use door::{Books, Departure, Doorplate};
+pub(crate) use join_wait::{Books, Departure, JoinWait};
 pub(crate) use look_back::LookBack;
+use lookout::Lookout;
 pub(crate) use lookout::Quest;
-use lookout::Watch;
 use resume::Fetch;
 use settling::Questions;
 use storing::Storing;
@@ -86,7 +86,7 @@ pub(crate) struct LoopConfig {
     pub(crate) chooses: bool, // An operation for each step.
     pub(crate) layout: LayoutConfig,
     pub(crate) codec: Codec,
-    pub(crate) plan: Wish,
+    pub(crate) plan: PlanPolicy,
     pub(crate) in_flight: u32,
     pub(crate) probe_links: bool,
     /// The run's.
@@ -100,17 +100,17 @@ pub(crate) struct LoopConfig {
 }
 
 /// Whom the loop works with.
-pub(crate) struct Company {
+pub(crate) struct EventLoopParts {
     pub(crate) identity: Identity,
     pub(crate) network: Network,
-    pub(crate) inbox: Inbox,
+    pub(crate) incoming: IncomingStreams,
     pub(crate) member: Member,
-    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) shared_steps: Arc<SharedSteps>,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) shelves: Arc<Shelves>,
+    pub(crate) chunk_providers: Arc<ChunkProviders>,
     pub(crate) books: Books,
-    pub(crate) desk: Desk,
-    pub(crate) door: Doorplate,
+    pub(crate) writer_handle: WriterHandle,
+    pub(crate) join_wait: JoinWait,
     pub(crate) quest: Quest,
     pub(crate) twins: TwinWatch,
     pub(crate) observer: Arc<dyn Observer>,
@@ -119,16 +119,16 @@ pub(crate) struct Company {
 pub(crate) struct EventLoop {
     me: PeerId,
     network: Network,
-    inbox: Inbox,
+    incoming: IncomingStreams,
     member: Member,
-    feed: Feed,
-    exchange: Arc<Exchange>,
+    feed: LearnerEvents,
+    shared_steps: Arc<SharedSteps>,
     snapshots: Arc<Snapshots>,
-    shelves: Arc<Shelves>,
+    chunk_providers: Arc<ChunkProviders>,
     books: Books,
-    door: Doorplate,
+    join_wait: JoinWait,
     denials: Denials,
-    desk: Desk,
+    writer_handle: WriterHandle,
     identity: Identity,
     observer: Arc<dyn Observer>,
     config: LoopConfig,
@@ -168,7 +168,7 @@ pub(crate) struct EventLoop {
     awaited: Option<(ViewId, Awaited)>,
     /// To keepers, once the run is complete.
     questions: Questions,
-    lookout: Watch,
+    lookout: Lookout,
     /// Why nothing can be computed here any more.
     failure: Option<NodeError>,
 }
@@ -182,7 +182,7 @@ pub(crate) struct Ended {
     /// Whether this peer was ever more than one that asks to be let in.
     pub(crate) took_part: bool,
     /// What the trainer is at.
-    pub(crate) busy: Busy,
+    pub(crate) work_clock: WorkClock,
     /// Of a member that has left.
     pub(crate) departure: Option<Departure>,
     /// Why it had to leave.
@@ -190,27 +190,28 @@ pub(crate) struct Ended {
 }
 
 impl EventLoop {
-    pub(crate) fn new(company: Company, feed: Feed, config: LoopConfig) -> Self {
-        let Company { identity, network, inbox, member, exchange, snapshots, shelves, .. } = company;
-        let Company { books, desk, door, quest, twins, observer, .. } = company;
+    pub(crate) fn new(company: EventLoopParts, feed: LearnerEvents, config: LoopConfig) -> Self {
+        let EventLoopParts { identity, network, incoming, member, shared_steps, snapshots, chunk_providers, .. } =
+            company;
+        let EventLoopParts { books, writer_handle, join_wait, quest, twins, observer, .. } = company;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let named = member.membership().contacts().map(|contact| to_libp2p(contact.peer));
         let denials = Denials::new(network.known().chain(named));
-        let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
+        let prober = config.probe_links.then(|| Prober::start(control, protocol, incoming.events_in.clone()));
         Self {
             me,
             network,
-            inbox,
+            incoming,
             member,
             feed,
-            exchange,
+            shared_steps,
             snapshots,
-            shelves,
+            chunk_providers,
             books,
-            door,
+            join_wait,
             denials,
-            desk,
+            writer_handle,
             identity,
             observer,
             config,
@@ -236,7 +237,7 @@ impl EventLoop {
             linked: None,
             awaited: None,
             questions: Questions::default(),
-            lookout: Watch::new(quest, twins),
+            lookout: Lookout::new(quest, twins),
             failure: None,
         }
     }
@@ -256,15 +257,24 @@ impl EventLoop {
         (self.reducer, self.result, self.state) = (None, None, None);
         self.prober = None;
         let in_order = matches!(end, End::Event(Event::Complete { .. } | Event::Left { .. }) | End::LeftAlone);
-        let took_part = self.door.took_part();
-        self.exchange.stop(in_order && took_part);
+        let took_part = self.join_wait.took_part();
+        self.shared_steps.stop(in_order && took_part);
         self.linger().await;
         // What is still being written would come back after it is removed.
         let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
         let stayed = if let End::Event(event) = &end { self.member.departs(event) } else { None };
         let departure = stayed.and_then(|stayed| self.depart(stayed));
         let (traffic, world_size, forked) = (self.traffic, self.world_size, self.is_forked);
-        Ended { end, traffic, world_size, forked, took_part, busy: self.feed.busy, departure, failure: self.failure }
+        Ended {
+            end,
+            traffic,
+            world_size,
+            forked,
+            took_part,
+            work_clock: self.feed.work_clock,
+            departure,
+            failure: self.failure,
+        }
     }
 
     async fn work(&mut self, stop: CancellationToken) -> End {
@@ -274,7 +284,7 @@ impl EventLoop {
         retell.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut look = tokio::time::interval(look_interval(self.config.max_stall));
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (exchange, access) = (self.exchange.clone(), self.network.access.clone());
+        let (shared_steps, access) = (self.shared_steps.clone(), self.network.access.clone());
         if let Some(end) = self.on_news() {
             return end; // It was put out before it came.
         }
@@ -298,15 +308,15 @@ impl EventLoop {
                     let now = self.now();
                     self.member.ask_to_leave(now);
                 }
-                notice = exchange.noticed() => self.on_notice(notice),
+                notice = shared_steps.noticed() => self.on_notice(notice),
                 Some(event) = self.feed.events.recv() => {
                     if let Some(end) = self.on_trainer(event, &stop) {
                         return end;
                     }
                 }
                 outcome = self.storing.ended() => self.on_stored(outcome),
-                Some(info) = self.desk.saved.recv() => self.on_saved(&info),
-                Some(event) = self.inbox.events.recv() => self.on_network(event),
+                Some(info) = self.writer_handle.saved.recv() => self.on_saved(&info),
+                Some(event) = self.incoming.events.recv() => self.on_network(event),
                 event = self.network.swarm.select_next_some() => {
                     if let Some(event) = self.network.absorb(event) {
                         self.on_swarm(event);
@@ -337,7 +347,7 @@ impl EventLoop {
                         return end;
                     }
                 }
-                Some(mismatch) = self.inbox.mismatches.recv() => {
+                Some(mismatch) = self.incoming.mismatches.recv() => {
                     if let Some(report) = self.network.turned_away(Some(mismatch.peer), mismatch.differences) {
                         self.observer.report(&report);
                     }
@@ -348,7 +358,7 @@ impl EventLoop {
                     if let Some(end) = self.denied() {
                         return end;
                     }
-                    if let Some(report) = self.door.wait() {
+                    if let Some(report) = self.join_wait.wait() {
                         self.observer.report(&report);
                     }
                     if self.books.is_unwritten {
@@ -362,16 +372,16 @@ impl EventLoop {
     /// Looks how far this member is. `Some` if it can't go on.
     async fn look(&mut self) -> Option<End> {
         let now = self.now();
-        let (step, operation) = self.exchange.reached();
+        let (step, operation) = self.shared_steps.reached();
         // Links that are not there yet have a time of their own.
         let operation = operation.filter(|_| self.is_linked());
         let looked = self.member.look(
             now,
             Seen {
-                work: self.feed.busy.work(),
+                work: self.feed.work_clock.work(),
                 has_others: self.members.len() > 1,
                 view: self.reducer.as_ref().map(|reducer| reducer.view),
-                is_held: self.exchange.act(|steps| steps.is_held()),
+                is_held: self.shared_steps.act(|steps| steps.is_held()),
                 operation,
                 moved: self.traffic.moved(),
             },
@@ -466,7 +476,7 @@ impl EventLoop {
                 () = &mut flushed => return,
                 () = tokio::time::sleep_until(deadline) => return,
                 _ = self.network.swarm.select_next_some() => {}
-                Some(_) = self.inbox.events.recv() => {}
+                Some(_) = self.incoming.events.recv() => {}
             }
         }
     }

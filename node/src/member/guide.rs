@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, path::Path};
 
-use starling_topology::annals::{Leg, Question, Walk};
+use starling_topology::annals::{Leg, Walk, WalkQuestion};
 use starling_topology::{Anchors, Annals, Notary, PeerId, Record, RunId, Seal, View, ViewId};
 
 use crate::credentials::founder::FounderKey;
@@ -32,13 +32,13 @@ pub(crate) struct Guide {
     run: RunId,
     founder: Option<PeerId>,
     file: AnnalsFile,
-    annals: Mutex<Kept>,
+    annals: Mutex<KnownViews>,
     /// One at a time writes.
     writing: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KnownViews {
     /// Shared with those who answer out of it.
     annals: Arc<Annals>,
     is_unwritten: bool,
@@ -48,7 +48,7 @@ impl Guide {
     /// With what lies in this data directory of a run whose manifest names this founder's key.
     pub(crate) fn open(data_dir: &Path, run: RunId, founder: Option<PeerId>) -> Arc<Self> {
         let file = AnnalsFile::new(data_dir, run);
-        let annals = Mutex::new(Kept { annals: Arc::new(file.load()), is_unwritten: false });
+        let annals = Mutex::new(KnownViews { annals: Arc::new(file.load()), is_unwritten: false });
         Arc::new(Self { run, founder, file, annals, writing: Mutex::default() })
     }
 
@@ -106,7 +106,7 @@ impl Guide {
     }
 
     /// What leads where somebody wants to be led.
-    pub(crate) async fn answer(self: &Arc<Self>, question: Question) -> io::Result<Vec<Leg>> {
+    pub(crate) async fn answer(self: &Arc<Self>, question: WalkQuestion) -> io::Result<Vec<Leg>> {
         let annals = self.lock().annals.clone();
         let answer = tokio::task::spawn_blocking(move || annals.answer(&question));
         answer.await.map_err(io::Error::other)
@@ -132,7 +132,7 @@ impl Guide {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, KnownViews> {
         // Each change is done at once.
         self.annals.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,33 +2,33 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use starling_engine::{Found, UNLIMITED_AFTER};
+use starling_engine::{Lookup, UNLIMITED_AFTER};
 use starling_run::{ReplicatedState, ResultRecord, StateSnapshot};
 use starling_topology::{Digest, Generation};
 use tokio::sync::watch;
 
-use crate::net::pace::Pace;
+use crate::net::rate_limiter::RateLimiter;
 use crate::start::host::thread;
 
-type Kept = starling_engine::Snapshots<Arc<StateSnapshot>>;
+type HeldSnapshots = starling_engine::Snapshots<Arc<StateSnapshot>>;
 
 /// The snapshots of this member.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
-    kept: Mutex<Kept>,
-    pace: Arc<Pace>,
+    kept: Mutex<HeldSnapshots>,
+    pace: Arc<RateLimiter>,
     /// The last step of the run that this member has applied.
     reached: watch::Sender<u64>,
 }
 
 impl Snapshots {
     /// None yet. They are handed out at `pace`, but for joiners that would not arrive at all.
-    pub(crate) fn new(pace: Arc<Pace>) -> Arc<Self> {
+    pub(crate) fn new(pace: Arc<RateLimiter>) -> Arc<Self> {
         Arc::new(Self { kept: Mutex::default(), pace, reached: watch::Sender::new(0) })
     }
 
     /// Lets the event loop's machines say which are needed.
-    pub(crate) fn act<T>(&self, act: impl FnOnce(&mut Kept) -> T) -> T {
+    pub(crate) fn act<T>(&self, act: impl FnOnce(&mut HeldSnapshots) -> T) -> T {
         act(&mut self.lock())
     }
 
@@ -58,7 +58,7 @@ impl Snapshots {
     }
 
     /// The snapshot of the state after `step`, for a joiner that entered with the view of `generation`.
-    pub(crate) fn after(&self, generation: Generation, step: u64) -> Found<Arc<StateSnapshot>> {
+    pub(crate) fn after(&self, generation: Generation, step: u64) -> Lookup<Arc<StateSnapshot>> {
         self.lock().after(generation, step)
     }
 
@@ -77,7 +77,7 @@ impl Snapshots {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, HeldSnapshots> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -88,7 +88,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_joiner_that_the_run_is_about_to_lose_gets_its_state_at_once() {
-        let snapshots = Snapshots::new(Pace::new(1));
+        let snapshots = Snapshots::new(RateLimiter::new(1));
         snapshots.wait_for_room(7, 1 << 20).await;
         let waiting = tokio::spawn({
             let snapshots = snapshots.clone();

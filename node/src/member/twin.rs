@@ -19,7 +19,7 @@ use crate::access::Credentials;
 use crate::credentials::identity::{Identity, to_libp2p};
 use crate::error::NodeError;
 use crate::start::catch_up::stall;
-use crate::start::inquiry::Inquiry;
+use crate::start::dialer::Dialer;
 use crate::transfer::{data, questions};
 
 /// Looks for another process that is this machine.
@@ -33,7 +33,7 @@ pub(crate) struct TwinWatch {
 
 /// This process, as it asks.
 #[derive(Debug, Clone)]
-pub(crate) struct Asking {
+pub(crate) struct TwinQuery {
     pub(crate) me: PeerId,
     pub(crate) run: RunId,
     pub(crate) credentials: Credentials,
@@ -65,7 +65,7 @@ impl TwinWatch {
         let limit = stall(manifest);
         let mut watch = Self { machine: TwinSearch::new(places.len(), limit, Time::ZERO), places, dialing: None };
         let began = Instant::now();
-        let asking = Asking {
+        let asking = TwinQuery {
             me,
             run: manifest.run_id(),
             credentials: credentials.clone(),
@@ -101,7 +101,7 @@ impl TwinWatch {
     }
 
     /// Looks again, if it is time to: without a quorum or a seat. Whether there is another process of this machine.
-    pub(crate) fn look(&mut self, now: Time, takes_part: bool, asking: impl Fn() -> Asking) -> bool {
+    pub(crate) fn look(&mut self, now: Time, takes_part: bool, asking: impl Fn() -> TwinQuery) -> bool {
         if takes_part {
             self.machine.note(now, true);
         }
@@ -120,14 +120,14 @@ impl TwinWatch {
     }
 
     /// In place of what is still being dialed.
-    fn dial(&mut self, asking: Asking) {
+    fn dial(&mut self, asking: TwinQuery) {
         self.dialing.iter().for_each(JoinHandle::abort);
         self.dialing = Some(tokio::spawn(dial(asking, self.places.clone())));
     }
 }
 
 /// Dials this machine at these places, each for itself: whoever answers first at one need not be whom another one has.
-async fn dial(mut asking: Asking, places: Vec<String>) -> Input {
+async fn dial(mut asking: TwinQuery, places: Vec<String>) -> Input {
     // Others than the last time, so that nobody alone says where it is.
     let first = rand::random::<u32>() as usize % asking.others.len().max(1);
     asking.others.rotate_left(first);
@@ -149,11 +149,11 @@ async fn dial(mut asking: Asking, places: Vec<String>) -> Input {
 }
 
 /// What another process of this machine answers where somebody else says that it is.
-async fn is_where_it_says(asking: &Asking, other: Contact) -> Option<Input> {
+async fn is_where_it_says(asking: &TwinQuery, other: Contact) -> Option<Input> {
     let peer = other.peer;
-    let Ok(mut inquiry) = Inquiry::start(asking.run, &asking.credentials, &[other]) else { return None };
-    let Some((_, Ok(()))) = inquiry.next().await else { return None };
-    let opening = inquiry.opener(asking.limit)(peer);
+    let Ok(mut dialer) = Dialer::start(asking.run, &asking.credentials, &[other]) else { return None };
+    let Some((_, Ok(()))) = dialer.next().await else { return None };
+    let opening = dialer.opener(asking.limit)(peer);
     let told = async { data::members(opening.await?).await }.await.unwrap_or_default();
     let places = told.into_iter().filter(|contact| contact.peer == asking.me).flat_map(|contact| contact.addresses);
     let answers = places.take(MAX_ADDRESSES).map(|place| is_there(asking, place));
@@ -161,19 +161,19 @@ async fn is_where_it_says(asking: &Asking, other: Contact) -> Option<Input> {
 }
 
 /// What another process of this machine answers at this place.
-async fn is_there(asking: &Asking, place: String) -> Option<Input> {
+async fn is_there(asking: &TwinQuery, place: String) -> Option<Input> {
     let contact = Contact { peer: asking.me, addresses: vec![place] };
-    let mut inquiry = match Inquiry::start(asking.run, &asking.credentials, &[contact]) {
-        Ok(inquiry) => inquiry,
+    let mut dialer = match Dialer::start(asking.run, &asking.credentials, &[contact]) {
+        Ok(dialer) => dialer,
         Err(error) => {
             tracing::warn!(%error, "this machine can't look for another process with its identity");
             return None;
         }
     };
     // Nobody else can prove to be this machine.
-    let Some((_, Ok(()))) = inquiry.next().await else { return None };
+    let Some((_, Ok(()))) = dialer.next().await else { return None };
     let Some(ours) = asking.incarnation else { return Some(Input::Found) };
-    let opening = inquiry.opener(asking.limit)(asking.me);
+    let opening = dialer.opener(asking.limit)(asking.me);
     let theirs = async { questions::process(&mut opening.await?, asking.limit).await };
     let theirs = theirs.await.ok().filter(|theirs| theirs.incarnation != ours)?;
     Some(Input::Answered { ours, theirs })

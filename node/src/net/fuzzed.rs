@@ -6,7 +6,7 @@ use std::path::Path;
 use futures::executor::block_on;
 use libp2p::identity::{Keypair, ed25519};
 use starling_run::{Manifest, RunSpec, WIRE_VERSION};
-use starling_topology::annals::{Leg, Question, Walk};
+use starling_topology::annals::{Leg, Walk, WalkQuestion};
 use starling_topology::{
     Anchors, Annals, Contact, Digest, Generation, Head, Lineage, Mark, Noted, PeerId, Proof, Record, RunId, Slot, View,
     ViewId,
@@ -69,7 +69,7 @@ pub const REQUEST: Decoder = Decoder {
             Request::Members,
             Request::Preprocessing,
             Request::Process,
-            Request::Chain(Question { known: vec![known, to], to }),
+            Request::Chain(WalkQuestion { known: vec![known, to], to }),
         ];
         requests.iter().map(encode).collect()
     },

@@ -5,7 +5,7 @@
 //! first asked for without sharing it, by one process at a time.
 
 mod holder;
-mod turn;
+mod port_lock;
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use socket2::{Domain, Socket, Type};
 
-pub(crate) use turn::Turn;
+pub(crate) use port_lock::PortLock;
 
 use crate::error::NodeError;
 use holder::Holder;

@@ -10,6 +10,6 @@ pub(crate) mod frame;
 pub mod fuzzed;
 pub mod listen;
 pub(crate) mod network;
-pub(crate) mod pace;
+pub(crate) mod rate_limiter;
 pub(crate) mod streams;
 pub(crate) mod transport;

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::access::admission::{Admission, Turned};
 use crate::access::pending::{Pending, ip_of};
-use crate::access::{self, Access, Watch};
+use crate::access::{self, Access, FileWatcher};
 use crate::credentials::identity::{Identity, from_libp2p, to_libp2p};
 use crate::credentials::name::Name;
 use crate::error::NodeError;
@@ -32,7 +32,7 @@ use crate::member::member_list::MemberList;
 use crate::net::allowance::Allowance;
 use crate::net::behaviour::{Behaviour, BehaviourEvent, Protocols};
 use crate::net::frame;
-use crate::net::listen::{self, Places, Turn};
+use crate::net::listen::{self, Places, PortLock};
 use crate::net::transport;
 use crate::observe::report::Report;
 use crate::settings::Settings;
@@ -108,7 +108,7 @@ pub(crate) struct Network {
     /// Names that are news.
     names: VecDeque<(PeerId, Name)>,
     /// Sees what the founder leaves in the data directory.
-    _watch: Watch,
+    _watch: FileWatcher,
     /// Where we tell of ourselves.
     topic: TopicHash,
     announce_at: Instant,
@@ -440,7 +440,7 @@ async fn open<B: swarm::NetworkBehaviour>(
     places: &Places,
 ) -> (BTreeMap<String, Multiaddr>, Vec<NodeError>) {
     let (mut pending, mut refused) = (BTreeMap::new(), Vec::new());
-    let _turn = Turn::take().await;
+    let _turn = PortLock::take().await;
     for address in &places.addresses {
         let opened = listen::check(std::slice::from_ref(address)).and_then(|()| {
             let refused = |reason| NodeError::Listen { address: address.to_string(), reason };

@@ -17,7 +17,7 @@ use starling_topology::Quorum;
 use starling_topology::plan::Link;
 
 pub use json::{Json, line as json_line, timed};
-pub use limit::{Limit, LinkCost, Pace};
+pub use limit::{Limit, LinkCost, MemberPace};
 pub use summary::{ACCURACY, Outcome, Summary};
 pub use tee::Tee;
 pub use way_back::{WaitsFor, WayBack};
@@ -320,7 +320,7 @@ pub enum Report {
         /// How many steps ran in it.
         steps: u64,
         /// By peer id.
-        members: Vec<Pace>,
+        members: Vec<MemberPace>,
     },
     /// What makes the steps as slow as they are has become clear, or is no longer so.
     Limit {

@@ -1,17 +1,17 @@
 //! Reduces buffers among the members of a view: drives the machine for all plans over the links that the plan needs.
 //!
 //! One task owns a view's links. It takes a buffer from its queue and hands it back reduced, or interrupted because
-//! the view changes ([`Results`]). What can't be sent yet waits as an index, not as bytes, and sending never keeps the
+//! the view changes ([`ResultSink`]). What can't be sent yet waits as an index, not as bytes, and sending never keeps the
 //! task from receiving, so no order of delivery can block it.
 //!
-//! Start reading at [`driver`], then [`starling_collective::Execution`] (what is done to a segment) and
-//! [`starling_links::Inward`] (waiting for several at once).
+//! Start reading at [`reduce_task`], then [`starling_collective::Execution`] (what is done to a segment) and
+//! [`starling_links::IncomingLinks`] (waiting for several at once).
 
 pub mod bench;
-mod driver;
+mod bench_sink;
 mod operations;
-mod patience;
-mod sums;
+mod spin_policy;
+mod task;
 
 #[cfg(test)]
 mod tests;
@@ -24,19 +24,19 @@ use std::time::{Duration, Instant};
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_collective::{self as collective, Codec, Dropped, Layout, LayoutConfig, Schedule, Slots};
-use starling_links::{Door, Limits, Traffic};
-use starling_topology::plan::{Bucket, Wish};
+use starling_links::{Endpoint, Limits, Traffic};
+use starling_topology::plan::{Bucket, PlanPolicy};
 use starling_topology::{PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use crate::learner::contribution::Contribution;
 use crate::member::event::NetworkEvent;
-use driver::Driver;
+pub(crate) use bench_sink::BenchSink;
 use operations::Operations;
-use patience::Patience;
-use starling_engine::Gate;
-pub(crate) use sums::Sums;
+use spin_policy::SpinPolicy;
+use starling_engine::CommitGate;
+use task::ReduceTask;
 
 /// One buffer to reduce: a step's gradient, already multiplied by this member's weight.
 #[derive(Debug)]
@@ -83,9 +83,9 @@ impl Own {
 }
 
 /// Where what becomes of operations goes, and what says which may go on.
-pub(crate) trait Results: std::fmt::Debug + Send + Sync {
+pub(crate) trait ResultSink: std::fmt::Debug + Send + Sync {
     /// What is admitted, as it changes.
-    fn gate(&self) -> watch::Receiver<Gate>;
+    fn gate(&self) -> watch::Receiver<CommitGate>;
 
     /// The operation of `step` in `view` is complete. False if it is not admitted any more.
     fn complete(&self, view: ViewId, step: u64, completion: Completion) -> bool;
@@ -114,14 +114,14 @@ pub(crate) struct ReducerConfig {
     pub(crate) words: Vec<RangeInclusive<u32>>,
     pub(crate) layout: LayoutConfig,
     pub(crate) codec: Codec,
-    pub(crate) plan: Wish,
+    pub(crate) plan: PlanPolicy,
     /// The largest number that a member brings, times its weight.
     pub(crate) most: f32,
     pub(crate) in_flight: u32,
     pub(crate) open_limit: Duration,
     pub(crate) limits: Limits,
     pub(crate) protocol: StreamProtocol,
-    pub(crate) door: Arc<Door>,
+    pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) traffic: Arc<Traffic>,
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn start(
     view: &View,
     me: PeerId,
     config: ReducerConfig,
-    results: Arc<dyn Results>,
+    results: Arc<dyn ResultSink>,
     control: Control,
     events: mpsc::Sender<NetworkEvent>,
 ) -> ReducerHandle {
@@ -190,7 +190,7 @@ pub(crate) fn start(
         collective::Slot { of, words: words.clone() }
     };
     let operations_of_view = config.chooses.then(|| Operations::new(&agreed, &ring));
-    let driver = Driver {
+    let reduce_task = ReduceTask {
         operations: operations_of_view,
         slots: Slots::new(view.members().iter().zip(&config.words).map(slot)),
         layout: Layout::weighted(elements, world, layout, &agreed.weights).with_exact(exact),
@@ -202,13 +202,13 @@ pub(crate) fn start(
         senders: senders.clone(),
         view: view.id(),
         spare: Vec::new(),
-        patience: Patience::new(Instant::now()),
+        spin_policy: SpinPolicy::new(Instant::now()),
         config,
         gate: results.gate(),
         results,
         events,
     };
-    let (view, thread) = (driver.view, driver.config.door.thread.clone());
-    let task = thread.spawn(driver.run(control, streams, queue)).abort_handle();
+    let (view, thread) = (reduce_task.view, reduce_task.config.endpoint.thread.clone());
+    let task = thread.spawn(reduce_task.run(control, streams, queue)).abort_handle();
     ReducerHandle { view, receivers, operations, awaited: senders.into_iter().collect(), incoming, task }
 }

@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use starling_collective::{self as collective, Layout, LayoutConfig, Schedule};
-use starling_run::{Agreed, Averager, Call};
+use starling_run::{Agreed, BufferLearner, Call};
 use starling_topology::plan::{self, Plan};
 use starling_topology::{PeerId, Rank, Ring};
 
@@ -39,7 +39,7 @@ pub(super) struct Chosen {
 }
 
 impl Operations {
-    pub(super) fn new(agreed: &plan::Agreed, ring: &Ring) -> Self {
+    pub(super) fn new(agreed: &plan::PlanDecision, ring: &Ring) -> Self {
         let world = ring.world_size();
         let peers: Vec<PeerId> = world.ranks().map(|rank| ring.peer(rank)).collect();
         let mut members = peers.clone();
@@ -54,7 +54,7 @@ impl Operations {
 
     /// What was chosen, by what is reduced of the slots.
     pub(super) fn chosen(&self, slots: &[f32]) -> Chosen {
-        let told = Averager::told(&self.members, slots);
+        let told = BufferLearner::told(&self.members, slots);
         let is_summed = told.iter().any(|(_, tag)| tag.call() == Some(Call::AllReduce));
         let agreed = Agreed::of(&told);
         Chosen { agreed, is_summed, contributors: told.into_iter().map(|(peer, _)| peer).collect() }

@@ -13,9 +13,9 @@ use std::sync::Mutex;
 use starling_run::Gradient;
 
 use super::*;
-use fixture::{LIMIT, VIEW, answer, config, connection, door, limits, link, open, peer, stream};
+use fixture::{LIMIT, VIEW, answer, config, connection, endpoint, limits, link, open, peer, stream};
 use starling_links::direct::Sender;
-use starling_links::{Blame, DataPlane, Incoming, Inward, LinkFailure, Outgoing, Outward, Transport};
+use starling_links::{DataPlane, Incoming, IncomingLinks, LinkFailure, Outgoing, OutgoingLinks, PeerFault, Transport};
 use tokio::io::DuplexStream;
 
 const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
@@ -38,8 +38,8 @@ fn operation(step: u64, buffer: Vec<f32>, divisor: f32) -> Operation {
     Operation { step, buffer, contribution: None, is_agreed: false, divisor, dropped }
 }
 
-fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dyn Results>) -> Driver {
-    let (door, peer) = door(DataPlane::Direct, LONGEST);
+fn reduce_task(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dyn ResultSink>) -> ReduceTask {
+    let (endpoint, peer) = endpoint(DataPlane::Direct, LONGEST);
     let schedule = Schedule::new(plan, layout.world_size(), collective::Operation::AllReduce, rank);
     let config = ReducerConfig {
         elements: layout.elements(),
@@ -49,21 +49,21 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
         words: Vec::new(),
         layout: LAYOUT,
         codec,
-        plan: Wish::Ring,
+        plan: PlanPolicy::Ring,
         most: MOST,
         in_flight: 2,
         open_limit: LIMIT,
         limits: limits(),
         protocol: StreamProtocol::new("/test"),
-        door: Arc::new(door),
+        endpoint: Arc::new(endpoint),
         traffic: Arc::default(),
     };
     let peers = |ranks: &[Rank]| vec![peer; ranks.len()];
     let (receivers, senders) = (peers(schedule.receivers()), peers(schedule.senders()));
     let (gate, events, spare) = (results.gate(), mpsc::channel(1).0, Vec::new());
-    let patience = Patience::new(Instant::now());
+    let spin_policy = SpinPolicy::new(Instant::now());
     let (plan, reason) = (plan.to_string(), String::new());
-    Driver {
+    ReduceTask {
         operations: None,
         slots: Slots::default(),
         magnitudes: collective::Limits::new(MOST, codec, layout.world_size().get()),
@@ -75,7 +75,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
         senders,
         view: VIEW,
         spare,
-        patience,
+        spin_policy,
         config,
         gate,
         results,
@@ -88,7 +88,8 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
 async fn reduce(mode: DataPlane, connections: usize, plan: &Plan, codec: Codec, layout: &Layout) -> Vec<Vec<Vec<f32>>> {
     let world = layout.world_size();
     let longest = layout.longest_payload(codec);
-    let mut members: Vec<(Outward, Inward)> = world.ranks().map(|_| <(Outward, Inward)>::default()).collect();
+    let mut members: Vec<(OutgoingLinks, IncomingLinks)> =
+        world.ranks().map(|_| <(OutgoingLinks, IncomingLinks)>::default()).collect();
     let peer = peer();
     for from in world.ranks() {
         for to in Schedule::new(plan, world, collective::Operation::AllReduce, from).receivers() {
@@ -98,15 +99,16 @@ async fn reduce(mode: DataPlane, connections: usize, plan: &Plan, codec: Codec, 
             members[to.0 as usize].1.add(from, peer, incoming);
         }
     }
-    let reduce = |(rank, (mut outward, mut inward)): (u32, (Outward, Inward))| {
-        let (sums, mut reduced) = Sums::new();
-        let mut driver = driver(layout.clone(), plan, codec, Rank(rank), sums);
+    let reduce = |(rank, (mut outgoing_links, mut incoming_links)): (u32, (OutgoingLinks, IncomingLinks))| {
+        let (bench_sink, mut reduced) = BenchSink::new();
+        let mut reduce_task = reduce_task(layout.clone(), plan, codec, Rank(rank), bench_sink);
         async move {
             let mut results = Vec::new();
             for step in 1..=4 {
                 let element = |element: usize| (element % 97 * (rank as usize + 1)) as f32;
-                let buffer = (0..driver.layout.elements()).map(element).collect();
-                let done = driver.reduce(operation(step, buffer, 2.0), &mut inward, &mut outward).await;
+                let buffer = (0..reduce_task.layout.elements()).map(element).collect();
+                let done =
+                    reduce_task.reduce(operation(step, buffer, 2.0), &mut incoming_links, &mut outgoing_links).await;
                 done.expect("correct neighbours are not blamed");
                 results.push(reduced.recv().await.expect("a result"));
             }
@@ -119,24 +121,24 @@ async fn reduce(mode: DataPlane, connections: usize, plan: &Plan, codec: Codec, 
 /// Keeps the parts that are offered, and wants each only when it is offered again.
 #[derive(Debug)]
 struct Watched {
-    sums: Arc<Sums>,
+    bench_sink: Arc<BenchSink>,
     offered: Mutex<Vec<usize>>,
     taken: Mutex<Vec<f32>>,
 }
 
 impl Watched {
-    fn new(sums: Arc<Sums>) -> Arc<Self> {
-        Arc::new(Self { sums, offered: Mutex::default(), taken: Mutex::default() })
+    fn new(bench_sink: Arc<BenchSink>) -> Arc<Self> {
+        Arc::new(Self { bench_sink, offered: Mutex::default(), taken: Mutex::default() })
     }
 }
 
-impl Results for Watched {
-    fn gate(&self) -> watch::Receiver<Gate> {
-        self.sums.gate()
+impl ResultSink for Watched {
+    fn gate(&self) -> watch::Receiver<CommitGate> {
+        self.bench_sink.gate()
     }
 
     fn complete(&self, view: ViewId, step: u64, completion: Completion) -> bool {
-        self.sums.complete(view, step, completion)
+        self.bench_sink.complete(view, step, completion)
     }
 
     fn offer(&self, _: ViewId, _: u64, start: usize, numbers: &[f32]) -> bool {
@@ -167,7 +169,8 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
         )
         .with_exact(4);
         let world = layout.world_size();
-        let mut members: Vec<(Outward, Inward)> = world.ranks().map(|_| <(Outward, Inward)>::default()).collect();
+        let mut members: Vec<(OutgoingLinks, IncomingLinks)> =
+            world.ranks().map(|_| <(OutgoingLinks, IncomingLinks)>::default()).collect();
         let peer = peer();
         for from in world.ranks() {
             for to in Schedule::new(&plan, world, collective::Operation::AllReduce, from).receivers() {
@@ -178,10 +181,10 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
             }
         }
         let value = |rank: u32, at: usize| (at as f32 + 1.0) * (rank as f32 + 1.0);
-        let all = (0..).zip(members).map(|(rank, (mut outward, mut inward))| {
-            let (sums, mut reduced) = Sums::new();
-            let watched = Watched::new(sums);
-            let mut driver = driver(layout.clone(), &plan, Codec::F32, Rank(rank), watched.clone());
+        let all = (0..).zip(members).map(|(rank, (mut outgoing_links, mut incoming_links))| {
+            let (bench_sink, mut reduced) = BenchSink::new();
+            let watched = Watched::new(bench_sink);
+            let mut reduce_task = reduce_task(layout.clone(), &plan, Codec::F32, Rank(rank), watched.clone());
             let gradient = Arc::new(Gradient::new(PARAMETERS));
             let (progress, ready) = watch::channel(gradient.elements());
             let contribution = Contribution::new(gradient.clone(), vec![rank as f32; 3], None, ready);
@@ -203,7 +206,8 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
                 }
             };
             async move {
-                let (done, ()) = tokio::join!(driver.reduce(operation, &mut inward, &mut outward), compute);
+                let (done, ()) =
+                    tokio::join!(reduce_task.reduce(operation, &mut incoming_links, &mut outgoing_links), compute);
                 done.expect("correct neighbours are not blamed");
                 (reduced.recv().await.expect("a result"), watched)
             }
@@ -273,7 +277,7 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
     const ELEMENTS: usize = 70;
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     // Ends stay with the runtime that they were made on, so each link's two are made on their own threads.
-    let doors: Vec<_> = (0..MEMBERS).map(|_| door(DataPlane::Local, LONGEST)).collect();
+    let doors: Vec<_> = (0..MEMBERS).map(|_| endpoint(DataPlane::Local, LONGEST)).collect();
     let (opening, mut answering): (Vec<_>, Vec<_>) = (0..MEMBERS).map(|_| stream()).unzip();
     // Who sends to a member is the one before it.
     answering.rotate_right(1);
@@ -288,19 +292,21 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
                 let outgoing = Outgoing::over(vec![sending], &config).expect("a connection");
                 let incoming = Incoming::over(vec![receiving], &config).expect("a connection");
                 assert_eq!([outgoing.transport(), incoming.transport()], [Transport::Local; 2]);
-                let (mut outward, mut inward) = (Outward::default(), Inward::default());
-                outward.add(Rank((rank + 1) % MEMBERS), next, outgoing);
-                inward.add(Rank((rank + MEMBERS - 1) % MEMBERS), previous, incoming);
+                let (mut outgoing_links, mut incoming_links) = (OutgoingLinks::default(), IncomingLinks::default());
+                outgoing_links.add(Rank((rank + 1) % MEMBERS), next, outgoing);
+                incoming_links.add(Rank((rank + MEMBERS - 1) % MEMBERS), previous, incoming);
                 let ring = Layout::new(
                     ELEMENTS,
                     WorldSize::new(MEMBERS),
                     LayoutConfig { bucket_elements: ELEMENTS, ..LAYOUT },
                 );
-                let (sums, mut reduced) = Sums::new();
-                let mut driver = driver(ring, &Plan::Ring, Codec::F32, Rank(rank), sums);
+                let (bench_sink, mut reduced) = BenchSink::new();
+                let mut reduce_task = reduce_task(ring, &Plan::Ring, Codec::F32, Rank(rank), bench_sink);
                 for step in 1..=STEPS {
                     let buffer = vec![(rank + 1) as f32; ELEMENTS];
-                    let done = driver.reduce(operation(step, buffer, 1.0), &mut inward, &mut outward).await;
+                    let done = reduce_task
+                        .reduce(operation(step, buffer, 1.0), &mut incoming_links, &mut outgoing_links)
+                        .await;
                     done.expect("correct neighbours are not blamed");
                     assert_eq!(reduced.recv().await, Some(vec![6.0; ELEMENTS]), "step {step}");
                 }
@@ -325,13 +331,13 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
         neighbour.flush().await.expect("sent");
     }
     drop(neighbour);
-    let mut driver = driver(layout(), &Plan::Ring, Codec::F32, Rank(0), Sums::new().0);
-    let (sender, receiver) = (driver.senders[0], peer());
-    let (mut inward, mut outward) = (Inward::default(), Outward::default());
-    inward.add(Rank(1), sender, Incoming::over(vec![from_previous], &config).expect("a connection"));
-    outward.add(Rank(1), receiver, Outgoing::over(vec![to_next], &config).expect("a connection"));
-    match driver.reduce(operation(1, vec![0.5; 2], 1.0), &mut inward, &mut outward).await {
-        Err(Blame(blamed, failure)) => {
+    let mut reduce_task = reduce_task(layout(), &Plan::Ring, Codec::F32, Rank(0), BenchSink::new().0);
+    let (sender, receiver) = (reduce_task.senders[0], peer());
+    let (mut incoming_links, mut outgoing_links) = (IncomingLinks::default(), OutgoingLinks::default());
+    incoming_links.add(Rank(1), sender, Incoming::over(vec![from_previous], &config).expect("a connection"));
+    outgoing_links.add(Rank(1), receiver, Outgoing::over(vec![to_next], &config).expect("a connection"));
+    match reduce_task.reduce(operation(1, vec![0.5; 2], 1.0), &mut incoming_links, &mut outgoing_links).await {
+        Err(PeerFault(blamed, failure)) => {
             assert_eq!(blamed, sender);
             failure
         }
@@ -384,16 +390,17 @@ async fn in_a_mesh_the_neighbour_at_fault_is_blamed() {
 }
 
 async fn blame_in_a_mesh(fault: usize) {
-    let mut driver = driver(Layout::new(3, WorldSize::new(3), LAYOUT), &Plan::Mesh, Codec::F32, Rank(0), Sums::new().0);
+    let mut reduce_task =
+        reduce_task(Layout::new(3, WorldSize::new(3), LAYOUT), &Plan::Mesh, Codec::F32, Rank(0), BenchSink::new().0);
     let config = config(LONGEST);
-    let (mut inward, mut outward) = (Inward::default(), Outward::default());
+    let (mut incoming_links, mut outgoing_links) = (IncomingLinks::default(), OutgoingLinks::default());
     let peers = [(); 2].map(|()| peer());
     let mut open = Vec::new();
     for (rank, peer) in (1..).map(Rank).zip(peers) {
         let (outgoing, far) = link(DataPlane::Direct, LONGEST, 1).await;
-        outward.add(rank, peer, outgoing);
+        outgoing_links.add(rank, peer, outgoing);
         let (sending, receiving) = connection(DataPlane::Direct, LONGEST).await;
-        inward.add(rank, peer, Incoming::over(vec![receiving], &config).expect("a connection"));
+        incoming_links.add(rank, peer, Incoming::over(vec![receiving], &config).expect("a connection"));
         open.push((far, Sender::new(sending, &config)));
     }
     for (index, (_, sender)) in open.iter_mut().enumerate() {
@@ -402,8 +409,8 @@ async fn blame_in_a_mesh(fault: usize) {
         sender.load(&SegmentHeader { segment, ..header() }, 4, |payload| kernel::write(&[value], payload));
         sender.flush().await.expect("sent");
     }
-    let failed = driver.reduce(operation(1, vec![0.5; 3], 1.0), &mut inward, &mut outward).await;
-    let Err(Blame(blamed, LinkFailure::Misbehaved(claim))) = failed else { panic!("a value is not finite") };
+    let failed = reduce_task.reduce(operation(1, vec![0.5; 3], 1.0), &mut incoming_links, &mut outgoing_links).await;
+    let Err(PeerFault(blamed, LinkFailure::Misbehaved(claim))) = failed else { panic!("a value is not finite") };
     assert_eq!(blamed, peers[fault], "{claim}");
     assert!(claim.contains("not finite"), "{claim}");
 }

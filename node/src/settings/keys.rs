@@ -241,7 +241,7 @@ mod tests {
     use starling_collective::Codec;
     use starling_run::{Balance, Delimiter};
     use starling_topology::Quorum;
-    use starling_topology::plan::Wish;
+    use starling_topology::plan::PlanPolicy;
 
     use super::*;
 
@@ -253,7 +253,7 @@ mod tests {
             ("collective.codec", Codec::ALL.iter().map(ToString::to_string).collect()),
             ("security.quorum", Quorum::ALL.iter().map(ToString::to_string).collect()),
             ("run.balance", [Balance::Speed, Balance::Equal].iter().map(ToString::to_string).collect()),
-            ("collective.plan", Wish::ALL.iter().map(ToString::to_string).collect()),
+            ("collective.plan", PlanPolicy::ALL.iter().map(ToString::to_string).collect()),
         ];
         for (id, expected) in rows {
             let key = Key::find(id).expect("there is such a key");

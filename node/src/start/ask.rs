@@ -21,7 +21,7 @@ use crate::net::network::is_quic;
 use crate::net::streams;
 use crate::observe::report::{Observer, Report};
 use crate::settings::{Joining, Target};
-use crate::start::visitor::{self, VisitorBehaviourEvent};
+use crate::start::client::{self, VisitorBehaviourEvent};
 use crate::start::welcome::{self, Welcome};
 
 /// How long the member that we join through may take to answer.
@@ -169,18 +169,18 @@ async fn ask_once(
     let peer = member.peer;
     let unreachable = |reason: String| NodeError::Unreachable { peer: peer.to_string(), reason };
     let access = Access::visiting(identity.peer_id(), member.run, &member.credentials);
-    let (mut swarm, mut turned) = visitor::swarm(identity, access, multicast)?;
+    let (mut swarm, mut turned) = client::swarm(identity, access, multicast)?;
     let mut control = swarm.behaviour().streams.new_control();
 
     let mut addresses = member.addresses.clone();
     addresses.sort_by_key(is_quic);
     let dialed = swarm.dial(DialOpts::peer_id(peer).addresses(addresses).build());
     let mut failed = dialed.err().map(|error| unreachable(reason(&error)));
-    let exchange = async {
+    let shared_steps = async {
         let stream = streams::open(&mut control, peer, &WELCOME, ASK_LIMIT).await?;
         welcome::ask(stream, ours).await
     };
-    tokio::pin!(exchange);
+    tokio::pin!(shared_steps);
     let deadline = tokio::time::sleep(ASK_LIMIT);
     tokio::pin!(deadline);
     let mut connected = false;
@@ -190,7 +190,7 @@ async fn ask_once(
             return Err(error);
         }
         tokio::select! {
-            welcome = &mut exchange, if connected => {
+            welcome = &mut shared_steps, if connected => {
                 return welcome.map_err(|error| unreachable(format!("it did not hand out its manifest ({error})")));
             }
             event = swarm.select_next_some() => match event {

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep};
 use crate::access::Credentials;
 use crate::error::NodeError;
 use crate::member::guide::Guide;
-use crate::start::inquiry::Inquiry;
-use crate::transfer::checkpoint::{self, Lacking};
+use crate::start::dialer::Dialer;
+use crate::transfer::checkpoint::{self, CheckpointRequest};
 use crate::transfer::questions::{self, Newest};
 
 /// Whom to ask for a newer checkpoint of which run.
@@ -35,18 +35,18 @@ pub(crate) struct Search<'a> {
 
 /// What asking came to.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct SearchOutcome {
     /// The checkpoint that was fetched; `None` if nobody who answered holds a newer one.
     pub(crate) fetched: Option<CheckpointInfo>,
     /// What those who were asked said, or why they did not, in the order in which that became known.
     pub(crate) answers: Vec<(PeerId, Result<Answer, String>)>,
     /// Why others did not answer, and why what they hold could not be had.
-    pub(crate) troubles: Vec<Trouble>,
+    pub(crate) failures: Vec<PeerFailure>,
 }
 
 /// What went wrong while asking.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct PeerFailure {
     pub(crate) reason: String,
     /// Whether there was a checkpoint that could not be had.
     pub(crate) is_loss: bool,
@@ -54,15 +54,15 @@ pub(crate) struct Trouble {
 
 /// Asks all at once, and fetches the newest stable checkpoint that they hold if it is newer than the newest one here. What is
 /// asked and fetched, the engine's [`Search`](starling_engine::Search) says.
-pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
-    let mut found = Found::default();
+pub(crate) async fn catch_up(search: Search<'_>) -> Result<SearchOutcome, NodeError> {
+    let mut found = SearchOutcome::default();
     let Search { manifest, credentials, contacts, store, guide, terms } = search;
     if contacts.is_empty() {
         return Ok(found);
     }
-    let mut inquiry = Inquiry::start(manifest.run_id(), credentials, &contacts)?;
+    let mut dialer = Dialer::start(manifest.run_id(), credentials, &contacts)?;
     let (run, steps, stall) = (manifest.run_id(), manifest.steps, stall(manifest));
-    let open = inquiry.opener(stall / 2);
+    let open = dialer.opener(stall / 2);
     let peers: Vec<PeerId> = contacts.iter().map(|contact| contact.peer).collect();
     let root = terms.root;
     let mut machine = starling_engine::Search::new(terms, &peers, Time::ZERO);
@@ -89,7 +89,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
                     if !missed.is_empty() {
                         tracing::info!(reason = missed, step = proof.head.step, "going on with another checkpoint");
                     }
-                    let outcome = match fetch(&inquiry, manifest, &proof, from, store).await {
+                    let outcome = match fetch(&dialer, manifest, &proof, from, store).await {
                         Ok(info) => {
                             found.fetched = Some(info);
                             Input::Fetched
@@ -103,7 +103,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
                     machine.handle(now(), outcome);
                 }
                 Output::Lost { .. } => {
-                    found.troubles.push(Trouble { reason: std::mem::take(&mut missed), is_loss: true });
+                    found.failures.push(PeerFailure { reason: std::mem::take(&mut missed), is_loss: true });
                 }
                 Output::Done => break 'search,
             }
@@ -121,13 +121,13 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
         }
         let input = tokio::select! {
             () = &mut deadline => Input::Expired,
-            next = inquiry.next(), if !all_told => match next {
+            next = dialer.next(), if !all_told => match next {
                 Some((peer, Ok(()))) => {
                     reached.insert(peer);
                     continue;
                 }
                 Some((peer, Err(reason))) => {
-                    found.trouble(peer, &reason);
+                    found.failure(peer, &reason);
                     Input::Unanswered(peer)
                 }
                 None => {
@@ -141,7 +141,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
                     Input::Answered { from, live, looks_out, proofs }
                 }
                 Ok((peer, Err(error))) => {
-                    found.trouble(peer, &error.to_string());
+                    found.failure(peer, &error.to_string());
                     Input::Unanswered(peer)
                 }
                 Err(error) => {
@@ -161,7 +161,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     }
     for contact in contacts {
         if found.answers.iter().all(|(peer, _)| *peer != contact.peer) {
-            found.trouble(contact.peer, "no answer in time");
+            found.failure(contact.peer, "no answer in time");
         }
     }
     Ok(found)
@@ -181,7 +181,7 @@ async fn newest_stable(store: &CheckpointStore, root: Option<Root>) -> Result<Op
     Ok(newest.map_err(|_| NodeError::Stopped("search"))??)
 }
 
-impl Found {
+impl SearchOutcome {
     /// Those who have said what they hold, and what.
     pub(crate) fn said(&self) -> Vec<(PeerId, Answer)> {
         self.answers.iter().filter_map(|(peer, answer)| Some((*peer, *answer.as_ref().ok()?))).collect()
@@ -193,34 +193,34 @@ impl Found {
         let verdicts = tokio::task::spawn_blocking(move || store.verify()).await;
         for error in verdicts.map_err(|_| NodeError::Stopped("search"))??.into_iter().filter_map(|it| it.result.err()) {
             let reason = format!("a checkpoint was passed over: {error}");
-            self.troubles.push(Trouble { reason, is_loss: true });
+            self.failures.push(PeerFailure { reason, is_loss: true });
         }
         Ok(())
     }
 
     /// A peer did not say what it holds; only the first time it is news.
-    fn trouble(&mut self, peer: PeerId, reason: &str) {
+    fn failure(&mut self, peer: PeerId, reason: &str) {
         if self.answers.iter().any(|(known, _)| *known == peer) {
             return;
         }
         let name = crate::credentials::identity::to_libp2p(peer);
         tracing::info!(peer = %name, reason, "a peer did not say which checkpoints it holds");
         self.answers.push((peer, Err(reason.to_owned())));
-        self.troubles.push(Trouble { reason: format!("{name}: {reason}"), is_loss: false });
+        self.failures.push(PeerFailure { reason: format!("{name}: {reason}"), is_loss: false });
     }
 }
 
 async fn fetch(
-    inquiry: &Inquiry,
+    dialer: &Dialer,
     manifest: &Manifest,
     proof: &Proof,
     donors: Vec<PeerId>,
     store: &CheckpointStore,
 ) -> Result<CheckpointInfo, String> {
     let stall = stall(manifest);
-    let lacking = Lacking { head: proof.head, max_bytes: manifest.max_state_bytes(), donors, stall };
+    let lacking = CheckpointRequest { head: proof.head, max_bytes: manifest.max_state_bytes(), donors, stall };
     let progress = |bytes, of| tracing::info!(step = proof.head.step, bytes, of, "fetching a checkpoint");
-    let snapshot = checkpoint::fetch(inquiry.opener(stall / 2), lacking, store, progress).await?;
+    let snapshot = checkpoint::fetch(dialer.opener(stall / 2), lacking, store, progress).await?;
     let (store, proof) = (store.clone(), proof.clone());
     let completed = tokio::task::spawn_blocking(move || {
         let info = store.complete(&snapshot)?;

@@ -22,9 +22,9 @@ use crate::net::behaviour::Protocols;
 use crate::observe::report::{Observer, Report};
 use crate::settings::Settings;
 use crate::start::ask::Member;
+use crate::start::client::Client;
 use crate::start::node::blocking;
-use crate::start::visitor::Visitor;
-use crate::transfer::data::{self, Failure, Wanted};
+use crate::transfer::data::{self, DataRequest, Failure};
 
 /// The folder of the data directory that holds downloaded data sets, in one folder for each.
 const DATA: &str = "data";
@@ -96,9 +96,9 @@ pub(crate) async fn of_run(
     }
     let protocol = Protocols::new(manifest.run_id()).state;
     let access = Access::visiting(identity.peer_id(), Some(manifest.run_id()), &member.credentials);
-    let visitor = Visitor::start(identity, access, settings.mdns, protocol)?;
-    let members = Members::ask(&visitor, identity, member).await;
-    let open = |peer: PeerId| visitor.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
+    let client = Client::start(identity, access, settings.mdns, protocol)?;
+    let members = Members::ask(&client, identity, member).await;
+    let open = |peer: PeerId| client.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
     let workload = download(&open, &members.asked, &place, settings.data_limit, &*observer).await?;
     Ok(Samples { workload, source, told: members.told })
 }
@@ -132,7 +132,7 @@ where
         Ok(())
     };
     let description = &place.manifest.data;
-    let wanted = Wanted { names: place.kind.files, folder: &place.part, max_bytes: limit };
+    let wanted = DataRequest { names: place.kind.files, folder: &place.part, max_bytes: limit };
     let fetched = data::fetch(open, members, wanted, progress, check).await;
     let Err(Failure { reason, is_shared, too_large }) = fetched else {
         return taken.ok_or(NodeError::Stopped("download"));
@@ -157,9 +157,9 @@ struct Members {
 
 impl Members {
     /// Asks the member that we join through for the others.
-    async fn ask(visitor: &Visitor, identity: &Identity, member: &Member) -> Self {
+    async fn ask(client: &Client, identity: &Identity, member: &Member) -> Self {
         let addresses: Arc<[Multiaddr]> = member.addresses.clone().into();
-        let told = async { data::members(visitor.open(member.peer, addresses.clone()).await?).await };
+        let told = async { data::members(client.open(member.peer, addresses.clone()).await?).await };
         let told = told.await.unwrap_or_else(|error| {
             tracing::info!(peer = %member.peer, %error, "a member did not say who else is there");
             Vec::new()

@@ -3,13 +3,13 @@
 
 pub(crate) mod ask;
 pub(crate) mod catch_up;
+pub(crate) mod client;
 pub(crate) mod dataset;
+pub(crate) mod dialer;
 pub mod host;
-pub(crate) mod inquiry;
 pub mod node;
 pub(crate) mod origin;
 pub(crate) mod prepare;
 pub mod signals;
-pub(crate) mod visitor;
 pub(crate) mod way_back;
 pub(crate) mod welcome;

@@ -21,26 +21,26 @@ use crate::credentials::founder::FounderKey;
 use crate::credentials::identity::{Identity, to_libp2p};
 use crate::credentials::ticket::Ticket;
 use crate::error::NodeError;
-use crate::learner::trainer::{self, Busy, Duties, Totals};
-use crate::member::event_loop::{Books, Company, Doorplate, End, Ended, EventLoop, LoopConfig, Quest};
-use crate::member::exchange::{Exchange, Steps};
+use crate::learner::trainer::{self, LearnerOptions, Totals, WorkClock};
+use crate::member::event_loop::{Books, End, Ended, EventLoop, EventLoopParts, JoinWait, LoopConfig, Quest};
 use crate::member::guide::Guide;
+use crate::member::shared_steps::{SharedSteps, Steps};
 use crate::member::snapshots::Snapshots;
 use crate::net::listen::Places;
 use crate::net::network::Network;
-use crate::net::pace::Pace;
+use crate::net::rate_limiter::RateLimiter;
 use crate::observe::report::{Observer, Outcome, Report, Summary};
 use crate::observe::reporter::{self, Lived};
 use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::start::prepare::{self, Prepared, Ready, Start};
 use crate::start::way_back::Memory;
 use crate::start::welcome::Terms;
+use crate::store::checkpoint_writer::CheckpointWriter;
 use crate::store::preprocessing_file::PreprocessingFile;
-use crate::store::record_file::Kept;
-use crate::store::saver::Saver;
-use crate::transfer::Shelves;
-use crate::transfer::served::{self, Inbox, Stock};
-use crate::transfer::shelf::Shelf;
+use crate::store::record_file::SavedMembership;
+use crate::transfer::ChunkProviders;
+use crate::transfer::checkpoint_provider::CheckpointProvider;
+use crate::transfer::providers::{self, IncomingStreams, Providers};
 use crate::transfer::state::Shape;
 
 /// The folder of the data directory that holds checkpoints, in one folder for each run.
@@ -145,7 +145,7 @@ async fn take_part(
     if let Some(info) = searched.fetched {
         observer.report(&Report::Fetched { step: info.step, digest: info.digest.to_string() });
     }
-    for trouble in searched.troubles {
+    for trouble in searched.failures {
         observer.report(&Report::Warning { message: trouble.reason });
     }
     if let Some(preprocessing) = &learner.notes().preprocessing {
@@ -157,31 +157,31 @@ async fn take_part(
         observer.report(&Report::Stopped);
         return Ok(Lived::Ended(summary));
     };
-    let Opened { company, mut config, saver, .. } =
+    let Opened { company, mut config, checkpoint_writer, .. } =
         open(settings, ready, (learner.step(), learner.lineage()), observer.clone()).await?;
     config.shape.samples = Some(samples);
-    let duties = Duties {
+    let learner_options = LearnerOptions {
         checkpoint_every: learner.manifest().checkpoint_every,
         evaluate_every: settings.evaluate_every,
         update_ahead_bytes: settings.update_ahead_bytes,
         export: settings.export.clone(),
         audit: settings.audit.clone(),
     };
-    let partners = trainer::Company {
+    let partners = trainer::LearnerParts {
         me: company.network.contact().peer,
-        exchange: company.exchange.clone(),
+        shared_steps: company.shared_steps.clone(),
         snapshots: company.snapshots.clone(),
         observer: observer.clone(),
     };
-    let (feed, thread) = trainer::start(learner, duties, saver, partners)?;
+    let (feed, thread) = trainer::start(learner, learner_options, checkpoint_writer, partners)?;
     let max_stall = config.max_stall;
     let ended = EventLoop::new(company, feed, config).run(stop).await;
-    let Ended { end, traffic, world_size, forked, took_part, busy, departure, failure: unable } = ended;
+    let Ended { end, traffic, world_size, forked, took_part, work_clock, departure, failure: unable } = ended;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
         // The trainer does not answer; the process ends under it.
         return Err(error);
     }
-    let totals = finished(thread, &busy, max_stall).await?;
+    let totals = finished(thread, &work_clock, max_stall).await?;
     let is_unsaved = matches!(totals.trouble, Some(NodeError::Unsaved { .. } | NodeError::NotKept { .. }));
     if let Some(departure) = departure.filter(|_| !is_unsaved) {
         departure.note(observer.as_ref()).await;
@@ -237,10 +237,14 @@ async fn take_part(
 }
 
 /// Waits for the trainer thread's end, as long as it is not at one thing for too long: to wait for a disk that hangs, say.
-async fn finished(thread: JoinHandle<Totals>, busy: &Busy, max_stall: Duration) -> Result<Totals, NodeError> {
+async fn finished(
+    thread: JoinHandle<Totals>,
+    work_clock: &WorkClock,
+    max_stall: Duration,
+) -> Result<Totals, NodeError> {
     let mut watchdog = Watchdog::new(max_stall, LOOK);
     while !thread.is_finished() {
-        if watchdog.look(busy.work(), LOOK, true).is_some() {
+        if watchdog.look(work_clock.work(), LOOK, true).is_some() {
             return Err(NodeError::Hangs { limit: watchdog.limit() });
         }
         tokio::time::sleep(LOOK).await;
@@ -283,9 +287,9 @@ async fn warm_up(
 
 /// A node whose network is open, and whose event loop has yet to run.
 pub(crate) struct Opened {
-    pub(crate) company: Company,
+    pub(crate) company: EventLoopParts,
     pub(crate) config: LoopConfig,
-    pub(crate) saver: Saver,
+    pub(crate) checkpoint_writer: CheckpointWriter,
     /// With which others can join through this peer.
     pub(crate) ticket: Ticket,
 }
@@ -346,17 +350,17 @@ pub(crate) async fn open(
             Steps::new(step, lineage, manifest.steps)
         }
     };
-    let exchange = Exchange::new(steps, manifest.batch_size);
-    let pace = Pace::new(settings.state_rate);
+    let shared_steps = SharedSteps::new(steps, manifest.batch_size);
+    let pace = RateLimiter::new(settings.state_rate);
     let snapshots = Snapshots::new(pace.clone());
-    let shelf = Shelf::new(membership.incarnation, &manifest, store.clone(), pace);
-    shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
-    let shelves = Shelves::new(snapshots.clone(), shelf, shared);
+    let checkpoint_provider = CheckpointProvider::new(membership.incarnation, &manifest, store.clone(), pace);
+    checkpoint_provider.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
+    let chunk_providers = ChunkProviders::new(snapshots.clone(), checkpoint_provider, shared);
     let of_run = manifest.clone();
     let terms = Terms { manifest, min_members: membership.min_members };
-    let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
+    let providers = Providers { shared_steps: shared_steps.clone(), chunk_providers: chunk_providers.clone(), terms };
     let listened = if matches!(start, Start::Found) { Vec::new() } else { memory.listened(&start) };
-    let (mut network, inbox) = listen_where_it_was(&identity, &access, settings, stock, &listened).await?;
+    let (mut network, incoming) = listen_where_it_was(&identity, &access, settings, providers, &listened).await?;
     let ticket = Ticket::new([network.contact()], run, access.secret()).with_invitation(access.open_invitation());
     observer.report(&Report::Listening {
         addresses: network.addresses().iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
@@ -380,12 +384,13 @@ pub(crate) async fn open(
     let outside = kept.and_then(|kept| awaited?.apart(&kept.record));
     let outside = outside.or_else(|| contacts.left.as_ref().map(Left::apart));
     let guide = Guide::open(&settings.data_dir, run, of_run.founder);
-    shelves.checkpoints.lead_by(guide.clone());
+    chunk_providers.checkpoints.lead_by(guide.clone());
     let quest = Quest { manifest: of_run, credentials, store: store.clone(), guide: guide.clone() };
-    let (saver, desk) = Saver::start(store, (file.clone(), record.marks.clone()), observer.clone(), patience)?;
+    let (checkpoint_writer, writer_handle) =
+        CheckpointWriter::start(store, (file.clone(), record.marks.clone()), observer.clone(), patience)?;
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
     let me = Me { contact: network.contact(), notary: Box::new(clerk) };
-    let (progress, now) = (exchange.progress(), Time::ZERO);
+    let (progress, now) = (shared_steps.progress(), Time::ZERO);
     let founds = matches!(start, Start::Found);
     let finished = contacts.left.clone().filter(|left| founds && left.stayed.is_empty());
     let (mut awaited, others) = (None, contacts.members().to_vec());
@@ -397,7 +402,7 @@ pub(crate) async fn open(
         }
         Start::Fork { parent, .. } => Membership::fork(membership, run, me, parent, others, progress, now),
         Start::Recover { kept, can_begin, .. } => {
-            let Kept { record, mut contacts, .. } = *kept;
+            let SavedMembership { record, mut contacts, .. } = *kept;
             guide.note(&record);
             let known: BTreeSet<_> = contacts.iter().map(|contact| contact.peer).collect();
             contacts.extend(others.into_iter().filter(|contact| !known.contains(&contact.peer)));
@@ -416,24 +421,24 @@ pub(crate) async fn open(
         let guide = guide.clone();
         blocking(move || guide.store()).await?;
     }
-    let door = Doorplate::new(ticket.clone(), awaited);
+    let join_wait = JoinWait::new(ticket.clone(), awaited);
     let books = Books { contacts, file, record, guide, looking_back: None, finished, is_unwritten: false };
-    let company = Company {
+    let company = EventLoopParts {
         identity,
         network,
-        inbox,
+        incoming,
         member: Member::new(membership, outside),
-        exchange,
+        shared_steps,
         snapshots,
-        shelves,
+        chunk_providers,
         books,
-        desk,
-        door,
+        writer_handle,
+        join_wait,
         quest,
         twins,
         observer,
     };
-    Ok(Opened { company, config, saver, ticket })
+    Ok(Opened { company, config, checkpoint_writer, ticket })
 }
 
 /// What is told of a branch that is begun where the founder's key is not.
@@ -451,13 +456,13 @@ async fn listen_where_it_was(
     identity: &Identity,
     access: &Access,
     settings: &Settings,
-    stock: Stock,
+    providers: Providers,
     listened: &[String],
-) -> Result<(Network, Inbox), NodeError> {
+) -> Result<(Network, IncomingStreams), NodeError> {
     let anew = Places::new(&settings.listen);
     if !listened.is_empty() {
         let before = anew.with_ports_of(listened).unless_taken(&anew);
-        match served::start(identity, access.clone(), settings, (stock.clone(), &before)).await {
+        match providers::start(identity, access.clone(), settings, (providers.clone(), &before)).await {
             // Taken between the look and the try.
             Err(error @ NodeError::Listen { .. }) if before != anew => {
                 tracing::info!(%error, "listening elsewhere than before");
@@ -465,7 +470,7 @@ async fn listen_where_it_was(
             outcome => return outcome,
         }
     }
-    served::start(identity, access.clone(), settings, (stock, &anew)).await
+    providers::start(identity, access.clone(), settings, (providers, &anew)).await
 }
 
 /// Turns an end that is no success into its error.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use starling_engine::comeback::{Awaited, Decision, Word};
+use starling_engine::comeback::{Awaited, Decision, UserChoice};
 use starling_run::program::export;
 use starling_run::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Program, ReplicatedState,
@@ -26,14 +26,14 @@ use crate::member::twin::TwinWatch;
 use crate::observe::report::{Observer, Report};
 use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::start::ask::{Member, ask, ask_any};
-use crate::start::catch_up::Found;
+use crate::start::catch_up::SearchOutcome;
 use crate::start::dataset::{self, Samples};
 use crate::start::node::{CHECKPOINTS, blocking, layout_config};
 use crate::start::origin;
-use crate::start::way_back::{Asking, Decided, Memory};
+use crate::start::way_back::{Decided, Memory, Searcher};
 use crate::start::welcome::{self, Terms, Welcome};
 use crate::store::manifest_file;
-use crate::store::record_file::{Kept, RecordFile};
+use crate::store::record_file::{RecordFile, SavedMembership};
 
 /// A peer that is ready to train.
 pub(crate) struct Prepared {
@@ -42,7 +42,7 @@ pub(crate) struct Prepared {
     /// Checkpoints that it could not go on from.
     pub(crate) damaged: Vec<CheckpointError>,
     /// What others had to go on from.
-    pub(crate) searched: Found,
+    pub(crate) searched: SearchOutcome,
 }
 
 /// A peer that is ready to take part: who it is, in which run, and with what.
@@ -73,7 +73,7 @@ pub(crate) enum Start {
     /// As the member that it was before its process was gone.
     Recover {
         /// Its place in the run.
-        kept: Box<Kept>,
+        kept: Box<SavedMembership>,
         /// False if it has no intact checkpoint that counts: it was still to load the state, or what it had is damaged.
         has_state: bool,
         /// Whether it may begin with the state before the first step where nobody holds any.
@@ -120,9 +120,9 @@ pub(crate) async fn founder(
     let credentials = Credentials { bearer: Some(identity.clone()), ..kept };
     let twins = TwinWatch::start((me, &manifest, &credentials), memory.places([]), &settings.data_dir).await?;
     let named = if let Resume::Step(step) = founding.resume { Some(step) } else { None };
-    let word = Word { joins: false, alone: founding.alone, goes_back: named.is_some() };
-    let asking = Asking { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
-    let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, word, asking).await?;
+    let choice = UserChoice { joins: false, alone: founding.alone, goes_back: named.is_some() };
+    let asking = Searcher { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
+    let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, choice, asking).await?;
     match (&outcome, named) {
         (Decision::Over, _) if founding.resume == Resume::Fresh => {
             return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
@@ -243,9 +243,9 @@ pub(crate) async fn joiner(
         let others = told.into_iter().chain(sharers).filter(|contact| contact.peer != me).collect::<Vec<_>>();
         others.into_iter().rev().chain(member.contact()).for_each(|contact| memory.learn(&contact));
     }
-    let word = Word { joins: true, alone: joining.alone, goes_back: false };
-    let asking = Asking { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
-    let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, word, asking).await?;
+    let choice = UserChoice { joins: true, alone: joining.alone, goes_back: false };
+    let asking = Searcher { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
+    let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, choice, asking).await?;
     if outcome == Decision::Over && !comes_back {
         return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
     }

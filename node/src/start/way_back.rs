@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use starling_engine::comeback::{Decision, Holdings, Input, Output, Past, Terms, Wait, Word};
+use starling_engine::comeback::{Decision, Holdings, Input, Output, Past, Terms, UserChoice, Wait};
 use starling_engine::{Comeback, search};
 use starling_run::{CheckpointStore, Manifest, Recovered};
 use starling_topology::message::MAX_ADDRESSES;
@@ -16,12 +16,12 @@ use crate::credentials::identity::to_libp2p;
 use crate::error::NodeError;
 use crate::member::guide::Guide;
 use crate::observe::report::{Observer, Report, WayBack};
-use crate::start::catch_up::{self, Found, Search, catch_up};
+use crate::start::catch_up::{self, Search, SearchOutcome, catch_up};
 use crate::start::node::blocking;
 use crate::start::prepare::Start;
 use crate::store::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};
 use crate::store::mark_file;
-use crate::store::record_file::{Kept, Loaded, RecordFile};
+use crate::store::record_file::{Loaded, RecordFile, SavedMembership};
 
 /// Places where this machine may have been last that are looked at: those that it knows itself, and some that others tell of.
 const MAX_PLACES: usize = 24;
@@ -31,7 +31,7 @@ const MAX_PLACES: usize = 24;
 pub(crate) struct Memory {
     me: PeerId,
     pub(crate) record: RecordFile,
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<SavedMembership>,
     pub(crate) file: ContactsFile,
     pub(crate) contacts: Contacts,
     /// What it had saved to sign it.
@@ -47,13 +47,13 @@ pub(crate) struct Memory {
 pub(crate) struct Decided {
     pub(crate) outcome: Decision,
     /// What others had to go on from.
-    pub(crate) found: Found,
+    pub(crate) found: SearchOutcome,
     /// What its own checkpoints had, if it was looked at.
     pub(crate) loaded: Option<Recovered>,
 }
 
 /// What it takes to ask others, and to tell of it.
-pub(crate) struct Asking<'a> {
+pub(crate) struct Searcher<'a> {
     pub(crate) manifest: &'a Manifest,
     pub(crate) credentials: &'a Credentials,
     pub(crate) store: &'a CheckpointStore,
@@ -162,12 +162,17 @@ impl Memory {
     ///
     /// # Errors
     /// Where only its user can know, too: it says what to pass.
-    pub(crate) async fn come_back(&self, was_here: bool, word: Word, asking: Asking<'_>) -> Result<Decided, NodeError> {
-        let Asking { manifest, store, observer, .. } = asking;
+    pub(crate) async fn come_back(
+        &self,
+        was_here: bool,
+        choice: UserChoice,
+        asking: Searcher<'_>,
+    ) -> Result<Decided, NodeError> {
+        let Searcher { manifest, store, observer, .. } = asking;
         let (max_stall, stride) = (catch_up::stall(manifest), manifest.checkpoint_every);
         let terms = Terms { last_step: manifest.steps, stride, max_stall };
-        let mut machine = Comeback::new(self.past(was_here), word, terms, Time::ZERO);
-        let (began, mut found, mut loaded) = (Instant::now(), Found::default(), None);
+        let mut machine = Comeback::new(self.past(was_here), choice, terms, Time::ZERO);
+        let (began, mut found, mut loaded) = (Instant::now(), SearchOutcome::default(), None);
         loop {
             let input = match machine.poll().expect("invariant: one output follows each input until it is done") {
                 Output::Search { peers, terms } => {
@@ -200,12 +205,17 @@ impl Memory {
     }
 
     /// Asks these who goes on and what they hold, and brings what is newer than its own checkpoints if nobody goes on.
-    async fn ask(&self, peers: &[PeerId], terms: search::Terms, asking: &Asking<'_>) -> Result<Found, NodeError> {
-        let Asking { manifest, credentials, store, observer } = *asking;
+    async fn ask(
+        &self,
+        peers: &[PeerId],
+        terms: search::Terms,
+        asking: &Searcher<'_>,
+    ) -> Result<SearchOutcome, NodeError> {
+        let Searcher { manifest, credentials, store, observer } = *asking;
         let (members, keepers) = (self.members(), self.contacts.keepers());
         let contacts = catch_up::contacts_of(peers, &keepers.iter().chain(&members).collect::<Vec<_>>());
         if contacts.is_empty() {
-            return Ok(Found::default());
+            return Ok(SearchOutcome::default());
         }
         observer.report(&Report::Asking { peers: contacts.iter().map(|contact| name(contact.peer)).collect() });
         terms.root.into_iter().for_each(|root| _ = store.root_in(root));
@@ -225,7 +235,7 @@ impl Memory {
             observer.report(&Report::Answered { peer, live, stable_step, trouble });
         }
         // That somebody who is gone does not answer was told already, and is no wonder.
-        found.troubles.retain(|trouble| trouble.is_loss);
+        found.failures.retain(|trouble| trouble.is_loss);
         Ok(found)
     }
 
@@ -251,7 +261,7 @@ impl Memory {
     /// Tells how this machine comes back, while these go on.
     fn tell(&self, outcome: &Decision, live: Vec<PeerId>, observer: &dyn Observer) {
         let names = |peers: &[PeerId]| -> Vec<String> { peers.iter().copied().map(name).collect() };
-        let others = |kept: &Kept| -> Vec<PeerId> {
+        let others = |kept: &SavedMembership| -> Vec<PeerId> {
             kept.record.view.members().iter().copied().filter(|peer| *peer != self.me).collect()
         };
         let (way, peers) = match (outcome, &self.kept) {

@@ -9,6 +9,6 @@ mod revoke;
 
 pub use appoint::{Appointed, appoint};
 pub use error::DataDirError;
-pub use invite::{Invited, Wanted, invite};
+pub use invite::{InviteOptions, Invited, invite};
 pub use members::{Members, Row, members};
 pub use revoke::{Revoked, revoke};

@@ -35,7 +35,7 @@ pub(crate) struct RecordFile {
 
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct SavedMembership {
     pub(crate) record: Record,
     pub(crate) contacts: Vec<Contact>,
     /// Members needed to take steps.
@@ -47,7 +47,7 @@ pub(crate) struct Kept {
 /// What a file has to say.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Loaded {
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<SavedMembership>,
     /// What is wrong with it. If nothing is kept besides, there was something that is lost.
     pub(crate) damage: Option<String>,
 }
@@ -105,8 +105,8 @@ impl RecordFile {
     }
 
     /// Keeps it. In both slots, and synced, when this returns; if it fails, what was kept before still is, or this is.
-    pub(crate) fn store(&self, kept: Kept) -> Result<(), NodeError> {
-        let Kept { record, contacts, min_members, listened } = kept;
+    pub(crate) fn store(&self, kept: SavedMembership) -> Result<(), NodeError> {
+        let SavedMembership { record, contacts, min_members, listened } = kept;
         let min_members = u32::try_from(min_members).unwrap_or(u32::MAX);
         let content = Content { record: record.encode(), contacts, min_members, listened };
         let payload = postcard::to_allocvec(&content).expect("invariant: a record always encodes");
@@ -162,12 +162,12 @@ impl RecordFile {
         Loaded { kept, damage }
     }
 
-    pub(crate) fn kept(&self, payload: &[u8]) -> Option<Kept> {
+    pub(crate) fn kept(&self, payload: &[u8]) -> Option<SavedMembership> {
         let content: Content = postcard::from_bytes(payload).ok()?;
         let record = Record::decode(&content.record).ok().filter(|record| record.view.run == self.run)?;
         let contacts = content.contacts.into_iter().filter(Contact::is_bounded).take(2 * MAX_MEMBERS).collect();
         let (min_members, listened) = (content.min_members as usize, content.listened);
-        Some(Kept { record, contacts, min_members, listened })
+        Some(SavedMembership { record, contacts, min_members, listened })
     }
 
     /// Forgets the run: this peer has left it, or it is complete. It does not come back with the power.
@@ -198,7 +198,7 @@ mod tests {
     const RUN: RunId = RunId([7; 32]);
     const ME: PeerId = PeerId([1; 32]);
 
-    fn kept(attempt: u64) -> Kept {
+    fn kept(attempt: u64) -> SavedMembership {
         let promised = Some(Ballot { attempt, proposer: ME });
         let record = Record {
             view: View::found(RUN, ME),
@@ -211,14 +211,14 @@ mod tests {
             echoed: None,
         };
         let contacts = vec![Contact { peer: ME, addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned()] }];
-        Kept { record, contacts, min_members: 3, listened: vec!["/ip4/127.0.0.1/tcp/2".to_owned()] }
+        SavedMembership { record, contacts, min_members: 3, listened: vec!["/ip4/127.0.0.1/tcp/2".to_owned()] }
     }
 
     fn file(dir: &tempfile::TempDir) -> RecordFile {
         RecordFile::new(dir.path(), RUN, ME)
     }
 
-    fn whole(kept: Kept) -> Loaded {
+    fn whole(kept: SavedMembership) -> Loaded {
         Loaded { kept: Some(kept), damage: None }
     }
 

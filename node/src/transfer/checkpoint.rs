@@ -16,7 +16,7 @@ use super::chunks::{self, Whole};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Lacking {
+pub(crate) struct CheckpointRequest {
     pub(crate) head: Head,
     /// No state of the run is longer, in bytes.
     pub(crate) max_bytes: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Lacking {
 /// Why it can't be had. What has arrived stays.
 pub(crate) async fn fetch<S, Open>(
     open: impl Fn(PeerId) -> Open,
-    lacking: Lacking,
+    lacking: CheckpointRequest,
     store: &CheckpointStore,
     progress: impl FnMut(u64, u64),
 ) -> Result<SnapshotManifest, String>
@@ -41,7 +41,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let Lacking { head, max_bytes, donors, stall } = lacking;
+    let CheckpointRequest { head, max_bytes, donors, stall } = lacking;
     let mut arriving = Arriving { store, head, max_bytes, manifest: None, left: 0, progress };
     chunks::fetch(&open, &donors, Terms::of_checkpoint(stall), &mut arriving).await?;
     arriving.manifest.map(Arc::unwrap_or_clone).ok_or_else(|| "nothing was loaded".to_owned())

@@ -33,7 +33,7 @@ pub(crate) async fn members(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> 
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct DataRequest<'a> {
     /// What the files of such data are called.
     pub(crate) names: &'a [&'a str],
     /// Where it is put, and may be in part.
@@ -59,7 +59,7 @@ pub(crate) struct Failure {
 pub(crate) async fn fetch<S, Open>(
     open: &impl Fn(PeerId) -> Open,
     members: &[PeerId],
-    wanted: Wanted<'_>,
+    wanted: DataRequest<'_>,
     progress: impl FnMut(u64, u64),
     check: impl AsyncFnMut() -> Result<(), String>,
 ) -> Result<(), Failure>
@@ -76,7 +76,7 @@ where
 
 /// Files on their way to the disk.
 struct Arriving<'a, Progress, Check> {
-    wanted: Wanted<'a>,
+    wanted: DataRequest<'a>,
     download: Option<Download>,
     here: u64,
     of: u64,
@@ -106,7 +106,7 @@ where
     }
 
     async fn begin(&mut self, manifest: DataManifest) -> Result<Vec<Digest>, String> {
-        let Wanted { folder, max_bytes, .. } = self.wanted;
+        let DataRequest { folder, max_bytes, .. } = self.wanted;
         (self.of, self.is_shared) = (manifest.bytes(), true);
         if self.of > max_bytes {
             self.too_large = Some(self.too_large.map_or(self.of, |smallest| smallest.min(self.of)));

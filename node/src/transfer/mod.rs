@@ -15,26 +15,26 @@
 
 pub(crate) mod bulk;
 pub(crate) mod checkpoint;
+pub(crate) mod checkpoint_provider;
 mod chunks;
 pub(crate) mod data;
 mod evidence;
+pub(crate) mod providers;
 pub(crate) mod questions;
 pub(crate) mod result_transfer;
 mod serve;
-pub(crate) mod served;
-pub(crate) mod shelf;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
-use starling_topology::annals::{Leg, MAX_PAGE_LEGS, Question};
+use starling_topology::annals::{Leg, MAX_PAGE_LEGS, WalkQuestion};
 use starling_topology::heads::follower::MAX_BRANCHES;
 use starling_topology::{Contact, Digest, Generation, ViewId};
 
 use data::MAX_TOLD;
 pub(crate) use evidence::Evidence;
-pub(crate) use serve::{Known, Shelves, serve};
+pub(crate) use serve::{ChunkProviders, Known, serve};
 
 /// The longest question, in bytes.
 const MAX_REQUEST_BYTES: usize = 320;
@@ -65,7 +65,7 @@ pub(crate) enum Request {
     /// Which of the processes of this identity it is.
     Process,
     /// What leads to a view.
-    Chain(Question),
+    Chain(WalkQuestion),
 }
 
 /// What a donor answers.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use starling_collective::Limits;
 use starling_engine::download::result_fetch::{Answer, Input, Output};
-use starling_engine::{Found, Members, ResultFetch};
+use starling_engine::{Lookup, Members, ResultFetch};
 use starling_run::{BufferLayout, ResultRecord};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::{Lineage, PeerId, Time};
@@ -29,17 +29,17 @@ use crate::transfer::bulk;
 const LATER: u64 = u64::MAX;
 
 /// What members ask for: the newest result. However many ask, its bytes are there once.
-pub(crate) struct Results {
-    of: Box<dyn Fn(u64) -> Found<Arc<ResultRecord>> + Send + Sync>,
+pub(crate) struct ResultProvider {
+    of: Box<dyn Fn(u64) -> Lookup<Arc<ResultRecord>> + Send + Sync>,
     members: Arc<MemberList>,
     /// A result, and its bytes as long as they are on their way to somebody.
     encoded: Mutex<(Weak<ResultRecord>, Weak<[u8]>)>,
 }
 
-impl Results {
+impl ResultProvider {
     /// Hands out what `of` says is the result of a step.
     pub(crate) fn new(
-        of: impl Fn(u64) -> Found<Arc<ResultRecord>> + Send + Sync + 'static,
+        of: impl Fn(u64) -> Lookup<Arc<ResultRecord>> + Send + Sync + 'static,
         members: Arc<MemberList>,
     ) -> Arc<Self> {
         let nothing: Weak<[u8]> = Weak::<[u8; 0]>::new();
@@ -57,11 +57,11 @@ impl Results {
         let answer = async {
             let mut step = [0; 8];
             timeout(stall, stream.read_exact(&mut step)).await??;
-            let found = if is_member { (self.of)(u64::from_be_bytes(step)) } else { Found::Later };
+            let found = if is_member { (self.of)(u64::from_be_bytes(step)) } else { Lookup::Later };
             match found {
-                Found::Here(record) => bulk::write(&mut stream, &self.bytes(&record), stall).await?,
-                Found::Later => timeout(stall, stream.write_all(&LATER.to_be_bytes())).await??,
-                Found::Nothing => bulk::write(&mut stream, &[], stall).await?,
+                Lookup::Here(record) => bulk::write(&mut stream, &self.bytes(&record), stall).await?,
+                Lookup::Later => timeout(stall, stream.write_all(&LATER.to_be_bytes())).await??,
+                Lookup::Nothing => bulk::write(&mut stream, &[], stall).await?,
             }
             stream.close().await
         };
@@ -86,7 +86,7 @@ impl Results {
 
 /// What is asked for, and what the asker knows of it by itself: one holder's word is enough for nobody.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct ResultRequest {
     pub(crate) step: u64,
     /// Of the view that reduced it.
     pub(crate) lineage: Lineage,
@@ -105,7 +105,7 @@ pub(crate) struct Wanted {
     pub(crate) max_stall: Duration,
 }
 
-impl Wanted {
+impl ResultRequest {
     /// # Errors
     /// Why no view can have reduced this for the asker.
     fn check(&self, record: &ResultRecord) -> Result<(), String> {
@@ -128,7 +128,7 @@ impl Wanted {
 ///
 /// # Errors
 /// What the last holder did instead.
-pub(crate) async fn fetch<S, Open>(open: impl Fn(PeerId) -> Open, wanted: Wanted) -> Result<ResultRecord, String>
+pub(crate) async fn fetch<S, Open>(open: impl Fn(PeerId) -> Open, wanted: ResultRequest) -> Result<ResultRecord, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
@@ -200,7 +200,7 @@ fn longest(parameters: usize) -> usize {
 /// Asks a holder; `begins` is told how long its answer will be.
 async fn ask<S>(
     opening: impl Future<Output = io::Result<S>>,
-    wanted: &Wanted,
+    wanted: &ResultRequest,
     begins: impl AsyncFnOnce(u64),
 ) -> Result<ResultRecord, Answer>
 where
@@ -255,11 +255,11 @@ mod tests {
         members.enter(&[known]);
         let newest = record.clone();
         let of = move |step: u64| match step {
-            3 => Found::Here(newest.clone()),
-            4 => Found::Later,
-            _ => Found::Nothing,
+            3 => Lookup::Here(newest.clone()),
+            4 => Lookup::Later,
+            _ => Lookup::Nothing,
         };
-        let results = Results::new(of, members);
+        let results = ResultProvider::new(of, members);
         let (nothing, later) = ([0; 8].to_vec(), LATER.to_be_bytes().to_vec());
         let encoded = record.encode();
         let whole = [&(encoded.len() as u64).to_be_bytes()[..], &encoded].concat();
@@ -295,7 +295,7 @@ mod tests {
         Unreachable,
     }
 
-    async fn fetched(holders: &[Holder], wanted: Wanted) -> Result<ResultRecord, String> {
+    async fn fetched(holders: &[Holder], wanted: ResultRequest) -> Result<ResultRecord, String> {
         let names = (0..holders.len() as u8).map(|name| PeerId([name; 32])).collect();
         let open = |holder: PeerId| {
             let holder = holders[usize::from(holder.0[0])].clone();
@@ -332,7 +332,7 @@ mod tests {
                 io::Result::Ok(ours.compat())
             }
         };
-        fetch(open, Wanted { holders: names, ..wanted }).await
+        fetch(open, ResultRequest { holders: names, ..wanted }).await
     }
 
     fn lineage(view: u8) -> Lineage {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     /// A result, and what is asked for to get it.
-    fn right() -> (ResultRecord, Wanted) {
+    fn right() -> (ResultRecord, ResultRequest) {
         let members = [1, 2].map(|name| PeerId([name; 32]));
         let right = ResultRecord {
             step: 3,
@@ -349,7 +349,7 @@ mod tests {
             members: members.to_vec(),
             mean: vec![0.5, -3.0, 1.0, 2.0, 2.0],
         };
-        let wanted = Wanted {
+        let wanted = ResultRequest {
             step: 3,
             lineage: lineage(7),
             after: lineage(6),
@@ -366,7 +366,7 @@ mod tests {
     #[tokio::test]
     async fn a_result_that_is_given_byte_by_byte_comes_from_the_next_holder() {
         let (right, wanted) = right();
-        let wanted = Wanted { max_stall: Duration::from_secs(2), ..wanted };
+        let wanted = ResultRequest { max_stall: Duration::from_secs(2), ..wanted };
         let whole = right.encode().len() as u64;
         let gives = Holder::Gives(Box::new(right.clone()));
         let found = fetched(&[Holder::Trickles(whole), Holder::Trickles(whole), gives], wanted.clone()).await;
@@ -382,7 +382,7 @@ mod tests {
         let later = |times| Holder::Later(Arc::new(AtomicU32::new(times)), Box::new(right.clone()));
         let found = fetched(&[Holder::Unreachable, later(3)], wanted.clone()).await;
         assert_eq!(found, Ok(right.clone()));
-        let wanted = Wanted { max_stall: Duration::from_millis(500), ..wanted };
+        let wanted = ResultRequest { max_stall: Duration::from_millis(500), ..wanted };
         fetched(&[Holder::Unreachable, later(u32::MAX)], wanted).await.expect_err("within a bound");
     }
 

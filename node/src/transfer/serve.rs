@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite};
-use starling_engine::Found;
+use starling_engine::Lookup;
 use starling_run::SharedData;
 use starling_topology::annals::PAGE_BYTES;
 use starling_topology::{Contact, Digest};
@@ -15,7 +15,7 @@ use super::data::MAX_TOLD;
 use super::{Evidence, MAX_REQUEST_BYTES, Reply, Request};
 use crate::member::snapshots::Snapshots;
 use crate::net::frame;
-use crate::transfer::shelf::Shelf;
+use crate::transfer::checkpoint_provider::CheckpointProvider;
 
 /// Of whom joiners are told.
 #[derive(Debug, Clone, Default)]
@@ -27,16 +27,20 @@ pub(crate) struct Known {
 
 /// All that this peer hands out.
 #[derive(Debug)]
-pub(crate) struct Shelves {
+pub(crate) struct ChunkProviders {
     snapshots: Arc<Snapshots>,
-    pub(crate) checkpoints: Arc<Shelf>,
+    pub(crate) checkpoints: Arc<CheckpointProvider>,
     /// Its data set, if its user shares it.
     data: Option<Arc<SharedData>>,
     known: Mutex<Known>,
 }
 
-impl Shelves {
-    pub(crate) fn new(snapshots: Arc<Snapshots>, checkpoints: Arc<Shelf>, data: Option<Arc<SharedData>>) -> Arc<Self> {
+impl ChunkProviders {
+    pub(crate) fn new(
+        snapshots: Arc<Snapshots>,
+        checkpoints: Arc<CheckpointProvider>,
+        data: Option<Arc<SharedData>>,
+    ) -> Arc<Self> {
         Arc::new(Self { snapshots, checkpoints, data, known: Mutex::default() })
     }
 
@@ -75,57 +79,61 @@ impl Shelves {
 /// Answers one joiner or keeper until it closes its stream, or is silent for `stall`.
 pub(crate) async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    shelves: Arc<Shelves>,
+    chunk_providers: Arc<ChunkProviders>,
     stall: Duration,
 ) -> io::Result<()> {
-    let shelf = &shelves.checkpoints;
+    let checkpoint_provider = &chunk_providers.checkpoints;
     loop {
         let request: Request = match timeout(stall, frame::read(&mut stream, MAX_REQUEST_BYTES)).await? {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             bytes => frame::decode(&bytes?)?,
         };
         let reply = match request {
-            Request::Manifest { generation, step } => match shelves.snapshots.after(generation, step) {
-                Found::Nothing => Reply::NotHere,
-                Found::Later => Reply::Later,
-                Found::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
+            Request::Manifest { generation, step } => match chunk_providers.snapshots.after(generation, step) {
+                Lookup::Nothing => Reply::NotHere,
+                Lookup::Later => Reply::Later,
+                Lookup::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
             },
             Request::Chunk { of, chunk } => {
                 let mut one_more = [0];
                 tokio::select! {
-                    found = shelves.chunk(of, chunk) => found?.map_or(Reply::NotHere, Reply::Chunk),
+                    found = chunk_providers.chunk(of, chunk) => found?.map_or(Reply::NotHere, Reply::Chunk),
                     // Whoever goes away, or asks before it has been answered, takes nobody else's turn.
                     _ = stream.read(&mut one_more) => return Ok(()),
                 }
             }
-            Request::Run => Reply::Run(shelf.manifest().to_vec()),
+            Request::Run => Reply::Run(checkpoint_provider.manifest().to_vec()),
             Request::Newest => {
-                let (live, looks_out, proofs) = (shelf.is_live(), shelf.looks_out(), shelf.newest().await?);
+                let (live, looks_out, proofs) = (
+                    checkpoint_provider.is_live(),
+                    checkpoint_provider.looks_out(),
+                    checkpoint_provider.newest().await?,
+                );
                 Reply::Newest { live, looks_out, evidence: proofs.iter().map(Evidence::of).collect() }
             }
-            Request::Checkpoint(name) => match shelf.checkpoint(name).await? {
+            Request::Checkpoint(name) => match checkpoint_provider.checkpoint(name).await? {
                 Some(bytes) => {
-                    shelf.pace.wait_for_room(bytes.len()).await;
+                    checkpoint_provider.pace.wait_for_room(bytes.len()).await;
                     Reply::Manifest(bytes)
                 }
                 None => Reply::NotHere,
             },
-            Request::View(id) => shelf.view(id).map_or(Reply::NotHere, |view| Reply::View(view.encode())),
-            Request::Chain(question) => match shelf.guide() {
+            Request::View(id) => checkpoint_provider.view(id).map_or(Reply::NotHere, |view| Reply::View(view.encode())),
+            Request::Chain(question) => match checkpoint_provider.guide() {
                 Some(guide) => {
-                    shelf.pace.wait_for_room(PAGE_BYTES).await;
+                    checkpoint_provider.pace.wait_for_room(PAGE_BYTES).await;
                     Reply::Chain(guide.answer(question).await?)
                 }
                 None => Reply::NotHere,
             },
             Request::DataManifest => {
-                shelves.data.as_ref().map_or(Reply::NotHere, |data| Reply::Manifest(data.manifest().encode()))
+                chunk_providers.data.as_ref().map_or(Reply::NotHere, |data| Reply::Manifest(data.manifest().encode()))
             }
-            Request::Process => Reply::Process(shelf.incarnation(), shelf.is_live()),
-            Request::Members => Reply::Members(shelves.known().members),
-            Request::Preprocessing => match shelf.preprocessing().await? {
+            Request::Process => Reply::Process(checkpoint_provider.incarnation(), checkpoint_provider.is_live()),
+            Request::Members => Reply::Members(chunk_providers.known().members),
+            Request::Preprocessing => match checkpoint_provider.preprocessing().await? {
                 Some(bytes) => {
-                    shelf.pace.wait_for_room(bytes.len()).await;
+                    checkpoint_provider.pace.wait_for_room(bytes.len()).await;
                     Reply::Preprocessing(bytes)
                 }
                 None => Reply::NotHere,

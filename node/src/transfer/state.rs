@@ -15,7 +15,7 @@ use super::chunks::{self, Whole};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct StateRequest {
     pub(crate) run: RunId,
     /// The view that the joiner entered with.
     pub(crate) generation: Generation,
@@ -60,7 +60,7 @@ impl Shape {
 /// Why it can't be had.
 pub(crate) async fn fetch<S, Open>(
     open: impl Fn(PeerId) -> Open,
-    wanted: Wanted,
+    wanted: StateRequest,
     progress: impl FnMut(u64, u64),
 ) -> Result<Box<ReplicatedState>, String>
 where
@@ -74,7 +74,7 @@ where
 
 /// A state on its way.
 struct Arriving<'a, Progress> {
-    wanted: &'a Wanted,
+    wanted: &'a StateRequest,
     assembly: Option<Assembly>,
     here: u64,
     state: Option<Box<ReplicatedState>>,
@@ -85,12 +85,12 @@ impl<Progress: FnMut(u64, u64)> Whole for Arriving<'_, Progress> {
     type Manifest = SnapshotManifest;
 
     fn question(&self) -> (Request, usize) {
-        let Wanted { generation, step, .. } = *self.wanted;
+        let StateRequest { generation, step, .. } = *self.wanted;
         (Request::Manifest { generation, step }, MAX_SNAPSHOT_MANIFEST_BYTES)
     }
 
     fn read(&self, bytes: &[u8]) -> Result<SnapshotManifest, String> {
-        let Wanted { run, step, lineage, .. } = *self.wanted;
+        let StateRequest { run, step, lineage, .. } = *self.wanted;
         let manifest = SnapshotManifest::decode(bytes).map_err(|error| error.to_string())?;
         let is_wanted = (manifest.run, manifest.step, manifest.lineage) == (run, step, lineage);
         if is_wanted { Ok(manifest) } else { Err("it named another state".to_owned()) }

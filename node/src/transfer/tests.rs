@@ -6,23 +6,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use starling_engine::Found;
+use starling_engine::Lookup;
 use starling_run::{CheckpointInfo, CheckpointStore, ReplicatedState};
 use starling_topology::{Anchors, Annals, Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewId};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
-use super::checkpoint::{self, Lacking};
+use super::checkpoint::{self, CheckpointRequest};
 use super::questions::{Newest, newest, run};
-use super::state::{Shape, Wanted, fetch};
+use super::state::{Shape, StateRequest, fetch};
 use super::*;
 use crate::credentials::founder::FounderKey;
 use crate::credentials::identity::{Identity, from_libp2p};
 use crate::member::guide::Guide;
 use crate::member::snapshots::Snapshots;
 use crate::net::frame::{self, decode, encode};
-use crate::net::pace::Pace;
+use crate::net::rate_limiter::RateLimiter;
 use crate::store::manifest_file::tests::digits;
-use crate::transfer::shelf::Shelf;
+use crate::transfer::checkpoint_provider::CheckpointProvider;
 
 const STALL: Duration = Duration::from_secs(30);
 const RUN: RunId = RunId([7; 32]);
@@ -31,8 +31,8 @@ const STEP: u64 = 12;
 const GENERATION: Generation = Generation(3);
 
 /// Without checkpoints.
-pub(super) fn empty_shelf() -> Arc<Shelf> {
-    shelf(store().1)
+pub(super) fn empty_provider() -> Arc<CheckpointProvider> {
+    checkpoint_provider(store().1)
 }
 
 fn store() -> (tempfile::TempDir, CheckpointStore) {
@@ -41,8 +41,8 @@ fn store() -> (tempfile::TempDir, CheckpointStore) {
     (dir, store)
 }
 
-fn shelf(store: CheckpointStore) -> Arc<Shelf> {
-    Shelf::new(INCARNATION, &digits(), store, Pace::new(0))
+fn checkpoint_provider(store: CheckpointStore) -> Arc<CheckpointProvider> {
+    CheckpointProvider::new(INCARNATION, &digits(), store, RateLimiter::new(0))
 }
 
 type Stream = Compat<tokio::io::DuplexStream>;
@@ -75,21 +75,21 @@ fn state(seed: f32) -> ReplicatedState {
 
 /// A member that holds `state`.
 async fn donor(state: &ReplicatedState) -> Arc<Snapshots> {
-    let snapshots = Snapshots::new(Pace::new(0));
+    let snapshots = Snapshots::new(RateLimiter::new(0));
     snapshots.act(|kept| {
         kept.expect(state.step);
         kept.enter(GENERATION);
     });
     snapshots.take(state.clone());
-    while !matches!(snapshots.after(GENERATION, state.step), Found::Here(_)) {
+    while !matches!(snapshots.after(GENERATION, state.step), Lookup::Here(_)) {
         tokio::task::yield_now().await;
     }
     snapshots
 }
 
-fn wanted(donors: &[u8]) -> Wanted {
+fn wanted(donors: &[u8]) -> StateRequest {
     let donors = donors.iter().map(|name| peer(*name)).collect();
-    Wanted {
+    StateRequest {
         run: RUN,
         generation: GENERATION,
         step: STEP,
@@ -103,8 +103,8 @@ fn wanted(donors: &[u8]) -> Wanted {
 
 fn connect(snapshots: Arc<Snapshots>) -> Stream {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    let shelves = Shelves::new(snapshots, empty_shelf(), None);
-    tokio::spawn(async move { serve(theirs.compat(), shelves, STALL).await });
+    let chunk_providers = ChunkProviders::new(snapshots, empty_provider(), None);
+    tokio::spawn(async move { serve(theirs.compat(), chunk_providers, STALL).await });
     ours.compat()
 }
 
@@ -132,8 +132,8 @@ fn failing(snapshots: Arc<Snapshots>, answer: Option<Vec<u8>>) -> Stream {
         while let Ok(bytes) = frame::read(&mut stream, MAX_REQUEST_BYTES).await {
             let reply = match (decode::<Request>(&bytes).expect("a request"), &answer) {
                 (Request::Manifest { generation, step }, _) => match snapshots.after(generation, step) {
-                    Found::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
-                    Found::Later | Found::Nothing => Reply::NotHere,
+                    Lookup::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
+                    Lookup::Later | Lookup::Nothing => Reply::NotHere,
                 },
                 (Request::Chunk { .. }, Some(answer)) => Reply::Chunk(answer.clone()),
                 _ => return,
@@ -214,23 +214,23 @@ async fn only_the_state_that_was_asked_for_is_taken() {
     let snapshots = donor(&state(0.0)).await;
     let open = |_| opened(Ok(connect(snapshots.clone())));
     for other in [
-        Wanted { run: RunId([8; 32]), ..wanted(&[1]) },
-        Wanted { step: STEP + 1, ..wanted(&[1]) },
-        Wanted { max_bytes: 1 << 20, ..wanted(&[1]) },
-        Wanted { shape: Shape { parameters: 800_001, ..SHAPE }, ..wanted(&[1]) },
-        Wanted { shape: Shape { moments: 1, ..SHAPE }, ..wanted(&[1]) },
-        Wanted { shape: Shape { seed: 2, ..SHAPE }, ..wanted(&[1]) },
-        Wanted { shape: Shape { samples: Some(11), ..SHAPE }, ..wanted(&[1]) },
+        StateRequest { run: RunId([8; 32]), ..wanted(&[1]) },
+        StateRequest { step: STEP + 1, ..wanted(&[1]) },
+        StateRequest { max_bytes: 1 << 20, ..wanted(&[1]) },
+        StateRequest { shape: Shape { parameters: 800_001, ..SHAPE }, ..wanted(&[1]) },
+        StateRequest { shape: Shape { moments: 1, ..SHAPE }, ..wanted(&[1]) },
+        StateRequest { shape: Shape { seed: 2, ..SHAPE }, ..wanted(&[1]) },
+        StateRequest { shape: Shape { samples: Some(11), ..SHAPE }, ..wanted(&[1]) },
     ] {
         fetch(open, other, |_, _| {}).await.expect_err("another state");
     }
 }
 
 /// Asks a peer with these checkpoints.
-fn connect_to(shelf: &Arc<Shelf>) -> Stream {
+fn connect_to(checkpoint_provider: &Arc<CheckpointProvider>) -> Stream {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    let shelves = Shelves::new(Snapshots::new(Pace::new(0)), shelf.clone(), None);
-    tokio::spawn(async move { serve(theirs.compat(), shelves, STALL).await });
+    let chunk_providers = ChunkProviders::new(Snapshots::new(RateLimiter::new(0)), checkpoint_provider.clone(), None);
+    tokio::spawn(async move { serve(theirs.compat(), chunk_providers, STALL).await });
     ours.compat()
 }
 
@@ -238,9 +238,9 @@ fn head(info: &CheckpointInfo, view: &View) -> Head {
     Head { run: RUN, step: STEP, view: view.id(), digest: info.digest, manifest: info.id }
 }
 
-fn lacking(head: Head, donors: &[u8]) -> Lacking {
+fn lacking(head: Head, donors: &[u8]) -> CheckpointRequest {
     let donors = donors.iter().map(|name| peer(*name)).collect();
-    Lacking { head, max_bytes: 8 << 20, donors, stall: STALL }
+    CheckpointRequest { head, max_bytes: 8 << 20, donors, stall: STALL }
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn a_checkpoint_comes_from_several_and_what_is_here_is_not_asked_for_again
     let ((_theirs, held), (_ours, store)) = (self::store(), self::store());
     let info = held.save(state(0.5)).expect("saved");
     let manifest = held.manifest(info.id).expect("read").expect("there");
-    let shelf = shelf(held.clone());
+    let checkpoint_provider = checkpoint_provider(held.clone());
     store.insert(&manifest, &held.read_chunk(manifest.chunks[2]).expect("intact")).expect("kept");
     let view = View::found(RUN, peer(1));
     let snapshots = donor(&state(0.5)).await;
@@ -256,7 +256,7 @@ async fn a_checkpoint_comes_from_several_and_what_is_here_is_not_asked_for_again
         opened(match donor {
             PeerId([9, ..]) => Err(io::ErrorKind::ConnectionRefused.into()),
             PeerId([8, ..]) => Ok(failing(snapshots.clone(), Some(vec![0; 9]))),
-            _ => Ok(connect_to(&shelf)),
+            _ => Ok(connect_to(&checkpoint_provider)),
         })
     };
     let mut told = Vec::new();
@@ -272,14 +272,14 @@ async fn a_checkpoint_comes_from_several_and_what_is_here_is_not_asked_for_again
 async fn only_the_checkpoint_that_was_signed_is_taken() {
     let ((_theirs, held), (_ours, store)) = (self::store(), self::store());
     let info = held.save(state(0.5)).expect("saved");
-    let shelf = shelf(held);
-    let open = |_| opened(Ok(connect_to(&shelf)));
+    let checkpoint_provider = checkpoint_provider(held);
+    let open = |_| opened(Ok(connect_to(&checkpoint_provider)));
     let right = head(&info, &View::found(RUN, peer(1)));
     for (wrong, part) in [
         (lacking(Head { manifest: Digest([9; 32]), ..right }, &[1]), "does not have"),
         (lacking(Head { digest: Digest([9; 32]), ..right }, &[1]), "not of the signed state"),
         (lacking(Head { step: STEP + 1, ..right }, &[1]), "not of the signed state"),
-        (Lacking { max_bytes: 1 << 20, ..lacking(right, &[1]) }, "at most"),
+        (CheckpointRequest { max_bytes: 1 << 20, ..lacking(right, &[1]) }, "at most"),
         (lacking(right, &[]), "no donor"),
     ] {
         let error = checkpoint::fetch(open, wrong, &store, |_, _| {}).await.expect_err("refused");
@@ -306,17 +306,20 @@ async fn only_the_checkpoint_that_was_signed_is_taken() {
 #[tokio::test]
 async fn what_a_peer_holds_counts_if_it_leads_to_its_view_from_the_founders_key() {
     let ((_dir, held), dir) = (store(), tempfile::tempdir().expect("a temp dir"));
-    let (shelf, identity, key) =
-        (shelf(held.clone()), Identity::generate(), FounderKey::load_or_create(dir.path()).expect("a key"));
+    let (checkpoint_provider, identity, key) = (
+        checkpoint_provider(held.clone()),
+        Identity::generate(),
+        FounderKey::load_or_create(dir.path()).expect("a key"),
+    );
     let me = from_libp2p(&identity.peer_id()).expect("an Ed25519 key");
     let view = View::found(RUN, me);
     let info = held.save(state(0.5)).expect("saved");
     let head = head(&info, &view);
     held.sign(&head, &view, &[(me, identity.sign(&head.encode()))], |_, _, _| true).expect("signed");
     let guide = Guide::open(dir.path(), RUN, Some(key.public()));
-    shelf.lead_by(guide.clone());
+    checkpoint_provider.lead_by(guide.clone());
     let asked = async |founder: Option<PeerId>| {
-        let mut stream = connect_to(&shelf);
+        let mut stream = connect_to(&checkpoint_provider);
         let newest = newest(&mut stream, RUN, STEP, STALL).await.expect("answered");
         assert_eq!(newest.proofs.len(), 1);
         let anchors = Anchors::of(RUN, founder, &Annals::default());
@@ -328,7 +331,7 @@ async fn what_a_peer_holds_counts_if_it_leads_to_its_view_from_the_founders_key(
     guide.begin(dir.path(), &view);
     assert_eq!(asked(Some(key.public())).await, 1);
     assert_eq!(asked(Some(peer(9))).await, 0, "another founder's");
-    let open = |_| opened(Ok(connect_to(&shelf)));
+    let open = |_| opened(Ok(connect_to(&checkpoint_provider)));
     let anew = guide.walk_anew(view.id());
     assert!(questions::way(open, &anew, &[peer(1), peer(2)], STALL).await.is_some_and(|walk| walk.is_there()));
     guide.store().expect("stored");
@@ -338,29 +341,29 @@ async fn what_a_peer_holds_counts_if_it_leads_to_its_view_from_the_founders_key(
 #[tokio::test]
 async fn a_peer_says_what_it_holds_of_which_run_and_who_is_in_a_view() {
     let (_dir, held) = store();
-    let (shelf, identity) = (shelf(held.clone()), Identity::generate());
+    let (checkpoint_provider, identity) = (checkpoint_provider(held.clone()), Identity::generate());
     let me = from_libp2p(&identity.peer_id()).expect("an Ed25519 key");
     let view = View::found(RUN, me);
-    let ask = async |run: RunId| newest(&mut connect_to(&shelf), run, STEP, STALL).await;
+    let ask = async |run: RunId| newest(&mut connect_to(&checkpoint_provider), run, STEP, STALL).await;
     assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, looks_out: true, proofs: Vec::new() });
-    shelf.enter(&view);
+    checkpoint_provider.enter(&view);
     let info = held.save(state(0.5)).expect("saved");
     let unsigned = Newest { live: true, looks_out: false, proofs: Vec::new() };
     assert_eq!(ask(RUN).await.expect("answered"), unsigned, "nobody has signed it");
-    shelf.tell(false, true);
+    checkpoint_provider.tell(false, true);
     let head = head(&info, &view);
     let signature = (me, identity.sign(&head.encode()));
     held.sign(&head, &view, &[signature], |_, _, _| true).expect("signed");
     let proofs = vec![Proof { head, view: view.clone(), signatures: vec![signature] }];
     assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, looks_out: true, proofs: proofs.clone() });
-    shelf.tell(false, false);
+    checkpoint_provider.tell(false, false);
     assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, looks_out: false, proofs });
     ask(RunId([8; 32])).await.expect_err("another run's");
 
-    let open = |_| opened(Ok(connect_to(&shelf)));
+    let open = |_| opened(Ok(connect_to(&checkpoint_provider)));
     assert_eq!(questions::view(open, view.id(), &[peer(1), peer(2)], STALL).await, Some(view));
     assert_eq!(questions::view(open, ViewId([9; 32]), &[peer(1), peer(2)], STALL).await, None);
     let id = digits().run_id();
-    assert_eq!(run(&mut connect_to(&shelf), id, STALL).await.expect("answered"), digits());
-    run(&mut connect_to(&shelf), RUN, STALL).await.expect_err("another run's");
+    assert_eq!(run(&mut connect_to(&checkpoint_provider), id, STALL).await.expect("answered"), digits());
+    run(&mut connect_to(&checkpoint_provider), RUN, STALL).await.expect_err("another run's");
 }

@@ -25,8 +25,8 @@ pub use run::Run;
 
 #[doc(inline)]
 pub use starling_node::{
-    Buffers, DataPlane, Expectations, Founding, Joining, Limit, LinkCost, Links, Mean, MeasuredLink,
-    NodeError as Error, Observer, Outcome, Pace, Received, Reduced, Report, Resume, Scattered, Settings, Summary,
+    Buffers, DataPlane, Expectations, Founding, Joining, Limit, LinkCost, Links, MeasuredLink, MemberPace,
+    NodeError as Error, Observer, Outcome, Received, ReduceInfo, Reduced, Report, Resume, Scattered, Settings, Summary,
     Swarm, SwarmError, Target, Ticket, Transport,
 };
 pub use starling_run::manifest::schedule;
@@ -83,7 +83,7 @@ pub mod parts {
     #[doc(inline)]
     pub use starling_run::{Call, DataDescription, DataSummary, Delimiter, Leaf, Manifest, Tag};
     #[doc(inline)]
-    pub use starling_topology::plan::Wish;
+    pub use starling_topology::plan::PlanPolicy;
     #[doc(inline)]
     pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId};
 }

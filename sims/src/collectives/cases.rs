@@ -8,7 +8,7 @@ use starling_collective::{
     SegmentHeader, SegmentId,
 };
 use starling_topology::plan::{
-    Bucket, Choice, Estimate, Groups, Limits, Link, LinkCosts, Plan, chunk_weights, ring_order,
+    Bucket, Estimate, Groups, Limits, Link, LinkCosts, Plan, PlanRanking, chunk_weights, ring_order,
 };
 use starling_topology::{Rank, Time, WorldSize};
 
@@ -50,7 +50,7 @@ pub fn all() -> Vec<Case> {
 fn small_bucket() -> Case {
     let costs = uniform(8, 20_000, 1_250_000_000);
     let bucket = Bucket { bytes: 16 << 10, segment_bytes: SEGMENT_BYTES };
-    let choice = Choice::new(&costs, bucket, Limits::default());
+    let choice = PlanRanking::new(&costs, bucket, Limits::default());
     let (time, _) = time(&costs, None, choice.plan(), choice.weights(), bucket.bytes);
     Case {
         name: "8 peers, 40 ms, 16 KiB: one-way delays",
@@ -158,7 +158,7 @@ fn one_slow() -> LinkCosts {
 }
 
 /// What happens to a rank.
-enum Happening {
+enum SimEvent {
     Start,
     /// The link to the receiver at this position can take the next segment.
     Free(usize),
@@ -223,13 +223,13 @@ fn time(costs: &LinkCosts, sites: Option<Groups>, plan: &Plan, weights: &[u32], 
     let place = |rank: Rank| sites.as_ref().map_or(0, |sites| sites.place(rank).0);
     let mut crossed = vec![0; count * count];
     let mut wire = Wire::new(costs.clone(), sites.clone(), 0, Rng::new(0));
-    world.ranks().for_each(|rank| wire.wake(rank, Duration::ZERO, Happening::Start));
+    world.ranks().for_each(|rank| wire.wake(rank, Duration::ZERO, SimEvent::Start));
     while let Some((rank, happening)) = wire.deliver() {
         let (execution, busy) = (&mut executions[rank.0 as usize], &mut busy[rank.0 as usize]);
         match happening {
-            Happening::Start => {}
-            Happening::Free(position) => busy[position] = false,
-            Happening::Arrives(from, header) => {
+            SimEvent::Start => {}
+            SimEvent::Free(position) => busy[position] = false,
+            SimEvent::Arrives(from, header) => {
                 let taken = execution.take(from, &header.to_bytes(), &mut (header.payload_bytes as usize), &Copied);
                 taken.expect("invariant: correct ranks violate nothing");
             }
@@ -244,8 +244,8 @@ fn time(costs: &LinkCosts, sites: Option<Groups>, plan: &Plan, weights: &[u32], 
             if place(rank) != place(to) {
                 crossed[place(rank) * count + place(to)] += bytes;
             }
-            let takes = wire.send(rank, to, bytes, Happening::Arrives(rank, header));
-            wire.wake(rank, takes, Happening::Free(position));
+            let takes = wire.send(rank, to, bytes, SimEvent::Arrives(rank, header));
+            wire.wake(rank, takes, SimEvent::Free(position));
             busy[position] = true;
         }
     }

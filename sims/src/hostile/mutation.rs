@@ -143,11 +143,11 @@ impl Liar {
                     *waiting = u32::MAX
                 }
             }
-            Body::Hello(standing) | Body::Outsider { standing, .. } => {
+            Body::Hello(branch_position) | Body::Outsider { branch_position, .. } => {
                 if coin {
-                    standing.step = number
+                    branch_position.step = number
                 } else {
-                    standing.paused = !standing.paused
+                    branch_position.paused = !branch_position.paused
                 }
             }
             Body::Digest { digest, step } => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use starling_topology::plan::Link;
 use starling_topology::{
-    Ballot, Body, Certificate, Contact, Digest, Evidence, Generation, Joiner, Lineage, PeerId, Refusal, Standing,
+    Ballot, Body, BranchPosition, Certificate, Contact, Digest, Evidence, Generation, Joiner, Lineage, PeerId, Refusal,
     Succession, ViewId,
 };
 
@@ -166,7 +166,7 @@ impl Liar {
     fn show_out(&mut self) -> Said {
         let Some(view) = self.view.clone() else { return Vec::new() };
         let Some(to) = self.one() else { return Vec::new() };
-        let standing = Standing {
+        let branch_position = BranchPosition {
             step: self.number(),
             branch: if self.rng.one_in(4) { self.rng.bits() } else { view.branch },
             parent: self.rng.pick(&[None, Some(view.id()), view.parent]).flatten(),
@@ -198,8 +198,8 @@ impl Liar {
         }
         let chain = if self.rng.one_in(2) { chain } else { forged.clone() };
         let body = match self.rng.between(0, 2) {
-            0 => Body::Hello(standing),
-            _ => Body::Outsider { standing, contacts: Vec::new(), chain },
+            0 => Body::Hello(branch_position),
+            _ => Body::Outsider { branch_position, contacts: Vec::new(), chain },
         };
         let mut envelope = self.envelope(to, body);
         match self.rng.between(0, 3) {

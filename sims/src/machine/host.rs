@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::comeback::Word;
+use starling_engine::comeback::UserChoice;
 use starling_engine::{Comeback, Search};
 use starling_topology::{Annals, Contact, Event, Follower, Lineage, PeerId, Record, Root, Time, View};
 
@@ -17,7 +17,7 @@ use crate::peer::Peer;
 use crate::steps::state::State;
 use crate::sweep::coverage::{Phase, SEEKS};
 use crate::sweep::fault::{Crash, Queue};
-use crate::world::{Happening, Looking};
+use crate::world::{Looking, SimEvent};
 
 /// A clock's drift is told in this part of its rate.
 pub const RATE: i64 = 10_000;
@@ -43,7 +43,7 @@ pub struct Host {
     /// Whether its process asks to be let in although a record lies on its disk: by its user's word it has given that seat up.
     pub is_outside: bool,
     /// What its user says when it is started next, if that is known.
-    pub word: Option<Word>,
+    pub choice: Option<UserChoice>,
     /// Whether its user has a ticket then that names somebody who is there.
     pub guided: bool,
     /// How its process looks whether another one is it, if it knows a place where that may be.
@@ -93,11 +93,11 @@ pub struct Host {
     /// How much faster its clock runs, in [`RATE`]th.
     pub drift: i64,
     /// What waits for a stopped process.
-    pub stopped: Option<Vec<Happening>>,
+    pub stopped: Option<Vec<SimEvent>>,
     /// The record that is on its way to its disk.
     pub storing: Option<Rc<Record>>,
     /// What waits for a disk that hangs.
-    pub stalled: Vec<Happening>,
+    pub stalled: Vec<SimEvent>,
     /// Whether its disk has lost something, or has written what it was not told.
     pub damaged: bool,
     /// Whether the machine itself is off.
@@ -160,7 +160,7 @@ impl Host {
             has_fetched: false,
             begun: Time::ZERO,
             is_outside: false,
-            word: None,
+            choice: None,
             guided: false,
             looking: None,
             places: BTreeSet::new(),

@@ -334,12 +334,12 @@ mod tests {
     use starling_topology::{Body, Envelope, Generation, RunId, ViewId};
 
     use super::*;
-    use crate::steps::message::{Sealed, Wanted};
+    use crate::steps::message::{Request, Sealed};
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
     fn asked(step: u64) -> Message {
-        Message::Asked(step, Wanted::Result(step))
+        Message::Asked(step, Request::Result(step))
     }
 
     fn arrives(sent: Sent) -> (Time, Parcel) {

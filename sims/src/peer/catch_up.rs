@@ -9,7 +9,7 @@ use starling_topology::{Generation, Lineage, PeerId, Time};
 
 use super::{Effect, Peer};
 use crate::invariants::WhatMostName;
-use crate::steps::message::{Chunk, Message, Reply, Snapshot, Wanted};
+use crate::steps::message::{Chunk, Message, Reply, Request, Snapshot};
 use crate::steps::state::{ResultRecord, State};
 use crate::sweep::canary::Sabotage;
 
@@ -19,7 +19,7 @@ pub(super) struct Asked {
     peer: PeerId,
     /// What its machine calls it.
     number: u64,
-    wanted: Wanted,
+    wanted: Request,
 }
 
 /// A result on its way.
@@ -50,7 +50,7 @@ pub(super) struct Loading {
 
 impl Peer {
     pub(super) fn fetch_result(&mut self, now: Time, number: u64, (step, lineage): (u64, Lineage), from: &[PeerId]) {
-        self.asked.retain(|_, asked| !matches!(asked.wanted, Wanted::Result(_)));
+        self.asked.retain(|_, asked| !matches!(asked.wanted, Request::Result(_)));
         let machine = ResultFetch::new(now, self.max_stall, from);
         self.fetch = Some(Fetch { number, step, lineage, machine, timer: None });
         self.go_on_fetching(now, None);
@@ -66,7 +66,7 @@ impl Peer {
     ) {
         self.reached = None;
         self.syncs = Some(number);
-        self.asked.retain(|_, asked| matches!(asked.wanted, Wanted::Result(_)));
+        self.asked.retain(|_, asked| matches!(asked.wanted, Request::Result(_)));
         let terms = download::Terms::of_state(self.max_stall);
         let seed = u64::from(self.name.0[0]) ^ (number << 8);
         let mut machine = Download::new(now, terms, from, seed);
@@ -93,7 +93,7 @@ impl Peer {
         let Some(asked) = self.asked.get(&question).filter(|asked| asked.peer == from) else { return };
         let (number, wanted) = (asked.number, asked.wanted);
         if let Reply::Begins(bytes) = reply {
-            if let (Wanted::Result(_), Some(fetch)) = (wanted, &mut self.fetch) {
+            if let (Request::Result(_), Some(fetch)) = (wanted, &mut self.fetch) {
                 fetch.machine.handle(now, result_fetch::Input::Begun { number, bytes });
                 self.go_on_fetching(now, None);
             }
@@ -110,8 +110,8 @@ impl Peer {
         }
     }
 
-    fn take_answer(&mut self, now: Time, from: PeerId, (number, wanted): (u64, Wanted), reply: Result<Reply, String>) {
-        if let Wanted::Result(_) = wanted {
+    fn take_answer(&mut self, now: Time, from: PeerId, (number, wanted): (u64, Request), reply: Result<Reply, String>) {
+        if let Request::Result(_) = wanted {
             use result_fetch::Answer;
             let after = self.steps.progress().lineage;
             let Some(fetch) = &mut self.fetch else { return };
@@ -134,11 +134,11 @@ impl Peer {
         let Some(download) = &mut self.download else { return };
         let is_wanted = |offered: &Snapshot| (offered.step, offered.lineage) == (download.step, download.lineage);
         let (answer, chunk) = match (wanted, reply) {
-            (Wanted::Snapshot(..), Ok(Reply::Snapshot(offered))) if is_wanted(&offered) => {
+            (Request::Snapshot(..), Ok(Reply::Snapshot(offered))) if is_wanted(&offered) => {
                 download.named.names(from, offered);
                 (Answer::Manifest(offered), None)
             }
-            (Wanted::Chunk(of, index), Ok(Reply::Chunk(chunk))) => {
+            (Request::Chunk(of, index), Ok(Reply::Chunk(chunk))) => {
                 (Answer::Chunk { fits: chunk.intact && (chunk.of, chunk.index) == (of, index) }, Some(chunk))
             }
             (_, Ok(Reply::Later)) => (Answer::Later, None),
@@ -169,7 +169,7 @@ impl Peer {
         self.hand_out(now);
     }
 
-    fn ask(&mut self, peer: PeerId, number: u64, wanted: Wanted) {
+    fn ask(&mut self, peer: PeerId, number: u64, wanted: Request) {
         self.questions += 1;
         self.asked.insert(self.questions, Asked { peer, number, wanted });
         self.send(peer, Message::Asked(self.questions, wanted));
@@ -184,10 +184,10 @@ impl Peer {
             match output {
                 Output::Ask { number, holder } => {
                     let step = fetch.step;
-                    self.ask(holder, number, Wanted::Result(step));
+                    self.ask(holder, number, Request::Result(step));
                 }
                 Output::GiveUp(number) => {
-                    self.asked.retain(|_, asked| asked.number != number || !matches!(asked.wanted, Wanted::Result(_)))
+                    self.asked.retain(|_, asked| asked.number != number || !matches!(asked.wanted, Request::Result(_)))
                 }
                 Output::SetTimer(at) => {
                     fetch.timer = Some(at);
@@ -220,13 +220,13 @@ impl Peer {
             match output {
                 Output::Ask { number, donor, question } => {
                     let wanted = match (question, load.of) {
-                        (Question::Chunk(index), Some(of)) => Wanted::Chunk(of, index),
-                        (Question::Chunk(_) | Question::Manifest, _) => Wanted::Snapshot(load.generation, load.step),
+                        (Question::Chunk(index), Some(of)) => Request::Chunk(of, index),
+                        (Question::Chunk(_) | Question::Manifest, _) => Request::Snapshot(load.generation, load.step),
                     };
                     self.ask(donor, number, wanted);
                 }
                 Output::GiveUp(number) => {
-                    self.asked.retain(|_, asked| asked.number != number || matches!(asked.wanted, Wanted::Result(_)))
+                    self.asked.retain(|_, asked| asked.number != number || matches!(asked.wanted, Request::Result(_)))
                 }
                 Output::SetTimer(at) => {
                     load.timer = Some(at);

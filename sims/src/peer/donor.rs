@@ -3,12 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::{Found, UNLIMITED_AFTER};
+use starling_engine::{Lookup, UNLIMITED_AFTER};
 use starling_topology::{PeerId, Time};
 
 use super::{Effect, Peer};
 use crate::network::rng::Rng;
-use crate::steps::message::{Chunk, Message, Reply, Snapshot, Wanted};
+use crate::steps::message::{Chunk, Message, Reply, Request, Snapshot};
 
 /// How a peer hands out what it has.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Peer {
     }
 
     /// Answers a question, some time.
-    pub(super) fn give(&mut self, now: Time, to: PeerId, question: u64, wanted: Wanted) {
+    pub(super) fn give(&mut self, now: Time, to: PeerId, question: u64, wanted: Request) {
         let reply = self.reply(wanted);
         let distorted = self.donor.distort(reply);
         if std::mem::take(&mut self.donor.struck) {
@@ -129,22 +129,22 @@ impl Peer {
         }
     }
 
-    fn reply(&self, wanted: Wanted) -> Reply {
+    fn reply(&self, wanted: Request) -> Reply {
         match wanted {
-            Wanted::Result(step) => match self.steps.result_of(step) {
-                Found::Here(record) => Reply::Result(record),
-                Found::Later => Reply::Later,
-                Found::Nothing => Reply::NotHeld,
+            Request::Result(step) => match self.steps.result_of(step) {
+                Lookup::Here(record) => Reply::Result(record),
+                Lookup::Later => Reply::Later,
+                Lookup::Nothing => Reply::NotHeld,
             },
-            Wanted::Snapshot(generation, step) => match self.snapshots.after(generation, step) {
-                Found::Here(state) => {
+            Request::Snapshot(generation, step) => match self.snapshots.after(generation, step) {
+                Lookup::Here(state) => {
                     let chunks = self.workload.chunks;
                     Reply::Snapshot(Snapshot { step, lineage: state.lineage, digest: state.digest, chunks })
                 }
-                Found::Later => Reply::Later,
-                Found::Nothing => Reply::NotHeld,
+                Lookup::Later => Reply::Later,
+                Lookup::Nothing => Reply::NotHeld,
             },
-            Wanted::Chunk(of, index) => {
+            Request::Chunk(of, index) => {
                 // Who has named what it does not have may hand that out all the same.
                 let mistakes = self.donor.manners.rots || self.donor.manners.lies;
                 let is_it = |state: &&Rc<_>| {

@@ -9,7 +9,7 @@ use crate::hostile::Hostility;
 use crate::network::Seat;
 use crate::network::rng::Rng;
 use crate::steps::message::Lane;
-use crate::sweep::fault::{Crash, Fate, Fault, Kind, When};
+use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, When};
 
 impl Plan {
     /// Worlds of 4 to 16 peers, half of them of 4 to 6, in which fewer than a third are hostile. What else happens, happens to
@@ -63,7 +63,7 @@ fn strike(rng: &mut Rng, victim: Seat, other: Seat) -> Kind {
     match rng.between(0, 5) {
         0 | 1 => {
             let at_record = if rng.one_in(4) { Some(rng.one_in(2)) } else { None };
-            Kind::Crash(victim, Crash { down: lasts, power: rng.one_in(3), fate: Fate::Kept, at_record })
+            Kind::Crash(victim, Crash { down: lasts, power: rng.one_in(3), fate: DiskFate::Kept, at_record })
         }
         2 => Kind::Pause(victim, lasts),
         3 => Kind::Clog(victim, lasts.min(Duration::from_secs(30))),

@@ -15,7 +15,7 @@ use crate::hostile::{Attack, Hostility};
 use crate::network::Seat;
 use crate::network::rng::Rng;
 use crate::steps::message::Lane;
-use crate::sweep::fault::{Copied, Crash, Fate, Fault, Kind, Queue, When};
+use crate::sweep::fault::{Copied, Crash, DiskFate, Fault, Kind, Queue, When};
 
 /// A kind of run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -281,7 +281,7 @@ impl Draft<'_> {
         // As with other losses of votes: without forks, a view that loses a quorum of them can't go on.
         if some(self, disks) && self.plan.fork_after.is_some() {
             for _ in 0..self.rng.between(1, 2) {
-                let (seat, crash) = (self.seat(), Crash { fate: Fate::SetBack, ..self.crash(false) });
+                let (seat, crash) = (self.seat(), Crash { fate: DiskFate::SetBack, ..self.crash(false) });
                 self.at_some_time(Kind::Crash(seat, crash));
             }
         }
@@ -379,7 +379,7 @@ impl Draft<'_> {
     fn all_die(&mut self) {
         self.next_moment();
         for seat in 0..self.plan.peers.min(16) {
-            let crash = Crash { fate: Fate::Kept, ..self.crash(false) };
+            let crash = Crash { fate: DiskFate::Kept, ..self.crash(false) };
             self.again(Kind::Crash(seat, crash));
         }
     }
@@ -390,11 +390,11 @@ impl Draft<'_> {
         // Who has lost its votes counts as dead: without forks, a view that loses a quorum of them can't go on.
         let disks = disks && self.plan.fork_after.is_some();
         let fate = match self.rng.between(0, 7) {
-            0 if disks => Fate::Wiped,
-            1 | 2 if disks => Fate::Flipped,
-            3 if disks => Fate::Torn,
-            4 if disks => Fate::CheckpointsLost,
-            _ => Fate::Kept,
+            0 if disks => DiskFate::Wiped,
+            1 | 2 if disks => DiskFate::Flipped,
+            3 if disks => DiskFate::Torn,
+            4 if disks => DiskFate::CheckpointsLost,
+            _ => DiskFate::Kept,
         };
         let at_record = if self.rng.one_in(4) { Some(self.rng.one_in(2)) } else { None };
         Crash { down, power, fate, at_record }

@@ -3,7 +3,7 @@
 
 use super::{Draft, MAX_STALL};
 use crate::steps::message::Lane;
-use crate::sweep::fault::{Crash, Fate, Fault, Kind, Queue, When};
+use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, Queue, When};
 
 impl Draft<'_> {
     pub(super) fn newcomers(&mut self) {
@@ -27,7 +27,7 @@ impl Draft<'_> {
         }
         if self.rng.one_in(3) {
             let (seat, down) = (self.seat(), self.long());
-            let crash = Crash { down, power: self.rng.one_in(3), fate: Fate::Kept, at_record: None };
+            let crash = Crash { down, power: self.rng.one_in(3), fate: DiskFate::Kept, at_record: None };
             self.at_some_time(Kind::Crash(seat, crash));
         }
         if self.rng.one_in(3) {
@@ -48,7 +48,7 @@ impl Draft<'_> {
                 let kind = Kind::Full(seat, Queue::Saver, MAX_STALL * 3);
                 self.plan.faults.push(Fault { when: When::After { step: 0, delay: MAX_STALL / 1_000 }, kind });
             }
-            let crash = Crash { down, power: self.rng.one_in(2), fate: Fate::Kept, at_record: None };
+            let crash = Crash { down, power: self.rng.one_in(2), fate: DiskFate::Kept, at_record: None };
             let delay = all_die + self.rng.micros(1, 2_000);
             self.plan.faults.push(Fault { when: When::After { step, delay }, kind: Kind::Crash(seat, crash) });
         }

@@ -1,7 +1,7 @@
 //! A run in which most join in one go, all die while the state is on its way, and the newcomers come back first.
 
 use super::{Draft, MAX_STALL};
-use crate::sweep::fault::{Crash, Fate, Fault, Kind, When};
+use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, When};
 
 impl Draft<'_> {
     pub(super) fn outage(&mut self) {
@@ -19,7 +19,7 @@ impl Draft<'_> {
                 false if self.rng.one_in(4) => self.rng.spread(1_000, 10_000_000),
                 false => MAX_STALL + self.rng.micros(2_000_000, 20_000_000),
             };
-            let crash = Crash { down, power: self.rng.one_in(2), fate: Fate::Kept, at_record: None };
+            let crash = Crash { down, power: self.rng.one_in(2), fate: DiskFate::Kept, at_record: None };
             let delay = all_die + self.rng.micros(1, 2_000);
             self.plan.faults.push(Fault { when: When::After { step, delay }, kind: Kind::Crash(seat, crash) });
         }

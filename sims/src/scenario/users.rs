@@ -1,7 +1,7 @@
 //! What users do to machines that come back, and what else is lost of what those know.
 
 use super::{Draft, Scenario};
-use crate::sweep::fault::{Fate, Fault, Kind, When};
+use crate::sweep::fault::{DiskFate, Fault, Kind, When};
 
 impl Draft<'_> {
     /// What users do besides, and what else their disks lose: apart from all else, so that the faults before are the same with it.
@@ -23,13 +23,13 @@ impl Draft<'_> {
         self.plan.words = forks && rng.one_in(3);
         for fault in &mut self.plan.faults {
             if let Kind::Crash(_, crash) = &mut fault.kind
-                && crash.fate == Fate::Kept
+                && crash.fate == DiskFate::Kept
                 && losses
                 && rng.one_in(6)
             {
                 // As with other losses of votes: without forks, a view that loses a quorum of them can't go on.
                 let loses_its_seat = rng.one_in(2) && forks && scenario != Scenario::Crash;
-                crash.fate = if loses_its_seat { Fate::SeatLost } else { Fate::ListLost };
+                crash.fate = if loses_its_seat { DiskFate::SeatLost } else { DiskFate::ListLost };
             }
         }
         let leavers = self.plan.faults.iter().filter_map(|fault| Some((fault.kind.leaver()?, fault.when)));

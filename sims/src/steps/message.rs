@@ -34,14 +34,14 @@ pub enum Message {
     /// A segment of a step in a view.
     Segment(Box<Segment>),
     /// A question with a number, as on a stream of its own.
-    Asked(u64, Wanted),
+    Asked(u64, Request),
     /// What the question of that number is answered with.
     Answered(u64, Reply),
 }
 
 /// What a peer asks another for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum Request {
     /// The averaged result of this step.
     Result(u64),
     /// The list of the chunks of the state after a step, with which the view of a generation goes on.
@@ -181,9 +181,9 @@ impl fmt::Display for Message {
                 let SegmentHeader { operation, segment: id, .. } = segment.header;
                 write!(f, "generation {}, step {}: {id}", segment.generation, operation.step)
             }
-            Self::Asked(_, Wanted::Result(step)) => write!(f, "asks for the result of step {step}"),
-            Self::Asked(_, Wanted::Snapshot(_, step)) => write!(f, "asks for the state of step {step}"),
-            Self::Asked(_, Wanted::Chunk(snapshot, index)) => {
+            Self::Asked(_, Request::Result(step)) => write!(f, "asks for the result of step {step}"),
+            Self::Asked(_, Request::Snapshot(_, step)) => write!(f, "asks for the state of step {step}"),
+            Self::Asked(_, Request::Chunk(snapshot, index)) => {
                 write!(f, "asks for chunk {index} of the state of step {}", snapshot.step)
             }
             Self::Answered(_, Reply::Result(record)) => write!(f, "result of step {}", record.step),

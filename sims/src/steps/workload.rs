@@ -5,7 +5,7 @@ use std::time::Duration;
 use starling_collective::{Codec, Feedback, Layout, LayoutConfig};
 use starling_topology::WorldSize;
 use starling_topology::ledger::Ledger;
-use starling_topology::plan::{Bucket, Wish};
+use starling_topology::plan::{Bucket, PlanPolicy};
 
 use crate::network::rng::Rng;
 
@@ -16,7 +16,7 @@ pub const PLANNED: Bucket = Bucket { bytes: 4 << 20, segment_bytes: 64 << 10 };
 pub const MOST: f32 = 1e6;
 
 /// Plans that large worlds take too: others would need links from each to each.
-const SPARSE: [Wish; 2] = [Wish::Ring, Wish::Tree];
+const SPARSE: [PlanPolicy; 2] = [PlanPolicy::Ring, PlanPolicy::Tree];
 
 /// Sizes and times of one run, the same for all its peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Workload {
     /// How many buckets are in flight together.
     pub in_flight: u32,
     /// By which plan they are reduced.
-    pub plan: Wish,
+    pub plan: PlanPolicy,
     /// How segments are encoded.
     pub codec: Codec,
     /// Training samples.
@@ -70,7 +70,7 @@ impl Workload {
             elements: size(elements),
             layout: LayoutConfig { bucket_elements: size(bucket), segment_elements: size(segment) },
             in_flight: if rng.one_in(2) { 1 } else { 4 },
-            plan: Wish::Ring,
+            plan: PlanPolicy::Ring,
             codec: Codec::F32,
             samples: count(batch_size * rng.between(1, 12) + rng.between(0, 7)),
             batch_size: count(batch_size),
@@ -84,7 +84,7 @@ impl Workload {
         };
         // Apart, so that nothing else depends on it.
         let mut rng = Rng::new(drawn.seed ^ 0x91a2);
-        let plans: &[Wish] = if large { &SPARSE } else { &Wish::ALL };
+        let plans: &[PlanPolicy] = if large { &SPARSE } else { &PlanPolicy::ALL };
         let plan = rng.pick(plans).unwrap_or_default();
         Self { plan, codec: rng.pick(&Codec::ALL).unwrap_or_default(), ..drawn }
     }
@@ -116,7 +116,7 @@ impl Workload {
         let LayoutConfig { bucket_elements, segment_elements } = self.layout;
         let ranks = most.get() as usize;
         // Round a ring each segment comes once; else at most from each of the others. A chunk's last segment may be short.
-        let senders = if self.plan == Wish::Ring { 1 } else { ranks };
+        let senders = if self.plan == PlanPolicy::Ring { 1 } else { ranks };
         let segments = bucket_elements.div_ceil(segment_elements) + ranks;
         2 * senders * self.elements.div_ceil(bucket_elements) * segments
     }

@@ -10,7 +10,7 @@ use crate::report::Outcome;
 use crate::simulation::Simulation;
 use crate::steps::message::Lane;
 use crate::sweep::coverage::{LAST, PHASES, Phase};
-use crate::sweep::fault::{Copied, Crash, Fate, Fault, Kind, Queue, When};
+use crate::sweep::fault::{Copied, Crash, DiskFate, Fault, Kind, Queue, When};
 
 /// Longer than anybody waits for one that is silent, or for a disk.
 const LONG: Duration = Duration::from_secs(12);
@@ -99,7 +99,7 @@ fn kinds(seat: Seat, next: Seat) -> Vec<Kind> {
         Kind::Break(seat, next, Lane::Ring),
         Kind::Break(seat, next, Lane::Control),
         Kind::Swallow(seat),
-        Kind::Crash(seat, Crash { fate: Fate::SetBack, ..crash(false, None) }),
+        Kind::Crash(seat, Crash { fate: DiskFate::SetBack, ..crash(false, None) }),
         Kind::Jump(seat, LONG),
         Kind::Full(seat, Queue::Control, LONG),
         Kind::Full(seat, Queue::Saver, LONG),
@@ -108,7 +108,7 @@ fn kinds(seat: Seat, next: Seat) -> Vec<Kind> {
 }
 
 fn crash(power: bool, at_record: Option<bool>) -> Crash {
-    Crash { down: DOWN, power, fate: Fate::Kept, at_record }
+    Crash { down: DOWN, power, fate: DiskFate::Kept, at_record }
 }
 
 impl fmt::Display for Blow {

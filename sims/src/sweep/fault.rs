@@ -99,7 +99,7 @@ pub struct Crash {
     /// Whether its machine is gone with it, so that no kernel says farewell.
     pub power: bool,
     /// What becomes of its disk.
-    pub fate: Fate,
+    pub fate: DiskFate,
     /// Whether it dies just before (`Some(false)`) or just after (`Some(true)`) the next record it writes.
     pub at_record: Option<bool>,
 }
@@ -108,10 +108,10 @@ impl Crash {
     /// What it is called.
     pub fn name(&self) -> &'static str {
         match self {
-            Self { fate: Fate::Wiped | Fate::Flipped | Fate::Torn, .. } => "loses its disk",
-            Self { fate: Fate::CheckpointsLost | Fate::SavedLost | Fate::MarkLost, .. } => "loses its disk",
-            Self { fate: Fate::SeatLost | Fate::ListLost, .. } => "loses its disk",
-            Self { fate: Fate::SetBack, .. } => "disk comes back old",
+            Self { fate: DiskFate::Wiped | DiskFate::Flipped | DiskFate::Torn, .. } => "loses its disk",
+            Self { fate: DiskFate::CheckpointsLost | DiskFate::SavedLost | DiskFate::MarkLost, .. } => "loses its disk",
+            Self { fate: DiskFate::SeatLost | DiskFate::ListLost, .. } => "loses its disk",
+            Self { fate: DiskFate::SetBack, .. } => "disk comes back old",
             Self { at_record: Some(false), .. } => "dies before a record",
             Self { at_record: Some(true), .. } => "dies after a record",
             Self { power: true, .. } => "loses its power",
@@ -122,7 +122,7 @@ impl Crash {
 
 /// What becomes of the disk of a peer that dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum DiskFate {
     /// All that was synced is there.
     Kept,
     /// Nothing is left.

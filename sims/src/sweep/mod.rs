@@ -21,7 +21,7 @@ use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
 use crate::simulation::Simulation;
 use crate::sweep::coverage::Coverage;
-use crate::sweep::fault::{Crash, Fate, Fault, Kind, When};
+use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, When};
 
 /// How long a killed peer stays down: longer than the others need to go on without it.
 const DOWN: Duration = Duration::from_secs(2);
@@ -101,7 +101,7 @@ pub fn run(kill: &Kill) -> Outcome {
 
 /// The run of one of them.
 pub fn prepare(kill: &Kill) -> Simulation {
-    let crash = Crash { down: DOWN, power: false, fate: Fate::Kept, at_record: None };
+    let crash = Crash { down: DOWN, power: false, fate: DiskFate::Kept, at_record: None };
     let victims = [Some(kill.victim), kill.other];
     let dies = |seat| Fault { when: When::Delivery(kill.delivery), kind: Kind::Crash(seat, crash) };
     simulation(kill.peers, victims.into_iter().flatten().map(dies).collect())

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use starling_topology::{Record, Time};
 
-use super::{Happening, World};
+use super::{SimEvent, World};
 use crate::invariants::Broken;
 use crate::machine::host::Host;
 use crate::network::Seat;
 use crate::steps::message::Lane;
-use crate::sweep::fault::{Crash, Fate, Fault, Kind, Queue};
+use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, Queue};
 
 const NAME: &str = "set_back_told";
 
 /// Has those keep copies of their disks that will be set back.
 pub(super) fn copy_disks(faults: &[Fault], hosts: &mut [Host]) {
     for fault in faults {
-        if let Kind::Crash(seat, Crash { fate: Fate::SetBack, .. }) = &fault.kind {
+        if let Kind::Crash(seat, Crash { fate: DiskFate::SetBack, .. }) = &fault.kind {
             hosts[*seat].copies.get_or_insert_default();
         }
     }
@@ -97,9 +97,9 @@ impl World {
         let timers: Vec<_> = peer.timers().map(|(timer, at)| (timer, at, host.world_time(at).max(self.now))).collect();
         let alarms: Vec<_> = host.alarms.iter().map(|at| (*at, host.world_time(*at).max(self.now))).collect();
         for (timer, at, when) in timers {
-            self.queue.push(when, Happening::Expires(seat, incarnation, timer, at));
+            self.queue.push(when, SimEvent::Expires(seat, incarnation, timer, at));
         }
-        alarms.into_iter().for_each(|(at, when)| self.queue.push(when, Happening::Rings(seat, incarnation, at)));
+        alarms.into_iter().for_each(|(at, when)| self.queue.push(when, SimEvent::Rings(seat, incarnation, at)));
     }
 
     /// An alarm of a process rings, once.
@@ -118,15 +118,15 @@ impl World {
     pub(super) fn make_room(&mut self, seat: Seat, queue: Queue) {
         self.hosts[seat].full.remove(&queue);
         if queue == Queue::Saver && !self.hosts[seat].disk.hangs() {
-            std::mem::take(&mut self.hosts[seat].stalled).into_iter().for_each(|happening| self.happen(happening));
+            std::mem::take(&mut self.hosts[seat].stalled).into_iter().for_each(|event| self.happen(event));
         }
     }
 
     /// Whose disk has to come to this first. The last state waits for room; others that find none are left out.
-    pub(super) fn waits_for_disk(&self, happening: &Happening) -> Option<Seat> {
-        let (seat, is_last) = if let Happening::Stores(seat, ..) = happening {
+    pub(super) fn waits_for_disk(&self, event: &SimEvent) -> Option<Seat> {
+        let (seat, is_last) = if let SimEvent::Stores(seat, ..) = event {
             (*seat, false)
-        } else if let Happening::Saved(seat, _, state) = happening {
+        } else if let SimEvent::Saved(seat, _, state) = event {
             (*seat, state.step == self.workload.steps)
         } else {
             return None;
@@ -141,11 +141,11 @@ impl World {
         let soon = self.now + self.rng.spread(10, 1_000);
         match self.network.open(from, to, lane) {
             Some(number) => {
-                self.queue.push(soon, Happening::Closes(from, to, lane, number));
+                self.queue.push(soon, SimEvent::Closes(from, to, lane, number));
                 let told = self.network.farewell(self.now, from, to, lane).max(soon);
-                self.queue.push(told, Happening::Closes(to, from, lane, number));
+                self.queue.push(told, SimEvent::Closes(to, from, lane, number));
             }
-            None => self.queue.push(soon, Happening::Refused(from, incarnation, to, lane)),
+            None => self.queue.push(soon, SimEvent::Refused(from, incarnation, to, lane)),
         }
     }
 }

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_engine::Comeback;
-use starling_engine::comeback::{Awaited, Decision, Input, Left, Output, PAUSE, Past, Terms, Wait, Word};
+use starling_engine::comeback::{Awaited, Decision, Input, Left, Output, PAUSE, Past, Terms, UserChoice, Wait};
 use starling_engine::member::lookout::Apart;
 use starling_topology::{Config, Contact, Event, Flaw, Membership, Noted, PeerId, Progress, Record, Root, View};
 
-use super::{Happening, RUN, World};
+use super::{RUN, SimEvent, World};
 use crate::invariants::Broken;
 use crate::machine::checkpoints;
 use crate::machine::contacts::ContactsFile;
@@ -46,11 +46,11 @@ impl World {
             let outcome = self.without_asking(seat);
             return self.take_part(seat, &outcome);
         }
-        let (past, word) = (self.past(seat), self.word(seat));
+        let (past, choice) = (self.past(seat), self.choice(seat));
         let Config { last_step, checkpoint_every: stride, max_stall, .. } = self.config;
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);
-        let mut comeback = Comeback::new(past, word, Terms { last_step, stride, max_stall }, now);
+        let mut comeback = Comeback::new(past, choice, Terms { last_step, stride, max_stall }, now);
         if let Some(Sabotage::Machine(flaw)) = self.sabotage {
             comeback.plant(flaw);
         }
@@ -108,15 +108,15 @@ impl World {
     }
 
     /// What its user says. Whoever comes back may come by either command; of a ticket, the names may be old.
-    fn word(&mut self, seat: Seat) -> Word {
+    fn choice(&mut self, seat: Seat) -> UserChoice {
         let host = &mut self.hosts[seat];
-        let (said, guided) = (host.word.take(), host.guided);
+        let (said, guided) = (host.choice.take(), host.guided);
         if is_new_to(host) {
-            return Word { joins: !founds(host, seat), ..Word::default() };
+            return UserChoice { joins: !founds(host, seat), ..UserChoice::default() };
         }
         let joins = guided || self.users.one_in(2);
         let alone = self.plan.words && self.users.one_in(ALONE);
-        said.unwrap_or(Word { joins, alone, goes_back: false })
+        said.unwrap_or(UserChoice { joins, alone, goes_back: false })
     }
 
     /// Does what the process wants that comes back.
@@ -131,7 +131,7 @@ impl World {
                 Output::SetTimer(at) => {
                     let when = self.hosts[seat].world_time(at).max(self.now);
                     let incarnation = self.hosts[seat].incarnation;
-                    self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Pauses));
+                    self.queue.push(when, SimEvent::Seeks(seat, incarnation, Errand::Pauses));
                 }
                 Output::Done(outcome) => return self.come_to(seat, &outcome),
             }
@@ -192,7 +192,7 @@ impl World {
         self.close_process(seat, false);
         let alone = self.config.fork_after.is_some() && self.users.one_in(4);
         let host = &mut self.hosts[seat];
-        host.word = alone.then_some(Word { alone, ..Word::default() });
+        host.choice = alone.then_some(UserChoice { alone, ..UserChoice::default() });
         host.guided = !alone;
         self.start_again(seat);
     }
@@ -378,7 +378,7 @@ impl World {
         let Some(seat) = self.honest().find(runs).filter(|_| !self.honest().any(is_seated)) else { return };
         self.close_process(seat, false);
         let host = &mut self.hosts[seat];
-        (host.word, host.guided) = (Some(Word { alone: true, ..Word::default() }), false);
+        (host.choice, host.guided) = (Some(UserChoice { alone: true, ..UserChoice::default() }), false);
         self.invariants.progress.goes_on(self.now);
         self.start(seat);
     }
@@ -405,7 +405,7 @@ impl World {
         let Some(seat) = self.honest().find(is_alone).filter(|_| self.honest().any(goes_on)) else { return };
         self.close_process(seat, false);
         let host = &mut self.hosts[seat];
-        (host.word, host.guided, host.reunited) = (None, true, true);
+        (host.choice, host.guided, host.reunited) = (None, true, true);
         self.invariants.progress.goes_on(self.now);
         self.start(seat);
     }

@@ -1,6 +1,6 @@
 //! When faults of the plan come: some time after a step, before a message, or in a phase.
 
-use super::{Happening, World};
+use super::{SimEvent, World};
 use crate::network::Seat;
 use crate::sweep::coverage::{Phase, STORES};
 use crate::sweep::fault::{Fault, When};
@@ -17,7 +17,7 @@ impl World {
             match due(&self.plan.faults[index]) {
                 Some(delay) => {
                     self.active += 1;
-                    self.queue.push(self.now + delay, Happening::Strikes(index));
+                    self.queue.push(self.now + delay, SimEvent::Strikes(index));
                 }
                 None => later.push(index),
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_engine::comeback::Word;
+use starling_engine::comeback::UserChoice;
 use starling_topology::{Digest, Event, Noted, PeerId, Refusal, Root, View};
 
 use super::World;
@@ -139,7 +139,7 @@ impl World {
                 continue;
             }
             let host = &mut self.hosts[seat];
-            (host.ended, host.word, host.guided) = (None, Some(Word::default()), false);
+            (host.ended, host.choice, host.guided) = (None, Some(UserChoice::default()), false);
             self.running += 1;
             self.tell(|_| format!("{seat} is started again, as {waiting} waits for the end"));
             self.invariants.progress.goes_on(self.now);

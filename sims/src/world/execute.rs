@@ -8,7 +8,7 @@ use starling_engine::member::settling::departs;
 use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Reason, Record, Root, Time, View};
 
 use super::seeking::Errand;
-use super::{Happening, World};
+use super::{SimEvent, World};
 use crate::invariants::LastCheckpoint;
 use crate::machine::checkpoints;
 use crate::machine::host::Host;
@@ -64,16 +64,16 @@ impl World {
             }
             Effect::Timer(timer, at) => {
                 let when = self.hosts[seat].world_time(at).max(self.now);
-                self.queue.push(when, Happening::Expires(seat, incarnation, timer, at));
+                self.queue.push(when, SimEvent::Expires(seat, incarnation, timer, at));
             }
             Effect::CallBack(call, at) => {
                 let when = self.hosts[seat].world_time(at).max(self.now);
-                self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Calls(call)));
+                self.queue.push(when, SimEvent::Seeks(seat, incarnation, Errand::Calls(call)));
             }
             Effect::Search(terms) => self.search_for_more(seat, terms),
             Effect::Notices => {
                 let when = self.now + self.looks.spread(1, 20_000);
-                self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Notices));
+                self.queue.push(when, SimEvent::Seeks(seat, incarnation, Errand::Notices));
             }
             Effect::AskKeepers(keepers) => self.ask_keepers(seat, &keepers),
             Effect::GiveUpSearch => self.hosts[seat].seeking = None,
@@ -87,7 +87,7 @@ impl World {
             Effect::Alarm(at) => {
                 self.hosts[seat].alarms.insert(at);
                 let when = self.hosts[seat].world_time(at).max(self.now);
-                self.queue.push(when, Happening::Rings(seat, incarnation, at));
+                self.queue.push(when, SimEvent::Rings(seat, incarnation, at));
             }
             Effect::Compute(computation) => self.compute(seat, computation),
             Effect::Persist(record) => {
@@ -95,7 +95,7 @@ impl World {
                 let slow = self.rng.one_in(40) && !self.invariants.progress.is_healed();
                 let takes = if slow { self.rng.spread(50_000, 3_000_000) } else { self.rng.spread(100, 50_000) };
                 self.hosts[seat].storing = Some(Rc::clone(&record));
-                self.queue.push(self.now + takes, Happening::Stores(seat, incarnation, record));
+                self.queue.push(self.now + takes, SimEvent::Stores(seat, incarnation, record));
             }
             Effect::Keep(_) => {} // It is in the annals.
             Effect::Root(root) => self.root_in(seat, root),
@@ -107,7 +107,7 @@ impl World {
                 // One after the other.
                 let host = &mut self.hosts[seat];
                 host.saves_until = host.saves_until.max(self.now) + self.rng.spread(100, 400_000);
-                self.queue.push(host.saves_until, Happening::Saved(seat, incarnation, state));
+                self.queue.push(host.saves_until, SimEvent::Saved(seat, incarnation, state));
             }
             Effect::Announce(others, head) => {
                 self.announce(seat, &others, &head);
@@ -179,7 +179,7 @@ impl World {
                 continue;
             }
             let at = self.now + self.gossip.spread(200, 2_000_000);
-            self.queue.push(at, Happening::Heard(to, name, Box::new(*head)));
+            self.queue.push(at, SimEvent::Heard(to, name, Box::new(*head)));
         }
     }
 
@@ -205,16 +205,16 @@ impl World {
         if host.peer.is_none() {
             let gone = host.off || self.network.is_blocked(from, to) || self.network.is_blocked(to, from);
             let takes = if gone { self.network.patience() } else { self.network.delay(from, to) };
-            let happening = match self.network.open(from, to, lane) {
-                Some(number) => Happening::Closes(from, to, lane, number),
-                None => Happening::Refused(from, incarnation, to, lane),
+            let event = match self.network.open(from, to, lane) {
+                Some(number) => SimEvent::Closes(from, to, lane, number),
+                None => SimEvent::Refused(from, incarnation, to, lane),
             };
-            return self.queue.push(self.now + takes, happening);
+            return self.queue.push(self.now + takes, event);
         }
         let bytes = message.bytes(self.workload.result_bytes(), self.workload.chunk_bytes);
         match self.network.send(self.now, from, to, message, bytes) {
-            Sent::Arrives(at, parcel) => self.queue.push(at, Happening::Arrives(parcel, incarnation)),
-            Sent::Stalls(at, number) => self.queue.push(at, Happening::Stalled(from, to, lane, number)),
+            Sent::Arrives(at, parcel) => self.queue.push(at, SimEvent::Arrives(parcel, incarnation)),
+            Sent::Stalls(at, number) => self.queue.push(at, SimEvent::Stalled(from, to, lane, number)),
             Sent::Waits => {}
         }
     }
@@ -228,7 +228,7 @@ impl World {
         let (slow, until) = (full && host.slower > 1, self.now + takes);
         self.hosts[seat].computes_until = if slow { until } else { self.now };
         let host = &self.hosts[seat];
-        self.queue.push(self.now + takes, Happening::Computed(seat, host.incarnation, computation));
+        self.queue.push(self.now + takes, SimEvent::Computed(seat, host.incarnation, computation));
     }
 
     /// Lets the last step begin once all faults are over and all peers are full members of one view.
@@ -429,7 +429,7 @@ impl World {
         self.hosts[seat].gave_up = true;
         self.gated &= self.plan.gated; // Nobody waits at the end for one that ends itself then.
         let later: Time = self.now + self.config.max_stall;
-        self.queue.push(later, Happening::Starts(seat, self.hosts[seat].incarnation));
+        self.queue.push(later, SimEvent::Starts(seat, self.hosts[seat].incarnation));
     }
 
     /// A process has come to its end.

@@ -2,7 +2,7 @@
 
 use starling_topology::PeerId;
 
-use super::{Happening, World};
+use super::{SimEvent, World};
 use crate::hostile::{Liar, Said};
 use crate::invariants::{Broken, ExactlyOnce};
 use crate::network::Seat;
@@ -25,7 +25,7 @@ impl World {
     fn talk_later(&mut self, seat: Seat) {
         if let Some(liar) = &mut self.hosts[seat].liar {
             let at = self.now + liar.pauses();
-            self.queue.push(at, Happening::Talks(seat));
+            self.queue.push(at, SimEvent::Talks(seat));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use starling_topology::{Noted, Proof, Time};
 
-use super::{Happening, World};
+use super::{SimEvent, World};
 use crate::machine::checkpoints;
 use crate::machine::host::Host;
 use crate::network::{Parcel, Seat};
@@ -10,7 +10,7 @@ use crate::peer::Peer;
 use crate::report::picture::What;
 use crate::steps::message::Lane;
 use crate::sweep::coverage::STORES;
-use crate::sweep::fault::{Crash, Fate, Kind};
+use crate::sweep::fault::{Crash, DiskFate, Kind};
 
 impl World {
     pub(super) fn strike(&mut self, index: usize) {
@@ -77,7 +77,7 @@ impl World {
                 }
             }
         }
-        self.queue.push(self.now + lasts, Happening::Passes(index));
+        self.queue.push(self.now + lasts, SimEvent::Passes(index));
     }
 
     /// Remembers what a member was doing when a fault struck it.
@@ -132,7 +132,7 @@ impl World {
         ahead.sort_unstable();
         for index in ahead {
             if matches!(self.plan.faults[index].kind, Kind::Join(_)) {
-                self.queue.push(self.now, Happening::Strikes(index));
+                self.queue.push(self.now, SimEvent::Strikes(index));
                 self.active += 1;
             }
         }
@@ -174,42 +174,42 @@ impl World {
             record.is_some_and(|record| record.root.may_admit(proof.head.step, &proof.view))
         };
         let safe = others.into_iter().any(|other| self.holds_a_copy(other))
-            || crash.fate == Fate::ListLost
-            || (matches!(crash.fate, Fate::Flipped | Fate::Torn) && self.is_kept(admits));
-        let fate = match if safe { crash.fate } else { Fate::Kept } {
+            || crash.fate == DiskFate::ListLost
+            || (matches!(crash.fate, DiskFate::Flipped | DiskFate::Torn) && self.is_kept(admits));
+        let fate = match if safe { crash.fate } else { DiskFate::Kept } {
             // Who can't know any more that it has saved nothing does not begin anew, and ends if nobody else can.
-            fate @ (Fate::SavedLost | Fate::MarkLost) if !self.may_forget_its_mark(seat) => match fate {
-                Fate::SavedLost => Fate::CheckpointsLost,
-                _ => Fate::Kept,
+            fate @ (DiskFate::SavedLost | DiskFate::MarkLost) if !self.may_forget_its_mark(seat) => match fate {
+                DiskFate::SavedLost => DiskFate::CheckpointsLost,
+                _ => DiskFate::Kept,
             },
             fate => fate,
         };
         let host = &mut self.hosts[seat];
-        host.damaged |= !matches!(fate, Fate::Kept | Fate::ListLost | Fate::MarkLost);
+        host.damaged |= !matches!(fate, DiskFate::Kept | DiskFate::ListLost | DiskFate::MarkLost);
         self.damaged |= host.damaged;
         match fate {
-            Fate::Kept => {}
-            Fate::Wiped => host.disk.wipe(),
-            Fate::Flipped => {
+            DiskFate::Kept => {}
+            DiskFate::Wiped => host.disk.wipe(),
+            DiskFate::Flipped => {
                 let _ = host.disk.flip(&mut self.rng);
             }
-            Fate::Torn => {
+            DiskFate::Torn => {
                 let _ = host.disk.tear(&mut self.rng);
             }
-            Fate::CheckpointsLost => host.disk.lose_checkpoints(),
-            Fate::MarkLost => host.disk.lose_mark(),
-            Fate::SavedLost => {
+            DiskFate::CheckpointsLost => host.disk.lose_checkpoints(),
+            DiskFate::MarkLost => host.disk.lose_mark(),
+            DiskFate::SavedLost => {
                 host.disk.lose_checkpoints();
                 host.disk.lose_mark();
             }
-            Fate::SetBack => self.set_back(seat),
-            Fate::SeatLost => host.disk.lose_record(),
-            Fate::ListLost => host.disk.lose_contacts(),
+            DiskFate::SetBack => self.set_back(seat),
+            DiskFate::SeatLost => host.disk.lose_record(),
+            DiskFate::ListLost => host.disk.lose_contacts(),
         }
         let host = &mut self.hosts[seat];
         host.off = crash.power;
         let incarnation = host.incarnation;
-        self.queue.push(self.now + crash.down, Happening::Starts(seat, incarnation));
+        self.queue.push(self.now + crash.down, SimEvent::Starts(seat, incarnation));
     }
 
     /// Whether the run could go on from this machine's disk alone.
@@ -259,23 +259,23 @@ impl World {
             let patient = self.now + self.network.patience();
             let told = if stalled { patient } else { self.network.farewell(self.now, seat, other, lane) };
             self.network.close(seat, other, lane, number);
-            self.queue.push(told, Happening::Closes(other, seat, lane, number));
+            self.queue.push(told, SimEvent::Closes(other, seat, lane, number));
         }
     }
 
     /// A stopped process goes on: it sees all at once what came meanwhile.
     fn go_on(&mut self, seat: Seat) {
         let waiting = self.hosts[seat].stopped.take();
-        for happening in waiting.into_iter().flatten() {
-            self.happen(happening);
+        for event in waiting.into_iter().flatten() {
+            self.happen(event);
         }
     }
 
     /// A disk that hung answers again.
     fn unstall(&mut self, seat: Seat) {
         self.hosts[seat].disk.set_hanging(false);
-        for happening in std::mem::take(&mut self.hosts[seat].stalled) {
-            self.happen(happening);
+        for event in std::mem::take(&mut self.hosts[seat].stalled) {
+            self.happen(event);
         }
     }
 
@@ -283,7 +283,7 @@ impl World {
         for (at, other) in [(a, b), (b, a)] {
             if let Some(number) = self.network.open(at, other, lane) {
                 let takes = self.rng.spread(10, 1_000_000);
-                self.queue.push(self.now + takes, Happening::Closes(at, other, lane, number));
+                self.queue.push(self.now + takes, SimEvent::Closes(at, other, lane, number));
             }
         }
     }
@@ -291,9 +291,9 @@ impl World {
     /// A kernel looks whether it has waited too long: then it gives the connection up.
     pub(super) fn give_up_stalled(&mut self, from: Seat, to: Seat, lane: Lane, number: u32) {
         if self.network.is_stalled(from, to, lane, number) {
-            self.queue.push(self.now, Happening::Closes(from, to, lane, number));
+            self.queue.push(self.now, SimEvent::Closes(from, to, lane, number));
             let later = self.now + self.rng.micros(1_000, 2_000_000);
-            self.queue.push(later, Happening::Closes(to, from, lane, number));
+            self.queue.push(later, SimEvent::Closes(to, from, lane, number));
         }
     }
 
@@ -301,7 +301,7 @@ impl World {
         let freed: Vec<(Time, Parcel)> = self.network.unblock(self.now, from, to);
         for (at, parcel) in freed {
             let incarnation = self.hosts[parcel.from].incarnation;
-            self.queue.push(at, Happening::Arrives(parcel, incarnation));
+            self.queue.push(at, SimEvent::Arrives(parcel, incarnation));
         }
     }
 

@@ -9,7 +9,7 @@ use starling_topology::heads::follower::{Input, Output};
 use starling_topology::{Digest, Follower, Head, PeerId, Proof, Time, ViewId};
 
 use super::seeking::Errand;
-use super::{Happening, RUN, World};
+use super::{RUN, SimEvent, World};
 use crate::invariants::{Broken, EndIsKept, LastCheckpoint};
 use crate::machine::checkpoints;
 use crate::machine::contacts::ContactsFile;
@@ -67,7 +67,7 @@ impl World {
         for keeper in self.keepers() {
             if !self.is_cut_off(from, keeper) && !self.gossip.one_in(8) {
                 let at = self.now + self.gossip.spread(200, 2_000_000);
-                self.queue.push(at, Happening::Heard(keeper, name, Box::new(*head)));
+                self.queue.push(at, SimEvent::Heard(keeper, name, Box::new(*head)));
             }
         }
     }
@@ -119,7 +119,7 @@ impl World {
         if self.plan.keepers > 0 {
             let longest = if self.gossip.one_in(2) { 2_000_000 } else { 30_000_000 };
             let at = self.now + self.gossip.spread(1_000, longest);
-            self.queue.push(at, Happening::Seeks(seat, self.hosts[seat].incarnation, Errand::MeetsKeepers));
+            self.queue.push(at, SimEvent::Seeks(seat, self.hosts[seat].incarnation, Errand::MeetsKeepers));
         }
     }
 
@@ -176,7 +176,7 @@ impl World {
         let incarnation = self.hosts[seat].incarnation;
         for keeper in keepers {
             let at = self.now + self.gossip.spread(200, 200_000);
-            self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Holds(*keeper)));
+            self.queue.push(at, SimEvent::Seeks(seat, incarnation, Errand::Holds(*keeper)));
         }
     }
 
@@ -226,11 +226,11 @@ impl World {
             match output {
                 Output::Fetch { head, from } => {
                     let at = self.now + self.gossip.spread(1_000, 2_000_000);
-                    self.queue.push(at, Happening::Keeps(keeper, incarnation, Box::new(head), from));
+                    self.queue.push(at, SimEvent::Keeps(keeper, incarnation, Box::new(head), from));
                 }
                 Output::Ask { view, from } => {
                     let at = self.now + self.gossip.spread(1_000, 2_000_000);
-                    self.queue.push(at, Happening::Tells(keeper, incarnation, view, from));
+                    self.queue.push(at, SimEvent::Tells(keeper, incarnation, view, from));
                 }
                 Output::Stable(proof) => {
                     self.tell(|_| format!("{keeper} keeps the stable checkpoint of step {}", proof.head.step));

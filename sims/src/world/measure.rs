@@ -3,7 +3,7 @@
 use starling_topology::PeerId;
 use starling_topology::plan::Link;
 
-use super::{Happening, World};
+use super::{SimEvent, World};
 use crate::network::Seat;
 use crate::peer::Peer;
 
@@ -17,7 +17,7 @@ impl World {
             // Not all at once: rows are known one by one.
             let micros = u64::try_from(every.as_micros()).unwrap_or(u64::MAX);
             let at = self.now + self.chance.micros(micros / 2, micros * 3 / 2);
-            self.queue.push(at, Happening::Measures(seat, incarnation));
+            self.queue.push(at, SimEvent::Measures(seat, incarnation));
         }
     }
 

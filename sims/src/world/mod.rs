@@ -60,7 +60,7 @@ const MAX_EVENTS: u64 = 200_000;
 
 /// Something that will happen.
 #[derive(Debug)]
-pub enum Happening {
+pub enum SimEvent {
     /// A message arrives, sent by that process of its sender.
     Arrives(Parcel, u32),
     /// A connection closes at the first machine's end.
@@ -122,7 +122,7 @@ pub(crate) struct World {
     gossip: Rng,
     /// What users say.
     users: Rng,
-    queue: Queue<Happening>,
+    queue: Queue<SimEvent>,
     network: Network,
     config: Config,
     workload: Rc<Workload>,
@@ -298,12 +298,12 @@ impl World {
         self.start_keepers();
         self.start(0);
         self.bring_up(0);
-        self.queue.push(self.now + LOOK, Happening::Looks);
+        self.queue.push(self.now + LOOK, SimEvent::Looks);
         let mut stuck = None;
-        while let Some((at, happening)) = self.queue.pop() {
+        while let Some((at, event)) = self.queue.pop() {
             self.now = at;
             self.events += 1;
-            self.happen(happening);
+            self.happen(event);
             if self.events > MAX_EVENTS * self.hosts.len() as u64 {
                 self.breaks(Err(Broken::new("progress", format!("there is no end after {} events", self.events))));
             }
@@ -352,87 +352,87 @@ impl World {
         }
     }
 
-    fn happen(&mut self, happening: Happening) {
-        let seat = match &happening {
-            Happening::Arrives(parcel, _) => Some(parcel.to),
-            Happening::Closes(seat, ..)
-            | Happening::Lost(seat, ..)
-            | Happening::Refused(seat, ..)
-            | Happening::Expires(seat, ..)
-            | Happening::Rings(seat, ..)
-            | Happening::Computed(seat, ..)
-            | Happening::Stores(seat, ..)
-            | Happening::LooksAtItself(seat, ..)
-            | Happening::Saved(seat, ..)
-            | Happening::Heard(seat, ..) => Some(*seat),
+    fn happen(&mut self, event: SimEvent) {
+        let seat = match &event {
+            SimEvent::Arrives(parcel, _) => Some(parcel.to),
+            SimEvent::Closes(seat, ..)
+            | SimEvent::Lost(seat, ..)
+            | SimEvent::Refused(seat, ..)
+            | SimEvent::Expires(seat, ..)
+            | SimEvent::Rings(seat, ..)
+            | SimEvent::Computed(seat, ..)
+            | SimEvent::Stores(seat, ..)
+            | SimEvent::LooksAtItself(seat, ..)
+            | SimEvent::Saved(seat, ..)
+            | SimEvent::Heard(seat, ..) => Some(*seat),
             // A question gets to whom it is for.
-            Happening::Seeks(_, _, Errand::Asks(_)) => None,
-            Happening::Twins(_, _, Dialed::At(..)) => None,
-            Happening::Seeks(seat, ..) | Happening::Twins(seat, ..) => Some(*seat),
-            Happening::Stalled(..)
-            | Happening::Strikes(_)
-            | Happening::Passes(_)
-            | Happening::Starts(..)
-            | Happening::Keeps(..)
-            | Happening::Tells(..)
-            | Happening::Measures(..)
-            | Happening::Talks(_)
-            | Happening::Looks => None,
+            SimEvent::Seeks(_, _, Errand::Asks(_)) => None,
+            SimEvent::Twins(_, _, Dialed::At(..)) => None,
+            SimEvent::Seeks(seat, ..) | SimEvent::Twins(seat, ..) => Some(*seat),
+            SimEvent::Stalled(..)
+            | SimEvent::Strikes(_)
+            | SimEvent::Passes(_)
+            | SimEvent::Starts(..)
+            | SimEvent::Keeps(..)
+            | SimEvent::Tells(..)
+            | SimEvent::Measures(..)
+            | SimEvent::Talks(_)
+            | SimEvent::Looks => None,
         };
         if let Some(stopped) = seat.and_then(|seat| self.hosts[seat].stopped.as_mut()) {
-            return stopped.push(happening); // The kernel takes it; the process will see it.
+            return stopped.push(event); // The kernel takes it; the process will see it.
         }
-        if let Some(seat) = self.waits_for_disk(&happening) {
-            return self.hosts[seat].stalled.push(happening);
+        if let Some(seat) = self.waits_for_disk(&event) {
+            return self.hosts[seat].stalled.push(event);
         }
-        match happening {
-            Happening::Arrives(parcel, incarnation) => self.deliver(parcel, incarnation),
-            Happening::Closes(at, other, lane, number) => {
+        match event {
+            SimEvent::Arrives(parcel, incarnation) => self.deliver(parcel, incarnation),
+            SimEvent::Closes(at, other, lane, number) => {
                 if self.network.close(at, other, lane, number) {
                     self.lose_connection(at, other, lane);
                 }
             }
-            Happening::Lost(at, other, lane, number) => {
+            SimEvent::Lost(at, other, lane, number) => {
                 if self.network.lose(at, other, lane, number) {
                     self.lose_connection(at, other, lane);
                 }
             }
-            Happening::Refused(at, incarnation, other, lane) => {
+            SimEvent::Refused(at, incarnation, other, lane) => {
                 // What was sent was for a process that is gone. The one after it may have opened a connection since.
                 if self.hosts[at].incarnation == incarnation && self.network.open(at, other, lane).is_none() {
                     self.lose_connection(at, other, lane);
                 }
             }
-            Happening::Stalled(from, to, lane, number) => self.give_up_stalled(from, to, lane, number),
-            Happening::Expires(seat, incarnation, timer, at) => {
+            SimEvent::Stalled(from, to, lane, number) => self.give_up_stalled(from, to, lane, number),
+            SimEvent::Expires(seat, incarnation, timer, at) => {
                 self.with(seat, incarnation, |peer, now| peer.expire(now, timer, at));
             }
-            Happening::Rings(seat, incarnation, at) => self.ring(seat, incarnation, at),
-            Happening::Computed(seat, incarnation, id) => {
+            SimEvent::Rings(seat, incarnation, at) => self.ring(seat, incarnation, at),
+            SimEvent::Computed(seat, incarnation, id) => {
                 self.with(seat, incarnation, |peer, now| peer.computed(now, id));
             }
-            Happening::Stores(seat, incarnation, record) => {
+            SimEvent::Stores(seat, incarnation, record) => {
                 if self.hosts[seat].incarnation == incarnation {
                     self.store(seat, record);
                 }
             }
-            Happening::Saved(seat, incarnation, state) => {
+            SimEvent::Saved(seat, incarnation, state) => {
                 if self.hosts[seat].incarnation == incarnation {
                     let manifest = self.saved(seat, &state);
                     let is_kept = self.hosts[seat].disk.holds(state.step, state.digest);
                     self.with(seat, incarnation, |peer, now| peer.saved(now, &state, is_kept, manifest));
                 }
             }
-            Happening::Heard(seat, from, head) if self.hosts[seat].keeper.is_some() => {
+            SimEvent::Heard(seat, from, head) if self.hosts[seat].keeper.is_some() => {
                 self.keeper_hears(seat, from, *head);
             }
-            Happening::Heard(seat, from, head) => {
+            SimEvent::Heard(seat, from, head) => {
                 let incarnation = self.hosts[seat].incarnation;
                 self.with(seat, incarnation, |peer, now| peer.heard(now, from, *head));
             }
-            Happening::Strikes(fault) => self.strike(fault),
-            Happening::Passes(fault) => self.pass(fault),
-            Happening::Starts(seat, incarnation) => {
+            SimEvent::Strikes(fault) => self.strike(fault),
+            SimEvent::Passes(fault) => self.pass(fault),
+            SimEvent::Starts(seat, incarnation) => {
                 if self.hosts[seat].incarnation == incarnation && !self.hosts[seat].is_up() {
                     if !self.hosts[seat].gave_up {
                         self.invariants.progress.disturbed(self.now, "starts");
@@ -440,14 +440,14 @@ impl World {
                     self.start(seat);
                 }
             }
-            Happening::Seeks(seat, incarnation, errand) => self.run_errand(seat, incarnation, errand),
-            Happening::Twins(seat, incarnation, dialed) => self.look_on(seat, incarnation, dialed),
-            Happening::Keeps(seat, incarnation, head, from) => self.keeper_fetches(seat, incarnation, &head, &from),
-            Happening::Tells(seat, incarnation, view, from) => self.keeper_is_told(seat, incarnation, view, &from),
-            Happening::Measures(seat, incarnation) => self.measure(seat, incarnation),
-            Happening::LooksAtItself(seat, incarnation) => self.look_at_itself(seat, incarnation),
-            Happening::Talks(seat) => self.talk(seat),
-            Happening::Looks => self.look(),
+            SimEvent::Seeks(seat, incarnation, errand) => self.run_errand(seat, incarnation, errand),
+            SimEvent::Twins(seat, incarnation, dialed) => self.look_on(seat, incarnation, dialed),
+            SimEvent::Keeps(seat, incarnation, head, from) => self.keeper_fetches(seat, incarnation, &head, &from),
+            SimEvent::Tells(seat, incarnation, view, from) => self.keeper_is_told(seat, incarnation, view, &from),
+            SimEvent::Measures(seat, incarnation) => self.measure(seat, incarnation),
+            SimEvent::LooksAtItself(seat, incarnation) => self.look_at_itself(seat, incarnation),
+            SimEvent::Talks(seat) => self.talk(seat),
+            SimEvent::Looks => self.look(),
         }
     }
 
@@ -464,7 +464,7 @@ impl World {
             // Nobody listens on this connection, and the sender learns it, if anything gets back to it.
             let gone = self.hosts[to].off || self.network.is_blocked(to, from);
             let takes = if gone { self.network.patience() } else { self.network.delay(to, from) };
-            return self.queue.push(self.now + takes, Happening::Lost(from, to, lane, number));
+            return self.queue.push(self.now + takes, SimEvent::Lost(from, to, lane, number));
         }
         self.deliveries += 1;
         self.bring_up_at_delivery();

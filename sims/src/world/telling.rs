@@ -7,7 +7,7 @@ use starling_topology::heads::repeat_interval;
 use starling_topology::{PeerId, Quorum};
 
 use super::seeking::Errand;
-use super::{Happening, LOOK, World};
+use super::{LOOK, SimEvent, World};
 use crate::invariants::{Broken, Progressing};
 use crate::machine::host::Host;
 use crate::network::Seat;
@@ -34,7 +34,7 @@ impl World {
         self.look_for_a_stall();
         self.look_for_votes_due();
         self.over = !self.wake_the_finished() && self.is_abandoned();
-        self.queue.push(self.now + LOOK, Happening::Looks);
+        self.queue.push(self.now + LOOK, SimEvent::Looks);
     }
 
     /// A process looks how far it is, and again after a while: not when the others do, so that what they see differs.
@@ -48,7 +48,7 @@ impl World {
         if host.peer.is_some() && host.incarnation == incarnation {
             let micros = u64::try_from(look_interval(self.config.max_stall).as_micros()).unwrap_or(u64::MAX);
             let at = self.now + self.looks.micros(micros / 2, micros * 3 / 2);
-            self.queue.push(at, Happening::LooksAtItself(seat, incarnation));
+            self.queue.push(at, SimEvent::LooksAtItself(seat, incarnation));
         }
     }
 
@@ -62,7 +62,7 @@ impl World {
         let host = &self.hosts[seat];
         if host.peer.is_some() && host.incarnation == incarnation {
             let at = self.now + repeat_interval(self.config.max_stall);
-            self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Retells));
+            self.queue.push(at, SimEvent::Seeks(seat, incarnation, Errand::Retells));
         }
     }
 

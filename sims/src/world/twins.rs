@@ -11,7 +11,7 @@ use starling_engine::TwinSearch;
 use starling_engine::comeback::twin::{Input, MAX_ASKED, Output, Process};
 use starling_topology::{Ballot, Contact, Event, PeerId, Record, Time, ViewId};
 
-use super::{Happening, World};
+use super::{SimEvent, World};
 use crate::invariants::TwinTold;
 use crate::machine::host::Host;
 use crate::network::Seat;
@@ -194,12 +194,12 @@ impl World {
                     let looks = looking.looks;
                     for place in looking.places.clone() {
                         let at = self.now + self.network.delay(seat, place);
-                        self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::At(place, looks)));
+                        self.queue.push(at, SimEvent::Twins(seat, incarnation, Dialed::At(place, looks)));
                     }
                 }
                 Output::SetTimer(at) => {
                     let when = self.hosts[seat].world_time(at).max(self.now);
-                    self.queue.push(when, Happening::Twins(seat, incarnation, Dialed::Expires));
+                    self.queue.push(when, SimEvent::Twins(seat, incarnation, Dialed::Expires));
                 }
                 Output::GoOn => return self.begin(seat),
                 Output::Refuse => return self.refuse_twin(seat),
@@ -228,7 +228,7 @@ impl World {
                     });
                     let slow = self.twins.rng.one_in(4).then(|| self.twins.rng.spread(100_000, 3_000_000));
                     let at = self.now + self.network.delay(place, seat) + slow.unwrap_or_default();
-                    self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::Answers(answer, looks)));
+                    self.queue.push(at, SimEvent::Twins(seat, incarnation, Dialed::Answers(answer, looks)));
                 }
                 return;
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::process::resident_kib;
-use super::{Dice, Fleet, Plan, Verdict};
+use super::{Fleet, Plan, Rng, Verdict};
 
 /// How often memory is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
@@ -54,15 +54,15 @@ impl Churn {
             hosts: false,
             logs: self.logs.clone(),
         })?;
-        let mut dice = Dice::new(self.seed);
+        let mut rng = Rng::new(self.seed);
         // One process lives through it all: its memory shows what others' deaths leave behind.
         let witness = self.peers - 1;
         let (mut kills, mut starts, mut wipes) = (0_u64, 0_u64, 0_u64);
         let mut memory = Vec::new();
         let began = Instant::now();
         let (mut next_move, mut next_measure) = (began + self.interval, began);
-        let first_step = fleet.pulse().step();
-        fleet.pulse().rest();
+        let first_step = fleet.progress_probe().step();
+        fleet.progress_probe().rest();
         while began.elapsed() < self.length {
             fleet.run_until(next_move.min(next_measure));
             let now = Instant::now();
@@ -79,22 +79,22 @@ impl Churn {
                 .filter(|slot| *slot != witness && fleet.slots()[*slot].is_awake() && fleet.can_lose(&[*slot]))
                 .collect();
             // At full strength only kills are possible, at half strength only starts.
-            let starts_one = free.len() * 2 >= self.peers || (!free.is_empty() && dice.below(2) == 0);
-            if let (true, Some(slot)) = (starts_one, dice.pick(&free)) {
-                if dice.below(2) == 0 {
+            let starts_one = free.len() * 2 >= self.peers || (!free.is_empty() && rng.below(2) == 0);
+            if let (true, Some(slot)) = (starts_one, rng.pick(&free)) {
+                if rng.below(2) == 0 {
                     fleet.wipe(slot)?;
                     wipes += 1;
                 }
                 fleet.say(&format!("start {slot}"));
                 fleet.start(slot)?;
                 starts += 1;
-            } else if let Some(slot) = dice.pick(&mortal) {
+            } else if let Some(slot) = rng.pick(&mortal) {
                 fleet.say(&format!("kill {slot}"));
                 fleet.kill(slot);
                 kills += 1;
             }
         }
-        let (gap, gap_end) = fleet.pulse().longest_gap();
+        let (gap, gap_end) = fleet.progress_probe().longest_gap();
         let limit = self.max_stall + self.slack;
         verdict.promise(
             gap <= limit,
@@ -107,7 +107,7 @@ impl Churn {
         verdict.figure("kills", kills);
         verdict.figure("starts", starts);
         verdict.figure("wiped_disks", wipes);
-        verdict.figure("steps", fleet.pulse().step() - first_step);
+        verdict.figure("steps", fleet.progress_probe().step() - first_step);
         verdict.decimal("longest_gap_s", gap.as_secs_f64());
         verdict.figure("max_stall_ms", self.max_stall.as_millis() as u64);
         memory_is_flat(&memory, &mut verdict);

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use self::starting::new_dir;
-use super::Pulse;
+use super::ProgressProbe;
 use super::slot::{Said, Slot};
 use crate::ports::free_port;
 use crate::{Feed, Lan, Peer, Word, starling};
@@ -53,7 +53,7 @@ pub struct Fleet {
     lan: Option<Lan>,
     folder: TempDir,
     began: Instant,
-    pulse: Pulse,
+    progress_probe: ProgressProbe,
     /// The digest after each step at which checkpoints were saved, and who said so.
     saved: BTreeMap<u64, (String, BTreeSet<usize>)>,
     broken: Vec<String>,
@@ -76,8 +76,8 @@ impl Fleet {
         let all = fleet.plan.peers;
         fleet.wait(&format!("{all} members"), FOUNDING_LIMIT, |fleet| fleet.are_full(all))?;
         // What each did alone is in files by then, so that it can be proved even if it is killed at once.
-        let together = fleet.pulse.step() + STEPS_TOGETHER;
-        fleet.wait("first steps of all", FOUNDING_LIMIT, |fleet| fleet.pulse.step() >= together)?;
+        let together = fleet.progress_probe.step() + STEPS_TOGETHER;
+        fleet.wait("first steps of all", FOUNDING_LIMIT, |fleet| fleet.progress_probe.step() >= together)?;
         fleet.say("all are members");
         Ok(fleet)
     }
@@ -119,7 +119,7 @@ impl Fleet {
             lan,
             folder,
             began: Instant::now(),
-            pulse: Pulse::new(),
+            progress_probe: ProgressProbe::new(),
             saved: BTreeMap::new(),
             broken: Vec::new(),
             has_diverged: false,
@@ -169,7 +169,7 @@ impl Fleet {
             };
             self.slots[heard.slot].said.take(&event);
             match event["event"].as_str().unwrap_or_default() {
-                "progress" => self.pulse.beat(self.slots[heard.slot].said.step, heard.at),
+                "progress" => self.progress_probe.beat(self.slots[heard.slot].said.step, heard.at),
                 "saved" => self.compare(heard.slot, &event),
                 _ => {}
             }
@@ -206,7 +206,7 @@ impl Fleet {
     pub fn settle(&mut self, limit: Duration) -> Result<u64> {
         let awake = (0..self.slots.len()).filter(|slot| self.slots[*slot].is_awake()).count();
         self.wait(&format!("{awake} members at the end"), limit, |fleet| fleet.are_full(awake))?;
-        let from = self.pulse.step();
+        let from = self.progress_probe.step();
         let common = move |fleet: &Self| {
             let later = fleet.saved.range(from..);
             later.filter(|(_, (_, savers))| savers.len() == awake).map(|(step, _)| *step).next()
@@ -247,7 +247,7 @@ impl Fleet {
 
     /// Tells on stderr what happens.
     pub fn say(&self, text: &str) {
-        eprintln!("{:7.1} s  step {:6}  {text}", self.began.elapsed().as_secs_f64(), self.pulse.step());
+        eprintln!("{:7.1} s  step {:6}  {text}", self.began.elapsed().as_secs_f64(), self.progress_probe.step());
     }
 
     /// The places.
@@ -264,8 +264,8 @@ impl Fleet {
     }
 
     /// The run's steps.
-    pub fn pulse(&mut self) -> &mut Pulse {
-        &mut self.pulse
+    pub fn progress_probe(&mut self) -> &mut ProgressProbe {
+        &mut self.progress_probe
     }
 
     /// What was wrong so far, at whatever time.
@@ -287,7 +287,7 @@ impl Fleet {
     /// their disks can't take back what they told of them.
     pub fn go_back(&mut self, step: u64, wiped: &[usize]) {
         self.saved.split_off(&(step + 1));
-        self.pulse = Pulse::new();
+        self.progress_probe = ProgressProbe::new();
         self.is_going_back = true;
         wiped.iter().for_each(|slot| self.slots[*slot].audits.clear());
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::churn::conclude;
-use super::{Dice, Fleet, Plan, Verdict};
+use super::{Fleet, Plan, Rng, Verdict};
 
 /// How long the run may take to come together at the end.
 const SETTLE_LIMIT: Duration = Duration::from_secs(120);
@@ -83,11 +83,11 @@ impl Goodput {
             hosts: true,
             logs: self.logs.clone(),
         })?;
-        let mut dice = Dice::new(self.seed);
+        let mut rng = Rng::new(self.seed);
         let mut calm_steps = vec![self.calm(&mut fleet)];
         let (mut steps, mut spells) = (0, Vec::new());
         for _ in 0..BOUTS {
-            let (more, struck) = self.chaos(&mut fleet, &mut dice)?;
+            let (more, struck) = self.chaos(&mut fleet, &mut rng)?;
             steps += more;
             spells.extend(struck);
             fleet.wait("all members after the faults", SETTLE_LIMIT, |fleet| fleet.are_full(self.peers))?;
@@ -109,7 +109,7 @@ impl Goodput {
         }
         verdict.figure("max_stall_ms", self.max_stall.as_millis() as u64);
         verdict.figure("ratio", (ratio * 1000.0).round() / 1000.0);
-        verdict.decimal("longest_gap_s", fleet.pulse().longest_gap().0.as_secs_f64());
+        verdict.decimal("longest_gap_s", fleet.progress_probe().longest_gap().0.as_secs_f64());
         verdict.promise(ratio >= self.keep, format!("only {ratio:.3} of the samples per second were kept"));
         conclude(&mut fleet, SETTLE_LIMIT, &mut verdict);
         // The last step of an epoch takes what is left: only the audit knows how many samples the steps had.
@@ -130,17 +130,17 @@ impl Goodput {
     /// A time without faults; returns the steps.
     fn calm(&self, fleet: &mut Fleet) -> u64 {
         fleet.say("without faults");
-        let first = fleet.pulse().step();
+        let first = fleet.progress_probe().step();
         fleet.run_until(Instant::now() + self.calm_bout());
-        fleet.pulse().step() - first
+        fleet.progress_probe().step() - first
     }
 
     /// A time with faults; returns the steps, and what became of each fault.
-    fn chaos(&self, fleet: &mut Fleet, dice: &mut Dice) -> Result<(u64, Vec<Spell>)> {
+    fn chaos(&self, fleet: &mut Fleet, rng: &mut Rng) -> Result<(u64, Vec<Spell>)> {
         let length = self.chaos / BOUTS;
         let (mut struck, mut coming) = (Vec::new(), Vec::new());
         let mut remedies: Vec<(Instant, Remedy)> = Vec::new();
-        let first = fleet.pulse().step();
+        let first = fleet.progress_probe().step();
         let began = Instant::now();
         let mut next_fault = began;
         while began.elapsed() < length {
@@ -158,16 +158,16 @@ impl Goodput {
             next_fault += self.interval;
             if coming.is_empty() {
                 coming = MIX.into();
-                dice.shuffle(&mut coming);
+                rng.shuffle(&mut coming);
             }
             if let Some(fault) = coming.pop()
-                && let Some((after, remedy)) = self.strike(fleet, fault, dice)?
+                && let Some((after, remedy)) = self.strike(fleet, fault, rng)?
             {
-                struck.push((fault, now, fleet.pulse().step()));
+                struck.push((fault, now, fleet.progress_probe().step()));
                 remedies.push((now + after, remedy));
             }
         }
-        let (last, ended) = (fleet.pulse().step(), Instant::now());
+        let (last, ended) = (fleet.progress_probe().step(), Instant::now());
         for (_, remedy) in remedies {
             self.apply(fleet, remedy)?;
         }
@@ -179,10 +179,10 @@ impl Goodput {
     }
 
     /// Makes a fault happen to somebody whom the run can lose; returns what ends it, and when.
-    fn strike(&self, fleet: &mut Fleet, fault: Fault, dice: &mut Dice) -> Result<Option<(Duration, Remedy)>> {
+    fn strike(&self, fleet: &mut Fleet, fault: Fault, rng: &mut Rng) -> Result<Option<(Duration, Remedy)>> {
         let mut victims: Vec<usize> = (0..self.peers).filter(|slot| fleet.slots()[*slot].is_awake()).collect();
-        dice.shuffle(&mut victims);
-        let count = if fault == Fault::Cut { 1 + dice.below(MAX_CUT_OFF.min(self.peers / 3).max(1)) } else { 1 };
+        rng.shuffle(&mut victims);
+        let count = if fault == Fault::Cut { 1 + rng.below(MAX_CUT_OFF.min(self.peers / 3).max(1)) } else { 1 };
         victims.truncate(count);
         victims.sort_unstable();
         if !fleet.can_lose(&victims) {
@@ -198,13 +198,13 @@ impl Goodput {
             }
             Fault::Stop => {
                 // Some of them are too short to be noticed.
-                let pause = dice.between(self.max_stall / 4, self.max_stall * 3);
+                let pause = rng.between(self.max_stall / 4, self.max_stall * 3);
                 fleet.say(&format!("stop {victim} for {pause:?}"));
                 fleet.stop(victim);
                 (pause, Remedy::Cont(victim))
             }
             Fault::Cut => {
-                let pause = dice.between(self.max_stall, self.max_stall * 3);
+                let pause = rng.between(self.max_stall, self.max_stall * 3);
                 let others: Vec<usize> = (0..self.peers).filter(|slot| !victims.contains(slot)).collect();
                 fleet.say(&format!("cut off {victims:?} for {pause:?}"));
                 fleet.lan()?.split(&victims, &others)?;

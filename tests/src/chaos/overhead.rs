@@ -89,9 +89,9 @@ impl Overhead {
             let pids = fleet.slots().iter().map(|slot| slot.pid().context("a process has ended"));
             pids.map(|pid| cpu_ticks(pid?)).sum()
         };
-        let (first, at, used) = (fleet.pulse().step(), Instant::now(), ticks(&fleet)?);
+        let (first, at, used) = (fleet.progress_probe().step(), Instant::now(), ticks(&fleet)?);
         fleet.run_until(at + self.length);
-        let steps = (fleet.pulse().step() - first).max(1) as f64;
+        let steps = (fleet.progress_probe().step() - first).max(1) as f64;
         let cost =
             Cost { wall: at.elapsed().as_secs_f64() * 1e6 / steps, cpu: (ticks(&fleet)? - used) as f64 * 1e4 / steps };
         fleet.leave()?;

@@ -51,7 +51,7 @@ impl Partition {
             logs: self.logs.clone(),
         })?;
         let mut order: Vec<usize> = (0..peers).collect();
-        super::Dice::new(self.seed).shuffle(&mut order);
+        super::Rng::new(self.seed).shuffle(&mut order);
         let (one, other) = order.split_at(self.sides[0]);
         let sides = [one.to_vec(), other.to_vec()];
         let goer = self.expected(&sides);
@@ -64,7 +64,7 @@ impl Partition {
             fleet.expect_forks();
         }
         let cut = Instant::now();
-        let at_cut = fleet.pulse().step();
+        let at_cut = fleet.progress_probe().step();
         let goes_on = |fleet: &Fleet| {
             going.iter().all(|slot| {
                 let said = fleet.slots()[*slot].said();

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::churn::conclude;
-use super::{Dice, Fleet, Plan, Verdict};
+use super::{Fleet, Plan, Rng, Verdict};
 use crate::starling;
 
 /// How long anything may take. Generous: nothing is measured by it.
@@ -61,11 +61,11 @@ impl Restart {
         fleet.say("kill all");
         (0..self.peers).for_each(|slot| fleet.kill(slot));
 
-        let mut dice = Dice::new(self.seed);
+        let mut rng = Rng::new(self.seed);
         let mut order: Vec<usize> = (0..self.peers).collect();
-        dice.shuffle(&mut order);
+        rng.shuffle(&mut order);
         // The founder's own command founds; another's disk is lost.
-        let wiped = 1 + dice.below(self.peers - 1);
+        let wiped = 1 + rng.below(self.peers - 1);
         fleet.wipe(wiped)?;
         let mut checkpoints = Vec::new();
         for slot in (0..self.peers).filter(|slot| *slot != wiped) {

@@ -51,7 +51,7 @@ const MAX_BACK: usize = 64;
 
 /// Lead from one of the views called `known` to the one called `to`, or if none is known, from a branch's beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
+pub struct WalkQuestion {
     /// What the one knows that asks: at most [`MAX_KNOWN`].
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_KNOWN>")]
     pub known: Vec<ViewId>,
@@ -140,8 +140,8 @@ impl Annals {
     }
 
     /// What leads to the view that is asked for, one page of it. Nothing if that is not known here.
-    pub fn answer(&self, question: &Question) -> Vec<Leg> {
-        let Question { known, to } = question;
+    pub fn answer(&self, question: &WalkQuestion) -> Vec<Leg> {
+        let WalkQuestion { known, to } = question;
         let Some(last) = self.place(*to) else { return Vec::new() };
         let mut way = self.way(last, |id| known.contains(&id));
         way.reverse();

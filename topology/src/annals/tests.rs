@@ -1,6 +1,6 @@
 use super::*;
 use crate::id::{PeerId, RunId};
-use crate::ledger::generator::Generator;
+use crate::ledger::split_mix::SplitMix64;
 use crate::view::lineage::Lineage;
 use crate::vote::certificate::{Certificate, Notary, acceptance};
 use crate::vote::proposal::{Ballot, Proposal, Resume};
@@ -104,7 +104,7 @@ fn leads(anchors: Anchors, to: &View, annals: &Annals) -> bool {
 fn long_run(views: usize) -> (Annals, Vec<View>) {
     let mut members: Vec<u16> = (1..=8).collect();
     let begun = first(&members, 7);
-    let (mut kept, mut all, mut random) = (annals([founded(&begun)]), vec![begun], Generator::new(5));
+    let (mut kept, mut all, mut random) = (annals([founded(&begun)]), vec![begun], SplitMix64::new(5));
     let mut fresh = 8;
     for _ in 1..views {
         let signers = {
@@ -188,7 +188,7 @@ fn who_knows_a_later_view_begins_there() {
     let mut walk = Walk::new(knows(&kept), other.view.id());
     let mut back = vec![Leg::Back(second.view.clone()), Leg::Back(begun.clone())];
     assert_eq!(walk.hear(&NOTARY, back.clone()), Way::Ask);
-    back = match hostile.answer(&Question { known: vec![begun.id()], to: other.view.id() }) {
+    back = match hostile.answer(&WalkQuestion { known: vec![begun.id()], to: other.view.id() }) {
         legs if legs.len() >= 2 || matches!(legs[..], [Leg::Over(..)]) => legs,
         legs => panic!("{legs:?}"),
     };

@@ -1,6 +1,6 @@
 //! How a peer is led from what it knows to a view that somebody has named.
 
-use super::{Anchors, Descent, Leg, MAX_BYTES, MAX_PAGE_LEGS, Question};
+use super::{Anchors, Descent, Leg, MAX_BYTES, MAX_PAGE_LEGS, WalkQuestion};
 use crate::heads::follower::{Branch, branch};
 use crate::id::ViewId;
 use crate::view::View;
@@ -47,9 +47,9 @@ impl Walk {
     }
 
     /// What to ask.
-    pub fn question(&self) -> Question {
+    pub fn question(&self) -> WalkQuestion {
         let last = self.last.as_ref().map(|(view, _)| view.id()).or(self.told);
-        Question { known: last.into_iter().chain(self.anchors.names()).collect(), to: self.to }
+        WalkQuestion { known: last.into_iter().chain(self.anchors.names()).collect(), to: self.to }
     }
 
     /// Takes in an answer. Checks signatures, some 50 us each.

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::{Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, Pace, Shares, Skips, shares};
+use super::{Assignment, Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, Skips, Throughput, assignment};
 use crate::id::PeerId;
 
 /// The longest encoded ledger, in bytes: each sample of the largest batch in a range of its own, all of them doubtful.
@@ -130,9 +130,9 @@ impl Ledger {
         if self.shares.iter().any(|(peer, _)| !self.paces.contains_key(peer)) {
             return fail("a peer has a share, but no pace");
         }
-        let batch = shares::merge(self.shares.iter().flat_map(|(_, ranges)| ranges.iter().cloned()));
+        let batch = assignment::merge(self.shares.iter().flat_map(|(_, ranges)| ranges.iter().cloned()));
         let is_sorted = self.doubtful.is_sorted_by(|a, b| a.end < b.start);
-        if !is_sorted || shares::common(&self.doubtful, &batch) != self.doubtful {
+        if !is_sorted || assignment::common(&self.doubtful, &batch) != self.doubtful {
             return fail("its doubtful positions are not of its batch");
         }
         if self.skips.total >= self.step || u64::from(self.skips.in_row) > self.skips.total {
@@ -173,8 +173,8 @@ impl Reader<'_> {
         if last < Some(peer) { Ok(peer) } else { Err(LedgerError { reason: "its peers are not sorted and distinct" }) }
     }
 
-    fn shares(&mut self) -> Result<Shares, LedgerError> {
-        let mut shares = Shares::new();
+    fn shares(&mut self) -> Result<Assignment, LedgerError> {
+        let mut shares = Assignment::new();
         for _ in 0..self.count(MAX_SHARES)? {
             let peer = self.peer(shares.last().map(|(peer, _)| *peer))?;
             shares.push((peer, self.ranges()?));
@@ -195,11 +195,11 @@ impl Reader<'_> {
         if range.is_empty() { Err(LedgerError { reason: "it has an empty range" }) } else { Ok(range) }
     }
 
-    fn paces(&mut self) -> Result<BTreeMap<PeerId, Pace>, LedgerError> {
+    fn paces(&mut self) -> Result<BTreeMap<PeerId, Throughput>, LedgerError> {
         let mut paces = BTreeMap::new();
         for _ in 0..self.count(MAX_SHARES)? {
             let peer = self.peer(paces.last_key_value().map(|(peer, _)| *peer))?;
-            let pace = Pace { smoothed: self.u32()?, planned: self.u32()? };
+            let pace = Throughput { smoothed: self.u32()?, planned: self.u32()? };
             if pace.smoothed > MAX_SPEED || !(1..=MAX_SPEED).contains(&pace.planned) {
                 return Err(LedgerError { reason: "no member has such a speed" });
             }

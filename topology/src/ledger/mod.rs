@@ -18,19 +18,19 @@
 //! Shares follow the members' measured speeds, which travel in the reduction itself, so that all members know the same
 //! ones (see [`Ledger::commit`]). Everything here is integer arithmetic: equal inputs give equal shares everywhere.
 
+mod assignment;
 mod codec;
-pub mod generator;
-mod order;
-mod pace;
-mod shares;
+mod sample_order;
+pub mod split_mix;
+mod throughput;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+pub use assignment::Assignment;
 pub use codec::{LedgerError, MAX_LEDGER_BYTES};
-pub use order::Order;
-use pace::Pace;
-pub use shares::Shares;
+pub use sample_order::SampleOrder;
+use throughput::Throughput;
 
 use crate::id::PeerId;
 
@@ -61,9 +61,9 @@ pub struct Ledger {
     /// The step of the pending batch; 0 before the first assignment.
     step: u64,
     /// The pending batch, by ascending peer and position. A peer without samples is not in it.
-    shares: Shares,
+    shares: Assignment,
     /// The members that are ready for samples, and how fast they are.
-    paces: BTreeMap<PeerId, Pace>,
+    paces: BTreeMap<PeerId, Throughput>,
     /// Positions of the pending batch whose share was given up once, ascending.
     doubtful: Vec<Range<u32>>,
     /// Steps whose update was dropped.
@@ -87,7 +87,7 @@ pub struct Committed {
     /// The epoch that its batch belongs to: 0 for the first pass over the data.
     pub epoch: u64,
     /// Who contributed which positions of the epoch, by ascending peer.
-    pub contributions: Shares,
+    pub contributions: Assignment,
     /// How many samples were assigned to peers that did not contribute. They come first in the next batch.
     pub returned: u32,
     /// Positions of the epoch that were given up a second time. Nobody computes them again in this epoch.
@@ -97,7 +97,7 @@ pub struct Committed {
 impl Committed {
     /// How many samples were contributed.
     pub fn samples(&self) -> u64 {
-        self.contributions.iter().map(|(_, ranges)| u64::from(shares::count(ranges))).sum()
+        self.contributions.iter().map(|(_, ranges)| u64::from(assignment::count(ranges))).sum()
     }
 }
 
@@ -131,7 +131,7 @@ impl Ledger {
         check_members(members);
         if self.step == 0 {
             let all = vec![UNMEASURED; members.len()];
-            self.paces = pace::follow(&self.paces, members, &all);
+            self.paces = throughput::follow(&self.paces, members, &all);
             self.hand_out(Vec::new());
         }
     }
@@ -186,7 +186,7 @@ impl Ledger {
 
     /// How many samples `peer` computes in the pending step.
     pub fn share_len(&self, peer: PeerId) -> u32 {
-        shares::count(self.share_of(peer))
+        assignment::count(self.share_of(peer))
     }
 
     /// How many samples of the pending step the members of `reduced_by` contribute together: the weight of its mean.
@@ -201,15 +201,15 @@ impl Ledger {
 
     /// How many samples the pending step has.
     pub fn pending(&self) -> u32 {
-        self.shares.iter().map(|(_, ranges)| shares::count(ranges)).sum()
+        self.shares.iter().map(|(_, ranges)| assignment::count(ranges)).sum()
     }
 
     /// The sample order of the pending step's epoch.
-    pub fn order(&self) -> Order {
-        Order::draw(self.seed, self.samples, self.epoch)
+    pub fn order(&self) -> SampleOrder {
+        SampleOrder::draw(self.seed, self.samples, self.epoch)
     }
 
-    /// The samples at positions of the pending step's epoch. Draws the order anew: who asks often keeps an [`Order`].
+    /// The samples at positions of the pending step's epoch. Draws the order anew: who asks often keeps an [`SampleOrder`].
     ///
     /// # Panics
     /// If a position is not below the number of samples.
@@ -251,17 +251,17 @@ impl Ledger {
         assert!(self.step > 0 && step == self.step, "step {step} is not the pending one, {}", self.step);
         check_members(reduced_by);
         let contributed: Vec<PeerId> = contributors(reduced_by, speeds).collect();
-        let (contributions, lost): (Shares, Shares) =
+        let (contributions, lost): (Assignment, Assignment) =
             std::mem::take(&mut self.shares).into_iter().partition(|(peer, _)| contributed.binary_search(peer).is_ok());
         let has_given_up = |peer: &PeerId| reduced_by.binary_search(peer).is_ok_and(|at| speeds[at] == GAVE_UP);
-        let (given_up, lost): (Shares, Shares) = lost.into_iter().partition(|(peer, _)| has_given_up(peer));
+        let (given_up, lost): (Assignment, Assignment) = lost.into_iter().partition(|(peer, _)| has_given_up(peer));
         let [given_up, lost] =
-            [given_up, lost].map(|shares| shares::merge(shares.into_iter().flat_map(|(_, ranges)| ranges)));
-        let dropped = shares::common(&given_up, &self.doubtful);
-        let tried = shares::without(&given_up, &dropped);
-        self.doubtful = shares::union(&tried, &shares::common(&lost, &self.doubtful));
-        let returned = shares::union(&tried, &lost);
-        let count = shares::count(&returned);
+            [given_up, lost].map(|shares| assignment::merge(shares.into_iter().flat_map(|(_, ranges)| ranges)));
+        let dropped = assignment::common(&given_up, &self.doubtful);
+        let tried = assignment::without(&given_up, &dropped);
+        self.doubtful = assignment::union(&tried, &assignment::common(&lost, &self.doubtful));
+        let returned = assignment::union(&tried, &lost);
+        let count = assignment::count(&returned);
         let committed = Committed { step, epoch: self.epoch, contributions, returned: count, dropped };
         if returned.is_empty() && self.cursor == self.samples {
             self.epoch += 1;
@@ -269,21 +269,21 @@ impl Ledger {
         }
         // Who has given up rests for a step: what it could not compute, another one tries.
         let speeds: Vec<u32> = speeds.iter().map(|speed| if *speed == GAVE_UP { SYNCING } else { *speed }).collect();
-        self.paces = pace::follow(&self.paces, reduced_by, &speeds);
+        self.paces = throughput::follow(&self.paces, reduced_by, &speeds);
         self.hand_out(returned);
         committed
     }
 
     /// Makes the next step's assignment: what was returned first, then what was never handed out in this epoch.
     fn hand_out(&mut self, returned: Vec<Range<u32>>) {
-        let missing = self.batch_size.checked_sub(shares::count(&returned));
+        let missing = self.batch_size.checked_sub(assignment::count(&returned));
         let fresh = missing.expect("invariant: what is returned was one batch").min(self.samples - self.cursor);
-        let batch = shares::merge(returned.into_iter().chain(std::iter::once(self.cursor..self.cursor + fresh)));
+        let batch = assignment::merge(returned.into_iter().chain(std::iter::once(self.cursor..self.cursor + fresh)));
         self.cursor += fresh;
         self.step += 1;
         let weights: Vec<u32> = self.paces.values().map(|pace| pace.planned).collect();
-        let sizes = shares::sizes(shares::count(&batch), &weights);
-        self.shares = shares::cut(batch, self.paces.keys().copied().zip(sizes));
+        let sizes = assignment::sizes(assignment::count(&batch), &weights);
+        self.shares = assignment::cut(batch, self.paces.keys().copied().zip(sizes));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::shares::{cut, sizes};
+use super::assignment::{cut, sizes};
 use super::*;
 
 fn peer(name: u8) -> PeerId {
@@ -192,13 +192,13 @@ fn everybody_gets_a_sample_if_there_are_enough() {
 
 #[test]
 fn orders_differ_by_epoch_and_seed_and_never_change() {
-    let order = |seed, epoch| Order::draw(seed, 20, epoch).indices(&[0..20]);
+    let order = |seed, epoch| SampleOrder::draw(seed, 20, epoch).indices(&[0..20]);
     assert_ne!(order(1, 0), order(1, 1));
     assert_ne!(order(1, 0), order(2, 0));
     let ledger = Ledger::new(1, 20, 4);
     assert_eq!(ledger.indices(&[17..20, 0..1]), [&order(1, 0)[17..], &order(1, 0)[..1]].concat());
     // Pinned: members on different versions of Starling must agree.
-    assert_eq!(Order::draw(1, 10, 0).indices(&[0..10]), [8, 7, 5, 9, 3, 4, 1, 0, 6, 2]);
+    assert_eq!(SampleOrder::draw(1, 10, 0).indices(&[0..10]), [8, 7, 5, 9, 3, 4, 1, 0, 6, 2]);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn bytes_that_no_run_can_reach_are_refused() {
         let found = refused(change);
         assert!(found.contains(reason), "{found} instead of {reason}");
     }
-    for pace in [Pace { smoothed: 0, planned: 0 }, Pace { smoothed: MAX_SPEED + 1, planned: 1 }] {
+    for pace in [Throughput { smoothed: 0, planned: 0 }, Throughput { smoothed: MAX_SPEED + 1, planned: 1 }] {
         let mut ledger = valid.clone();
         ledger.paces.insert(peer(2), pace);
         assert_eq!(Ledger::decode(&ledger.encode()).expect_err("no speed").reason, "no member has such a speed");
@@ -420,16 +420,16 @@ proptest! {
         lens in prop::collection::vec((0..5_u32, 1..9_u32), 1..12), weights in prop::collection::vec(1..9_u32, 1..9),
     ) {
         let mut end = 0;
-        let batch = shares::merge(lens.into_iter().map(|(gap, len)| {
+        let batch = assignment::merge(lens.into_iter().map(|(gap, len)| {
             end += gap + len;
             end - len..end
         }));
-        let sizes = sizes(shares::count(&batch), &weights);
+        let sizes = sizes(assignment::count(&batch), &weights);
         let cut = cut(batch.clone(), (0..).map(peer).zip(sizes.clone()));
         for (peer, ranges) in &cut {
-            prop_assert_eq!(shares::count(ranges), sizes[usize::from(peer.0[0])]);
+            prop_assert_eq!(assignment::count(ranges), sizes[usize::from(peer.0[0])]);
         }
-        prop_assert_eq!(shares::merge(cut.into_iter().flat_map(|(_, ranges)| ranges)), batch);
+        prop_assert_eq!(assignment::merge(cut.into_iter().flat_map(|(_, ranges)| ranges)), batch);
     }
 
     #[test]

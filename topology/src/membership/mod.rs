@@ -45,8 +45,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ending::departing::Departing;
 use ending::digests::Digests;
 use outbox::{Next, Outbox};
-use outside::asking::Asking;
-use outside::joining::Waiting;
+use outside::join_attempt::JoinAttempt;
+use outside::joining::PendingJoiner;
 use outside::outsiders::{Doubts, Probe};
 use outside::parted::Parted;
 use running::allowance::Allowance;
@@ -92,7 +92,7 @@ pub struct Membership {
     /// What led to that view.
     chain: Chain,
     /// We are an outsider that wants to be let in.
-    asking: Option<Asking>,
+    join_attempt: Option<JoinAttempt>,
     steps: Steps,
     /// Where the steps stood when they were held.
     progress: Progress,
@@ -115,7 +115,7 @@ pub struct Membership {
     finished_at: Time,
     /// We have heard everybody finish, and wait for goodbyes.
     parting: bool,
-    joiners: BTreeMap<PeerId, Waiting>,
+    joiners: BTreeMap<PeerId, PendingJoiner>,
     lost: BTreeMap<PeerId, Probe>,
     parted: Parted,
     /// Members that were put out of late: when, and whether they may be there still.
@@ -203,7 +203,7 @@ impl Membership {
         let progress = Progress::default();
         let mut joiner = Self::new(config, run, me, progress, now);
         joiner.since = Some(now);
-        joiner.asking = Some(Asking::new(now));
+        joiner.join_attempt = Some(JoinAttempt::new(now));
         for contact in members {
             joiner.consider_asking(contact.peer);
             joiner.learn(contact);
@@ -224,7 +224,7 @@ impl Membership {
             notary: me.notary,
             seat: None,
             chain: Chain::default(),
-            asking: None,
+            join_attempt: None,
             steps: Steps::Held,
             progress,
             synced: progress.has_state,
@@ -283,13 +283,13 @@ impl Membership {
 
     /// The current view; `None` before the first, and for an outsider.
     pub fn view(&self) -> Option<&View> {
-        let seat = self.seat.as_ref().filter(|_| self.asking.is_none());
+        let seat = self.seat.as_ref().filter(|_| self.join_attempt.is_none());
         seat.map(|seat| &seat.view)
     }
 
     /// Whom the decree of the current view let in, and by what each came; nobody where there is no view.
     pub fn let_in(&self) -> &[Joiner] {
-        let seat = self.seat.as_ref().filter(|_| self.asking.is_none());
+        let seat = self.seat.as_ref().filter(|_| self.join_attempt.is_none());
         seat.and_then(|seat| seat.origin.as_ref()).map_or(&[], |origin| &origin.joiners)
     }
 
@@ -316,7 +316,9 @@ impl Membership {
 
     /// Members that have yet to load the state, if nobody but this member holds it: without it, the state is gone.
     pub fn heirs(&self) -> Vec<PeerId> {
-        let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none() && self.synced) else { return Vec::new() };
+        let Some(seat) = self.seat.as_ref().filter(|_| self.join_attempt.is_none() && self.synced) else {
+            return Vec::new();
+        };
         let others = seat.others(self.me.peer);
         // Those who may be gone are not waited for.
         let may_come = seat.paused.is_none() && others.iter().any(|peer| !seat.suspects.contains_key(peer));
@@ -332,7 +334,7 @@ impl Membership {
     /// Whether this member can decide nothing: too few of its view are there, or it has been left out of the one that goes on and
     /// waits to be let in. One that has a fork of its own decides there.
     pub fn has_no_quorum(&self) -> bool {
-        let is_apart = |seat: &Seat| seat.paused.is_some() || seat.recovering.is_some() || self.asking.is_some();
+        let is_apart = |seat: &Seat| seat.paused.is_some() || seat.recovering.is_some() || self.join_attempt.is_some();
         self.seat.as_ref().is_some_and(|seat| is_apart(seat) && !seat.view.forked)
     }
 
@@ -429,7 +431,7 @@ impl Membership {
             self.withdraw();
         }
         // Who can't say what it has promised begins nothing new.
-        if !self.ended && !self.outbox.is_waiting() && self.asking.is_none() && self.seat.is_some() {
+        if !self.ended && !self.outbox.is_waiting() && self.join_attempt.is_none() && self.seat.is_some() {
             self.seek_change(now);
         }
     }

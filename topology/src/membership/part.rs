@@ -40,7 +40,7 @@ impl Membership {
 
     /// Which part this member has in a change of view.
     pub fn doing(&self) -> Part {
-        let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none()) else { return Part::Asks };
+        let Some(seat) = self.seat.as_ref().filter(|_| self.join_attempt.is_none()) else { return Part::Asks };
         if let Some(decree) = &seat.decree {
             return match decree.stage {
                 Stage::Stopping => Part::Stops,

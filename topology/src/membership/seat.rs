@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::id::{Digest, Generation, PeerId, ViewId};
 use crate::membership::decree::agreement::{Acceptor, Round};
-use crate::membership::decree::planning::is_reached;
-use crate::membership::decree::rows::Rows;
+use crate::membership::decree::link_matrix::LinkMatrix;
+use crate::membership::decree::proposal_inputs::is_reached;
 use crate::membership::decree::votes::Due;
 use crate::membership::failure_detector::FailureDetector;
 use crate::membership::interface::Missed;
-use crate::membership::outside::hearsay::Hearsay;
+use crate::membership::outside::suspicion_reports::SuspicionReports;
 use crate::membership::running::owing::Owing;
 use crate::membership::running::standstill::Standstill;
-use crate::message::{Evidence, Standing};
+use crate::message::{BranchPosition, Evidence};
 use crate::plan::Link;
 use crate::time::Time;
 use crate::view::View;
@@ -100,7 +100,7 @@ pub(super) struct Seat {
     /// Members that owed us something in earlier tries of a step.
     pub(super) owing: BTreeMap<PeerId, Owing>,
     /// Members that others can't reach.
-    pub(super) hearsay: Hearsay,
+    pub(super) suspicion_reports: SuspicionReports,
     /// Of whom we have told whom.
     pub(super) told: BTreeMap<PeerId, PeerId>,
     pub(super) leavers: BTreeSet<PeerId>,
@@ -122,7 +122,7 @@ pub(super) struct Seat {
     pub(super) tried_at: Time,
 
     /// What links cost, by the view and by what members have said since.
-    pub(super) rows: Rows,
+    pub(super) link_matrix: LinkMatrix,
     /// Our own row as the others know it.
     pub(super) told_row: Vec<(PeerId, Link)>,
     /// Whether something of that is new since we last looked if another plan would be better.
@@ -226,7 +226,7 @@ impl Seat {
         let joiners = origin.iter().flat_map(|origin| &origin.joiners);
         let let_in = joiners.map(|joiner| (joiner.contact.peer, (view.generation, joiner.incarnation))).collect();
         Self {
-            rows: Rows::of(&view),
+            link_matrix: LinkMatrix::of(&view),
             told_row: Vec::new(),
             unjudged: true,
             outdated: false,
@@ -263,7 +263,7 @@ impl Seat {
             accused: BTreeSet::new(),
             broken: BTreeMap::new(),
             owing: BTreeMap::new(),
-            hearsay: Hearsay::default(),
+            suspicion_reports: SuspicionReports::default(),
             overruled: false,
             told: BTreeMap::new(),
             leavers: BTreeSet::new(),
@@ -281,8 +281,8 @@ impl Seat {
         }
     }
 
-    pub(super) fn standing(&self, step: u64) -> Standing {
-        Standing {
+    pub(super) fn branch_position(&self, step: u64) -> BranchPosition {
+        BranchPosition {
             step,
             branch: self.view.branch,
             parent: self.view.parent,
@@ -357,7 +357,8 @@ impl Seat {
     /// The member that is to propose: the first one that nobody has spoken against, as far as we know, and that stays if there is
     /// one: what is decided is told by who is there to tell it again.
     pub(super) fn proposer(&self, me: PeerId) -> PeerId {
-        let is_sound = |peer: &PeerId| *peer == me || (self.trusts(*peer) && self.hearsay.of(*peer).is_none());
+        let is_sound =
+            |peer: &PeerId| *peer == me || (self.trusts(*peer) && self.suspicion_reports.of(*peer).is_none());
         let sound = || self.precedence.iter().copied().filter(is_sound);
         sound().find(|peer| !self.leavers.contains(peer)).or_else(|| sound().next()).unwrap_or(me)
     }
@@ -391,7 +392,7 @@ impl Seat {
 
     /// Whether we have heard this member within `limit`, and miss it for no other reason.
     pub(super) fn hears(&self, now: Time, peer: PeerId, limit: Duration) -> bool {
-        let is_missed = self.suspects.contains_key(&peer) || self.hearsay.of(peer).is_some();
+        let is_missed = self.suspects.contains_key(&peer) || self.suspicion_reports.of(peer).is_some();
         !is_missed && self.heard.contains(&peer) && self.detector.last_heard(peer).is_some_and(|at| now - at <= limit)
     }
 
@@ -448,7 +449,7 @@ impl Seat {
             None | Some(Evidence::LinkFailed | Evidence::Misbehaved) => true,
             Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Revoked) => false,
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
-                self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
+                self.suspicion_reports.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
             }
         }
     }

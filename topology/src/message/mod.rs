@@ -165,11 +165,11 @@ pub enum Body {
         waiting: u32,
     },
     /// "I had lost you. This is where I stand."
-    Hello(Standing),
+    Hello(BranchPosition),
     /// "You are not in our view. This is where we stand."
     Outsider {
         /// Where we stand.
-        standing: Standing,
+        branch_position: BranchPosition,
         /// Some of our members.
         #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_HINTS>")]
         contacts: Vec<Contact>,
@@ -214,7 +214,7 @@ pub enum Body {
 /// Where a peer stands: which branch of a run it follows, and how far that has come. The view and its generation are
 /// the envelope's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct BranchPosition {
     /// Its last committed step.
     pub step: u64,
     /// The branch that its view is on.

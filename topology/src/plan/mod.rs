@@ -18,35 +18,35 @@
 //! All of this is integer arithmetic over [`LinkCosts`] that the view carries: all members that hold one view compute
 //! one plan.
 //!
-//! Start reading at [`Plan`] and [`Route`], then [`Estimate`], then [`Choice`] and [`Wish`].
+//! Start reading at [`Plan`] and [`Route`], then [`Estimate`], then [`PlanRanking`] and [`PlanPolicy`].
 
-mod auto;
 mod estimate;
 mod groups;
 mod link_costs;
 mod loads;
+mod policy;
+mod ranking;
 mod replanning;
 mod ring_order;
 mod route;
 mod tree;
 mod view_costs;
 mod weights;
-mod wish;
 
 #[cfg(test)]
 mod tests;
 
-pub use auto::{Candidate, Choice, Limits};
 pub use estimate::{Bucket, Estimate};
 pub use groups::Groups;
 pub use link_costs::{InvalidCosts, Link, LinkCosts, NEVER_NS};
 pub use loads::loads;
+pub use policy::{PlanDecision, PlanPolicy, WishError};
+pub use ranking::{Candidate, Limits, PlanRanking};
 pub(crate) use replanning::is_worth_it;
 pub use ring_order::{MAX_EXACT, ring_cost, ring_order};
 pub use route::Route;
 pub use view_costs::view_costs;
 pub use weights::{WEIGHT_TOTAL, chunk_weights};
-pub use wish::{Agreed, Wish, WishError};
 
 use std::fmt;
 

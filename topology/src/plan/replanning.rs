@@ -1,6 +1,6 @@
 //! Whether a view's plan is still the one to follow.
 
-use crate::plan::Wish;
+use crate::plan::PlanPolicy;
 use crate::plan::estimate::{Bucket, Estimate};
 use crate::plan::groups::Groups;
 use crate::plan::view_costs::view_costs;
@@ -16,11 +16,11 @@ const GAIN_NS: u128 = 2_000_000;
 
 /// Whether the members of `view` would reduce `bucket` much faster in `next`: the same members with newer costs. Both plans
 /// are judged by the newer costs.
-pub(crate) fn is_worth_it(wish: Wish, bucket: Bucket, view: &View, next: &View) -> bool {
+pub(crate) fn is_worth_it(policy: PlanPolicy, bucket: Bucket, view: &View, next: &View) -> bool {
     let costs = view_costs(next);
     let time = |view: &View| {
         let ring = Ring::plan(view);
-        let (agreed, costs) = (wish.agree_over(&ring, view, bucket), ring.arrange(&costs));
+        let (agreed, costs) = (policy.agree_over(&ring, view, bucket), ring.arrange(&costs));
         let sites = Groups::detect(&costs);
         u128::from(Estimate::new(&costs, sites.as_ref(), &agreed.plan, &agreed.weights, bucket).total_ns())
     };

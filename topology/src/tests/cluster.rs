@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::driver::{Fate, Invariants, Peer};
-use crate::plan::{Bucket, Wish};
+use crate::plan::{Bucket, PlanPolicy};
 use crate::view::mark::Noted;
 use crate::{
     Body, Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Lineage, Me, Membership,
@@ -143,7 +143,7 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(seed: u64, steps: u64, min_members: usize) -> Self {
         let bucket = Bucket { bytes: 64 << 20, segment_bytes: 128 << 10 };
-        let config = Config { min_members, reduced: Some((Wish::Ring, bucket)), ..Config::default() };
+        let config = Config { min_members, reduced: Some((PlanPolicy::Ring, bucket)), ..Config::default() };
         Self {
             config,
             seed,

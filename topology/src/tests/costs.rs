@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::changes::formed;
 use super::cluster::{Cluster, RUN, me, peer};
-use crate::plan::{Bucket, Link, Wish};
+use crate::plan::{Bucket, Link, PlanPolicy};
 use crate::{
     Body, Config, Envelope, Event, Input, Membership, Output, PeerId, Progress, Reason, Ring, Time, Violation,
 };
@@ -161,7 +161,7 @@ fn a_row_is_told_when_it_changes_and_no_more_than_once_a_beat() {
 
 #[test]
 fn a_founder_alone_never_replans() {
-    let config = Config { reduced: Some((Wish::Auto, BUCKET)), ..Config::default() };
+    let config = Config { reduced: Some((PlanPolicy::Auto, BUCKET)), ..Config::default() };
     let progress = Progress { has_state: true, ..Progress::default() };
     let mut machine = Membership::found(config, RUN, me(peer(1)), progress, Time::ZERO);
     for second in 0..100 {

@@ -6,8 +6,8 @@ use super::cluster::{RUN, Signs, contact, me, peer};
 use crate::view::mark::Noted;
 use crate::vote::certificate::Acceptance;
 use crate::{
-    Ballot, Body, CatchUp, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Lineage, Membership,
-    Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Standing, Succession, Time, Timer, View,
+    Ballot, Body, BranchPosition, CatchUp, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Lineage,
+    Membership, Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Succession, Time, Timer, View,
     ViewId,
 };
 
@@ -286,8 +286,9 @@ fn who_leaves_gives_its_seat_up_only_when_some_of_those_who_stay_know() {
         if answers {
             let decided = both.succeed([other]);
             let parent = Some(both.id());
-            let standing = Standing { step: 3, branch: 0, parent, forked: false, paused: false, recovering: false };
-            says(&mut machine, (decided.generation, decided.id()), Body::Hello(standing));
+            let branch_position =
+                BranchPosition { step: 3, branch: 0, parent, forked: false, paused: false, recovering: false };
+            says(&mut machine, (decided.generation, decided.id()), Body::Hello(branch_position));
             return drained(&mut machine).1;
         }
         // What it wanted before has no use any more.

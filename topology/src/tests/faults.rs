@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::changes::{formed, gather};
 use super::cluster::{Cluster, RUN, peer};
 use super::driver::Fate;
-use crate::{Body, Digest, Envelope, Event, Evidence, Input, PeerId, Reason, Standing};
+use crate::{Body, BranchPosition, Digest, Envelope, Event, Evidence, Input, PeerId, Reason};
 
 fn everybody(cluster: &Cluster) -> Vec<PeerId> {
     cluster.peers.keys().copied().collect()
@@ -161,10 +161,10 @@ fn what_a_member_said_views_ago_evicts_nobody() {
             let members: Vec<PeerId> = (1..=joiner).map(peer).collect();
             cluster.run_until(|cluster| cluster.is_formed(&members));
         }
-        let standing =
-            Standing { step: 1, branch: 0, parent: old.parent, forked: false, paused: true, recovering: false };
+        let branch_position =
+            BranchPosition { step: 1, branch: 0, parent: old.parent, forked: false, paused: true, recovering: false };
         let (run, generation, view) = (RUN, old.generation, old.id());
-        let envelope = Envelope { run, generation, view, body: Body::Hello(standing) };
+        let envelope = Envelope { run, generation, view, body: Body::Hello(branch_position) };
         cluster.input(peer(1), Input::Received { from: peer(3), envelope });
         cluster.run();
         cluster.assert_complete([1, 2, 3, 4, 5].map(peer));

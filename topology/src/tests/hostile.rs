@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::cluster::{RUN, Rng, Signs, contact, me, peer};
-use crate::plan::{Bucket, Link, Wish};
+use crate::plan::{Bucket, Link, PlanPolicy};
 use crate::view::mark::{Lost, Noted};
 use crate::{
-    Awaited, Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Justified, Membership,
-    Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, RunId, SignedPromise,
-    Standing, Time, Timer, View, ViewId, Violation,
+    Awaited, Ballot, Body, BranchPosition, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Justified,
+    Membership, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, RunId,
+    SignedPromise, Time, Timer, View, ViewId, Violation,
 };
 
 proptest! {
@@ -73,7 +73,7 @@ fn random_messages_into_every_state() {
     for seed in 0..3_000 {
         let mut rng = Rng(seed);
         let bucket = Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 };
-        let reduced = (rng.below(2) == 0).then(|| (rng.pick(&Wish::ALL), bucket));
+        let reduced = (rng.below(2) == 0).then(|| (rng.pick(&PlanPolicy::ALL), bucket));
         let quorum = Quorum::ALL[(seed % 2) as usize];
         let config = Config { min_members: 1 + rng.below(3), reduced, quorum, ..Config::default() };
         let mut now = Time::ZERO;
@@ -253,7 +253,7 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
     let ballot = Ballot { attempt: number(rng).min(5), proposer: name(rng) };
     let other = Ballot { attempt: rng.below(3) as u64, proposer: name(rng) };
     let (step, digest) = (number(rng), Digest([rng.below(2) as u8; 32]));
-    let standing = Standing {
+    let branch_position = BranchPosition {
         step,
         branch: rng.below(2) as u64,
         parent: (rng.below(2) == 0).then(|| view.id()),
@@ -295,8 +295,12 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
             chain: Vec::new(),
         },
         13 => Body::Heartbeat { step, waiting: step as u32 },
-        14 => Body::Hello(standing),
-        15 => Body::Outsider { standing, contacts: some(rng).into_iter().map(contact).collect(), chain: Vec::new() },
+        14 => Body::Hello(branch_position),
+        15 => Body::Outsider {
+            branch_position,
+            contacts: some(rng).into_iter().map(contact).collect(),
+            chain: Vec::new(),
+        },
         16 => Body::Synced,
         17 => Body::Finished { peer: name(rng), step, digest: Digest([0; 32]) },
         18 => Body::Measured { links: some(rng).into_iter().map(|name| (name, possible_link(rng))).collect() },

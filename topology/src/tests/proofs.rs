@@ -7,9 +7,9 @@ use super::cluster::{Cluster, RUN, Signs, contact, peer};
 use super::words::{following, promised};
 use crate::vote::certificate::Acceptance;
 use crate::{
-    Ballot, Body, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage,
-    Membership, Noted, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Resume, SignedPromise,
-    Standing, Succession, Time, View, ViewId,
+    Ballot, Body, BranchPosition, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Joiner, Justified,
+    Lineage, Membership, Noted, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Resume,
+    SignedPromise, Succession, Time, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -44,10 +44,15 @@ fn who_comes_back_from_a_record_gives_its_seat_up_for_no_view_that_a_stranger_in
         next.generation = Generation(view.generation.0 + 1_000);
         let elsewhere = View::found(RUN, STRANGER).on_branch(7).succeed([victim, STRANGER]);
         for round in 0..40 {
-            let standing =
-                Standing { step: STEPS, branch: 3, parent: None, forked: true, paused: false, recovering: false };
+            let branch_position =
+                BranchPosition { step: STEPS, branch: 3, parent: None, forked: true, paused: false, recovering: false };
             let of = (Generation(1 << 20), ViewId([9; 32]));
-            cluster.say_of(STRANGER, victim, of, Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() });
+            cluster.say_of(
+                STRANGER,
+                victim,
+                of,
+                Body::Outsider { branch_position, contacts: Vec::new(), chain: Vec::new() },
+            );
             cluster.run_for(Duration::from_millis(100));
             let next = if round % 2 == 0 { &next } else { &elsewhere };
             let install = made_up(&cluster, victim, next.clone());
@@ -92,8 +97,10 @@ fn who_was_shown_what_came_of_its_view_takes_no_word_for_what_follows_there() {
         next.generation = Generation(last.generation.0 + 1_000);
         let (of, chain) = ((second.view.generation, second.view.id()), vec![first.clone(), second.clone()]);
         let parent = second.view.parent;
-        let standing = Standing { step: STEPS - 9, branch: 0, parent, forked: false, paused: false, recovering: false };
-        let says = |chain: &[Succession]| Body::Outsider { standing, contacts: Vec::new(), chain: chain.to_vec() };
+        let branch_position =
+            BranchPosition { step: STEPS - 9, branch: 0, parent, forked: false, paused: false, recovering: false };
+        let says =
+            |chain: &[Succession]| Body::Outsider { branch_position, contacts: Vec::new(), chain: chain.to_vec() };
         let gone = |cluster: &Cluster| {
             cluster.peers[&victim].events.iter().filter(|event| matches!(event, Event::Evicted { .. })).count()
         };
@@ -161,8 +168,9 @@ fn who_is_outside_speaks_for_nobody_whom_it_saw_break_the_rules() {
         };
         said(None);
         let parent = view.parent;
-        let standing = Standing { step: 59, branch: 0, parent, forked: false, paused: false, recovering: false };
-        let joins = said(received(Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() }));
+        let branch_position =
+            BranchPosition { step: 59, branch: 0, parent, forked: false, paused: false, recovering: false };
+        let joins = said(received(Body::Outsider { branch_position, contacts: Vec::new(), chain: Vec::new() }));
         assert!(joins.iter().any(|body| matches!(body, Body::Join(_))), "it is outside: {joins:?}");
         said(has_seen.then_some(Input::Suspected { peer: liar, evidence: Evidence::Misbehaved }));
         let ballot = Ballot { attempt: 2, proposer: first };
@@ -205,10 +213,21 @@ fn who_goes_on_in_a_fork_leaves_it_for_no_strangers_word() {
         let elsewhere = View::found(RUN, STRANGER).on_branch(7);
         for round in 0..40 {
             let step = cluster.peers[&victim].step + 100;
-            let standing =
-                Standing { step, branch: 7, parent: None, forked: round % 2 == 0, paused: false, recovering: false };
+            let branch_position = BranchPosition {
+                step,
+                branch: 7,
+                parent: None,
+                forked: round % 2 == 0,
+                paused: false,
+                recovering: false,
+            };
             let of = (Generation(view.generation.0 + 5), ViewId([9; 32]));
-            cluster.say_of(STRANGER, victim, of, Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() });
+            cluster.say_of(
+                STRANGER,
+                victim,
+                of,
+                Body::Outsider { branch_position, contacts: Vec::new(), chain: Vec::new() },
+            );
             cluster.run_for(Duration::from_millis(200));
             let mut next = elsewhere.succeed([victim, STRANGER]);
             next.generation = Generation(view.generation.0 + 5);

@@ -8,8 +8,8 @@ use super::driver::Fate;
 use crate::message::MAX_MEMBERS;
 use crate::view::mark::{Lost, Noted};
 use crate::{
-    Ballot, Body, Config, Digest, Envelope, Event, Generation, Input, Joiner, Membership, Output, PeerId, Progress,
-    Record, Standing, Time, Timer, View, ViewId,
+    Ballot, Body, BranchPosition, Config, Digest, Envelope, Event, Generation, Input, Joiner, Membership, Output,
+    PeerId, Progress, Record, Time, Timer, View, ViewId,
 };
 
 const AT_0: Progress = Progress { step: 0, lineage: crate::Lineage::NONE, has_state: true, has_result: false };
@@ -235,9 +235,9 @@ fn what_the_driver_says_of_the_view_before_does_not_count() {
     let (mut machine, view) = member();
     // It hears that the others go on, and then from them that it is in again.
     let next = view.succeed([1, 2].map(peer));
-    let standing =
-        Standing { step: 9, branch: 0, parent: Some(view.id()), forked: false, paused: false, recovering: false };
-    let body = Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() };
+    let branch_position =
+        BranchPosition { step: 9, branch: 0, parent: Some(view.id()), forked: false, paused: false, recovering: false };
+    let body = Body::Outsider { branch_position, contacts: Vec::new(), chain: Vec::new() };
     let envelope = Envelope { run: RUN, generation: next.generation, view: next.id(), body };
     prepare(&mut machine, at(10), &view, 7, 1);
     assert_eq!(stored(&outputs(&mut machine)).len(), 1);

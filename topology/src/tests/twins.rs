@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cluster::{Cluster, RUN, Signs, contact, me, peer};
 use super::driver::Peer;
 use crate::{
-    Body, Envelope, Event, Generation, Input, Joiner, Membership, Output, Part, PeerId, Progress, Standing, View,
+    Body, BranchPosition, Envelope, Event, Generation, Input, Joiner, Membership, Output, Part, PeerId, Progress, View,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -140,7 +140,7 @@ fn who_is_to_stay_by_what_another_process_has_promised_takes_its_seat_as_one_tha
         assert_eq!(cluster.peers[&twice].machine.view(), Some(&view), "seed {seed}: both are in one view");
         cluster.join(joiner, &[twice]);
         cluster.run_until(|cluster| cluster.is_formed(&[twice, joiner]));
-        let standing = Standing {
+        let branch_position = BranchPosition {
             step: 0,
             branch: view.branch,
             parent: view.parent,
@@ -148,7 +148,7 @@ fn who_is_to_stay_by_what_another_process_has_promised_takes_its_seat_as_one_tha
             paused: false,
             recovering: false,
         };
-        cluster.say_of(twice, joiner, (view.generation, view.id()), Body::Hello(standing));
+        cluster.say_of(twice, joiner, (view.generation, view.id()), Body::Hello(branch_position));
         let said = cluster.under_way(twice).into_iter();
         let mut shown = said.filter(|(from, told)| *from == joiner && matches!(told.body, Body::Install { .. }));
         let install = shown.next_back().expect("it is one view behind");

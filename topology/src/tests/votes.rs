@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::changes::{formed, gather};
 use super::cluster::{CROWD, Cluster, peer};
-use crate::{Body, Event, PeerId, Reason, Standing, View};
+use crate::{Body, BranchPosition, Event, PeerId, Reason, View};
 
 fn view_of(cluster: &Cluster, name: u8) -> View {
     cluster.peers[&peer(name)].machine.view().expect("it is a member").clone()
@@ -188,12 +188,12 @@ fn who_comes_back_while_another_process_of_it_is_heard_is_shown_out() {
         let mut cluster = with_one_that_needs_the_state(seed);
         let view = view_of(&cluster, 1);
         let (step, branch, parent) = (1, view.branch, view.parent);
-        let standing = Standing { step, branch, parent, forked: false, paused: false, recovering: true };
-        cluster.say_of(peer(1), peer(2), (view.generation, view.id()), Body::Hello(standing));
+        let branch_position = BranchPosition { step, branch, parent, forked: false, paused: false, recovering: true };
+        cluster.say_of(peer(1), peer(2), (view.generation, view.id()), Body::Hello(branch_position));
         let said = cluster.under_way(peer(1));
-        let is_out = |body: &Body| matches!(body, Body::Outsider { standing, .. } if !standing.paused);
+        let is_out = |body: &Body| matches!(body, Body::Outsider { branch_position, .. } if !branch_position.paused);
         assert!(said.iter().any(|(from, told)| *from == peer(2) && is_out(&told.body)), "seed {seed}");
-        let is_kept = |body: &Body| matches!(body, Body::Hello(standing) if standing.paused);
+        let is_kept = |body: &Body| matches!(body, Body::Hello(branch_position) if branch_position.paused);
         assert!(!said.iter().any(|(from, told)| *from == peer(2) && is_kept(&told.body)), "seed {seed}");
     }
 }

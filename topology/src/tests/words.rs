@@ -6,9 +6,9 @@ use crate::tests::cluster::{DOUBTED, Signs, UNINVITED};
 use crate::view::mark::Noted;
 use crate::vote::certificate::{Acceptance, Certificate, Seal, Succession, leads};
 use crate::{
-    Ballot, Body, Config, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Justified, Lineage, Membership,
-    Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, SignedPromise, Standing,
-    Time, View, ViewId,
+    Ballot, Body, BranchPosition, Config, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Justified,
+    Lineage, Membership, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume,
+    SignedPromise, Time, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -53,7 +53,7 @@ fn a_stranger_says_that_the_run_went_on_without_us() {
     for seed in 0..20 {
         let mut cluster = formed(seed);
         for name in [1, 2, 3].map(peer) {
-            let standing = Standing {
+            let branch_position = BranchPosition {
                 step: STEPS,
                 branch: 0,
                 parent: None,
@@ -63,9 +63,9 @@ fn a_stranger_says_that_the_run_went_on_without_us() {
             };
             // Of a count that a run can have come to, or the machine looks no further.
             let of = (Generation(1 << 31), ViewId([9; 32]));
-            let body = Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() };
+            let body = Body::Outsider { branch_position, contacts: Vec::new(), chain: Vec::new() };
             cluster.say_of(peer(9), name, of, body);
-            cluster.say_of(peer(9), name, of, Body::Hello(standing));
+            cluster.say_of(peer(9), name, of, Body::Hello(branch_position));
             cluster.say_of(peer(9), name, of, Body::Refuse(Refusal::RunFinished));
         }
         assert_the_others_complete(&mut cluster);
@@ -534,10 +534,16 @@ fn a_stranger_says_again_and_again_that_others_went_on_without_those_who_come_ba
         for _ in 0..6_000 {
             cluster.run_for(std::time::Duration::from_millis(100));
             for name in cluster.running() {
-                let standing =
-                    Standing { step: STEPS, branch: 3, parent: None, forked: true, paused: false, recovering: false };
+                let branch_position = BranchPosition {
+                    step: STEPS,
+                    branch: 3,
+                    parent: None,
+                    forked: true,
+                    paused: false,
+                    recovering: false,
+                };
                 let of = (Generation(1 << 40), ViewId([9; 32]));
-                let body = Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() };
+                let body = Body::Outsider { branch_position, contacts: Vec::new(), chain: Vec::new() };
                 cluster.say_of(peer(9), name, of, body);
                 cluster.say_of(peer(9), name, of, Body::Refuse(Refusal::RunFinished));
             }

@@ -30,7 +30,7 @@ pub struct Past<'a> {
 
 /// Who of those others is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Company {
+pub enum Presence {
     /// Nobody answers.
     Silent,
     /// Somebody is there, and in no view: it may wait as well.
@@ -56,22 +56,22 @@ pub enum Way {
 
 /// How to come back; `None` if only the user can know: others were members, none answers, and nothing says whether they go
 /// on.
-pub fn way_back(past: Past<'_>, company: Company, alone: bool) -> Option<Way> {
+pub fn way_back(past: Past<'_>, company: Presence, alone: bool) -> Option<Way> {
     let is_last = past.record.is_some_and(|record| record.view.members() == [past.me]);
     let others = past.left || past.had_company || (past.record.is_some() && !is_last);
     Some(match (past.record, company) {
         // Of two branches that never were forks, neither gives way by itself.
-        (Some(_), Company::Live) if is_last && past.joins => Way::Join,
+        (Some(_), Presence::Live) if is_last && past.joins => Way::Join,
         // Its vote may be needed, and whoever goes on without it says so.
         (Some(_), _) if is_last => Way::Recover,
-        (Some(_), Company::Live | Company::Forked) => Way::Recover,
-        (None, Company::Live | Company::Forked) => Way::Join,
-        (_, Company::There | Company::Silent) if alone && others => Way::Fork,
-        (Some(_), Company::There | Company::Silent) => Way::Recover,
-        (None, Company::There) => Way::Join,
-        (None, Company::Silent) if past.left => Way::Join,
-        (None, Company::Silent) if others => return None,
-        (None, Company::Silent) => Way::Found,
+        (Some(_), Presence::Live | Presence::Forked) => Way::Recover,
+        (None, Presence::Live | Presence::Forked) => Way::Join,
+        (_, Presence::There | Presence::Silent) if alone && others => Way::Fork,
+        (Some(_), Presence::There | Presence::Silent) => Way::Recover,
+        (None, Presence::There) => Way::Join,
+        (None, Presence::Silent) if past.left => Way::Join,
+        (None, Presence::Silent) if others => return None,
+        (None, Presence::Silent) => Way::Found,
     })
 }
 
@@ -89,11 +89,11 @@ mod tests {
         Record { root: crate::Root::default(), ..Record::of(view, None) }
     }
 
-    fn all() -> Vec<(Option<Record>, bool, bool, Company, bool)> {
+    fn all() -> Vec<(Option<Record>, bool, bool, Presence, bool)> {
         let mut cases = Vec::new();
         for record in [None, Some(record(&[])), Some(record(&[2, 3]))] {
             for bits in 0..8 {
-                for company in [Company::Live, Company::Forked, Company::There, Company::Silent] {
+                for company in [Presence::Live, Presence::Forked, Presence::There, Presence::Silent] {
                     cases.push((record.clone(), bits & 1 == 1, bits & 2 == 2, company, bits & 4 == 4));
                 }
             }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn decide(
-        (record, left, had_company, company, alone): &(Option<Record>, bool, bool, Company, bool),
+        (record, left, had_company, company, alone): &(Option<Record>, bool, bool, Presence, bool),
     ) -> Option<Way> {
         let past = Past { me: ME, record: record.as_ref(), left: *left, had_company: *had_company, joins: false };
         way_back(past, *company, *alone)
@@ -112,7 +112,7 @@ mod tests {
     fn a_run_with_a_past_is_never_begun_again() {
         for case in all() {
             let (record, left, had_company, company, _) = &case;
-            let has_past = record.is_some() || *left || *had_company || *company != Company::Silent;
+            let has_past = record.is_some() || *left || *had_company || *company != Presence::Silent;
             assert_eq!(decide(&case) == Some(Way::Found), !has_past, "{case:?}");
         }
     }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_fork_takes_a_word_of_the_user_and_never_where_somebody_goes_on() {
         for case in all().iter().filter(|case| decide(case) == Some(Way::Fork)) {
-            assert!(case.4 && case.3 < Company::Forked, "{case:?}");
+            assert!(case.4 && case.3 < Presence::Forked, "{case:?}");
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
         let record = record(&[]);
         let past = Past { me: ME, record: Some(&record), left: false, had_company: false, joins: true };
         for (company, way) in
-            [(Company::Live, Way::Join), (Company::Forked, Way::Recover), (Company::There, Way::Recover)]
+            [(Presence::Live, Way::Join), (Presence::Forked, Way::Recover), (Presence::There, Way::Recover)]
         {
             assert_eq!(way_back(past, company, false), Some(way), "{company:?}");
         }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn only_a_seat_among_others_and_a_leave_wait() {
-        let silent = |record, left, had_company| decide(&(record, left, had_company, Company::Silent, false));
+        let silent = |record, left, had_company| decide(&(record, left, had_company, Presence::Silent, false));
         assert_eq!(silent(Some(record(&[2])), false, true), Some(Way::Recover));
         assert_eq!(silent(None, true, true), Some(Way::Join));
         assert_eq!(silent(None, false, true), None, "nothing says whether the others go on");

@@ -22,7 +22,7 @@ const START_BYTES: u64 = 64 << 10;
 
 /// What is said of how a table is written. The rest is found out.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Form<'a> {
+pub(super) struct TableForm<'a> {
     pub(super) label: Option<&'a LabelColumn>,
     pub(super) header: Option<bool>,
     pub(super) delimiter: Option<Delimiter>,
@@ -49,7 +49,7 @@ impl Source for Csv {
         Ok((KIND, vec![source.into()]))
     }
 
-    fn read(&self, source: &str, form: Form<'_>, max: u64) -> Result<Raw, DataError> {
+    fn read(&self, source: &str, form: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
         let path = Path::new(source);
         let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
         parse(file, path, form, max)
@@ -57,7 +57,7 @@ impl Source for Csv {
 }
 
 /// Reads at most `max` bytes of CSV text from `bytes`, gzipped or not. `path` is for messages.
-pub(super) fn parse(bytes: impl Read, path: &Path, form: Form<'_>, max: u64) -> Result<Raw, DataError> {
+pub(super) fn parse(bytes: impl Read, path: &Path, form: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
     let mut bytes = BufReader::new(bytes);
     let gzipped = is_gzipped(&mut bytes).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     match gzipped {
@@ -85,7 +85,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn read(mut text: impl Read, path: &'a Path, form: Form<'_>) -> Result<Raw, DataError> {
+    fn read(mut text: impl Read, path: &'a Path, form: TableForm<'_>) -> Result<Raw, DataError> {
         let mut start = Vec::new();
         let begun = text.by_ref().take(START_BYTES).read_to_end(&mut start);
         begun.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
@@ -150,7 +150,7 @@ impl<'a> Table<'a> {
     }
 
     /// Finds out from the first row whether it is a header, and which column the label is.
-    fn settle(path: &'a Path, delimiter: Delimiter, cells: &[String], form: Form<'_>) -> Result<Self, DataError> {
+    fn settle(path: &'a Path, delimiter: Delimiter, cells: &[String], form: TableForm<'_>) -> Result<Self, DataError> {
         let fail = |reason: String| DataError::File { path: path.to_owned(), reason };
         let columns = cells.len();
         if columns < 2 {

@@ -10,7 +10,7 @@ use starling_run::Kind;
 use starling_run::data::DIGITS;
 
 use super::Delimiter;
-use super::csv::{self, Form};
+use super::csv::{self, TableForm};
 use super::error::DataError;
 use super::raw::{Raw, Scaling};
 use super::source::Source;
@@ -37,8 +37,8 @@ impl Source for Digits {
         Ok((KIND, Vec::new()))
     }
 
-    fn read(&self, _: &str, _: Form<'_>, _: u64) -> Result<Raw, DataError> {
-        let form = Form { label: None, header: Some(false), delimiter: Some(Delimiter::Comma) };
+    fn read(&self, _: &str, _: TableForm<'_>, _: u64) -> Result<Raw, DataError> {
+        let form = TableForm { label: None, header: Some(false), delimiter: Some(Delimiter::Comma) };
         let raw = csv::parse(ROWS, Path::new("digits (embedded)"), form, u64::MAX)?;
         let (origin, scaling) = (DIGITS.to_owned(), Scaling::Divide(16.0));
         Ok(Raw { kind: KIND, origin, shape: [1, 8, 8], scaling, columns: None, doubts: Vec::new(), ..raw })

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use starling_run::Kind;
 
-use super::csv::{Form, is_gzipped};
+use super::csv::{TableForm, is_gzipped};
 use super::error::DataError;
 use super::files::Capped;
 use super::labels;
@@ -62,7 +62,7 @@ impl Source for Idx {
         Ok((kind, files))
     }
 
-    fn read(&self, source: &str, _: Form<'_>, max: u64) -> Result<Raw, DataError> {
+    fn read(&self, source: &str, _: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
         read(Path::new(source), max)
     }
 }

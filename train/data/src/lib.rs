@@ -28,7 +28,7 @@ pub use source::{files, kinds};
 pub use split::held_out_rows;
 pub use starling_run::data::{ClassCount, DataOptions, DataSummary, LabelColumn};
 
-use csv::Form;
+use csv::TableForm;
 use raw::Raw;
 use split::Split;
 
@@ -58,7 +58,7 @@ impl Dataset {
     /// the offending header field.
     pub fn load(options: &DataOptions) -> Result<Self, DataError> {
         let permille = split::permille(options.held_out)?;
-        let form = Form { label: options.label.as_ref(), header: options.header, delimiter: options.delimiter };
+        let form = TableForm { label: options.label.as_ref(), header: options.header, delimiter: options.delimiter };
         let raw = source::find(&options.source)?.read(&options.source, form, options.max_file_bytes)?;
         let mut dataset = Self::build(raw, permille, options.seed)?;
         if !dataset.description.is_table()

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use starling_run::Kind;
 
-use super::csv::{Csv, Form};
+use super::csv::{Csv, TableForm};
 use super::digits::Digits;
 use super::error::DataError;
 use super::idx::Idx;
@@ -29,7 +29,7 @@ pub(super) trait Source: fmt::Debug + Sync {
     fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), DataError>;
 
     /// Reads them, none of which may have more than `max` bytes, unpacked. A table is read as `form` says.
-    fn read(&self, source: &str, form: Form<'_>, max: u64) -> Result<Raw, DataError>;
+    fn read(&self, source: &str, form: TableForm<'_>, max: u64) -> Result<Raw, DataError>;
 }
 
 /// The reader of `source`.

@@ -1,7 +1,7 @@
 //! Raw data to scaled training and held-out samples.
 
 use starling_run::{DataDescription, Scales};
-use starling_topology::Generator;
+use starling_topology::SplitMix64;
 
 use super::error::DataError;
 use super::raw::{Raw, Scaling, Values};
@@ -70,7 +70,7 @@ pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
 pub(super) fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
     let share = (u64::from(total) * u64::from(permille) + 500) / 1000;
     let count = if permille == 0 { 0 } else { (share as u32).clamp(1, total - 1) };
-    let mut order = Generator::for_purpose("starling held-out split", seed, 0).permutation(total);
+    let mut order = SplitMix64::for_purpose("starling held-out split", seed, 0).permutation(total);
     let mut training = order.split_off(count as usize);
     training.sort_unstable();
     order.sort_unstable();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use starling_run::{Download, Manifest, RunSpec, Scales, SharedData};
-use starling_topology::Generator;
+use starling_topology::SplitMix64;
 use tempfile::TempDir;
 
 use super::*;
@@ -386,7 +386,7 @@ fn a_file_that_unpacks_to_more_than_it_may_is_not_read() {
 
 #[test]
 fn damaged_files_never_panic() {
-    let mut generator = Generator::new(17);
+    let mut generator = SplitMix64::new(17);
     let mut damage = |valid: &[u8]| {
         let mut bytes = valid.to_vec();
         for _ in 0..=generator.below(3) {
@@ -401,7 +401,7 @@ fn damaged_files_never_panic() {
     let text = b"height,width,kind\n1,2.5,a\n-3,1e3,b\n\"4\",0,a\n";
     let mut read = 0;
     for _ in 0..5_000 {
-        let raw = super::csv::parse(&damage(text)[..], Path::new("damaged.csv"), Form::default(), u64::MAX);
+        let raw = super::csv::parse(&damage(text)[..], Path::new("damaged.csv"), TableForm::default(), u64::MAX);
         read += usize::from(raw.and_then(|raw| Dataset::build(raw, 200, 1)).is_ok());
     }
     assert!(read > 0, "some damage is harmless");

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use starling_topology::ledger::UNMEASURED;
-use starling_topology::{Ledger, Order, PeerId};
+use starling_topology::{Ledger, PeerId, SampleOrder};
 
 /// Loads a member's share of each step, the next one before its turn if there is time.
 #[derive(Debug)]
 pub(crate) struct Loader<B> {
     /// The sample order of the epoch last loaded from.
-    order: Option<Order>,
+    order: Option<SampleOrder>,
     /// What was loaded before its turn: the epoch, the share, and its samples.
     ahead: Option<(u64, Vec<Range<u32>>, B)>,
 }

@@ -7,12 +7,12 @@ use indicatif::ProgressBar;
 use libp2p::Multiaddr;
 use serde::Serialize;
 use starling::parts::Codec;
-use starling::parts::Wish;
+use starling::parts::PlanPolicy;
 use starling::{Buffers, DataPlane, Settings, Swarm, Ticket};
 use starling_node::reducer::bench::process_time;
 
 use super::error::BenchError;
-use super::outcome::{Pace, Times, share};
+use super::outcome::{RoundStats, Times, share};
 use super::{WARM_UP, values};
 use crate::output::{Console, format};
 
@@ -28,7 +28,7 @@ pub struct LivePlan {
     /// How values are written.
     pub codec: Codec,
     /// How the reduction is scheduled.
-    pub plan: Wish,
+    pub plan: PlanPolicy,
     /// Rounds that count.
     pub rounds: u32,
     /// Rounds count once all members have reduced by one plan for this long; links are measured for it. Zero: links are not
@@ -59,7 +59,7 @@ pub struct LiveOutcome {
     pub encrypted: bool,
     /// How fast it went for this member, and its own processor time.
     #[serde(flatten)]
-    pub pace: Pace,
+    pub pace: RoundStats,
     /// The least time in which the link carries what a ring sends over it, headers left out; if its rate was given.
     pub bound_s: Option<f64>,
 }
@@ -153,7 +153,7 @@ impl LiveOutcome {
     /// For people.
     pub fn describe(&self) -> String {
         let Self { peers, links, codec, .. } = self;
-        let Pace { rounds, median_s, best_s, worst_s, busbw_gbps, cpu_s } = self.pace;
+        let RoundStats { rounds, median_s, best_s, worst_s, busbw_gbps, cpu_s } = self.pace;
         let cipher = if self.encrypted { "" } else { ", NOT encrypted" };
         let size = format::bytes(self.bytes);
         let bound = self.bound_s.map_or_else(String::new, |bound_s| {

@@ -26,10 +26,10 @@ impl Times {
     }
 
     /// What they come to, if each of `peers` members brought `bytes`.
-    pub(super) fn pace(&self, peers: u32, bytes: u64) -> Pace {
+    pub(super) fn pace(&self, peers: u32, bytes: u64) -> RoundStats {
         let seconds = || self.seconds.iter().copied();
         let median_s = median(&self.seconds);
-        Pace {
+        RoundStats {
             rounds: u32::try_from(self.seconds.len()).expect("invariant: rounds are counted by u32"),
             median_s,
             best_s: seconds().fold(f64::INFINITY, f64::min),
@@ -48,7 +48,7 @@ pub(super) fn share(peers: u32) -> f64 {
 
 /// How fast rounds went. Times are in seconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Pace {
+pub struct RoundStats {
     /// Rounds that count.
     pub rounds: u32,
     /// The median round; 0 without rounds.
@@ -80,7 +80,7 @@ pub struct Outcome {
     pub encrypted: bool,
     /// How fast it went: of each round the slowest member, and the processor time of all together.
     #[serde(flatten)]
-    pub pace: Pace,
+    pub pace: RoundStats,
     /// What this machine could do.
     pub bound: Bound,
 }
@@ -104,7 +104,7 @@ impl Outcome {
     /// For people.
     pub fn describe(&self) -> String {
         let Self { peers, plan, codec, bound, .. } = self;
-        let Pace { rounds, median_s, best_s, worst_s, busbw_gbps, cpu_s } = self.pace;
+        let RoundStats { rounds, median_s, best_s, worst_s, busbw_gbps, cpu_s } = self.pace;
         let cipher = if self.encrypted { "encrypted" } else { "NOT encrypted" };
         let size = format::bytes(self.bytes);
         format!(

@@ -63,7 +63,7 @@ pub(super) fn digest(values: &[f32]) -> String {
 #[cfg(test)]
 mod tests {
     use starling::DataPlane;
-    use starling::parts::Wish;
+    use starling::parts::PlanPolicy;
     use starling_node::reducer::bench::Reduction;
 
     use super::*;
@@ -74,7 +74,7 @@ mod tests {
             data_plane: DataPlane::Auto,
             elements: 1000,
             codec,
-            plan: Wish::Ring,
+            plan: PlanPolicy::Ring,
             bucket_elements: 1000,
             segment_elements: 1000,
             in_flight: 1,

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use libp2p::Multiaddr;
 use starling::DataPlane;
 use starling::parts::Codec;
-use starling::parts::Wish;
+use starling::parts::PlanPolicy;
 
 /// `starling bench`.
 #[derive(Debug, Clone, Subcommand)]
@@ -165,7 +165,7 @@ pub enum TransportName {
     Libp2p,
 }
 
-impl From<PlanName> for Wish {
+impl From<PlanName> for PlanPolicy {
     fn from(name: PlanName) -> Self {
         match name {
             PlanName::Ring => Self::Ring,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use starling::Error as NodeError;
 use starling::parts::Codec;
-use starling::parts::Wish;
+use starling::parts::PlanPolicy;
 use starling_node::reducer::bench::Reduction;
 
 use super::{CommandError, Context, EXIT_DONE, print};
@@ -86,7 +86,7 @@ fn plan(peers: u32, bytes: usize, rounds: u32, flags: &ReductionFlags) -> Plan {
         data_plane: flags.transport.into(),
         elements: bytes / size_of::<f32>(),
         codec: Codec::F32,
-        plan: Wish::Ring,
+        plan: PlanPolicy::Ring,
         bucket_elements: elements(flags.bucket_kib),
         segment_elements: elements(flags.segment_kib),
         in_flight: flags.in_flight,

@@ -4,7 +4,7 @@ use serde_json::json;
 use starling_node::credentials::founder::FounderKey;
 use starling_node::credentials::identity::{Identity, to_libp2p};
 use starling_node::credentials::invitation::Terms;
-use starling_node::store::data_dir::{Invited, Wanted, invite as ticket_of};
+use starling_node::store::data_dir::{InviteOptions, Invited, invite as ticket_of};
 use starling_node::store::private_dir;
 
 use super::{CommandError, Context, EXIT_DONE, print};
@@ -12,8 +12,13 @@ use crate::cli::{IdFlags, InviteFlags};
 
 pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, CommandError> {
     let dir = context.load(flags.data_dir.values())?.data_dir()?;
-    let wanted =
-        Wanted { role: flags.role, expires: flags.expires, once: flags.once, whom: flags.whom, voters: flags.voters };
+    let wanted = InviteOptions {
+        role: flags.role,
+        expires: flags.expires,
+        once: flags.once,
+        whom: flags.whom,
+        voters: flags.voters,
+    };
     let Invited { ticket, terms, status } = ticket_of(&dir, flags.key.as_deref(), wanted)?;
     let text = ticket.to_string();
     print(

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::direct::record::{Buffer, Keys, LENGTH_BYTES};
 use crate::error::ConnectionError;
-use crate::greeting::handshake::{Connection, Form};
+use crate::greeting::handshake::{Connection, Protection};
 use crate::{LinkConfig, Traffic};
 
 /// Segments that are passed on and wait for the socket. While there is room for one, none is copied.
@@ -253,11 +253,11 @@ async fn fill(
 }
 
 fn open(connection: Connection) -> (TcpStream, Keys) {
-    let Connection { stream, secret, form, .. } = connection;
-    let keys = match form {
-        Form::Sealed => Keys::new(secret),
-        Form::Plain => Keys::plain(),
-        Form::Local(_) => panic!("a local link has ends of its own"),
+    let Connection { stream, secret, protection, .. } = connection;
+    let keys = match protection {
+        Protection::Sealed => Keys::new(secret),
+        Protection::Plain => Keys::plain(),
+        Protection::Local(_) => panic!("a local link has ends of its own"),
     };
     (stream, keys)
 }

@@ -54,7 +54,7 @@ const READ_BYTES: usize = 4096;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Purpose {
+pub(crate) struct LinkParams {
     pub(crate) run: RunId,
     pub(crate) view: ViewId,
     /// The neighbour that must be at the other end.
@@ -77,7 +77,7 @@ impl Attempt {
 
 /// How a connection's bytes are kept.
 #[derive(Debug)]
-pub(crate) enum Form {
+pub(crate) enum Protection {
     Sealed,
     Plain,
     /// They go through this memory; the socket only wakes.
@@ -89,7 +89,7 @@ pub(crate) enum Form {
 pub struct Connection {
     pub(crate) stream: TcpStream,
     pub(crate) secret: Secret,
-    pub(crate) form: Form,
+    pub(crate) protection: Protection,
     /// Which one it was.
     pub(crate) attempt: Attempt,
 }
@@ -97,10 +97,10 @@ pub struct Connection {
 impl Connection {
     /// How its segments travel.
     pub fn transport(&self) -> Transport {
-        match self.form {
-            Form::Sealed => Transport::Direct,
-            Form::Plain => Transport::Plaintext,
-            Form::Local(_) => Transport::Local,
+        match self.protection {
+            Protection::Sealed => Transport::Direct,
+            Protection::Plain => Transport::Plaintext,
+            Protection::Local(_) => Transport::Local,
         }
     }
 }
@@ -109,7 +109,7 @@ impl Connection {
 pub(crate) struct Candidate {
     session: Session,
     secret: Secret,
-    purpose: Purpose,
+    link_params: LinkParams,
     attempt: Attempt,
 }
 
@@ -127,9 +127,9 @@ impl Candidate {
     /// # Errors
     /// [`ConnectionError`] if the listener does not take it.
     pub(crate) async fn choose(self, is_first: bool) -> Result<Connection, ConnectionError> {
-        let Self { mut session, secret, purpose, attempt } = self;
-        let form = session.offer(purpose, is_first, &secret).await?;
-        Ok(Connection { stream: session.stream, secret, form, attempt })
+        let Self { mut session, secret, link_params, attempt } = self;
+        let protection = session.offer(link_params, is_first, &secret).await?;
+        Ok(Connection { stream: session.stream, secret, protection, attempt })
     }
 
     /// The listener's part: waits until the dialer says that it uses this attempt.
@@ -137,9 +137,9 @@ impl Candidate {
     /// # Errors
     /// [`ConnectionError`] if the dialer closes it instead, or says nonsense.
     pub(crate) async fn chosen(self) -> Result<Connection, ConnectionError> {
-        let Self { mut session, secret, purpose, attempt } = self;
-        let form = session.meet(purpose, &secret).await?;
-        Ok(Connection { stream: session.stream, secret, form, attempt })
+        let Self { mut session, secret, link_params, attempt } = self;
+        let protection = session.meet(link_params, &secret).await?;
+        Ok(Connection { stream: session.stream, secret, protection, attempt })
     }
 }
 
@@ -150,18 +150,18 @@ impl Candidate {
 pub(crate) async fn connect(
     stream: TcpStream,
     keypair: &Keypair,
-    purpose: Purpose,
+    link_params: LinkParams,
 ) -> Result<Candidate, ConnectionError> {
-    let peer = to_libp2p(purpose.peer);
+    let peer = to_libp2p(link_params.peer);
     let config = tls::make_client_config(keypair, Some(peer));
     let config = config.map_err(|error| ConnectionError::Certificate(error.to_string()))?;
-    connect_with(stream, config, purpose).await
+    connect_with(stream, config, link_params).await
 }
 
 async fn connect_with(
     stream: TcpStream,
     mut config: rustls::ClientConfig,
-    purpose: Purpose,
+    link_params: LinkParams,
 ) -> Result<Candidate, ConnectionError> {
     config.alpn_protocols = vec![ALPN.to_vec()];
     // libp2p lets an environment variable write its session keys to a file. Gradients are worth more than that.
@@ -171,16 +171,16 @@ async fn connect_with(
     let name = ServerName::IpAddress(stream.peer_addr()?.ip().into());
     let tls = rustls::ClientConnection::new(Arc::new(config), name)?;
     let mut session = Session { stream, tls: tls.into() };
-    session.shake(purpose.peer).await?;
+    session.shake(link_params.peer).await?;
     let attempt = Attempt(rand::random());
-    session.send(&hello(purpose, attempt)).await?;
+    session.send(&hello(link_params, attempt)).await?;
     let mut ready = [0];
     session.receive(&mut ready).await?;
     if ready != [READY] {
         return Err(ConnectionError::OtherProtocol);
     }
-    let secret = session.export(purpose, attempt)?;
-    Ok(Candidate { session, secret, purpose, attempt })
+    let secret = session.export(link_params, attempt)?;
+    Ok(Candidate { session, secret, link_params, attempt })
 }
 
 /// The listener's certificate and rules. Made once for all handshakes of a view.
@@ -204,56 +204,56 @@ pub(crate) fn listener_config(keypair: &Keypair) -> Result<Arc<rustls::ServerCon
 pub(crate) async fn accept(
     stream: TcpStream,
     config: Arc<rustls::ServerConfig>,
-    purpose: Purpose,
+    link_params: LinkParams,
 ) -> Result<Candidate, ConnectionError> {
     let tls = rustls::ServerConnection::new(config)?;
     let mut session = Session { stream, tls: tls.into() };
-    session.shake(purpose.peer).await?;
+    session.shake(link_params.peer).await?;
     let mut theirs = [0; HELLO_BYTES];
     session.receive(&mut theirs).await?;
     let attempt = Attempt(*theirs.last_chunk().expect("invariant: it ends with the attempt"));
-    if theirs != hello(purpose, attempt) {
+    if theirs != hello(link_params, attempt) {
         return Err(ConnectionError::OtherView);
     }
     session.send(&[READY]).await?;
-    let secret = session.export(purpose, attempt)?;
-    Ok(Candidate { session, secret, purpose, attempt })
+    let secret = session.export(link_params, attempt)?;
+    Ok(Candidate { session, secret, link_params, attempt })
 }
 
-fn hello(purpose: Purpose, attempt: Attempt) -> [u8; HELLO_BYTES] {
-    let form = if purpose.mode == DataPlane::Plaintext { PLAIN } else { SEALED };
+fn hello(link_params: LinkParams, attempt: Attempt) -> [u8; HELLO_BYTES] {
+    let protection = if link_params.mode == DataPlane::Plaintext { PLAIN } else { SEALED };
     let mut hello = [0; HELLO_BYTES];
-    hello[..32].copy_from_slice(&purpose.view.0);
-    hello[32..34].copy_from_slice(&[DIALER_TO_LISTENER, form]);
+    hello[..32].copy_from_slice(&link_params.view.0);
+    hello[32..34].copy_from_slice(&[DIALER_TO_LISTENER, protection]);
     hello[34..].copy_from_slice(&attempt.0);
     hello
 }
 
 /// Whether two ends with this socket between them may share memory.
-fn may_share(stream: &TcpStream, purpose: Purpose) -> bool {
+fn may_share(stream: &TcpStream, link_params: LinkParams) -> bool {
     let ends = stream.local_addr().and_then(|here| Ok((here.ip(), stream.peer_addr()?.ip())));
-    purpose.mode.shares_memory() && ends.is_ok_and(|(here, there)| here == there)
+    link_params.mode.shares_memory() && ends.is_ok_and(|(here, there)| here == there)
 }
 
 /// Makes memory that only the other end of this handshake takes for its own.
-fn make_memory(purpose: Purpose, secret: &Secret) -> io::Result<(Shared, Mapping, Place)> {
-    let shared = Shared::make(local::memory_bytes(purpose.segment_bytes))?;
+fn make_memory(link_params: LinkParams, secret: &Secret) -> io::Result<(Shared, Mapping, Place)> {
+    let shared = Shared::make(local::memory_bytes(link_params.segment_bytes))?;
     let (mut mapping, place) = (shared.map()?, shared.place()?);
     local::mark(&mut mapping, secret);
     Ok((shared, mapping, place))
 }
 
-fn open_memory(purpose: Purpose, secret: &Secret, place: Place) -> io::Result<Mapping> {
-    let mapping = Shared::open(place, local::memory_bytes(purpose.segment_bytes))?.map()?;
+fn open_memory(link_params: LinkParams, secret: &Secret, place: Place) -> io::Result<Mapping> {
+    let mapping = Shared::open(place, local::memory_bytes(link_params.segment_bytes))?.map()?;
     if local::is_marked(&mapping, secret) { Ok(mapping) } else { Err(io::Error::other("it is another link's memory")) }
 }
 
 /// What a link becomes without memory.
-fn without_memory(purpose: Purpose) -> Result<Form, ConnectionError> {
-    match purpose.mode {
+fn without_memory(link_params: LinkParams) -> Result<Protection, ConnectionError> {
+    match link_params.mode {
         DataPlane::Local => Err(ConnectionError::NotLocal),
-        DataPlane::Plaintext => Ok(Form::Plain),
-        DataPlane::Auto | DataPlane::Direct | DataPlane::Universal => Ok(Form::Sealed),
+        DataPlane::Plaintext => Ok(Protection::Plain),
+        DataPlane::Auto | DataPlane::Direct | DataPlane::Universal => Ok(Protection::Sealed),
     }
 }
 
@@ -335,15 +335,20 @@ impl Session {
         Ok(())
     }
 
-    fn export(&self, purpose: Purpose, attempt: Attempt) -> Result<Secret, ConnectionError> {
-        let mut context = purpose.run.0.to_vec();
-        context.extend(hello(purpose, attempt));
+    fn export(&self, link_params: LinkParams, attempt: Attempt) -> Result<Secret, ConnectionError> {
+        let mut context = link_params.run.0.to_vec();
+        context.extend(hello(link_params, attempt));
         Ok(self.tls.export_keying_material(Secret::default(), LABEL, Some(&context))?)
     }
 
     /// Tells the listener that this attempt is chosen, and where memory is that both could use.
-    async fn offer(&mut self, purpose: Purpose, is_first: bool, secret: &Secret) -> Result<Form, ConnectionError> {
-        let made = (is_first && may_share(&self.stream, purpose)).then(|| make_memory(purpose, secret));
+    async fn offer(
+        &mut self,
+        link_params: LinkParams,
+        is_first: bool,
+        secret: &Secret,
+    ) -> Result<Protection, ConnectionError> {
+        let made = (is_first && may_share(&self.stream, link_params)).then(|| make_memory(link_params, secret));
         let made = made.transpose().unwrap_or_else(|error| {
             tracing::info!(%error, "no memory for a local link");
             None
@@ -353,27 +358,28 @@ impl Session {
         let mut answer = [0];
         self.receive(&mut answer).await?;
         match made {
-            Some((_, mapping, _)) if answer == [MAPPED] => Ok(Form::Local(mapping)),
-            _ if answer == [NOT_MAPPED] => without_memory(purpose),
+            Some((_, mapping, _)) if answer == [MAPPED] => Ok(Protection::Local(mapping)),
+            _ if answer == [NOT_MAPPED] => without_memory(link_params),
             _ => Err(ConnectionError::OtherProtocol),
         }
     }
 
     /// Waits until the dialer has chosen this attempt, maps its memory if there is some, and says so.
-    async fn meet(&mut self, purpose: Purpose, secret: &Secret) -> Result<Form, ConnectionError> {
+    async fn meet(&mut self, link_params: LinkParams, secret: &Secret) -> Result<Protection, ConnectionError> {
         let mut place = [0; PLACE_BYTES];
         self.receive(&mut place).await?;
-        let offered = place != [0; PLACE_BYTES] && may_share(&self.stream, purpose);
-        let opened = offered.then(|| open_memory(purpose, secret, decode(place)));
+        let offered = place != [0; PLACE_BYTES] && may_share(&self.stream, link_params);
+        let opened = offered.then(|| open_memory(link_params, secret, decode(place)));
         let opened = opened.transpose().unwrap_or_else(|error| {
             tracing::info!(%error, "the previous member's memory can't be mapped");
             None
         });
         let answer = if opened.is_some() { MAPPED } else { NOT_MAPPED };
         // What can't be used is not taken: the dialer sees its end, and tries another attempt.
-        let form = opened.map_or_else(|| without_memory(purpose), |mapping| Ok(Form::Local(mapping)))?;
+        let protection =
+            opened.map_or_else(|| without_memory(link_params), |mapping| Ok(Protection::Local(mapping)))?;
         self.send(&[answer]).await?;
-        Ok(form)
+        Ok(protection)
     }
 }
 

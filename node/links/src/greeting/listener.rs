@@ -18,7 +18,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::error::ConnectionError;
-use crate::greeting::handshake::{self, Candidate, Connection, MAX_PARALLEL, Purpose};
+use crate::greeting::handshake::{self, Candidate, Connection, LinkParams, MAX_PARALLEL};
 
 /// The most addresses that a listener has, and that one peer tells another.
 pub(crate) const MAX_ADDRESSES: usize = 8;
@@ -62,17 +62,17 @@ impl Listener {
         self.sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect()
     }
 
-    /// Begins to take the connections that `purpose` describes, whatever their numbers.
+    /// Begins to take the connections that `link_params` describes, whatever their numbers.
     ///
     /// # Errors
     /// [`ConnectionError`] if there are no sockets, or no certificate can be made.
-    pub(crate) fn acceptor(&self, keypair: &Keypair, purpose: Purpose) -> Result<Acceptor<'_>, ConnectionError> {
+    pub(crate) fn acceptor(&self, keypair: &Keypair, link_params: LinkParams) -> Result<Acceptor<'_>, ConnectionError> {
         if self.sockets.is_empty() {
             return Err(ConnectionError::Unreachable);
         }
         let config = handshake::listener_config(keypair)?;
         let (shaking, candidates) = (FuturesUnordered::new(), FuturesUnordered::new());
-        Ok(Acceptor { sockets: &self.sockets, config, purpose, shaking, candidates, proven: 0, socket_errors: 0 })
+        Ok(Acceptor { sockets: &self.sockets, config, link_params, shaking, candidates, proven: 0, socket_errors: 0 })
     }
 }
 
@@ -80,7 +80,7 @@ impl Listener {
 pub(crate) struct Acceptor<'a> {
     sockets: &'a [TcpListener],
     config: Arc<rustls::ServerConfig>,
-    purpose: Purpose,
+    link_params: LinkParams,
     /// Who has yet to prove to be the neighbour.
     shaking: FuturesUnordered<BoxFuture<'static, Result<Result<Candidate, ConnectionError>, Elapsed>>>,
     /// The neighbour's attempts, which it may yet choose.
@@ -94,12 +94,12 @@ impl Acceptor<'_> {
     /// Waits for the next connection that the neighbour has chosen. Others are dropped, whatever they say. Can be cancelled and
     /// called again.
     pub(crate) async fn next(&mut self) -> Connection {
-        let Self { sockets, config, purpose, shaking, candidates, proven, socket_errors } = self;
+        let Self { sockets, config, link_params, shaking, candidates, proven, socket_errors } = self;
         loop {
             tokio::select! {
                 stream = next_stream(sockets), if *socket_errors < MAX_SOCKET_ERRORS => match stream {
                     Ok(stream) if shaking.len() < MAX_PENDING => {
-                        let handshake = handshake::accept(stream, config.clone(), *purpose);
+                        let handshake = handshake::accept(stream, config.clone(), *link_params);
                         shaking.push(timeout(HANDSHAKE_LIMIT, handshake).boxed());
                     }
                     Ok(_) => tracing::info!("a direct connection too many dropped"),
@@ -144,18 +144,18 @@ async fn next_stream(sockets: &[TcpListener]) -> io::Result<TcpStream> {
 pub(crate) async fn dial(
     addresses: &[SocketAddr],
     keypair: &Keypair,
-    purpose: Purpose,
+    link_params: LinkParams,
     limit: Duration,
 ) -> Result<(Connection, bool), ConnectionError> {
-    timeout(limit, race(addresses, keypair, purpose)).await.map_err(|_| ConnectionError::Late)?
+    timeout(limit, race(addresses, keypair, link_params)).await.map_err(|_| ConnectionError::Late)?
 }
 
 async fn race(
     addresses: &[SocketAddr],
     keypair: &Keypair,
-    purpose: Purpose,
+    link_params: LinkParams,
 ) -> Result<(Connection, bool), ConnectionError> {
-    let attempt = |address: &SocketAddr| connect(*address, keypair, purpose);
+    let attempt = |address: &SocketAddr| connect(*address, keypair, link_params);
     let mut attempts: FuturesUnordered<_> = addresses.iter().take(MAX_ADDRESSES).map(attempt).collect();
     // Those that are not chosen stay open until one has answered.
     let mut ready = VecDeque::new();
@@ -185,12 +185,12 @@ async fn race(
 pub(crate) async fn dial_beside(
     first: &Connection,
     keypair: &Keypair,
-    purpose: Purpose,
+    link_params: LinkParams,
     count: u8,
     limit: Duration,
 ) -> Vec<Connection> {
     let Ok(address) = first.stream.peer_addr() else { return Vec::new() };
-    let attempt = async || connect(address, keypair, purpose).await?.0.choose(false).await;
+    let attempt = async || connect(address, keypair, link_params).await?.0.choose(false).await;
     let count = usize::from(count).min(MAX_PARALLEL);
     let mut attempts: FuturesUnordered<_> = (1..count).map(|_| attempt()).collect();
     let (deadline, mut made) = (Instant::now() + limit, Vec::new());
@@ -207,10 +207,10 @@ pub(crate) async fn dial_beside(
 async fn connect(
     address: SocketAddr,
     keypair: &Keypair,
-    purpose: Purpose,
+    link_params: LinkParams,
 ) -> Result<(Candidate, bool), ConnectionError> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    if purpose.is_brief {
+    if link_params.is_brief {
         // Before it connects: BBR, once begun, leaves its pauses between packets to whatever comes after it.
         keep_steady(socket2::SockRef::from(&socket));
     }
@@ -221,8 +221,8 @@ async fn connect(
     if is_near {
         keep_steady(socket2::SockRef::from(&stream));
     }
-    let is_enough = is_near || purpose.is_brief || bears_loss(&stream);
-    Ok((handshake::connect(stream, keypair, purpose).await?, is_enough))
+    let is_enough = is_near || link_params.is_brief || bears_loss(&stream);
+    Ok((handshake::connect(stream, keypair, link_params).await?, is_enough))
 }
 
 /// Sets what is good for bulk bytes. A socket that does not take it is slower, not worse.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   opener (sends segments)                        acceptor (receives them)
-//!      | -- view, wish: direct, plain, universal -->  |
+//!      | -- view, request: direct, plain, universal -->  |
 //!      | <------------------ addresses, if direct --  |   possibly none
 //!      |    ... connects, within a limit ...          |   to all of them, and far away several times
 //!      | -- which connections it made ------------->  |   only after addresses; if none, universal
@@ -12,7 +12,7 @@
 //! which the acceptor has taken by then, and both ends use these and no others: whatever came in which order, and whatever
 //! ended on the way.
 
-pub(crate) mod door;
+pub(crate) mod endpoint;
 pub(crate) mod first;
 pub(crate) mod handshake;
 pub(crate) mod listener;
@@ -30,13 +30,13 @@ use tokio::time::Instant;
 use crate::error::ConnectionError;
 use crate::greeting::handshake::{Attempt, Connection, MAX_PARALLEL};
 use crate::greeting::listener::{Listener, MAX_ADDRESSES};
-use crate::{DataPlane, Door, Transport};
+use crate::{DataPlane, Endpoint, Transport};
 
 /// How long a direct connection may take before the libp2p stream is used; and no longer than half of what the acceptor waits.
 const DIRECT_LIMIT: Duration = Duration::from_secs(1);
 const UNIVERSAL: u8 = 0;
 const DIRECT: u8 = 1;
-/// A direct connection without encryption. Only ever a wish: its outcome is direct.
+/// A direct connection without encryption. Only ever a request: its outcome is direct.
 const PLAINTEXT: u8 = 2;
 /// An IPv6 address (IPv4 in its mapped form), then the port, big-endian.
 const ADDRESS_BYTES: usize = 18;
@@ -58,21 +58,21 @@ pub async fn read_view(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<View
 /// If the stream fails, or the link must be direct and can't be.
 pub async fn open(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    door: &Door,
+    endpoint: &Endpoint,
     receiver: PeerId,
     view: ViewId,
     most: u8,
     limit: Duration,
 ) -> io::Result<Vec<Connection>> {
-    let wish = wish(door.mode);
+    let request = requested(endpoint.mode);
     stream.write_all(&view.0).await?;
-    stream.write_all(&[wish]).await?;
+    stream.write_all(&[request]).await?;
     stream.flush().await?;
-    if wish == UNIVERSAL {
+    if request == UNIVERSAL {
         return Ok(Vec::new());
     }
     let addresses = read_addresses(stream).await?;
-    let dialed = dial(&addresses, door, receiver, view, most, limit).await;
+    let dialed = dial(&addresses, endpoint, receiver, view, most, limit).await;
     stream.write_all(&made(dialed.as_deref().unwrap_or_default())).await?;
     stream.flush().await?;
     match dialed {
@@ -81,7 +81,7 @@ pub async fn open(
             stream.close().await?;
             Ok(connections)
         }
-        Err(error) if door.mode.insists() => Err(io::Error::other(error)),
+        Err(error) if endpoint.mode.insists() => Err(io::Error::other(error)),
         Err(error) => {
             tracing::info!(%error, "a link goes over a libp2p stream");
             Ok(Vec::new())
@@ -92,20 +92,20 @@ pub async fn open(
 /// One connection, and more if one is not enough, as far as there is time: the acceptor waits no longer than `limit` in all.
 async fn dial(
     addresses: &[SocketAddr],
-    door: &Door,
+    endpoint: &Endpoint,
     receiver: PeerId,
     view: ViewId,
     most: u8,
     limit: Duration,
 ) -> Result<Vec<Connection>, ConnectionError> {
-    let (purpose, began) = (door.purpose(view, receiver), Instant::now());
-    let first_limit = if door.mode.insists() { limit } else { DIRECT_LIMIT.min(limit / 2) };
-    let (first, is_enough) = listener::dial(addresses, &door.keypair, purpose, first_limit).await?;
+    let (link_params, began) = (endpoint.link_params(view, receiver), Instant::now());
+    let first_limit = if endpoint.mode.insists() { limit } else { DIRECT_LIMIT.min(limit / 2) };
+    let (first, is_enough) = listener::dial(addresses, &endpoint.keypair, link_params, first_limit).await?;
     let beside = if is_enough || first.transport() == Transport::Local {
         Vec::new()
     } else {
         let left = limit.saturating_sub(began.elapsed());
-        listener::dial_beside(&first, &door.keypair, purpose, most, DIRECT_LIMIT.min(left / 2)).await
+        listener::dial_beside(&first, &endpoint.keypair, link_params, most, DIRECT_LIMIT.min(left / 2)).await
     };
     if !beside.is_empty() {
         tracing::info!(connections = 1 + beside.len(), "a long way has several connections");
@@ -126,17 +126,17 @@ fn made(connections: &[Connection]) -> Vec<u8> {
 /// If the stream fails or brings no greeting, or the link must be direct and is not.
 pub async fn answer(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    door: &Door,
+    endpoint: &Endpoint,
     sender: PeerId,
     view: ViewId,
 ) -> io::Result<Vec<Connection>> {
     let theirs = read_wish(stream).await?;
-    if (theirs == PLAINTEXT) != (door.mode == DataPlane::Plaintext) {
+    if (theirs == PLAINTEXT) != (endpoint.mode == DataPlane::Plaintext) {
         let sealed = "only one of the two members sends without encryption: set network.data to the same on both";
         return Err(io::Error::other(sealed));
     }
-    let connections = if theirs == UNIVERSAL { Vec::new() } else { meet(stream, door, sender, view).await? };
-    if connections.is_empty() && door.mode.insists() {
+    let connections = if theirs == UNIVERSAL { Vec::new() } else { meet(stream, endpoint, sender, view).await? };
+    if connections.is_empty() && endpoint.mode.insists() {
         return Err(io::Error::other("it has no direct connection to this member"));
     }
     Ok(connections)
@@ -145,16 +145,16 @@ pub async fn answer(
 /// Tells where to connect to, and waits for the outcome.
 async fn meet(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    door: &Door,
+    endpoint: &Endpoint,
     sender: PeerId,
     view: ViewId,
 ) -> io::Result<Vec<Connection>> {
-    let ips: &[IpAddr] = if door.mode == DataPlane::Universal { &[] } else { &door.ips };
+    let ips: &[IpAddr] = if endpoint.mode == DataPlane::Universal { &[] } else { &endpoint.ips };
     let listener = Listener::bind(ips).await;
     stream.write_all(&encode(&listener.addresses())).await?;
     stream.flush().await?;
     let mut taken = BTreeMap::new();
-    let mut acceptor = match listener.acceptor(&door.keypair, door.purpose(view, sender)) {
+    let mut acceptor = match listener.acceptor(&endpoint.keypair, endpoint.link_params(view, sender)) {
         Ok(acceptor) => acceptor,
         Err(error) => {
             return if read_made(stream).await?.is_empty() { Ok(Vec::new()) } else { Err(io::Error::other(error)) };
@@ -188,7 +188,7 @@ async fn meet(
     Ok(connections)
 }
 
-fn wish(mode: DataPlane) -> u8 {
+fn requested(mode: DataPlane) -> u8 {
     match mode {
         DataPlane::Universal => UNIVERSAL,
         DataPlane::Auto | DataPlane::Direct | DataPlane::Local => DIRECT,
@@ -197,10 +197,10 @@ fn wish(mode: DataPlane) -> u8 {
 }
 
 async fn read_wish(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {
-    let mut wish = [0];
-    stream.read_exact(&mut wish).await?;
-    match wish[0] {
-        wish @ (UNIVERSAL | DIRECT | PLAINTEXT) => Ok(wish),
+    let mut request = [0];
+    stream.read_exact(&mut request).await?;
+    match request[0] {
+        request @ (UNIVERSAL | DIRECT | PLAINTEXT) => Ok(request),
         other => Err(io::Error::other(format!("{other} names no transport"))),
     }
 }

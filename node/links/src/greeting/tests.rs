@@ -5,12 +5,12 @@ use tokio_util::compat::TokioAsyncReadCompatExt;
 use super::*;
 use crate::DataPlane::{Auto, Direct, Local, Plaintext, Universal};
 use crate::Transport;
-use crate::fixture::{self, LIMIT, LOOPBACK, VIEW, door};
+use crate::fixture::{self, LIMIT, LOOPBACK, VIEW, endpoint};
 
 type End = io::Result<Vec<Connection>>;
 
 async fn greet(opener: DataPlane, acceptor: DataPlane, ips: &[IpAddr]) -> (End, End) {
-    let ((ours, our_peer), (theirs, their_peer)) = (door(opener, &[]), door(acceptor, ips));
+    let ((ours, our_peer), (theirs, their_peer)) = (endpoint(opener, &[]), endpoint(acceptor, ips));
     let (near, far) = tokio::io::duplex(64);
     let open = async move {
         let mut near = near.compat();
@@ -45,15 +45,15 @@ async fn both_ends_take_the_best_that_both_have() {
 
 #[tokio::test]
 async fn only_connections_that_the_opener_names_count() {
-    let ((ours, our_peer), (theirs, their_peer)) = (door(Direct, &[]), door(Direct, &[LOOPBACK]));
+    let ((ours, our_peer), (theirs, their_peer)) = (endpoint(Direct, &[]), endpoint(Direct, &[LOOPBACK]));
     let (near, far) = tokio::io::duplex(64);
     let open = async move {
         let mut near = near.compat();
         near.write_all(&[DIRECT]).await.expect("written");
         let addresses = read_addresses(&mut near).await.expect("told");
-        let purpose = ours.purpose(VIEW, their_peer);
-        let (first, _) = listener::dial(&addresses, &ours.keypair, purpose, LIMIT).await.expect("dialed");
-        let mut connections = listener::dial_beside(&first, &ours.keypair, purpose, 4, LIMIT).await;
+        let link_params = ours.link_params(VIEW, their_peer);
+        let (first, _) = listener::dial(&addresses, &ours.keypair, link_params, LIMIT).await.expect("dialed");
+        let mut connections = listener::dial_beside(&first, &ours.keypair, link_params, 4, LIMIT).await;
         connections.remove(1);
         connections.push(first);
         near.write_all(&made(&connections)).await.expect("written");
@@ -66,10 +66,10 @@ async fn only_connections_that_the_opener_names_count() {
 
 async fn answer_to(
     mut stream: tokio_util::compat::Compat<tokio::io::DuplexStream>,
-    door: &Door,
+    endpoint: &Endpoint,
     opener: PeerId,
 ) -> End {
-    answer(&mut stream, door, opener, VIEW).await
+    answer(&mut stream, endpoint, opener, VIEW).await
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn addresses_survive_the_wire() {
 
 #[tokio::test]
 async fn nonsense_is_an_error() {
-    let (door, peer) = door(Auto, &[LOOPBACK]);
+    let (endpoint, peer) = endpoint(Auto, &[LOOPBACK]);
     for count in [MAX_ADDRESSES as u8 + 1, 255] {
         let bytes = [vec![count], vec![0; 255 * ADDRESS_BYTES]].concat();
         let error = read_addresses(&mut bytes.as_slice()).await.expect_err("too many");
@@ -139,13 +139,13 @@ async fn nonsense_is_an_error() {
         read_made(&mut &*made).await.expect_err("it names no connections");
     }
     // An opener that goes away, one that says nonsense, and one that claims a connection where there can be none.
-    let (nowhere, _) = fixture::door(Auto, &[]);
-    for (door, last) in [(&door, &[][..]), (&door, &[255]), (&nowhere, &[1, 7, 7, 7, 7, 7, 7, 7, 7])] {
+    let (nowhere, _) = fixture::endpoint(Auto, &[]);
+    for (endpoint, last) in [(&endpoint, &[][..]), (&endpoint, &[255]), (&nowhere, &[1, 7, 7, 7, 7, 7, 7, 7, 7])] {
         let (near, far) = tokio::io::duplex(256);
         let mut near = near.compat();
         near.write_all(&[&[DIRECT][..], last].concat()).await.expect("written");
         near.close().await.expect("closed");
-        let answered = answer(&mut far.compat(), door, peer, VIEW).await;
+        let answered = answer(&mut far.compat(), endpoint, peer, VIEW).await;
         answered.expect_err("no outcome");
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::DataPlane::{Auto, Direct, Local, Plaintext};
-use crate::fixture::{LIMIT, LOOPBACK, VIEW, door, name_of};
+use crate::fixture::{LIMIT, LOOPBACK, VIEW, endpoint, name_of};
 use crate::lane::{Fate, Lane, MESSAGES, Message};
 
 type End = io::Result<Vec<Connection>>;
@@ -28,7 +28,7 @@ async fn addresses() -> [IpAddr; 3] {
 
 /// Greets over ways with these fates. The opener's outcome is passed on once `meanwhile` is over, too.
 async fn greet(mode: DataPlane, fates: Vec<Fate>, meanwhile: impl AsyncFnOnce(&[Lane])) -> (End, End) {
-    let ((ours, our_peer), (theirs, their_peer)) = (door(mode, &[]), door(mode, &[LOOPBACK]));
+    let ((ours, our_peer), (theirs, their_peer)) = (endpoint(mode, &[]), endpoint(mode, &[LOOPBACK]));
     let (near, opener) = tokio::io::duplex(256);
     let (acceptor, far) = tokio::io::duplex(256);
     let open = async move {
@@ -217,14 +217,14 @@ async fn who_insists_on_memory_chooses_until_there_is_some() {
 
 #[tokio::test]
 async fn a_stream_that_ends_before_the_outcome_leaves_nothing() {
-    let ((ours, our_peer), (theirs, their_peer)) = (door(Auto, &[]), door(Auto, &[LOOPBACK]));
+    let ((ours, our_peer), (theirs, their_peer)) = (endpoint(Auto, &[]), endpoint(Auto, &[LOOPBACK]));
     let (near, far) = tokio::io::duplex(256);
     let open = async move {
         let mut near = near.compat();
         near.write_all(&[DIRECT]).await.expect("written");
         let addresses = read_addresses(&mut near).await.expect("told");
-        let purpose = ours.purpose(VIEW, their_peer);
-        listener::dial(&addresses, &ours.keypair, purpose, LIMIT).await.expect("dialed")
+        let link_params = ours.link_params(VIEW, their_peer);
+        listener::dial(&addresses, &ours.keypair, link_params, LIMIT).await.expect("dialed")
     };
     let mut far = far.compat();
     let ((_made, _), answered) = tokio::join!(open, answer(&mut far, &theirs, our_peer, VIEW));

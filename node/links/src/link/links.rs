@@ -14,9 +14,9 @@ use crate::link::{Incoming, Kind, Outgoing};
 
 /// Whose fault a failure is.
 #[derive(Debug)]
-pub struct Blame(pub PeerId, pub LinkFailure);
+pub struct PeerFault(pub PeerId, pub LinkFailure);
 
-impl Blame {
+impl PeerFault {
     /// The link to or from `peer` is broken.
     pub fn broken(peer: PeerId, reason: impl ToString) -> Self {
         Self(peer, LinkFailure::Broken(reason.to_string()))
@@ -25,7 +25,7 @@ impl Blame {
 
 /// The links to others: to the schedule's receivers, in their order.
 #[derive(Debug, Default)]
-pub struct Outward {
+pub struct OutgoingLinks {
     links: Vec<Out>,
     withheld: Withheld,
 }
@@ -39,7 +39,7 @@ struct Out {
     is_blocked: bool,
 }
 
-impl Outward {
+impl OutgoingLinks {
     /// None yet. A test may say in the environment to whom they are to carry nothing.
     pub fn from_environment() -> Self {
         Self { withheld: Withheld::from_environment(), ..Self::default() }
@@ -76,7 +76,7 @@ impl Outward {
 
     /// Waits until a link that is blocked has sent what was on its way. Can be cancelled and called again. Without
     /// `may_sleep` the caller looks again by itself. Never, if no link is blocked.
-    pub async fn flush(&mut self, may_sleep: bool) -> Result<(), Blame> {
+    pub async fn flush(&mut self, may_sleep: bool) -> Result<(), PeerFault> {
         let blocked = self.links.iter_mut().filter(|one| one.is_blocked);
         match first(blocked.map(|one| one.flush(may_sleep))).await {
             Some(flushed) => flushed,
@@ -86,7 +86,7 @@ impl Outward {
 
     /// Whether what came last of `step`, over a link of this kind, can go on without a copy.
     pub fn after(&self, step: u64, kind: Kind) -> After<'_> {
-        After { outward: self, step, kind }
+        After { outgoing_links: self, step, kind }
     }
 
     /// Sends what came last over `incoming` on to `to`, as the segment that `header` names.
@@ -105,24 +105,24 @@ impl Outward {
 }
 
 impl Out {
-    async fn flush(&mut self, may_sleep: bool) -> Result<(), Blame> {
-        self.link.flush(may_sleep).await.map_err(|reason| Blame::broken(self.peer, reason))
+    async fn flush(&mut self, may_sleep: bool) -> Result<(), PeerFault> {
+        self.link.flush(may_sleep).await.map_err(|reason| PeerFault::broken(self.peer, reason))
     }
 }
 
 /// What a segment that came last over a link of one kind meets.
 #[derive(Debug)]
 pub struct After<'a> {
-    outward: &'a Outward,
+    outgoing_links: &'a OutgoingLinks,
     step: u64,
     kind: Kind,
 }
 
 impl Onward for After<'_> {
     fn takes(&self, to: Rank) -> bool {
-        let Self { outward, step, kind } = self;
-        let one = &outward.links[outward.position(to)];
-        one.link.can_pass_on(*kind) && !outward.withheld.is_for(one.peer, *step)
+        let Self { outgoing_links, step, kind } = self;
+        let one = &outgoing_links.links[outgoing_links.position(to)];
+        one.link.can_pass_on(*kind) && !outgoing_links.withheld.is_for(one.peer, *step)
     }
 
     fn gives_place(&self) -> bool {
@@ -132,7 +132,7 @@ impl Onward for After<'_> {
 
 /// The links from others: from the schedule's senders, in their order.
 #[derive(Debug, Default)]
-pub struct Inward {
+pub struct IncomingLinks {
     links: Vec<In>,
     /// Which link is looked at first: the one after that which brought something last.
     turn: usize,
@@ -149,7 +149,7 @@ pub struct In {
     pub link: Incoming,
 }
 
-impl Inward {
+impl IncomingLinks {
     /// Adds the link from `rank`, which comes after those that are there.
     pub fn add(&mut self, rank: Rank, peer: PeerId, link: Incoming) {
         self.links.push(In { rank, peer, link });
@@ -163,7 +163,7 @@ impl Inward {
     /// Waits for a segment of the operation of `step` over those links that have some `due`, and says over which one it came.
     /// Can be cancelled and called again, until it fails. Without `may_sleep` the caller looks again by itself. Never, if
     /// none is due.
-    pub async fn next(&mut self, step: u64, due: &[u64], may_sleep: bool) -> Result<usize, Blame> {
+    pub async fn next(&mut self, step: u64, due: &[u64], may_sleep: bool) -> Result<usize, PeerFault> {
         let turn = self.turn;
         let (before, after) = self.links.split_at_mut(turn);
         let links = (turn..).zip(after).chain((0..).zip(before)).filter(|(position, _)| due[*position] > 0);
@@ -182,8 +182,8 @@ impl Inward {
 }
 
 impl In {
-    async fn next(&mut self, position: usize, step: u64, may_sleep: bool) -> Result<usize, Blame> {
+    async fn next(&mut self, position: usize, step: u64, may_sleep: bool) -> Result<usize, PeerFault> {
         let next = self.link.next(step, may_sleep).await;
-        next.map(|()| position).map_err(|failure: LinkFailure| Blame(self.peer, failure))
+        next.map(|()| position).map_err(|failure: LinkFailure| PeerFault(self.peer, failure))
     }
 }

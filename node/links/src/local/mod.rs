@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::direct::record::{Buffer, Secret};
 use crate::error::ConnectionError;
-use crate::greeting::handshake::{Connection, Form};
+use crate::greeting::handshake::{Connection, Protection};
 use crate::local::memory::Mapping;
 use crate::{LinkConfig, Traffic};
 
@@ -91,7 +91,7 @@ impl End {
     fn new(connection: Connection, theirs: usize, config: &LinkConfig) -> Result<Self, Connection> {
         let (longest_payload, traffic) = (config.longest_payload, config.traffic.clone());
         match connection {
-            Connection { stream: bell, form: Form::Local(memory), .. } => {
+            Connection { stream: bell, protection: Protection::Local(memory), .. } => {
                 Ok(Self { memory, bell, longest_payload, theirs, seen: 0, traffic })
             }
             other => Err(other),

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use starling_run::{Agreed, Averaged, Averager, Call, ResultRecord, Tag};
+use starling_run::{Agreed, Applied, BufferLearner, Call, ResultRecord, Tag};
 use starling_topology::ViewId;
 
-use super::{Mean, Swarm, SwarmError, error};
+use super::{ReduceInfo, Swarm, SwarmError, error};
 use crate::credentials::identity::to_libp2p;
 use crate::learner::contribution::Contribution;
 
@@ -24,14 +24,14 @@ pub struct Received {
 /// the members stay the same.
 #[derive(Debug, Clone)]
 pub struct Scattered {
-    mean: Mean,
+    mean: ReduceInfo,
     ranges: Vec<Range<usize>>,
     view: ViewId,
 }
 
 impl Scattered {
     /// What the step came to.
-    pub fn mean(&self) -> Mean {
+    pub fn mean(&self) -> ReduceInfo {
         self.mean
     }
 
@@ -82,7 +82,7 @@ impl Swarm {
         error::check_numbers(values, self.manifest.bound)?;
         let (averaged, record) = self.choose(Some(Arc::new(values.to_vec())), None, tag, |_| tag)?;
         let mean = self.mean(&averaged);
-        let own = self.turns.exchange.take_own(averaged.step).filter(|_| mean.is_included);
+        let own = self.turns.shared_steps.take_own(averaged.step).filter(|_| mean.is_included);
         let ranges = own.map_or_else(Vec::new, |own| {
             let count = mean.contributors as f32;
             for range in &own.ranges {
@@ -100,7 +100,7 @@ impl Swarm {
     /// As [`Self::all_reduce_tagged`], and [`SwarmError::OtherMembers`] on all members alike, if others have come or gone since some of
     /// them have their parts: then the parts are not all there is. `values` are as before, and all begin anew with
     /// [`Self::reduce_scatter`].
-    pub fn all_gather(&mut self, tag: u64, part: &Scattered, values: &mut [f32]) -> Result<Mean, SwarmError> {
+    pub fn all_gather(&mut self, tag: u64, part: &Scattered, values: &mut [f32]) -> Result<ReduceInfo, SwarmError> {
         let [own, outdated] = [Call::AllGather, Call::Outdated].map(|call| Tag::of(call, tag));
         self.check_length(values.len())?;
         error::check_numbers(values, self.manifest.bound)?;
@@ -121,9 +121,9 @@ impl Swarm {
         takes: Option<&mut [f32]>,
         tag: Tag,
         says: impl Fn(ViewId) -> Tag,
-    ) -> Result<(Averaged, Arc<ResultRecord>), SwarmError> {
+    ) -> Result<(Applied, Arc<ResultRecord>), SwarmError> {
         let (record, is_finite) = self.reduce(|swarm, active| {
-            let slots = Averager::slots(&active.members, swarm.turns.me, says(active.lineage.view));
+            let slots = BufferLearner::slots(&active.members, swarm.turns.me, says(active.lineage.view));
             let brought = brings.clone().ok_or(swarm.elements);
             swarm.turns.contribute(active, Contribution::agreed(brought, slots));
             Ok(())
@@ -138,7 +138,7 @@ impl Swarm {
         is_finite: bool,
         values: Option<&mut [f32]>,
         tag: Tag,
-    ) -> Result<Mean, SwarmError> {
+    ) -> Result<ReduceInfo, SwarmError> {
         let averaged = self.conclude_step(record, is_finite, values, tag)?;
         Ok(self.mean(&averaged))
     }
@@ -149,7 +149,7 @@ impl Swarm {
         is_finite: bool,
         values: Option<&mut [f32]>,
         tag: Tag,
-    ) -> Result<Averaged, SwarmError> {
+    ) -> Result<Applied, SwarmError> {
         let averaged = self.apply(record, is_finite, values.map(|values| (values, tag)))?;
         if let Some((peer, theirs)) = averaged.other_than(tag) {
             let peer = to_libp2p(peer).to_string();
@@ -158,13 +158,13 @@ impl Swarm {
         Ok(averaged)
     }
 
-    fn mean(&self, averaged: &Averaged) -> Mean {
+    fn mean(&self, averaged: &Applied) -> ReduceInfo {
         let is_included = averaged.contributors.binary_search(&self.turns.me).is_ok();
-        Mean { step: averaged.step, contributors: averaged.contributors.len(), is_included }
+        ReduceInfo { step: averaged.step, contributors: averaged.contributors.len(), is_included }
     }
 }
 
-fn received(Averaged { step, contributors, tags, agreed }: Averaged) -> Result<Received, SwarmError> {
+fn received(Applied { step, contributors, tags, agreed }: Applied) -> Result<Received, SwarmError> {
     if let Agreed::Broadcast(from) = agreed {
         return Ok(Received { step, from: to_libp2p(from).to_string() });
     }

@@ -7,7 +7,7 @@ use starling_run::ResultRecord;
 /// What one step came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Mean {
+pub struct ReduceInfo {
     /// The step, counted from 1 in each run: the same on all members.
     pub step: u64,
     /// How many buffers the mean is of. A member that has just joined brings none yet. If nobody brought one there is no
@@ -23,16 +23,16 @@ pub struct Mean {
 pub struct Reduced {
     pub(super) record: Arc<ResultRecord>,
     pub(super) elements: usize,
-    pub(super) mean: Mean,
+    pub(super) mean: ReduceInfo,
 }
 
 impl Reduced {
     /// What the step came to.
-    pub fn mean(&self) -> Mean {
+    pub fn mean(&self) -> ReduceInfo {
         self.mean
     }
 
-    /// The sums of the contributors' buffers, `[elements]`: divided by [`Mean::contributors`], they are the means. The same
+    /// The sums of the contributors' buffers, `[elements]`: divided by [`ReduceInfo::contributors`], they are the means. The same
     /// bits on all members.
     pub fn sums(&self) -> &[f32] {
         &self.record.mean[..self.elements]

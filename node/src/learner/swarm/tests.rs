@@ -21,9 +21,9 @@ fn joined(dir: &Path, name: &str, ticket: &Ticket) -> Swarm {
 }
 
 /// All bring `value(member)` at once, every other one without copies; what it came to for each, which is the same mean.
-fn reduce(members: &mut [Swarm], value: impl Fn(usize) -> f32 + Sync) -> (Vec<Mean>, f32) {
+fn reduce(members: &mut [Swarm], value: impl Fn(usize) -> f32 + Sync) -> (Vec<ReduceInfo>, f32) {
     let value = &value;
-    let reduced: Vec<(Mean, Vec<f32>)> = thread::scope(|scope| {
+    let reduced: Vec<(ReduceInfo, Vec<f32>)> = thread::scope(|scope| {
         let all = members.iter_mut().enumerate().map(|(index, swarm)| {
             scope.spawn(move || {
                 let mut values = Arc::new(vec![value(index); ELEMENTS]);
@@ -55,12 +55,12 @@ fn members_take_the_mean_and_go_on_without_one_that_dies() {
     members.push(joined(dir.path(), "third", &ticket));
     for round in 1..=3 {
         let (means, mean) = reduce(&mut members, |index| (index * round) as f32);
-        assert_eq!(means, [Mean { step: round as u64, contributors: 3, is_included: true }; 3]);
+        assert_eq!(means, [ReduceInfo { step: round as u64, contributors: 3, is_included: true }; 3]);
         assert_eq!(mean, round as f32);
     }
     drop(members.remove(1));
     let (means, mean) = reduce(&mut members, |index| 1.0 + index as f32);
-    assert_eq!(means, [Mean { step: 4, contributors: 2, is_included: true }; 2]);
+    assert_eq!(means, [ReduceInfo { step: 4, contributors: 2, is_included: true }; 2]);
     assert_eq!(mean, 1.5);
     members.remove(0).leave().expect("left in order");
     let (means, mean) = reduce(&mut members, |_| 7.0);
@@ -84,7 +84,7 @@ fn a_joiner_goes_on_from_the_newest_mean_while_the_others_compute() {
     let (means, _) = reduce(&mut members, |index| index as f32);
     assert_eq!(means.iter().map(|mean| mean.step).collect::<Vec<_>>(), [6, 6]);
     let (means, _) = reduce(&mut members, |index| index as f32);
-    assert_eq!(means, [Mean { step: 7, contributors: 2, is_included: true }; 2]);
+    assert_eq!(means, [ReduceInfo { step: 7, contributors: 2, is_included: true }; 2]);
     members.into_iter().for_each(|member| member.leave().expect("left in order"));
 }
 
@@ -185,9 +185,12 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 #[test]
 fn members_broadcast_scatter_and_gather_by_every_plan() {
-    for (plan, codec) in
-        [(Wish::Ring, Codec::F32), (Wish::Tree, Codec::F32), (Wish::Mesh, Codec::F32), (Wish::Ring, Codec::Bf16)]
-    {
+    for (plan, codec) in [
+        (PlanPolicy::Ring, Codec::F32),
+        (PlanPolicy::Tree, Codec::F32),
+        (PlanPolicy::Mesh, Codec::F32),
+        (PlanPolicy::Ring, Codec::Bf16),
+    ] {
         let dir = tempfile::tempdir().expect("a temp dir");
         let mut members = together(dir.path(), 3, &Buffers { plan, codec, ..Buffers::new(ELEMENTS) });
         // Not what a sum with zeros would leave.

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use starling_run::training::contribution::describe;
 use starling_run::{Beyond, Learner, StepReport};
-use starling_topology::Order;
+use starling_topology::SampleOrder;
 use starling_topology::ledger::Skips;
 
-use super::word::Rewritten;
+use super::digest_watch::Rewritten;
 use crate::credentials::identity::to_libp2p;
 use crate::observe::report::{Observer, Report};
 
@@ -54,7 +54,7 @@ impl Mishaps {
         }
         if !report.dropped.is_empty() && is_due(&mut self.dropped) {
             let ledger = learner.ledger();
-            let mut samples = Order::draw(ledger.seed(), ledger.samples(), epoch).indices(&report.dropped);
+            let mut samples = SampleOrder::draw(ledger.seed(), ledger.samples(), epoch).indices(&report.dropped);
             let count = u32::try_from(samples.len()).unwrap_or(u32::MAX);
             samples.truncate(MAX_NAMED);
             observer.report(&Report::Dropped { step, epoch, count, samples });

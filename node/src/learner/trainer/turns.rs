@@ -12,14 +12,14 @@ use tokio::sync::mpsc;
 use super::TrainerEvent;
 use crate::error::NodeError;
 use crate::learner::contribution::{Brought, Contribution};
-use crate::member::exchange::{Exchange, Task};
+use crate::member::shared_steps::{SharedSteps, Task};
 use crate::member::snapshots::Snapshots;
 
 /// One member's turns.
 pub(crate) struct Turns {
     pub(crate) me: PeerId,
     pub(crate) at: Cursor,
-    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) shared_steps: Arc<SharedSteps>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) events: mpsc::Sender<TrainerEvent>,
     /// The largest number of a contribution.
@@ -46,12 +46,12 @@ impl Turns {
         me: PeerId,
         manifest: &Manifest,
         step: u64,
-        (exchange, snapshots): (Arc<Exchange>, Arc<Snapshots>),
+        (shared_steps, snapshots): (Arc<SharedSteps>, Arc<Snapshots>),
         events: mpsc::Sender<TrainerEvent>,
     ) -> Self {
         let feedback = manifest.codec.is_lossy().then(|| Feedback::new(manifest.parameters()));
         let most = manifest.most();
-        Self { me, at: Cursor::after(step), exchange, snapshots, events, most, feedback, spare: Vec::new() }
+        Self { me, at: Cursor::after(step), shared_steps, snapshots, events, most, feedback, spare: Vec::new() }
     }
 
     /// Does what is the same for all.
@@ -88,13 +88,13 @@ impl Turns {
     /// The same with a buffer that is whole.
     pub(crate) fn submit(&mut self, active: &ActiveView, brought: Brought) -> bool {
         let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
-        self.exchange.submit(active, self.at.step + 1, brought, dropped)
+        self.shared_steps.submit(active, self.at.step + 1, brought, dropped)
     }
 
     /// A step is applied. If nobody uses its sum, it leaves nothing to make up for.
     pub(crate) fn settle(&mut self, step: u64, is_used: bool) {
         if let Some(feedback) = &mut self.feedback {
-            self.spare = feedback.settle(self.exchange.dropped(step).filter(|_| is_used));
+            self.spare = feedback.settle(self.shared_steps.dropped(step).filter(|_| is_used));
         }
     }
 

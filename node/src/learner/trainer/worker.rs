@@ -13,26 +13,29 @@ use starling_run::{BufferLayout, Gradient, Learner, ResultRecord, StepReport};
 use starling_topology::Digest;
 use tokio::sync::watch;
 
-use super::{Busy, Census, Duties, Journal, Mishaps, Pace, Speed, Stalls, Totals, TrainerEvent, Turn, Turns, Word};
+use super::{
+    AuditLog, Census, DigestWatch, LearnerOptions, Mishaps, ProgressMeter, Speed, Stalls, Totals, TrainerEvent, Turn,
+    Turns, WorkClock,
+};
 use crate::error::NodeError;
 use crate::learner::contribution::{Brought, Contribution};
-use crate::member::exchange::{Exchange, Next, Part, Task};
+use crate::member::shared_steps::{LearnerTask, Part, SharedSteps, Task};
 use crate::observe::report::{Observer, Report};
+use crate::store::checkpoint_writer::CheckpointWriter;
 use crate::store::private_file::for_others;
-use crate::store::saver::Saver;
 
 /// The thread's own data.
 pub(super) struct Worker {
     pub(super) turns: Turns,
-    pub(super) busy: Busy,
+    pub(super) work_clock: WorkClock,
     pub(super) speed: Speed,
-    pub(super) word: Word,
+    pub(super) word: DigestWatch,
     pub(super) stalls: Stalls,
     pub(super) learner: Box<dyn Learner>,
     /// Whether nothing is computed here any more.
     pub(super) is_unable: bool,
     pub(super) observer: Arc<dyn Observer>,
-    pub(super) duties: Duties,
+    pub(super) learner_options: LearnerOptions,
     pub(super) saving: Saving,
     /// The local gradient, kept until its step is applied.
     pub(super) gradient: Arc<Gradient>,
@@ -46,66 +49,66 @@ pub(super) struct Worker {
     pub(super) contributed: Option<Instant>,
     /// The number of the newest active view that this member contributed in.
     pub(super) view: u64,
-    /// The number of the one whose operation the draft is of.
+    /// The number of the one whose operation the staged update is of.
     pub(super) drafted: Option<u64>,
     /// Whether the state after the last step is on disk, once that was tried.
     pub(super) kept: Option<bool>,
     pub(super) mishaps: Mishaps,
-    pub(super) journal: Journal,
+    pub(super) audit_log: AuditLog,
     pub(super) totals: Totals,
-    pub(super) pace: Pace,
+    pub(super) pace: ProgressMeter,
     pub(super) census: Census,
 }
 
 impl Worker {
-    pub(super) fn run(mut self, mut saver: Saver) -> Totals {
-        let evaluate = match self.work(&mut saver) {
+    pub(super) fn run(mut self, mut checkpoint_writer: CheckpointWriter) -> Totals {
+        let evaluate = match self.work(&mut checkpoint_writer) {
             Ok(evaluate) => evaluate,
             Err(error) => {
                 self.turns.tell(TrainerEvent::Failed(error));
-                self.turns.exchange.wait_for_stop();
+                self.turns.shared_steps.wait_for_stop();
                 false
             }
         };
-        self.conclude(evaluate, saver)
+        self.conclude(evaluate, checkpoint_writer)
     }
 
     /// Does what comes next until told to stop; says whether to evaluate then.
-    fn work(&mut self, saver: &mut Saver) -> Result<bool, NodeError> {
+    fn work(&mut self, checkpoint_writer: &mut CheckpointWriter) -> Result<bool, NodeError> {
         loop {
-            let Turns { exchange, at, .. } = &mut self.turns;
-            let next = exchange.next(at);
-            self.busy.start();
+            let Turns { shared_steps, at, .. } = &mut self.turns;
+            let next = shared_steps.next(at);
+            self.work_clock.start();
             match next {
-                Next::Draft(part) => self.draft(part),
-                Next::Task(Task::Stop { evaluate }) => return Ok(evaluate),
-                Next::Task(task) => self.execute(task, saver)?,
+                LearnerTask::StagedUpdate(part) => self.draft(part),
+                LearnerTask::Task(Task::Stop { evaluate }) => return Ok(evaluate),
+                LearnerTask::Task(task) => self.execute(task, checkpoint_writer)?,
             }
-            self.busy.stop();
+            self.work_clock.stop();
         }
     }
 
-    fn execute(&mut self, task: Task, saver: &mut Saver) -> Result<(), NodeError> {
+    fn execute(&mut self, task: Task, checkpoint_writer: &mut CheckpointWriter) -> Result<(), NodeError> {
         match self.turns.take(task, self.learner.as_mut())? {
             Turn::Done => Ok(()),
             Turn::Loaded => {
                 (self.began, self.contributed, self.kept, self.totals.skips) = (None, None, None, None);
-                self.journal.adopt(self.learner.step() + 1, self.turns.exchange.view());
+                self.audit_log.adopt(self.learner.step() + 1, self.turns.shared_steps.view());
                 Ok(())
             }
-            Turn::Own(task) => self.execute_own(task, saver),
+            Turn::Own(task) => self.execute_own(task, checkpoint_writer),
         }
     }
 
-    fn execute_own(&mut self, task: Task, saver: &mut Saver) -> Result<(), NodeError> {
+    fn execute_own(&mut self, task: Task, checkpoint_writer: &mut CheckpointWriter) -> Result<(), NodeError> {
         match task {
-            Task::Apply { result, reduced_in } => return self.apply(&result, reduced_in, saver),
+            Task::Apply { result, reduced_in } => return self.apply(&result, reduced_in, checkpoint_writer),
             Task::Compute => return self.compute(),
             Task::Contribute(active) => self.contribute(&active),
             Task::LoadAhead { members } => self.learner.load_ahead(&members, self.turns.me),
-            Task::Finished => self.tell_finished(saver),
+            Task::Finished => self.tell_finished(checkpoint_writer),
             // Nobody else may have it much longer.
-            Task::Synced if self.saving.is_on() => saver.save(self.learner.state()),
+            Task::Synced if self.saving.is_on() => checkpoint_writer.save(self.learner.state()),
             Task::Stop { .. } | Task::Load(_) | Task::Synced | Task::Begin { .. } | Task::Snapshot => {}
         }
         Ok(())
@@ -121,8 +124,8 @@ impl Worker {
         }
         // Nothing is there, the slots behind the gradient neither.
         self.progress = watch::Sender::new(usize::MAX);
-        let Turns { exchange, at, .. } = &mut self.turns;
-        let opening = self.learner.has_blocks().then(|| exchange.contribute_early(at)).flatten();
+        let Turns { shared_steps, at, .. } = &mut self.turns;
+        let opening = self.learner.has_blocks().then(|| shared_steps.contribute_early(at)).flatten();
         if let Some(active) = &opening {
             self.contribute(active);
         }
@@ -176,7 +179,7 @@ impl Worker {
     /// Hands the gradient to the reducer of the view, as far as it is computed; the rest follows by itself.
     fn contribute(&mut self, active: &ActiveView) {
         if active.number != std::mem::replace(&mut self.view, active.number) {
-            self.journal.settle();
+            self.audit_log.settle();
         }
         let (step, speed) = (self.turns.at.step + 1, self.speed.told());
         let mut slots: Vec<f32> = contribution::slots(&active.members, self.turns.me, speed).collect();
@@ -197,7 +200,7 @@ impl Worker {
             self.learner.forget_draft();
         }
         self.learner.draft(&members, start, &numbers);
-        self.turns.exchange.recycle_part(numbers);
+        self.turns.shared_steps.recycle_part(numbers);
     }
 
     /// Takes the step whose result this is, which was reduced here in the active view of this number, or not here.
@@ -205,7 +208,7 @@ impl Worker {
         &mut self,
         record: &Arc<ResultRecord>,
         reduced_in: Option<u64>,
-        saver: &mut Saver,
+        checkpoint_writer: &mut CheckpointWriter,
     ) -> Result<(), NodeError> {
         let contributed = self.contributed.take().map(|since| since.elapsed());
         // Alone, there is nobody to wait for.
@@ -222,10 +225,10 @@ impl Worker {
         let skips = self.learner.ledger().skips();
         if report.skipped.is_some() && is_last_straw(skips) {
             self.totals.skips = Some(skips.in_row);
-            self.turns.exchange.act(|steps| steps.end_after(report.step));
+            self.turns.shared_steps.act(|steps| steps.end_after(report.step));
         }
         self.totals.loss = Some(report.loss);
-        let view = self.turns.exchange.view().unwrap_or(AuditView::NONE);
+        let view = self.turns.shared_steps.view().unwrap_or(AuditView::NONE);
         self.pace.enter(view.generation);
         // A step that others took while the state was on its way says nothing about speed.
         if let Some(began) = began {
@@ -239,13 +242,13 @@ impl Worker {
             }
         }
         let digest = is_due(report.step, DIGEST_EVERY).then(|| self.learner.digest());
-        self.journal.note(&report, view, digest);
+        self.audit_log.note(&report, view, digest);
         if self.saving.is_due(report.step) {
             // The run may begin anew from there, when all processes are gone. Should it do so from before, that is told then.
-            self.journal.settle();
+            self.audit_log.settle();
         }
         self.turns.reach(record);
-        self.commit(&report, digest, record.members.len(), saver)
+        self.commit(&report, digest, record.members.len(), checkpoint_writer)
     }
 
     fn commit(
@@ -253,7 +256,7 @@ impl Worker {
         report: &StepReport,
         digest: Option<Digest>,
         members: usize,
-        saver: &mut Saver,
+        checkpoint_writer: &mut CheckpointWriter,
     ) -> Result<(), NodeError> {
         let last = self.is_over();
         if last || self.pace.is_due() {
@@ -264,10 +267,10 @@ impl Worker {
         if last {
             return Ok(());
         }
-        if self.saving.takes(report.step, saver.is_busy()) {
-            saver.save(self.learner.state());
+        if self.saving.takes(report.step, checkpoint_writer.is_busy()) {
+            checkpoint_writer.save(self.learner.state());
         }
-        if is_due(report.step, self.duties.evaluate_every)
+        if is_due(report.step, self.learner_options.evaluate_every)
             && !self.is_unable
             && let Err(error) = self.evaluate()
         {
@@ -275,7 +278,7 @@ impl Worker {
             self.turns.tell(TrainerEvent::Unable(error));
         }
         if let Some(digest) = digest {
-            self.turns.exchange.act(|steps| steps.compare(report.step, digest));
+            self.turns.shared_steps.act(|steps| steps.compare(report.step, digest));
         }
         Ok(())
     }
@@ -287,8 +290,8 @@ impl Worker {
 
     fn evaluate(&mut self) -> Result<(), NodeError> {
         // Each batch is work of its own: all members evaluate after the same step, and none may end for having much to evaluate.
-        let evaluation = self.learner.evaluate(&|| self.busy.start());
-        self.busy.stop();
+        let evaluation = self.learner.evaluate(&|| self.work_clock.start());
+        self.work_clock.stop();
         let evaluation = evaluation?;
         let (loss, measures) = (evaluation.loss, evaluation.measures);
         let measures: BTreeMap<_, _> = measures.into_iter().map(|(name, mean)| (name.to_owned(), mean)).collect();
@@ -298,40 +301,40 @@ impl Worker {
     }
 
     /// Says that the run is at its end here. Whoever hears it may go for good, so the state is on disk first.
-    fn tell_finished(&mut self, saver: &mut Saver) {
+    fn tell_finished(&mut self, checkpoint_writer: &mut CheckpointWriter) {
         let is_saved = self.kept.unwrap_or_else(|| {
-            self.busy.stop(); // A slow disk is no hanging step.
-            self.journal.settle();
-            saver.keep(self.learner.state())
+            self.work_clock.stop(); // A slow disk is no hanging step.
+            self.audit_log.settle();
+            checkpoint_writer.keep(self.learner.state())
         });
         self.kept = Some(is_saved);
         let (step, digest) = (self.learner.step(), self.learner.digest());
-        self.turns.exchange.act(|steps| steps.finish(step, digest, is_saved));
+        self.turns.shared_steps.act(|steps| steps.finish(step, digest, is_saved));
     }
 
     /// Saves before all that may fail: whatever goes wrong after it, nothing is lost.
-    fn conclude(mut self, evaluate: bool, saver: Saver) -> Totals {
+    fn conclude(mut self, evaluate: bool, checkpoint_writer: CheckpointWriter) -> Totals {
         let evaluate = evaluate && !self.is_unable;
-        self.busy.stop(); // What follows may take its time.
+        self.work_clock.stop(); // What follows may take its time.
         self.totals.step = self.learner.step();
         (self.totals.digest, self.totals.values) = (Some(self.learner.digest()), Some(self.learner.values()));
         // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start. A state
         // that was about to be replaced may not be the run's.
-        let is_ours = self.turns.exchange.progress().has_state;
+        let is_ours = self.turns.shared_steps.progress().has_state;
         self.totals.has_state = self.learner.step() > 0 && is_ours;
         let last = (self.totals.has_state && self.kept.is_none()).then(|| self.learner.state());
         if evaluate && self.is_over() {
-            self.journal.confirm();
+            self.audit_log.confirm();
         } else if evaluate || is_ours {
             // Also who had to leave its seat comes back with the state that is saved now.
-            self.journal.leave();
+            self.audit_log.leave();
         }
         // Who is killed before it has saved that has written too much, which others know; after it, they may not know what led there.
-        self.journal.flush();
-        let mut outcomes = vec![saver.finish(last)];
+        self.audit_log.flush();
+        let mut outcomes = vec![checkpoint_writer.finish(last)];
         if matches!(outcomes[..], [Err(NodeError::Unsaved { .. })]) {
             // To close a file would take as long.
-            std::mem::forget(self.journal);
+            std::mem::forget(self.audit_log);
         } else if evaluate {
             // Each is tried, also when the one before it failed.
             outcomes.push(self.evaluate());
@@ -342,7 +345,7 @@ impl Worker {
     }
 
     fn export(&self) -> Result<(), NodeError> {
-        let Some(path) = &self.duties.export else { return Ok(()) };
+        let Some(path) = &self.learner_options.export else { return Ok(()) };
         for_others(path, || self.learner.export(path))?;
         Ok(())
     }
@@ -354,11 +357,11 @@ fn is_due(step: u64, every: u64) -> bool {
 }
 
 /// Contributes zeros to each step while the state of sync `number` is on its way, so that nobody waits for it.
-pub(crate) fn contribute_nothing(exchange: &Exchange, parameters: usize, number: u64) {
-    while let Some((active, step)) = exchange.next_without_state(number) {
-        let mut buffer = exchange.spare();
+pub(crate) fn contribute_nothing(shared_steps: &SharedSteps, parameters: usize, number: u64) {
+    while let Some((active, step)) = shared_steps.next_without_state(number) {
+        let mut buffer = shared_steps.spare();
         buffer.clear();
         buffer.resize(BufferLayout::new(parameters, active.members.len()).elements(), 0.0);
-        exchange.submit(&active, step, Brought::Nothing(buffer), None);
+        shared_steps.submit(&active, step, Brought::Nothing(buffer), None);
     }
 }

@@ -79,7 +79,8 @@ impl EventLoop {
         if turned.error == AdmissionError::PutOut {
             return Some(End::Failed(NodeError::Revoked));
         }
-        if let (AdmissionError::Denied(denial), Some(peer), false) = (&turned.error, turned.peer, self.door.took_part())
+        if let (AdmissionError::Denied(denial), Some(peer), false) =
+            (&turned.error, turned.peer, self.join_wait.took_part())
         {
             let is_news = self.denials.note(peer, *denial, Instant::now());
             let end = self.denied();
@@ -99,7 +100,7 @@ impl EventLoop {
     /// Whether nobody lets this machine in, which has never been in: what one says, others may know better.
     pub(super) fn denied(&self) -> Option<End> {
         let is_alone = self.network.swarm.connected_peers().next().is_none();
-        let may_end = is_alone && !self.door.took_part();
+        let may_end = is_alone && !self.join_wait.took_part();
         let error = may_end.then(|| self.denials.verdict(self.network.known(), Instant::now())).flatten();
         error.map(End::Failed)
     }

@@ -28,9 +28,9 @@ impl EventLoop {
 
     pub(super) fn on_notice(&mut self, notice: Notice) {
         let member = &mut self.member;
-        self.exchange.act(|steps| member.notice(steps, notice));
+        self.shared_steps.act(|steps| member.notice(steps, notice));
         match notice {
-            Notice::Synced => self.observer.report(&Report::Synced { step: self.exchange.progress().step }),
+            Notice::Synced => self.observer.report(&Report::Synced { step: self.shared_steps.progress().step }),
             Notice::TooFarBehind => self.leave_view("the state came too slowly: no room for more results"),
             Notice::Held(_) | Notice::Digest { .. } | Notice::Finished { .. } => {}
         }

@@ -13,9 +13,9 @@ use super::{End, EventLoop};
 use crate::access::Credentials;
 use crate::error::NodeError;
 use crate::member::guide::Guide;
-use crate::member::twin::{self, Asking, TwinWatch};
+use crate::member::twin::{self, TwinQuery, TwinWatch};
 use crate::observe::report::Report;
-use crate::start::catch_up::{Found, Search, catch_up, contacts_of};
+use crate::start::catch_up::{Search, SearchOutcome, catch_up, contacts_of};
 
 /// What the newest checkpoint is asked for with, and where it goes.
 #[derive(Debug, Clone)]
@@ -27,17 +27,17 @@ pub(crate) struct Quest {
 }
 
 /// What was found, with the step of the newest stable checkpoint here that counts, if it can be read.
-type Outcome = (Found, Option<u64>);
+type Outcome = (SearchOutcome, Option<u64>);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct Lookout {
     quest: Quest,
     twins: TwinWatch,
     search: Option<JoinHandle<Result<Outcome, NodeError>>>,
 }
 
-impl Watch {
+impl Lookout {
     pub(super) fn new(quest: Quest, twins: TwinWatch) -> Self {
         Self { quest, twins, search: None }
     }
@@ -47,7 +47,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for Lookout {
     fn drop(&mut self) {
         self.give_up();
     }
@@ -59,7 +59,7 @@ impl EventLoop {
         if let Some(end) = self.look_for_twin(now) {
             return Some(end);
         }
-        self.shelves.checkpoints.tell(self.member.goes_on(), self.member.apart().is_some());
+        self.chunk_providers.checkpoints.tell(self.member.goes_on(), self.member.apart().is_some());
         self.member.look_out(now, step);
         if let Some(search) = self.lookout.search.take_if(|search| search.is_finished()) {
             let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
@@ -85,11 +85,11 @@ impl EventLoop {
     /// Looks for another process that is this machine, if that may be why this one takes no part.
     fn look_for_twin(&mut self, now: Time) -> Option<End> {
         let takes_part = self.member.takes_part();
-        let asking = || Asking {
+        let asking = || TwinQuery {
             me: self.me,
             run: self.config.run,
             credentials: Credentials { secret: self.network.access.secret(), ..self.lookout.quest.credentials.clone() },
-            incarnation: Some(self.shelves.checkpoints.incarnation()),
+            incarnation: Some(self.chunk_providers.checkpoints.incarnation()),
             others: self.member.membership().contacts().filter(|contact| contact.peer != self.me).cloned().collect(),
             limit: self.config.max_stall / 2,
         };

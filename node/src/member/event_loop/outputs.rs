@@ -9,7 +9,7 @@ use crate::error::NodeError;
 use crate::member::twin;
 use crate::net::control::Link;
 use crate::observe::report::{Missed, Report};
-use crate::store::record_file::Kept;
+use crate::store::record_file::SavedMembership;
 
 impl EventLoop {
     pub(super) fn execute_all(&mut self) -> Option<End> {
@@ -34,7 +34,7 @@ impl EventLoop {
                 }
                 Output::Sign(head) => self.sign(head),
                 Output::Announce { head, signature } => self.announce(&head, &signature),
-                Output::Stable(proof) => self.desk.sign(proof),
+                Output::Stable(proof) => self.writer_handle.sign(proof),
                 Output::Differs { peer, step, ours, theirs } => self.on_difference(peer, step, [ours, theirs]),
                 Output::Search(terms) => self.search(terms),
                 Output::GiveUpSearch => self.lookout.give_up(),
@@ -80,7 +80,7 @@ impl EventLoop {
                 to,
                 self.link_number,
                 limit,
-                self.inbox.events_in.clone(),
+                self.incoming.events_in.clone(),
             )
         });
         if !link.send(envelope) {
@@ -95,7 +95,7 @@ impl EventLoop {
     fn persist(&mut self, record: Record) {
         let contacts = self.member.membership().contacts().cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
-        let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
+        let kept = SavedMembership { record, contacts, min_members: self.config.min_members, listened };
         let file = self.books.record.clone();
         // What one peer alone has told is kept for no longer than this machine is where that led it.
         if !self.member.membership().came_by_word() {
@@ -139,11 +139,11 @@ impl EventLoop {
             Event::Stale { from } => tracing::debug!(peer = name(from), "message of an older view dropped"),
             Event::Suspected { peer, evidence, reporter } => {
                 let (peer, evidence, seen_by) = (name(peer), evidence.to_string(), reporter.map(name));
-                let step = self.exchange.progress().step;
+                let step = self.shared_steps.progress().step;
                 self.observer.report(&Report::Suspected { peer, evidence, seen_by, step });
             }
             Event::Changed { reasons, promised, of, took, .. } => {
-                self.door.enter();
+                self.join_wait.enter();
                 for reason in &reasons {
                     if let Reason::Left(peer) = reason {
                         self.network.forget(to_libp2p(*peer));
@@ -169,7 +169,7 @@ impl EventLoop {
             }
             Event::Evicted { by } => {
                 let member = &mut self.member;
-                self.exchange.act(|steps| member.leave(steps));
+                self.shared_steps.act(|steps| member.leave(steps));
                 self.drop_view();
                 self.observer.report(&Report::Evicted { by: name(by) });
             }
@@ -199,7 +199,7 @@ impl EventLoop {
                 return Some(End::Failed(twin::error(self.me, self.data_dir())));
             }
             // It takes no part any more: whoever comes back and asks must not wait for it.
-            Event::Complete { .. } => self.shelves.checkpoints.tell(false, false),
+            Event::Complete { .. } => self.chunk_providers.checkpoints.tell(false, false),
             // It ends so, once all else is done.
             Event::Left { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {}
         }

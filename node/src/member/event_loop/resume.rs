@@ -8,7 +8,7 @@ use starling_collective::Limits;
 use starling_engine::Action;
 use starling_run::training::contribution;
 use starling_run::{BufferLayout, ReplicatedState, ResultRecord};
-use starling_topology::plan::{Agreed, Bucket, loads};
+use starling_topology::plan::{Bucket, PlanDecision, loads};
 use starling_topology::view::MAX_COSTED;
 use starling_topology::{Generation, Hold, Lineage, PeerId, Resumption, Ring, View};
 use tokio::time::Instant;
@@ -21,8 +21,8 @@ use crate::member::event::NetworkEvent;
 use crate::net::streams;
 use crate::observe::report::{LinkCost, MeasuredLink, Report};
 use crate::reducer::{self, ReducerConfig, ReducerHandle};
-use crate::start::inquiry::Opening;
-use crate::transfer::result_transfer::{self, Wanted};
+use crate::start::dialer::Opening;
+use crate::transfer::result_transfer::{self, ResultRequest};
 use crate::transfer::{questions, state};
 
 /// How often the progress of a download is told.
@@ -34,7 +34,7 @@ pub(super) type Fetch = AbortOnDropHandle<()>;
 impl EventLoop {
     pub(super) fn hold(&mut self, hold: Hold) {
         let member = &mut self.member;
-        self.exchange.hold(|steps, is_whole| member.hold(steps, hold, is_whole));
+        self.shared_steps.hold(|steps, is_whole| member.hold(steps, hold, is_whole));
     }
 
     pub(super) fn resume(&mut self, resumption: &Resumption) {
@@ -51,7 +51,7 @@ impl EventLoop {
             }
         }
         if let Some(root) = self.member.membership().root() {
-            self.desk.root_in(root);
+            self.writer_handle.root_in(root);
         }
         (self.members, self.is_forked) = (view.members().to_vec(), view.forked);
         self.tell_members();
@@ -65,14 +65,14 @@ impl EventLoop {
             // Nothing more will be known of a founder's first view, and steps may come at once.
             self.show_view();
         }
-        self.shelves.checkpoints.enter(view);
+        self.chunk_providers.checkpoints.enter(view);
         self.look_back();
 
         let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
-        let (exchange, member) = (&self.exchange, &mut self.member);
+        let (shared_steps, member) = (&self.shared_steps, &mut self.member);
         let action = self
             .snapshots
-            .act(|snapshots| exchange.enter(operations, |steps| member.enter(steps, snapshots, resumption)));
+            .act(|snapshots| shared_steps.enter(operations, |steps| member.enter(steps, snapshots, resumption)));
         if action != Action::Wait {
             self.result = None;
         }
@@ -101,14 +101,14 @@ impl EventLoop {
     /// The result of a step that we lacked is here, or nobody handed it out.
     pub(super) fn on_result(&mut self, number: u64, result: Result<ResultRecord, String>) {
         let member = &mut self.member;
-        let action = self.exchange.act(|steps| member.fetched(steps, number, result.map(Arc::new)));
+        let action = self.shared_steps.act(|steps| member.fetched(steps, number, result.map(Arc::new)));
         action.into_iter().for_each(|action| self.follow(action));
     }
 
     /// The state that we lacked is here, or nobody handed it out.
     pub(super) fn on_state(&mut self, number: u64, state: Result<Box<ReplicatedState>, String>) {
         let member = &mut self.member;
-        let action = self.exchange.act(|steps| member.arrived(steps, number, state));
+        let action = self.shared_steps.act(|steps| member.arrived(steps, number, state));
         action.into_iter().for_each(|action| self.follow(action));
     }
 
@@ -124,7 +124,7 @@ impl EventLoop {
         (self.result, self.state) = (None, None);
         self.members.clear();
         self.look_at_links();
-        self.shelves.checkpoints.tell(false, true);
+        self.chunk_providers.checkpoints.tell(false, true);
     }
 
     fn start_reducer(&mut self, resumption: &Resumption) -> Option<ReducerHandle> {
@@ -149,11 +149,11 @@ impl EventLoop {
             open_limit: self.config.max_stall / 2,
             limits: starling_links::Limits::new(self.config.max_stall),
             protocol: self.network.protocols.segments.clone(),
-            door: self.inbox.door.clone(),
+            endpoint: self.incoming.endpoint.clone(),
             traffic: self.traffic.clone(),
         };
-        let (exchange, events) = (self.exchange.clone(), self.inbox.events_in.clone());
-        let mut handle = reducer::start(view, self.me, config, exchange, self.network.control(), events);
+        let (shared_steps, events) = (self.shared_steps.clone(), self.incoming.events_in.clone());
+        let mut handle = reducer::start(view, self.me, config, shared_steps, self.network.control(), events);
         for receiver in &handle.receivers {
             self.network.connect(to_libp2p(*receiver));
         }
@@ -206,7 +206,7 @@ impl EventLoop {
         let bytes = |elements: usize| codec.payload_bytes(elements) as u64;
         let bucket =
             Bucket { bytes: bytes(self.config.parameters), segment_bytes: bytes(self.config.layout.segment_elements) };
-        let Agreed { plan, weights, .. } = self.config.plan.agree_over(ring, view, bucket);
+        let PlanDecision { plan, weights, .. } = self.config.plan.agree_over(ring, view, bucket);
         let loads = loads(&plan, world, &weights, bucket.bytes);
         let links = loads.into_iter().map(|((from, to), bytes)| {
             let (from, to) = (ring.peer(from), ring.peer(to));
@@ -221,7 +221,7 @@ impl EventLoop {
         let max_stall = self.config.max_stall;
         let stall = max_stall / 4;
         let LoopConfig { parameters, most, codec, batch_size, .. } = self.config;
-        let (after, reduced_in) = self.exchange.act(|steps| {
+        let (after, reduced_in) = self.shared_steps.act(|steps| {
             let reduced_in = steps.active().filter(|active| active.lineage == lineage);
             (steps.progress().lineage, reduced_in.map(|active| active.members.clone()))
         });
@@ -237,10 +237,11 @@ impl EventLoop {
                 }
             };
             let (limits, divisor) = (Limits::new(most, codec, members.len() as u32), batch_size as f32);
-            let wanted = Wanted { step, lineage, after, members, parameters, limits, divisor, holders, max_stall };
+            let wanted =
+                ResultRequest { step, lineage, after, members, parameters, limits, divisor, holders, max_stall };
             result_transfer::fetch(open, wanted).await
         };
-        let events = self.inbox.events_in.clone();
+        let events = self.incoming.events_in.clone();
         Fetch::new(tokio::spawn(async move {
             let result = fetch.await;
             let _ = events.send(NetworkEvent::ResultFetched { number, result }).await;
@@ -264,17 +265,17 @@ impl EventLoop {
         donors: Vec<PeerId>,
     ) -> Fetch {
         tracing::info!(step, donors = donors.len(), "fetching the state");
-        let (exchange, parameters) = (self.exchange.clone(), self.config.parameters);
-        let idle = move || trainer::contribute_nothing(&exchange, parameters, number);
+        let (shared_steps, parameters) = (self.shared_steps.clone(), self.config.parameters);
+        let idle = move || trainer::contribute_nothing(&shared_steps, parameters, number);
         if let Err(error) = crate::start::host::thread("syncing", idle) {
             // The others would wait for its contributions until the state is here.
             let state = Err(format!("no thread to take part while it is on its way: {error}"));
-            let events = self.inbox.events_in.clone();
+            let events = self.incoming.events_in.clone();
             return Fetch::new(tokio::spawn(async move {
                 let _ = events.send(NetworkEvent::StateFetched { number, state }).await;
             }));
         }
-        let wanted = state::Wanted {
+        let wanted = state::StateRequest {
             run: self.config.run,
             generation,
             step,
@@ -285,7 +286,7 @@ impl EventLoop {
             shape: self.config.shape,
         };
         let open = self.opener(&self.network.protocols.state, self.config.max_stall / 2);
-        let (events, observer) = (self.inbox.events_in.clone(), Arc::clone(&self.observer));
+        let (events, observer) = (self.incoming.events_in.clone(), Arc::clone(&self.observer));
         Fetch::new(tokio::spawn(async move {
             let mut told: Option<Instant> = None;
             let progress = |bytes, of| {

@@ -17,7 +17,7 @@ pub use member::Member;
 pub use process::Process;
 
 use crate::error::NodeError;
-use crate::observe::report::{Limit, LinkCost, Links, MeasuredLink, Outcome, Pace, Report};
+use crate::observe::report::{Limit, LinkCost, Links, MeasuredLink, MemberPace, Outcome, Report};
 use crate::store::private_file;
 
 const FILE: &str = "status.json";
@@ -66,7 +66,7 @@ pub struct Status {
     /// By sender, the link that is busiest of those over which the plan has it send.
     pub busiest: BTreeMap<String, LinkCost>,
     /// What each member did in the last second or so of steps.
-    pub paces: Vec<Pace>,
+    pub paces: Vec<MemberPace>,
     /// What makes the steps as slow as they are; `None` if nothing stands out.
     pub limit: Option<Limit>,
     /// The last committed step.

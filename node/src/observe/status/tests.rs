@@ -184,7 +184,7 @@ fn each_member_has_a_row_with_what_is_known_of_it() {
     }
     assert_eq!(status.rows().len(), 2);
     assert_eq!(status.rows()[0].samples_per_s, None, "no step was counted yet");
-    let pace = |peer: &str, samples, samples_per_s| Pace {
+    let pace = |peer: &str, samples, samples_per_s| MemberPace {
         peer: peer.to_owned(),
         samples,
         samples_per_s,

@@ -9,9 +9,9 @@ use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, Swarm, swarm};
 use serde::{Deserialize, Serialize};
 use starling_collective::{Codec, LayoutConfig};
-use starling_links::{DataPlane, Door, Limits, LinkFailure, Transport, greeting};
+use starling_links::{DataPlane, Endpoint, Limits, LinkFailure, Transport, greeting};
 use starling_run::WIRE_VERSION;
-use starling_topology::plan::Wish;
+use starling_topology::plan::PlanPolicy;
 use starling_topology::{RunId, View};
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -24,7 +24,7 @@ use crate::member::event::NetworkEvent;
 use crate::net::behaviour::Protocols;
 use crate::net::streams;
 use crate::net::transport;
-use crate::reducer::{self, Operation, ReducerConfig, ReducerHandle, Sums};
+use crate::reducer::{self, BenchSink, Operation, ReducerConfig, ReducerHandle};
 
 /// How long all links of a member may take.
 const LINK_LIMIT: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub struct Reduction {
     /// How values are written.
     pub codec: Codec,
     /// How the reduction is scheduled.
-    pub plan: Wish,
+    pub plan: PlanPolicy,
     /// Elements that are reduced together.
     pub bucket_elements: usize,
     /// Elements in one message.
@@ -175,7 +175,7 @@ impl Member {
         }
         let Reduction { elements, codec, plan, bucket_elements, segment_elements, in_flight, data_plane, .. } =
             self.reduction;
-        let door = Door::new(
+        let endpoint = Endpoint::new(
             self.identity.keypair(),
             run,
             data_plane,
@@ -197,10 +197,10 @@ impl Member {
             open_limit: LINK_LIMIT,
             limits: Limits::new(LINK_LIMIT),
             protocol: self.protocols.segments.clone(),
-            door: Arc::new(door.map_err(LinkError::io("start a thread"))?),
+            endpoint: Arc::new(endpoint.map_err(LinkError::io("start a thread"))?),
             traffic: Arc::default(),
         };
-        let (results, reduced) = Sums::new();
+        let (results, reduced) = BenchSink::new();
         let mut handle = reducer::start(&view, me, config, results, self.control.clone(), self.events_in.clone());
         // Of two, the lower one dials: two that dial each other from the ports they listen on would meet half-way.
         let neighbours = handle.neighbours();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_links::{Connection, DataPlane, Door, Incoming, Limits, LinkConfig, Outgoing, greeting};
+use starling_links::{Connection, DataPlane, Endpoint, Incoming, Limits, LinkConfig, Outgoing, greeting};
 use starling_topology::{PeerId, RunId, ViewId};
 use tokio::io::{DuplexStream, duplex};
 use tokio_util::compat::TokioAsyncReadCompatExt;
@@ -28,11 +28,11 @@ pub(super) fn config(longest: usize) -> LinkConfig {
 }
 
 /// The door of a node on loopback whose segments have so many bytes, and its peer id.
-pub(super) fn door(mode: DataPlane, longest: usize) -> (Door, PeerId) {
+pub(super) fn endpoint(mode: DataPlane, longest: usize) -> (Endpoint, PeerId) {
     let identity = Identity::generate();
     let listened = ["/ip4/127.0.0.1/tcp/1".parse().expect("a multiaddr")];
-    let door = Door::new(identity.keypair(), RunId([1; 32]), mode, longest, usize::MAX, &listened);
-    (door.expect("a thread"), from_libp2p(&identity.peer_id()).expect("an Ed25519 key"))
+    let endpoint = Endpoint::new(identity.keypair(), RunId([1; 32]), mode, longest, usize::MAX, &listened);
+    (endpoint.expect("a thread"), from_libp2p(&identity.peer_id()).expect("an Ed25519 key"))
 }
 
 /// What two neighbours greet each other over.
@@ -41,22 +41,22 @@ pub(super) fn stream() -> (DuplexStream, DuplexStream) {
 }
 
 /// The connection to `receiver`, as the one who sends makes it.
-pub(super) async fn open(stream: DuplexStream, door: &Door, receiver: PeerId) -> Connection {
-    let opened = greeting::open(&mut stream.compat(), door, receiver, VIEW, 1, LIMIT).await;
+pub(super) async fn open(stream: DuplexStream, endpoint: &Endpoint, receiver: PeerId) -> Connection {
+    let opened = greeting::open(&mut stream.compat(), endpoint, receiver, VIEW, 1, LIMIT).await;
     opened.expect("greeted").pop().expect("a connection")
 }
 
 /// The connection from `sender`, as the one who receives takes it.
-pub(super) async fn answer(stream: DuplexStream, door: &Door, sender: PeerId) -> Connection {
+pub(super) async fn answer(stream: DuplexStream, endpoint: &Endpoint, sender: PeerId) -> Connection {
     let mut stream = stream.compat();
     assert_eq!(greeting::read_view(&mut stream).await.expect("a view"), VIEW);
-    let answered = greeting::answer(&mut stream, door, sender, VIEW).await;
+    let answered = greeting::answer(&mut stream, endpoint, sender, VIEW).await;
     answered.expect("greeted").pop().expect("a connection")
 }
 
 /// A connection between two neighbours of this mode: the end that sends, and the end that receives.
 pub(super) async fn connection(mode: DataPlane, longest: usize) -> (Connection, Connection) {
-    let ((ours, our_peer), (theirs, their_peer)) = (door(mode, longest), door(mode, longest));
+    let ((ours, our_peer), (theirs, their_peer)) = (endpoint(mode, longest), endpoint(mode, longest));
     let (near, far) = stream();
     tokio::join!(open(near, &ours, their_peer), answer(far, &theirs, our_peer))
 }

@@ -14,9 +14,9 @@ use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 use super::*;
 use crate::access::Credentials;
 use crate::member::snapshots::Snapshots;
-use crate::net::pace::Pace;
-use crate::transfer::shelf::Shelf;
-use crate::transfer::{Shelves, serve};
+use crate::net::rate_limiter::RateLimiter;
+use crate::transfer::checkpoint_provider::CheckpointProvider;
+use crate::transfer::{ChunkProviders, serve};
 
 const TABLE: &str = "a,b,y\n1,2,0\n2,1,1\n3,2,0\n4,1,1\n5,2,0\n";
 const STALL: Duration = Duration::from_secs(30);
@@ -104,7 +104,7 @@ fn peer(name: u8) -> PeerId {
 
 struct Fixture {
     dir: TempDir,
-    shelves: BTreeMap<PeerId, Arc<Shelves>>,
+    chunk_providers: BTreeMap<PeerId, Arc<ChunkProviders>>,
     manifest: Manifest,
     place: Place,
 }
@@ -115,7 +115,7 @@ impl Fixture {
         let dir = tempfile::tempdir().expect("a temp dir");
         let manifest = Table::new(TABLE.as_bytes()).found(&RunSpec::default()).expect("a run");
         let place = Place::new(&dir.path().join("state"), &manifest, Arc::new(Tables), TABLES);
-        Self { dir, shelves: BTreeMap::new(), manifest, place }
+        Self { dir, chunk_providers: BTreeMap::new(), manifest, place }
     }
 
     /// One more member, which shares these bytes as its table.
@@ -123,20 +123,20 @@ impl Fixture {
         let path = self.dir.path().join(format!("{name}.csv"));
         fs::write(&path, bytes).expect("written");
         let data = SharedData::open(TABLES.files, &[path]).expect("readable").map(Arc::new);
-        let pace = Pace::new(0);
+        let pace = RateLimiter::new(0);
         let store = CheckpointStore::open(self.dir.path().join(name.to_string()), 1).expect("a store");
-        let shelf = Shelf::new(1, &self.manifest, store, pace.clone());
-        self.shelves.insert(peer(name), Shelves::new(Snapshots::new(pace), shelf, data));
+        let checkpoint_provider = CheckpointProvider::new(1, &self.manifest, store, pace.clone());
+        self.chunk_providers.insert(peer(name), ChunkProviders::new(Snapshots::new(pace), checkpoint_provider, data));
     }
 
     async fn download(&self, limit: u64) -> Result<Box<dyn Workload>, NodeError> {
         let open = |peer: PeerId| -> BoxFuture<'static, io::Result<Stream>> {
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
-            let shelves = self.shelves[&peer].clone();
-            tokio::spawn(async move { serve(theirs.compat(), shelves, STALL).await });
+            let chunk_providers = self.chunk_providers[&peer].clone();
+            tokio::spawn(async move { serve(theirs.compat(), chunk_providers, STALL).await });
             Box::pin(std::future::ready(Ok(ours.compat())))
         };
-        let members: Vec<PeerId> = self.shelves.keys().copied().collect();
+        let members: Vec<PeerId> = self.chunk_providers.keys().copied().collect();
         download(&open, &members, &self.place, limit, &Nobody).await
     }
 }

@@ -16,7 +16,7 @@ use crate::store::manifest_file;
 
 /// Whom an invitation is for, as far as its user says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct InviteOptions {
     /// What it lets its bearer be.
     pub role: Option<Role>,
     /// Within which time it must be used first.
@@ -29,7 +29,7 @@ pub struct Wanted {
     pub voters: Option<u16>,
 }
 
-impl Wanted {
+impl InviteOptions {
     fn is_special(&self) -> bool {
         *self != Self::default()
     }
@@ -58,7 +58,7 @@ pub struct Invited {
 ///
 /// # Errors
 /// If no node runs there that can be reached, or the key is needed and not there.
-pub fn invite(data_dir: &Path, key: Option<&Path>, wanted: Wanted) -> Result<Invited, DataDirError> {
+pub fn invite(data_dir: &Path, key: Option<&Path>, wanted: InviteOptions) -> Result<Invited, DataDirError> {
     if wanted.role == Some(Role::Keeper) {
         if wanted.once {
             return Err(DataDirError::KeeperOnce);

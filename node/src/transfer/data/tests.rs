@@ -8,12 +8,12 @@ use futures::future::BoxFuture;
 use starling_run::SharedData;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
-use super::super::tests::empty_shelf;
-use super::super::{MAX_REQUEST_BYTES, Shelves, serve};
+use super::super::tests::empty_provider;
+use super::super::{ChunkProviders, MAX_REQUEST_BYTES, serve};
 use super::*;
 use crate::member::snapshots::Snapshots;
 use crate::net::frame::{self, decode, encode};
-use crate::net::pace::Pace;
+use crate::net::rate_limiter::RateLimiter;
 
 const STALL: Duration = Duration::from_secs(30);
 const MIB: usize = 1 << 20;
@@ -34,14 +34,15 @@ fn content(seed: u8) -> Vec<u8> {
 /// Members, by the first byte of their names, with what they hand out.
 #[derive(Clone, Default)]
 struct Swarm {
-    shelves: BTreeMap<u8, Arc<Shelves>>,
+    chunk_providers: BTreeMap<u8, Arc<ChunkProviders>>,
     /// Chunks that a member hands out before it dies.
     dying: BTreeMap<u8, Arc<AtomicUsize>>,
 }
 
 impl Swarm {
     fn with(mut self, name: u8, data: Option<Arc<SharedData>>) -> Self {
-        self.shelves.insert(name, Shelves::new(Snapshots::new(Pace::new(0)), empty_shelf(), data));
+        self.chunk_providers
+            .insert(name, ChunkProviders::new(Snapshots::new(RateLimiter::new(0)), empty_provider(), data));
         self
     }
 
@@ -52,14 +53,14 @@ impl Swarm {
 
     fn open(&self) -> impl Fn(PeerId) -> BoxFuture<'static, io::Result<Stream>> + '_ {
         |peer| {
-            let Some(shelves) = self.shelves.get(&peer.0[0]).cloned() else {
+            let Some(chunk_providers) = self.chunk_providers.get(&peer.0[0]).cloned() else {
                 return Box::pin(std::future::ready(Err(io::ErrorKind::ConnectionRefused.into())));
             };
             let left = self.dying.get(&peer.0[0]).cloned();
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
             match left {
-                None => drop(tokio::spawn(async move { serve(theirs.compat(), shelves, STALL).await })),
-                Some(left) => drop(tokio::spawn(die(theirs.compat(), shelves, left))),
+                None => drop(tokio::spawn(async move { serve(theirs.compat(), chunk_providers, STALL).await })),
+                Some(left) => drop(tokio::spawn(die(theirs.compat(), chunk_providers, left))),
             }
             Box::pin(std::future::ready(Ok(ours.compat())))
         }
@@ -67,9 +68,9 @@ impl Swarm {
 }
 
 /// Passes questions on, until so many chunks were asked for.
-async fn die(mut theirs: Stream, shelves: Arc<Shelves>, left: Arc<AtomicUsize>) {
+async fn die(mut theirs: Stream, chunk_providers: Arc<ChunkProviders>, left: Arc<AtomicUsize>) {
     let (ours, behind) = tokio::io::duplex(64 * 1024);
-    tokio::spawn(async move { serve(behind.compat(), shelves, STALL).await });
+    tokio::spawn(async move { serve(behind.compat(), chunk_providers, STALL).await });
     let mut ours = ours.compat();
     while let Ok(question) = frame::read(&mut theirs, MAX_REQUEST_BYTES).await {
         let is_chunk = matches!(decode(&question).expect("a request"), Request::Chunk { .. });
@@ -103,7 +104,7 @@ impl Files {
     async fn fetch(&self, swarm: &Swarm, members: &[u8], max_bytes: u64) -> Result<Vec<(u64, u64)>, String> {
         let members: Vec<PeerId> = members.iter().map(|name| peer(*name)).collect();
         let mut told = Vec::new();
-        let wanted = Wanted { names: &["table.csv"], folder: &self.0.path().join("here"), max_bytes };
+        let wanted = DataRequest { names: &["table.csv"], folder: &self.0.path().join("here"), max_bytes };
         let progress = |here, of| told.push((here, of));
         let fetched = fetch(&swarm.open(), &members, wanted, progress, async || Ok(())).await;
         fetched.map(|()| told).map_err(|failure| failure.reason)
@@ -147,7 +148,7 @@ async fn what_most_members_have_is_offered_first() {
     let swarm = Swarm::default().with(1, Some(other)).with(2, Some(ours.clone())).with(3, Some(ours.clone()));
     let members = [peer(1), peer(2), peer(3)];
     let (folder, mut tried) = (files.0.path().join("here"), Vec::new());
-    let wanted = Wanted { names: &["table.csv"], folder: &folder, max_bytes: u64::MAX };
+    let wanted = DataRequest { names: &["table.csv"], folder: &folder, max_bytes: u64::MAX };
     let check = async || -> Result<(), String> {
         tried.push(files.downloaded());
         Err("it is not the run's".to_owned())
@@ -156,7 +157,7 @@ async fn what_most_members_have_is_offered_first() {
     assert!(failure.is_shared && failure.reason.contains("not the run's"), "{failure:?}");
     assert_eq!(tried, [content(0), content(1)], "each, those first that most have");
     // Files of another kind than the run's are no offer.
-    let wanted = Wanted { names: &["images"], ..wanted };
+    let wanted = DataRequest { names: &["images"], ..wanted };
     let failure = fetch(&swarm.open(), &members, wanted, |_, _| {}, async || Ok(())).await.expect_err("it is a table");
     assert!(!failure.is_shared && failure.reason.contains("such a data set has: images"), "{failure:?}");
 }
@@ -218,7 +219,7 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
             tokio::spawn(liar(answer.clone())(theirs.compat()));
             Box::pin(std::future::ready(Ok(ours.compat())))
         };
-        let wanted = Wanted { names: &["table.csv"], folder: folder.path(), max_bytes: u64::MAX };
+        let wanted = DataRequest { names: &["table.csv"], folder: folder.path(), max_bytes: u64::MAX };
         let members = [peer(2), peer(1), peer(3)];
         fetch(&open, &members, wanted, |_, _| {}, async || Ok(())).await.expect("one is honest");
         assert_eq!(std::fs::read(folder.path().join("table.csv")).expect("here"), content(0));
@@ -235,13 +236,13 @@ async fn more_than_the_limit_is_not_taken() {
 
 #[tokio::test]
 async fn members_tell_of_each_other_within_bounds() {
-    let shelves = Shelves::new(Snapshots::new(Pace::new(0)), empty_shelf(), None);
+    let chunk_providers = ChunkProviders::new(Snapshots::new(RateLimiter::new(0)), empty_provider(), None);
     let contact = |name: usize| Contact {
         peer: PeerId([name as u8; 32]),
         addresses: vec!["/".repeat(MAX_ADDRESS_BYTES); MAX_ADDRESSES],
     };
-    shelves.know((0..MAX_TOLD + 1).map(contact), std::iter::empty());
-    let swarm = Swarm { shelves: [(1, shelves)].into(), dying: BTreeMap::new() };
+    chunk_providers.know((0..MAX_TOLD + 1).map(contact), std::iter::empty());
+    let swarm = Swarm { chunk_providers: [(1, chunk_providers)].into(), dying: BTreeMap::new() };
     let told = members(swarm.open()(peer(1)).await.expect("open")).await.expect("it tells");
     assert_eq!(told, (0..MAX_TOLD).map(contact).collect::<Vec<_>>());
 }

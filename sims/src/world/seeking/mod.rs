@@ -10,7 +10,7 @@ use starling_engine::search::{Input, Output, Terms, sought};
 use starling_engine::{Search, comeback};
 use starling_topology::{PeerId, Proof};
 
-use super::{Happening, World};
+use super::{SimEvent, World};
 use crate::invariants::Broken;
 use crate::machine::checkpoints;
 use crate::machine::disk::{Name, Saved};
@@ -78,11 +78,11 @@ impl World {
                 Output::Ask(peer) => {
                     let Some(to) = self.at(seat, peer) else { continue };
                     let at = self.now + self.network.delay(seat, to);
-                    self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Asks(to)));
+                    self.queue.push(at, SimEvent::Seeks(seat, incarnation, Errand::Asks(to)));
                 }
                 Output::SetTimer(at) => {
                     let when = self.hosts[seat].world_time(at).max(self.now);
-                    self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Expires));
+                    self.queue.push(when, SimEvent::Seeks(seat, incarnation, Errand::Expires));
                 }
                 Output::Look => {
                     let host = &mut self.hosts[seat];
@@ -92,7 +92,7 @@ impl World {
                 }
                 Output::Fetch { proof, from } => {
                     let at = self.now + self.rng.spread(1_000, 1_000_000);
-                    self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Fetches(Rc::new(proof), from)));
+                    self.queue.push(at, SimEvent::Seeks(seat, incarnation, Errand::Fetches(Rc::new(proof), from)));
                 }
                 Output::Lost { step } => self.tell(|_| format!("{seat} can't have the checkpoint of step {step}")),
                 Output::Done => {
@@ -178,7 +178,7 @@ impl World {
         let host = &self.hosts[to];
         let (name, incarnation) = (host.name(), self.hosts[seat].incarnation);
         let at = self.now + self.network.delay(to, seat);
-        self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Answers(name, answer)));
+        self.queue.push(at, SimEvent::Seeks(seat, incarnation, Errand::Answers(name, answer)));
     }
 
     pub(super) fn is_cut_off(&self, one: Seat, other: Seat) -> bool {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use super::{FOUNDING_LIMIT, Fleet};
-use crate::chaos::Dice;
+use crate::chaos::Rng;
 use crate::chaos::slot::Said;
 use crate::peer::tied;
 use crate::{Peer, PeerOptions};
@@ -25,8 +25,8 @@ impl Fleet {
         self.wait("a ticket", FOUNDING_LIMIT, has_ticket)?;
         let tickets: Vec<(usize, String)> =
             self.tickets(slot).map(|(other, ticket)| (other, ticket.to_owned())).collect();
-        let mut dice = Dice::new(self.plan.seed ^ u64::from(self.slots[slot].life) ^ (slot as u64) << 32);
-        let (other, ticket) = &tickets[dice.below(tickets.len())];
+        let mut rng = Rng::new(self.plan.seed ^ u64::from(self.slots[slot].life) ^ (slot as u64) << 32);
+        let (other, ticket) = &tickets[rng.below(tickets.len())];
         self.join_with(slot, ticket);
         self.slots[slot].through = Some((*other, self.slots[*other].life));
         Ok(())

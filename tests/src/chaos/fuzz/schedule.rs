@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::chaos::Dice;
+use crate::chaos::Rng;
 
 /// The most members of a round, those that join later among them.
 const MAX_PLACES: usize = 9;
@@ -99,32 +99,32 @@ pub enum Way {
 impl Schedule {
     /// The one of this seed and round.
     pub fn draw(seed: u64, round: u64) -> Self {
-        let mut dice = Dice::new(seed ^ round.rotate_left(40));
-        let members = SIZES[dice.below(SIZES.len())];
-        let is_heavy = dice.below(4) == 0;
-        let narrow = ["mlp:8", "mlp:16", "mlp:32", "mlp:64"][dice.below(4)];
-        let every = if is_heavy { [20, 50][dice.below(2)] } else { [20, 50, 100, 200][dice.below(4)] };
+        let mut rng = Rng::new(seed ^ round.rotate_left(40));
+        let members = SIZES[rng.below(SIZES.len())];
+        let is_heavy = rng.below(4) == 0;
+        let narrow = ["mlp:8", "mlp:16", "mlp:32", "mlp:64"][rng.below(4)];
+        let every = if is_heavy { [20, 50][rng.below(2)] } else { [20, 50, 100, 200][rng.below(4)] };
         let mut schedule = Self {
             seed,
             round,
             members,
             model: if is_heavy { HEAVY } else { narrow }.to_owned(),
             checkpoint_every: every,
-            max_stall: dice.between(Duration::from_secs(2), Duration::from_secs(4)),
-            state_rate: (is_heavy || dice.below(4) == 0).then_some(1),
-            waits_for_all: dice.below(4) > 0,
+            max_stall: rng.between(Duration::from_secs(2), Duration::from_secs(4)),
+            state_rate: (is_heavy || rng.below(4) == 0).then_some(1),
+            waits_for_all: rng.below(4) > 0,
             moves: Vec::new(),
-            leaves_at_once: dice.below(2) == 0,
+            leaves_at_once: rng.below(2) == 0,
         };
         let mut places = Places { up: vec![true; members], copied: vec![false; members] };
         let mut is_downloading = false;
-        for _ in 0..3 + dice.below(10) {
+        for _ in 0..3 + rng.below(10) {
             let pause = if is_downloading {
-                dice.between(Duration::from_millis(100), Duration::from_secs(2))
+                rng.between(Duration::from_millis(100), Duration::from_secs(2))
             } else {
-                pause(&mut dice)
+                pause(&mut rng)
             };
-            let step = places.draw(&mut dice, is_downloading);
+            let step = places.draw(&mut rng, is_downloading);
             is_downloading = matches!(step, Move::Join(_));
             places.apply(&step);
             schedule.moves.push((pause, step));
@@ -134,9 +134,9 @@ impl Schedule {
 }
 
 /// Many are short: what matters most happens while something else has not ended yet.
-fn pause(dice: &mut Dice) -> Duration {
-    let [least, most] = [[0, 200], [200, 1500], [200, 1500], [1500, 4000]][dice.below(4)];
-    dice.between(Duration::from_millis(least), Duration::from_millis(most))
+fn pause(rng: &mut Rng) -> Duration {
+    let [least, most] = [[0, 200], [200, 1500], [200, 1500], [1500, 4000]][rng.below(4)];
+    rng.between(Duration::from_millis(least), Duration::from_millis(most))
 }
 
 /// What a schedule takes for granted of each place, whatever really becomes of its process.
@@ -151,49 +151,49 @@ impl Places {
     }
 
     /// The next move; a kill or a stop, if a joiner is on its way.
-    fn draw(&self, dice: &mut Dice, is_downloading: bool) -> Move {
+    fn draw(&self, rng: &mut Rng, is_downloading: bool) -> Move {
         let (up, down) = (self.those(true), self.those(false));
-        if up.is_empty() || (!is_downloading && !down.is_empty() && dice.below(100) < 45) {
-            return self.start(down[dice.below(down.len())], dice);
+        if up.is_empty() || (!is_downloading && !down.is_empty() && rng.below(100) < 45) {
+            return self.start(down[rng.below(down.len())], rng);
         }
-        let place = up[dice.below(up.len())];
+        let place = up[rng.below(up.len())];
         let room = MAX_PLACES - self.up.len();
-        match dice.below(if is_downloading { 60 } else { 100 }) {
+        match rng.below(if is_downloading { 60 } else { 100 }) {
             24..34 if up.len() > 2 => {
                 let others: Vec<usize> = up.iter().copied().filter(|other| *other != place).collect();
-                let mut both = vec![place, others[dice.below(others.len())]];
+                let mut both = vec![place, others[rng.below(others.len())]];
                 both.sort_unstable();
                 Move::Kill(both)
             }
             34..46 => Move::Kill(up),
             46..60 => {
-                let most = if dice.below(2) == 0 { 500 } else { 6000 };
-                Move::Stop(place, dice.between(Duration::from_millis(50), Duration::from_millis(most)))
+                let most = if rng.below(2) == 0 { 500 } else { 6000 };
+                Move::Stop(place, rng.between(Duration::from_millis(50), Duration::from_millis(most)))
             }
             60..67 => Move::Leave(place),
             67..73 if room > 0 => Move::Join(1),
             73..80 if room > 2 => Move::Join(3),
             80..87 => Move::Copy(place),
-            87..92 => Move::Fill(place, dice.between(Duration::from_millis(500), Duration::from_secs(6))),
-            92..96 => Move::ReadOnly(place, dice.between(Duration::from_millis(500), Duration::from_secs(6))),
+            87..92 => Move::Fill(place, rng.between(Duration::from_millis(500), Duration::from_secs(6))),
+            92..96 => Move::ReadOnly(place, rng.between(Duration::from_millis(500), Duration::from_secs(6))),
             // Some are as long as a member waits for its disk before it gives up.
-            96..100 => Move::Freeze(place, dice.between(Duration::from_millis(500), Duration::from_secs(14))),
+            96..100 => Move::Freeze(place, rng.between(Duration::from_millis(500), Duration::from_secs(14))),
             _ => Move::Kill(vec![place]),
         }
     }
 
-    fn start(&self, place: usize, dice: &mut Dice) -> Move {
-        let disk = match dice.below(100) {
+    fn start(&self, place: usize, rng: &mut Rng) -> Move {
+        let disk = match rng.below(100) {
             60..72 => Disk::Wiped,
             72..86 if self.copied[place] => Disk::Restored,
-            86..100 => Disk::Flipped { file: dice.below(1 << 16), bit: dice.below(1 << 30) },
+            86..100 => Disk::Flipped { file: rng.below(1 << 16), bit: rng.below(1 << 30) },
             _ => Disk::Kept,
         };
-        let way = match dice.below(10) {
+        let way = match rng.below(10) {
             5 | 6 => Way::Resume,
             7..10 => {
                 let others: Vec<usize> = (0..self.up.len()).filter(|other| *other != place).collect();
-                Way::Join(others[dice.below(others.len())])
+                Way::Join(others[rng.below(others.len())])
             }
             _ => Way::Same,
         };

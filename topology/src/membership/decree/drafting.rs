@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::id::{Generation, PeerId};
 use crate::membership::Membership;
-use crate::membership::decree::planning::{Question, donor};
+use crate::membership::decree::proposal_inputs::{ProposalInputs, donor};
 use crate::membership::flaw::Flaw;
 use crate::membership::interface::{Event, Output};
 use crate::membership::seat::{Decree, Seat};
@@ -202,22 +202,22 @@ impl Membership {
         let ours = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
         let untrusted = seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(peer, why)| (*peer, *why));
         let excluded: BTreeMap<PeerId, Evidence> = untrusted.collect();
-        let question = Question {
+        let inputs = ProposalInputs {
             config: &self.config,
             view: &seat.view,
             resumed: seat.resumed(),
-            failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.hearsay.failed_links()).collect(),
+            failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.suspicion_reports.failed_links()).collect(),
             promises: &decree.promises,
             excluded: &excluded,
             restarted: &self.restarted(seat),
-            hearsay: &seat.hearsay,
+            suspicion_reports: &seat.suspicion_reports,
             candidates,
-            rows: &seat.rows,
+            link_matrix: &seat.link_matrix,
             donor,
             outdated: seat.outdated,
             forked: forked && !self.is_flawed(Flaw::ForksUnmarked),
         };
-        let mut proposal = question.answer()?;
+        let mut proposal = inputs.answer()?;
         self.spoil(decree, &mut proposal);
         let promised = excluded.into_iter().filter(|(peer, _)| decree.promises.contains_key(peer));
         Some((proposal, promised.collect()))

@@ -61,7 +61,7 @@ impl Membership {
                     let is_due = self.config.fork_after.is_some_and(|limit| lacks_quorum || stood >= limit / 2);
                     if fork.is_none_or(|fork| fork.proposer != from)
                         || *fork != seat.acceptor.promised
-                        || self.asking.is_some()
+                        || self.join_attempt.is_some()
                         || !is_due
                     {
                         return Ok(());
@@ -86,7 +86,7 @@ impl Membership {
                     self.answer_leaver(now, from);
                 } else if !view.contains(me) && self.leaving {
                     self.depart(now, decided);
-                } else if !view.contains(me) || (certificate.is_some() && self.asking.is_none()) {
+                } else if !view.contains(me) || (certificate.is_some() && self.join_attempt.is_none()) {
                     // We are not in it; or we are, who promised to be and have forgotten that: who steps has promised nothing.
                     let members: Vec<PeerId> = view.members().to_vec();
                     self.go_outside(now, from, &members);
@@ -103,7 +103,7 @@ impl Membership {
         let seated = self.remembers_less(proposal);
         // Who has promised in a view never enters it anew, as if it had not.
         let is_later = self.is_later(view) && !self.bound.contains(&view.id());
-        if self.asking.is_some() && (invited || seated) && is_later {
+        if self.join_attempt.is_some() && (invited || seated) && is_later {
             if !self.believes(now, from, &decided) {
                 return Ok(());
             }
@@ -125,7 +125,7 @@ impl Membership {
     /// Says to one who shows us a view, and is not in ours, where we are.
     fn answer_leaver(&mut self, now: Time, to: PeerId) {
         let is_out = self.seat.as_ref().is_some_and(|seat| !seat.view.contains(to));
-        if is_out && self.asking.is_none() && self.may_answer(now, to) {
+        if is_out && self.join_attempt.is_none() && self.may_answer(now, to) {
             self.say_hello(to);
         }
     }
@@ -143,7 +143,7 @@ impl Membership {
     /// After which generation a view is later than where this seat is: what we went to beside what we had decided before, and have
     /// forgotten, may have gone further than those whom we follow.
     pub(in crate::membership) fn counts_from(&self, seat: &Seat) -> Generation {
-        let followed = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref());
+        let followed = self.join_attempt.as_ref().and_then(|join_attempt| join_attempt.followed_by.as_ref());
         followed.map_or(seat.view.generation, |it| it.generation.before().min(seat.view.generation))
     }
 
@@ -152,20 +152,23 @@ impl Membership {
     /// in vain, since not every view is led to by a chain: of forks there is none, and who was away for long finds only its end.
     fn believes(&mut self, now: Time, from: PeerId, decided: &Decided) -> bool {
         let Decided { proposal, certificate, chain, .. } = decided;
-        let Some(asking) = self.asking.as_ref().filter(|asking| !asking.has_not_asked(from)) else { return false };
+        let Some(join_attempt) = self.join_attempt.as_ref().filter(|join_attempt| !join_attempt.has_not_asked(from))
+        else {
+            return false;
+        };
         let signed = self.what_we_signed(decided);
-        let is_lost = asking.is_lost(now, self.config.max_stall * 4);
+        let is_lost = join_attempt.is_lost(now, self.config.max_stall * 4);
         // Who leaves by what it has decided is not in that.
         let decides = || certificate.as_ref().is_some_and(|certificate| certificate.is_signed_by(from));
         let is_member = proposal.view.contains(from) || decides();
         let Some(seat) = self.seat.as_ref().filter(|seat| !seat.by_word) else { return is_member };
         let proves_after = |it: &Certificate, known: &View| it.proves_after(&*self.notary, known, chain, proposal);
-        let known = [Some(&seat.view), asking.followed_by.as_ref(), asking.latest(), signed.as_ref()];
+        let known = [Some(&seat.view), join_attempt.followed_by.as_ref(), join_attempt.latest(), signed.as_ref()];
         let proves = |it: &Certificate| known.into_iter().flatten().any(|known| proves_after(it, known));
         let is_shown = certificate.as_ref().is_some_and(proves);
         let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
         // Who has no quorum, or nothing to go on from, follows those of its view that went on without one, if they had a vote.
-        let is_bereft = |stalls| asking.is_bereft(now, self.config.max_stall * stalls);
+        let is_bereft = |stalls| join_attempt.is_bereft(now, self.config.max_stall * stalls);
         let is_alone = seat.paused.is_some() || seat.recovering.is_some() || is_bereft(1);
         let is_our_fork = proposal.view.forked && is_alone && seat.view.votes(from);
         // Who came back to a view of its own alone and lost its state has nothing to go on from there.
@@ -176,10 +179,10 @@ impl Membership {
         let needs_none = has_nothing || is_our_fork || follows_any || leaves_fork || self.doubts.have_grown();
         // Who knows the view before takes nobody's word for what its members would have signed: nobody signs a fork.
         let knows = |parent: ViewId| {
-            known.into_iter().flatten().any(|known| known.id() == parent) || asking.leads_through(parent)
+            known.into_iter().flatten().any(|known| known.id() == parent) || join_attempt.leads_through(parent)
         };
         let needs_proof = !proposal.forks() && proposal.view.parent.is_some_and(knows);
-        let is_the_one = asking.followed_by.as_ref().is_some_and(|it| it.id() == proposal.view.id());
+        let is_the_one = join_attempt.followed_by.as_ref().is_some_and(|it| it.id() == proposal.view.id());
         let is_taken = is_shown || is_the_one || self.is_flawed(Flaw::BelievesInstalls);
         is_taken || (!needs_proof && ((is_member && needs_none) || self.is_told_by_ours(from, proposal.view.id())))
     }
@@ -208,8 +211,10 @@ impl Membership {
         if let Some(old) = &old {
             self.forgive(now, old, &proposal, certificate.as_ref().map(|certificate| certificate.ballot.proposer));
         }
-        let known =
-            self.asking.iter().flat_map(|asking| asking.followed_by.as_ref().into_iter().chain(asking.latest()));
+        let known = self
+            .join_attempt
+            .iter()
+            .flat_map(|join_attempt| join_attempt.followed_by.as_ref().into_iter().chain(join_attempt.latest()));
         let known: Vec<&View> = known.chain(old.as_ref().filter(|old| !old.by_word).map(|old| &old.view)).collect();
         let proves =
             |it: &Certificate| known.iter().any(|known| it.proves_after(&*self.notary, known, &chain, &proposal));
@@ -239,7 +244,7 @@ impl Membership {
             seat.owing.retain(|_, owing| owing.step > self.reached);
             self.waits.iter().for_each(|awaited| seat.note_owing(me, awaited, &proposal.reasons));
         }
-        seat.told_row = seat.rows.row(me);
+        seat.told_row = seat.link_matrix.row(me);
         // What follows from promises that we gave before we came back from a record is not true of us any more: we stay
         // held, and so ask for another decree, as one who has come back to this view.
         let told_of_us = proposal.reasons.contains(&Reason::Recovered) && self.gives_what(&proposal.resume);
@@ -249,7 +254,7 @@ impl Membership {
         }
         self.seat = Some(seat);
         self.note_measured();
-        (self.asking, self.doubts) = (None, Doubts::default());
+        (self.join_attempt, self.doubts) = (None, Doubts::default());
         let catch_up = self.catch_up(&proposal.resume, joins).filter(|_| !outdated);
         self.root_in(&proposal, catch_up.as_ref(), joins, recovering);
         self.persist(now);
@@ -313,7 +318,7 @@ impl Membership {
             self.ballots.iter_mut().for_each(|ballots| ballots.forgive(proposer));
         }
         let is_gone = |by, peer| !view.contains(peer) || view.is_severed(by, peer);
-        old.hearsay.were_right(is_gone).into_iter().for_each(|by| self.reports.forgive(by));
+        old.suspicion_reports.were_right(is_gone).into_iter().for_each(|by| self.reports.forgive(by));
         let is_known = |peer| view.contains(peer) || old.view.contains(peer);
         self.ballots.iter_mut().for_each(|ballots| ballots.keep(is_known));
         self.reports.keep(is_known);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::membership::Membership;
-use crate::membership::decree::planning::{donor, follows};
+use crate::membership::decree::proposal_inputs::{donor, follows};
 use crate::membership::flaw::Flaw;
 use crate::membership::seat::Seat;
 use crate::message::Evidence;
@@ -170,7 +170,7 @@ impl Membership {
         let late = stood >= self.config.max_stall / 2;
         let behind = !stateless && reached < seat.least() && !all_told && !all_recover;
         let lives = |peer: PeerId| peer == me || seat.hears(now, peer, self.config.heartbeat_interval() * 3 / 2);
-        let asked_of_us = seat.pledged.is_some() && !self.leaving && self.asking.is_none();
+        let asked_of_us = seat.pledged.is_some() && !self.leaving && self.join_attempt.is_none();
         let forgets = |peer: &PeerId| (*peer != me || asked_of_us) && !has_told(*peer) && lives(*peer);
         let says_so = |peer: PeerId| promise_of(peer).is_some_and(|promise| promise.recovering || promise.leaving);
         let lies =

@@ -38,7 +38,7 @@ impl Membership {
         let (takes_over, owes_votes) = (!self.is_flawed(Flaw::NeverTakesOver), self.owes_votes(now));
         let Some(seat) = &mut self.seat else { return };
         let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
-        let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.hearsay.of(peer).is_none());
+        let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.suspicion_reports.of(peer).is_none());
         let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
         let is_owed = owes_votes;
         let is_turn = seat.proposer(me) == me && !seat.deferred;
@@ -64,7 +64,7 @@ impl Membership {
     /// Whether a member has to be left out, or may have to.
     pub(in crate::membership) fn misses_somebody(&self) -> bool {
         let Some(seat) = &self.seat else { return false };
-        !seat.suspects.is_empty() || !seat.hearsay.is_empty()
+        !seat.suspects.is_empty() || !seat.suspicion_reports.is_empty()
     }
 
     fn is_stopping(&self) -> bool {
@@ -197,7 +197,7 @@ impl Membership {
         }
         let Some(seat) = &mut self.seat else { return Ok(()) };
         let SignedPromise { promise, seal, .. } = signed;
-        seat.hearsay.retract(from, &promise.unreachable);
+        seat.suspicion_reports.retract(from, &promise.unreachable);
         if promise.recovering && seat.recovering.is_none() {
             seat.suspects.insert(from, Evidence::Restarted);
         }

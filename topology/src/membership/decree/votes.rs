@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::PeerId;
 use crate::membership::Membership;
-use crate::membership::decree::planning::Question;
+use crate::membership::decree::proposal_inputs::ProposalInputs;
 use crate::membership::flaw::Flaw;
 use crate::membership::seat::Seat;
 use crate::message::Body;
@@ -58,11 +58,11 @@ pub(in crate::membership) struct Votes {
 impl Votes {
     /// Among those who stay or join, where all go on so.
     pub(in crate::membership) fn of(
-        question: &Question<'_>,
+        inputs: &ProposalInputs<'_>,
         staying: &BTreeMap<PeerId, Progress>,
         resume: &Resume,
     ) -> Self {
-        let Question { view, candidates, .. } = question;
+        let ProposalInputs { view, candidates, .. } = inputs;
         let joining = candidates.iter().map(|candidate| candidate.contact.peer);
         // Who came first is the first to get a vote: else those who come later and have lower ids take its place again and again.
         let waited = view.newcomers().iter().copied().filter(|peer| staying.contains_key(peer));
@@ -73,12 +73,12 @@ impl Votes {
         let is_ready = |peer: &PeerId| resume.syncing.binary_search(peer).is_err();
         let given: BTreeSet<PeerId> = if old.is_empty() {
             let ready: BTreeSet<PeerId> = new.iter().copied().filter(is_ready).collect();
-            let named: BTreeSet<PeerId> = ready.iter().copied().filter(|peer| question.is_shown(*peer)).collect();
+            let named: BTreeSet<PeerId> = ready.iter().copied().filter(|peer| inputs.is_shown(*peer)).collect();
             let all = || new.iter().copied().collect();
             [named, ready].into_iter().find(|peers| !peers.is_empty()).unwrap_or_else(all)
         } else {
             let has_begun = resume.step > 0;
-            let due = new.iter().copied().filter(|peer| is_ready(peer) && (!has_begun || question.is_shown(*peer)));
+            let due = new.iter().copied().filter(|peer| is_ready(peer) && (!has_begun || inputs.is_shown(*peer)));
             due.take(view.quorum.most_added(old.len())).collect()
         };
         let newcomers = new.into_iter().filter(|peer| !given.contains(peer)).collect();
@@ -86,7 +86,7 @@ impl Votes {
     }
 }
 
-impl Question<'_> {
+impl ProposalInputs<'_> {
     /// Whether a quorum has heard from this newcomer that it contributes, and finds that it may vote.
     fn is_shown(&self, peer: PeerId) -> bool {
         let says_so = |promise: &Promise| promise.contributing.binary_search(&peer).is_ok();
@@ -98,7 +98,7 @@ impl Question<'_> {
 impl Membership {
     /// We have committed `step`. Who has no vote says so as soon as steps have its contribution.
     pub(in crate::membership) fn note_contribution(&mut self, step: u64) {
-        if !self.synced || self.asking.is_some() || !self.is_newcomer() {
+        if !self.synced || self.join_attempt.is_some() || !self.is_newcomer() {
             return;
         }
         let had = self.has_contributed();
@@ -195,12 +195,12 @@ impl Seat {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planning::follows;
-    use super::super::rows::Rows;
+    use super::super::link_matrix::LinkMatrix;
+    use super::super::proposal_inputs::follows;
     use super::*;
     use crate::config::Config;
     use crate::id::RunId;
-    use crate::membership::outside::hearsay::Hearsay;
+    use crate::membership::outside::suspicion_reports::SuspicionReports;
     use crate::view::View;
     use crate::view::lineage::Lineage;
     use crate::vote::proposal::{Joiner, Proposal, Reason};
@@ -239,22 +239,22 @@ mod tests {
             (peer(*name), Promise { unreachable, contributing, leaving: *leaving, ..Promise::at(progress) })
         };
         let promises: BTreeMap<PeerId, Promise> = said.iter().map(promise).collect();
-        let question = Question {
+        let inputs = ProposalInputs {
             config: &Config::default(),
             view: &view,
             resumed: None,
             promises: &promises,
             excluded: &BTreeMap::new(),
             restarted: &BTreeSet::new(),
-            hearsay: &Hearsay::default(),
+            suspicion_reports: &SuspicionReports::default(),
             failed: Vec::new(),
             candidates: Vec::new(),
-            rows: &Rows::of(&view),
+            link_matrix: &LinkMatrix::of(&view),
             donor: None,
             outdated: false,
             forked: false,
         };
-        let proposal = question.answer().expect("all hold the state");
+        let proposal = inputs.answer().expect("all hold the state");
         assert!(
             follows(&Config::default(), &view, None, &promises, &BTreeMap::new(), &proposal),
             "who accepts it finds the same"
@@ -299,22 +299,22 @@ mod tests {
         let promises: BTreeMap<PeerId, Promise> = others.into_iter().chain([(peer(9), founder)]).collect();
         let joiner = |name| Joiner::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1);
         let config = Config::default();
-        let question = Question {
+        let inputs = ProposalInputs {
             config: &config,
             view: &view,
             resumed: None,
             promises: &promises,
             excluded: &BTreeMap::new(),
             restarted: &BTreeSet::new(),
-            hearsay: &Hearsay::default(),
+            suspicion_reports: &SuspicionReports::default(),
             failed: Vec::new(),
             candidates: [1, 6].map(joiner).to_vec(),
-            rows: &Rows::of(&view),
+            link_matrix: &LinkMatrix::of(&view),
             donor: None,
             outdated: false,
             forked: false,
         };
-        let proposal = question.answer().expect("all hold the state");
+        let proposal = inputs.answer().expect("all hold the state");
         let follows = |proposal: &Proposal| follows(&config, &view, None, &promises, &BTreeMap::new(), proposal);
         assert!(follows(&proposal), "who accepts it finds the same");
         assert_eq!(voters(&proposal), [7, 9]);

@@ -32,7 +32,7 @@ impl Membership {
             return Err(Violation::ForeignBallot);
         }
         let has_left = matches!(seat.suspects.get(&from), Some(Evidence::Restarted | Evidence::Elsewhere));
-        if has_left && self.asking.is_none() {
+        if has_left && self.join_attempt.is_none() {
             if seat.paused.is_none() {
                 seat.raise_by_word(now, ballot); // If it has not left, it has promised this one, and none of ours that is lower.
                 self.show_out(from, ViewId::NONE); // Of our own view, which it has left.
@@ -42,7 +42,8 @@ impl Membership {
         }
         let known = seat.acceptor.promised == Some(ballot);
         // Where no step is taken anyway it costs others less; who has no quorum tries again and again, though not as often.
-        let has_none = seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.asking.is_some();
+        let has_none =
+            seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.join_attempt.is_some();
         let longest = if has_none { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
         if !known && !self.ballots[usize::from(has_none)].take(now, from, longest) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
@@ -53,9 +54,9 @@ impl Membership {
         let me = self.me.peer;
         let view = &seat.view;
         let news = |peer: &&PeerId| **peer != me && view.contains(**peer) && !view.is_severed(from, **peer);
-        seat.hearsay.retract(from, unreachable);
+        seat.suspicion_reports.retract(from, unreachable);
         for peer in unreachable.iter().filter(news) {
-            seat.hearsay.report(from, *peer, Evidence::Unanswered);
+            seat.suspicion_reports.report(from, *peer, Evidence::Unanswered);
         }
         if let Err(promised) = seat.acceptor.prepare(ballot) {
             self.send(from, Body::Nack { ballot, promised });
@@ -89,7 +90,7 @@ impl Membership {
         if std::mem::take(&mut seat.owed)
             && let Some(ballot) = seat.acceptor.promised
         {
-            let (me, leaving) = (self.me.peer, self.leaving || self.asking.is_some());
+            let (me, leaving) = (self.me.peer, self.leaving || self.join_attempt.is_some());
             let promise = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), leaving);
             let accepted = seat.acceptor.accepted.clone().map(|(_, justified)| Box::new(justified));
             let promise = SignedPromise::new(&*self.notary, seat.id, ballot, me, promise);

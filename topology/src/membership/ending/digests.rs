@@ -63,7 +63,7 @@ impl Membership {
     /// We have computed the digest of our state after `step`.
     pub(in crate::membership) fn compute_digest(&mut self, now: Time, step: u64, digest: Digest) {
         self.reached = self.reached.max(step);
-        let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none() && self.synced) else { return };
+        let Some(seat) = self.seat.as_ref().filter(|_| self.join_attempt.is_none() && self.synced) else { return };
         if step < seat.least() {
             return; // Of a state that was replaced meanwhile.
         }

@@ -14,7 +14,7 @@ const LAST_STALLS: u32 = 4;
 impl Membership {
     pub(in crate::membership) fn finish(&mut self, now: Time, step: u64, digest: Digest) {
         // While a state is on its way, it can only be one that was replaced that had come to the end.
-        if self.finished.is_some() || self.asking.is_some() || !self.synced {
+        if self.finished.is_some() || self.join_attempt.is_some() || !self.synced {
             return;
         }
         self.reached = self.reached.max(step);
@@ -108,7 +108,7 @@ impl Membership {
     /// Ends the run if all that are left have finished. Those that have not stay members, and get the last result from us.
     pub(in crate::membership) fn complete_if_done(&mut self, now: Time) {
         let me = self.me.peer;
-        let (Some(_), Some(seat), None) = (self.finished, &self.seat, &self.asking) else { return };
+        let (Some(_), Some(seat), None) = (self.finished, &self.seat, &self.join_attempt) else { return };
         let others = || seat.view.members().iter().filter(|peer| **peer != me);
         // Looked at for each goodbye: whether there can be enough of them yet comes first.
         let most = seat.gone.len() + seat.suspects.len() + seat.view.severed().len();

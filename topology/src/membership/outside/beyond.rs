@@ -33,7 +33,7 @@ pub(in crate::membership) fn is_beyond(envelope: &Envelope, last_step: u64) -> b
         | Body::Digest { step, .. }
         | Body::Finished { step, .. }
         | Body::Contributes { step } => after(*step),
-        Body::Hello(standing) | Body::Outsider { standing, .. } => after(standing.step),
+        Body::Hello(branch_position) | Body::Outsider { branch_position, .. } => after(branch_position.step),
         Body::Refuse(_) | Body::Leave | Body::Suspect { .. } | Body::Synced | Body::Goodbye | Body::Measured { .. } => {
             false
         }
@@ -45,7 +45,7 @@ pub(in crate::membership) fn is_beyond(envelope: &Envelope, last_step: u64) -> b
 mod tests {
     use super::*;
     use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
-    use crate::message::{Contact, Standing};
+    use crate::message::{BranchPosition, Contact};
 
     const LAST: u64 = 40;
 
@@ -73,8 +73,9 @@ mod tests {
             assert_eq!(told(Body::Finished { peer, step, digest }), step > LAST);
             assert_eq!(told(Body::Heartbeat { step, waiting: 0 }), step > LAST);
             assert_eq!(told(Body::Contributes { step }), step > LAST);
-            let standing = Standing { step, branch: 0, parent: None, forked: false, paused: false, recovering: false };
-            assert_eq!(told(Body::Hello(standing)), step > LAST);
+            let branch_position =
+                BranchPosition { step, branch: 0, parent: None, forked: false, paused: false, recovering: false };
+            assert_eq!(told(Body::Hello(branch_position)), step > LAST);
         }
     }
 }

@@ -122,7 +122,7 @@ impl Membership {
         members: &[PeerId],
         decided: View,
     ) {
-        if self.doubts.believes(now) && self.asking.is_none() {
+        if self.doubts.believes(now) && self.join_attempt.is_none() {
             self.tell_forgotten(from);
             self.go_outside(now, from, members);
             self.note_follower(Some(decided));
@@ -133,7 +133,7 @@ impl Membership {
     /// We are outside, since we have decided what we don't remember: what we said where we were is worth nothing, and whoever needs our vote
     /// there goes on with nobody.
     pub(in crate::membership) fn forfeit(&mut self) {
-        self.asking.iter_mut().for_each(|asking| asking.forfeits = true);
+        self.join_attempt.iter_mut().for_each(|join_attempt| join_attempt.forfeits = true);
     }
 
     pub(in crate::membership) fn tell_forgotten(&mut self, by: PeerId) {

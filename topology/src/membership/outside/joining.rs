@@ -20,7 +20,7 @@ const SYNC_STALLS: u32 = 3;
 
 /// A peer that waits to be let in.
 #[derive(Debug)]
-pub(in crate::membership) struct Waiting {
+pub(in crate::membership) struct PendingJoiner {
     pub(in crate::membership) joiner: Joiner,
     asked_at: Time,
 }
@@ -39,7 +39,7 @@ impl Membership {
             return Err(Violation::Unsigned);
         }
         let is_taken = self.is_flawed(Flaw::TakesGenerations);
-        let (Some(seat), None) = (&self.seat, &self.asking) else { return Ok(()) };
+        let (Some(seat), None) = (&self.seat, &self.join_attempt) else { return Ok(()) };
         let claimed = joiner.state.map_or(joiner.step, |(step, _)| step.max(joiner.step));
         let counted = joiner.generation.0 >= seat.view.generation.0.saturating_add(MAX_RISE);
         if (claimed > self.config.last_step || counted) && !is_taken {
@@ -116,7 +116,7 @@ impl Membership {
             self.joiners.remove(&peer);
             return self.send(peer, Body::Refuse(Refusal::Full { max_members }));
         }
-        self.joiners.insert(peer, Waiting { joiner, asked_at: now });
+        self.joiners.insert(peer, PendingJoiner { joiner, asked_at: now });
         if !known {
             self.tell(Event::Joining(peer));
         }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::membership::flaw::Flaw;
 use crate::membership::interface::{Event, Hold};
-use crate::membership::outside::asking::Asking;
+use crate::membership::outside::join_attempt::JoinAttempt;
 use crate::membership::outside::schism::Schism;
 use crate::membership::seat::Seat;
 use crate::membership::{Membership, Steps};
-use crate::message::{Body, Contact, Evidence, MAX_HINTS, Standing};
+use crate::message::{Body, BranchPosition, Contact, Evidence, MAX_HINTS};
 use crate::time::Time;
 use crate::view::View;
 use crate::vote::certificate::{Succession, leads};
@@ -78,14 +78,14 @@ impl Membership {
         &mut self,
         now: Time,
         from: PeerId,
-        theirs: (Generation, ViewId, Standing),
+        theirs: (Generation, ViewId, BranchPosition),
         told: Option<(Vec<Contact>, Vec<Succession>)>,
     ) {
-        let (generation, view, standing) = theirs;
+        let (generation, view, branch_position) = theirs;
         let (hints, chain) = told.unzip();
-        if self.asking.is_some() {
+        if self.join_attempt.is_some() {
             self.note_way(chain.unwrap_or_default());
-            return self.meet_as_outsider(now, from, standing, hints.unwrap_or_default());
+            return self.meet_as_outsider(now, from, branch_position, hints.unwrap_or_default());
         }
         let proven = self
             .seat
@@ -115,16 +115,16 @@ impl Membership {
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);
-        let ours = seat.standing(step);
+        let ours = seat.branch_position(step);
         if view == seat.id && !known {
             return; // It names our view, but is not in it.
         }
         let me = self.me.peer;
         // Who has no vote can't have gone on without us where all wait for us, and says that it misses us: it is still here.
-        let waits_for_us = standing.paused && !seat.view.votes(from) && seat.view.needs(me);
+        let waits_for_us = branch_position.paused && !seat.view.votes(from) && seat.view.needs(me);
         let is_awaited = seat.waits_for(me, from);
         if view == seat.id || (Some(view) == seat.view.parent && known) {
-            match (&mut seat.recovering, standing.recovering) {
+            match (&mut seat.recovering, branch_position.recovering) {
                 (Some(recovering), false) if view == seat.id && waits_for_us => {
                     recovering.returned.insert(from);
                     self.note_alive(now, from);
@@ -144,7 +144,7 @@ impl Membership {
                 // What we missed is back: without it nothing was decided, so that it need not ask to be let in.
                 (None, true) if view == seat.id && is_awaited => {
                     self.note_alive(now, from);
-                    self.send(from, Body::Hello(Standing { paused: true, ..ours }));
+                    self.send(from, Body::Hello(BranchPosition { paused: true, ..ours }));
                 }
                 (None, true) if view == seat.id => {
                     self.suspect(now, from, Evidence::Restarted);
@@ -159,22 +159,22 @@ impl Membership {
         let ours_generation = seat.view.generation;
         let joins = |origin: &Proposal| origin.joiners.iter().any(|joiner| joiner.contact.peer == from);
         let is_let_in = !seat.heard.contains(&from) && seat.origin.as_ref().is_some_and(joins);
-        let after_ours = standing.parent == Some(seat.id);
-        let unforked = !standing.forked && !ours.forked && standing.branch == ours.branch;
-        let goes_on = !standing.paused && !standing.recovering;
+        let after_ours = branch_position.parent == Some(seat.id);
+        let unforked = !branch_position.forked && !ours.forked && branch_position.branch == ours.branch;
+        let goes_on = !branch_position.paused && !branch_position.recovering;
         // Whoever is still there has slept since.
         let before_ours = self.chain.came_from(view);
         // Without a quorum a claim takes nothing from us but time; nor does that of one who was with us before we forked.
         let unsure = ours.paused || ours.recovering || (ours.forked && is_parted);
         // Of two that stand at one step, who can go on does not wait for who can't.
         let tie = ours.paused || view < seat.id;
-        let ahead = standing.step > ours.step || (standing.step == ours.step && tie);
+        let ahead = branch_position.step > ours.step || (branch_position.step == ours.step && tie);
         let they_lead = is_ours_beside
             || gives_way
             || after_ours
             || (unforked && generation > seat.view.generation)
             || (unforked && generation == seat.view.generation && ahead)
-            || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
+            || (!unforked && goes_on && (ahead || (ours.forked && !branch_position.forked)));
         let is_believed = (unsure || forgot) && !before_ours && !is_kept && self.doubts.believes(now);
         let they_win = proven || (they_lead && (told_so || is_believed));
         match (they_win, hints) {
@@ -193,7 +193,9 @@ impl Membership {
             // There is one view of each generation without forks, so it has gone through theirs: what it said is old, from
             // before it joined perhaps, or it has yet to hear of ours.
             // Of a fork it believes whom it sat with, and may have been let in by another.
-            (false, _) if is_let_in || (known && unforked && !standing.recovering && generation < ours_generation) => {
+            (false, _)
+                if is_let_in || (known && unforked && !branch_position.recovering && generation < ours_generation) =>
+            {
                 if self.may_answer(now, from) {
                     self.send_install(from, Some(generation));
                 }
@@ -209,28 +211,28 @@ impl Membership {
         }
     }
 
-    fn meet_as_outsider(&mut self, now: Time, from: PeerId, standing: Standing, hints: Vec<Contact>) {
+    fn meet_as_outsider(&mut self, now: Time, from: PeerId, branch_position: BranchPosition, hints: Vec<Contact>) {
         for contact in hints {
             let peer = contact.peer;
             self.learn(contact);
             self.consider_asking(peer);
         }
-        let is_new = self.asking.as_ref().is_some_and(|asking| asking.has_not_asked(from));
+        let is_new = self.join_attempt.as_ref().is_some_and(|join_attempt| join_attempt.has_not_asked(from));
         self.consider_asking(from);
-        match &mut self.asking {
-            Some(asking) if is_new => {
-                asking.turn_to(from);
+        match &mut self.join_attempt {
+            Some(join_attempt) if is_new => {
+                join_attempt.turn_to(from);
                 self.ask(now);
             }
-            Some(asking) => asking.call(from),
+            Some(join_attempt) => join_attempt.call(from),
             None => {}
         }
         // One that has no quorum itself does not go on: who waits for it may be what it waits for.
-        if !standing.recovering
-            && !standing.paused
-            && let Some(asking) = self.asking.as_mut().filter(|asking| !asking.unproven)
+        if !branch_position.recovering
+            && !branch_position.paused
+            && let Some(join_attempt) = self.join_attempt.as_mut().filter(|join_attempt| !join_attempt.unproven)
         {
-            asking.answered_at = now;
+            join_attempt.answered_at = now;
         }
     }
 
@@ -245,24 +247,25 @@ impl Membership {
         }
         self.go_outside(now, by, &members);
         let unproven = proven.is_none();
-        self.asking.iter_mut().for_each(|asking| asking.unproven = unproven);
+        self.join_attempt.iter_mut().for_each(|join_attempt| join_attempt.unproven = unproven);
         self.note_follower(proven);
     }
 
     /// While we are outside: this view is proven to have followed ours. The first one counts: what our old view decides afterwards, with
     /// our vote, may be beside where we go.
     pub(in crate::membership) fn note_follower(&mut self, view: Option<View>) {
-        if let Some(asking) = self.asking.as_mut().filter(|asking| asking.followed_by.is_none()) {
-            asking.followed_by = view;
+        if let Some(join_attempt) = self.join_attempt.as_mut().filter(|join_attempt| join_attempt.followed_by.is_none())
+        {
+            join_attempt.followed_by = view;
         }
     }
 
     /// The others go on without us: we vote on in our view, stand still, and ask `members` to be let in.
     pub(in crate::membership) fn go_outside(&mut self, now: Time, by: PeerId, members: &[PeerId]) {
-        if self.asking.is_none() {
+        if self.join_attempt.is_none() {
             // Those who still count on us need not wait until they miss us.
             self.tell_members(&Body::Suspect { peer: self.me.peer, evidence: Evidence::Elsewhere });
-            self.asking = Some(Asking::new(now));
+            self.join_attempt = Some(JoinAttempt::new(now));
             self.tell(Event::Evicted { by });
             self.finished = None;
             self.parting = false;
@@ -292,29 +295,32 @@ impl Membership {
     pub(in crate::membership) fn give_up(&mut self, now: Time) {
         let me = self.me.peer;
         let Some(others) = self.seat.as_ref().map(|seat| seat.others(me)) else { return };
-        if self.asking.is_none() && !others.is_empty() {
+        if self.join_attempt.is_none() && !others.is_empty() {
             (self.synced, self.progress.has_state, self.whole_since) = (false, false, None);
             self.go_outside(now, me, &others);
-            self.asking.iter_mut().for_each(|asking| asking.bereft = true);
+            self.join_attempt.iter_mut().for_each(|join_attempt| join_attempt.bereft = true);
         }
     }
 
     /// Nobody that goes on has answered for long. All who could may be gone, and we may hold the state, or be missed by those
     /// who do: we take our place again. Our vote was never away, so that changes nothing that others may have decided.
     pub(in crate::membership) fn come_back_if_alone(&mut self, now: Time) {
-        let waited = self.asking.as_ref().is_some_and(|asking| now - asking.answered_at >= self.config.max_stall * 2);
+        let waited = self
+            .join_attempt
+            .as_ref()
+            .is_some_and(|join_attempt| now - join_attempt.answered_at >= self.config.max_stall * 2);
         let stays = self.is_flawed(Flaw::StaysOutside) && !self.progress.has_state;
         if waited && !stays && self.seat.is_some() && self.steps == Steps::Held {
-            if let Some(asking) = self.asking.take() {
-                if asking.unproven {
+            if let Some(join_attempt) = self.join_attempt.take() {
+                if join_attempt.unproven {
                     self.doubts.grow(now, self.config.max_stall);
                 }
                 // They may come back to where they were.
-                asking.into_candidates().for_each(|peer| self.probe_later(now, peer));
+                join_attempt.into_candidates().for_each(|peer| self.probe_later(now, peer));
             }
             if let Some(seat) = &mut self.seat {
                 seat.suspects.retain(|_, evidence| *evidence != Evidence::Elsewhere);
-                seat.hearsay.clear();
+                seat.suspicion_reports.clear();
                 seat.tries = 0;
                 seat.waiting = false;
                 seat.returned = true;
@@ -348,7 +354,7 @@ impl Membership {
     pub(in crate::membership) fn probe(&mut self, now: Time) {
         let me = self.me.peer;
         let interval = self.config.probe_interval();
-        let Some(seat) = self.seat.as_mut().filter(|_| self.asking.is_none()) else { return };
+        let Some(seat) = self.seat.as_mut().filter(|_| self.join_attempt.is_none()) else { return };
         if seat.recovering.is_some() || seat.paused.is_some() {
             let returned = seat.recovering.as_ref().map(|recovering| &recovering.returned);
             let here = |peer: &PeerId| *peer == me || returned.is_some_and(|returned| returned.contains(peer));
@@ -386,15 +392,15 @@ impl Membership {
     }
 
     pub(in crate::membership) fn say_hello(&mut self, to: PeerId) {
-        if let Some(standing) = self.seat.as_ref().map(|seat| seat.standing(self.reached)) {
-            self.send(to, Body::Hello(standing));
+        if let Some(branch_position) = self.seat.as_ref().map(|seat| seat.branch_position(self.reached)) {
+            self.send(to, Body::Hello(branch_position));
         }
     }
 
     /// "You are not in our view." To one in the view called `theirs`.
     pub(in crate::membership) fn show_out(&mut self, to: PeerId, theirs: ViewId) {
         let Some(seat) = &self.seat else { return };
-        let standing = seat.standing(self.reached);
+        let branch_position = seat.branch_position(self.reached);
         let members = seat.view.members().iter().filter(|peer| seat.trusts(**peer) && **peer != to);
         let contacts = members.filter_map(|peer| self.contacts.get(peer)).take(MAX_HINTS).cloned().collect();
         let mut chain = self.chain.from(theirs);
@@ -402,7 +408,7 @@ impl Membership {
             // Its way may have parted from ours, somewhere.
             chain = if theirs == ViewId::NONE { self.chain.signed_by(to) } else { self.chain.until(None) };
         }
-        self.send(to, Body::Outsider { standing, contacts, chain });
+        self.send(to, Body::Outsider { branch_position, contacts, chain });
     }
 
     /// Whether it is time to tell `peer` again where we stand. Two that disagree must not talk without end.

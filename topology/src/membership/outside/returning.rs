@@ -72,7 +72,7 @@ impl Membership {
             self.chain.go_on(parent, certificate.map(|certificate| Succession::to(origin, certificate)));
         }
         seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + self.config.max_stall });
-        seat.told_row = seat.rows.row(self.me.peer);
+        seat.told_row = seat.link_matrix.row(self.me.peer);
         self.measured.extend(seat.told_row.iter().copied());
         let others = seat.others(self.me.peer);
         seat.detector.watch(now, others.iter().copied());
@@ -98,7 +98,7 @@ impl Membership {
         let remembers = |seat: &Seat| {
             !seat.view.forked && seat.view.branch == view.branch && self.counts_from(seat) < view.generation
         };
-        let is_outside = self.asking.is_some() && self.steps == Steps::Held;
+        let is_outside = self.join_attempt.is_some() && self.steps == Steps::Held;
         is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
     }
 
@@ -115,8 +115,8 @@ impl Membership {
     /// Whether more of those that we sat with and that vote than may be hostile say that we have a seat in the view called so, `by` the last of
     /// them.
     pub(in crate::membership) fn is_told_by_ours(&mut self, by: PeerId, view: ViewId) -> bool {
-        let (Some(seat), Some(asking)) = (&self.seat, &mut self.asking) else { return false };
-        seat.view.votes(by) && asking.note_seated(by, view) > seat.view.most_hostile()
+        let (Some(seat), Some(join_attempt)) = (&self.seat, &mut self.join_attempt) else { return false };
+        seat.view.votes(by) && join_attempt.note_seated(by, view) > seat.view.most_hostile()
     }
 
     /// The proposal that a record is of, as it was decided; and this member, if its disk says of it, and nobody else did, that it lacks
@@ -157,7 +157,7 @@ impl Membership {
                 proposal.resume.syncing.sort_unstable();
             }
         }
-        self.asking = None;
+        self.join_attempt = None;
         let view = proposal.view.clone();
         let follows = self.seat.as_ref().is_some_and(|seat| view.parent == Some(seat.id));
         let chain = match follows {

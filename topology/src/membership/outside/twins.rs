@@ -49,9 +49,9 @@ impl Membership {
         let joined = proposal.joiners.iter().find(|joiner| joiner.contact.peer == self.me.peer);
         let is_later =
             |joiner: &Joiner| joiner.incarnation > self.config.incarnation && joiner.is_signed(self.run, &*self.notary);
-        let is_sure = match (joined.map(is_later), &mut self.asking) {
+        let is_sure = match (joined.map(is_later), &mut self.join_attempt) {
             (None, _) => true, // It has promised since.
-            (Some(true), Some(asking)) => asking.note_replaced(proposal.view.id()),
+            (Some(true), Some(join_attempt)) => join_attempt.note_replaced(proposal.view.id()),
             // We ask on, until the seat is ours again.
             (Some(false), Some(_)) => false,
             (Some(_), None) => return false,

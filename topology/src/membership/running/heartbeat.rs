@@ -13,7 +13,7 @@ impl Membership {
         }
         self.probe(now);
         self.forget_joiners(now);
-        if self.asking.is_some() {
+        if self.join_attempt.is_some() {
             return self.come_back_if_alone(now);
         }
         self.try_severed(now);

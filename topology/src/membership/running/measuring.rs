@@ -2,7 +2,7 @@
 
 use crate::error::Violation;
 use crate::id::PeerId;
-use crate::membership::decree::rows::differ;
+use crate::membership::decree::link_matrix::differ;
 use crate::membership::{Membership, Steps};
 use crate::message::Body;
 use crate::plan::{Link, is_worth_it};
@@ -14,7 +14,7 @@ const MAX_DOUBLINGS: u32 = 6;
 impl Membership {
     pub(in crate::membership) fn measure(&mut self, links: Vec<(PeerId, Link)>) {
         let me = self.me.peer;
-        let Some(seat) = self.seat.as_mut().filter(|_| self.asking.is_none()) else { return };
+        let Some(seat) = self.seat.as_mut().filter(|_| self.join_attempt.is_none()) else { return };
         let known = links.into_iter().filter(|(peer, _)| *peer != me && seat.view.contains(*peer));
         self.measured.extend(known.filter(|(_, link)| link.is_up() && link.is_possible()));
         self.note_measured();
@@ -25,7 +25,7 @@ impl Membership {
         let Some(seat) = &mut self.seat else { return };
         self.measured.retain(|peer, _| seat.view.contains(*peer));
         let row: Vec<(PeerId, Link)> = self.measured.iter().map(|(peer, link)| (*peer, *link)).collect();
-        seat.rows.take(&seat.view, self.me.peer, &row);
+        seat.link_matrix.take(&seat.view, self.me.peer, &row);
         seat.unjudged = true;
     }
 
@@ -33,7 +33,7 @@ impl Membership {
     pub(in crate::membership) fn tell_row(&mut self) {
         let me = self.me.peer;
         let Some(seat) = &mut self.seat else { return };
-        let links = seat.rows.row(me);
+        let links = seat.link_matrix.row(me);
         if differ(&links, &seat.told_row) {
             seat.told_row.clone_from(&links);
             self.tell_members(&Body::Measured { links });
@@ -53,7 +53,7 @@ impl Membership {
             return Err(Violation::MalformedLinks);
         }
         if let Some(seat) = &mut self.seat {
-            seat.rows.take(&seat.view, from, row);
+            seat.link_matrix.take(&seat.view, from, row);
             seat.unjudged = true;
         }
         Ok(())
@@ -64,17 +64,18 @@ impl Membership {
     /// to be changed.
     pub(in crate::membership) fn consider_replanning(&mut self, now: Time) {
         let me = self.me.peer;
-        let (Some((wish, bucket)), None) = (self.config.reduced, self.finished) else { return };
+        let (Some((policy, bucket)), None) = (self.config.reduced, self.finished) else { return };
         let busy = self.steps != Steps::Running || self.leaving || !self.joiners.is_empty() || self.misses_somebody();
         let interval = self.config.replan_interval();
         let Some(seat) = self.seat.as_mut().filter(|seat| seat.unjudged && !busy) else { return };
         let idle = seat.decree.is_none() && seat.syncing.is_empty() && seat.leavers.is_empty() && !seat.waiting;
         let due = now - seat.entered >= interval * (1 << seat.replans.min(MAX_DOUBLINGS));
-        if !idle || !due || seat.proposer(me) != me || !seat.finished.is_empty() || !seat.rows.cover(&seat.view) {
+        if !idle || !due || seat.proposer(me) != me || !seat.finished.is_empty() || !seat.link_matrix.cover(&seat.view)
+        {
             return;
         }
         seat.unjudged = false;
-        let next = seat.rows.put_into(seat.view.clone());
-        seat.outdated = is_worth_it(wish, bucket, &seat.view, &next);
+        let next = seat.link_matrix.put_into(seat.view.clone());
+        seat.outdated = is_worth_it(policy, bucket, &seat.view, &next);
     }
 }

@@ -52,12 +52,12 @@ impl Membership {
             Body::Install { proposal, certificate, contacts, fork, chain } => {
                 self.receive_install(now, from, Decided { proposal, certificate, fork, chain }, contacts)
             }
-            Body::Hello(standing) => {
-                self.meet(now, from, (generation, view, standing), None);
+            Body::Hello(branch_position) => {
+                self.meet(now, from, (generation, view, branch_position), None);
                 Ok(())
             }
-            Body::Outsider { standing, contacts, chain } => {
-                self.meet(now, from, (generation, view, standing), Some((contacts, chain)));
+            Body::Outsider { branch_position, contacts, chain } => {
+                self.meet(now, from, (generation, view, branch_position), Some((contacts, chain)));
                 Ok(())
             }
             body => self.receive_in_view(now, from, Envelope { run: self.run, generation, view, body }),
@@ -75,7 +75,7 @@ impl Membership {
             return self.receive_from_member(now, from, envelope.body);
         }
         let urgent = matches!(envelope.body, Body::Prepare { .. });
-        if Some(envelope.view) == seat.view.parent && known && (urgent || self.asking.is_none()) {
+        if Some(envelope.view) == seat.view.parent && known && (urgent || self.join_attempt.is_none()) {
             self.tell(Event::Stale { from });
             // What has arrived after its own decree was decided is late, and its sender not behind for long.
             let late = matches!(envelope.body, Body::Accept { .. } | Body::Echo { .. } | Body::Promise { .. });
@@ -87,7 +87,7 @@ impl Membership {
             if self.may_answer(now, from) {
                 self.say_hello(from);
             }
-        } else if self.asking.is_none() && (urgent || self.may_answer(now, from)) {
+        } else if self.join_attempt.is_none() && (urgent || self.may_answer(now, from)) {
             self.show_out(from, envelope.view);
         }
         Ok(())
@@ -124,7 +124,7 @@ impl Membership {
 
     fn receive_from_member(&mut self, now: Time, from: PeerId, body: Body) -> Result<(), Violation> {
         let votes = matches!(body, Body::Prepare { .. } | Body::Propose { .. } | Body::Confirm { .. });
-        if self.asking.as_ref().is_some_and(|asking| !votes || asking.forfeits) {
+        if self.join_attempt.as_ref().is_some_and(|join_attempt| !votes || join_attempt.forfeits) {
             return Ok(());
         }
         self.note_alive(now, from);

@@ -20,7 +20,7 @@ impl Membership {
         if peer == self.me.peer || ignored {
             return;
         }
-        if self.asking.is_some() {
+        if self.join_attempt.is_some() {
             // Who is outside votes on, and keeps nobody from putting out one that it saw break the rules itself.
             let seat = self.seat.as_mut().filter(|seat| evidence == Evidence::Misbehaved && seat.view.contains(peer));
             seat.into_iter().for_each(|seat| _ = seat.accused.insert(peer));
@@ -90,10 +90,10 @@ impl Membership {
         if peer == me || !seat.view.contains(peer) || seat.view.is_severed(from, peer) {
             return;
         }
-        if !seat.hearsay.knows(from, peer) && !self.reports.take(now, from, self.config.call_limit()) {
+        if !seat.suspicion_reports.knows(from, peer) && !self.reports.take(now, from, self.config.call_limit()) {
             return; // Who has said so before of those who were there after all.
         }
-        if seat.hearsay.report(from, peer, evidence) {
+        if seat.suspicion_reports.report(from, peer, evidence) {
             self.tell(Event::Suspected { peer, evidence, reporter: Some(from) });
         }
         self.propose_if_promised(now);

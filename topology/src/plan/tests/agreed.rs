@@ -2,7 +2,9 @@
 
 use super::{link, random, two_sites, uniform};
 use crate::id::{PeerId, Rank, RunId, WorldSize};
-use crate::plan::{Agreed, Bucket, Estimate, Groups, Link, LinkCosts, MAX_EXACT, Plan, Wish, is_worth_it, view_costs};
+use crate::plan::{
+    Bucket, Estimate, Groups, Link, LinkCosts, MAX_EXACT, Plan, PlanDecision, PlanPolicy, is_worth_it, view_costs,
+};
 use crate::view::View;
 use crate::view::ring::Ring;
 
@@ -23,7 +25,7 @@ fn view(costs: &LinkCosts) -> View {
     view.with_costs(|from, to| Some(costs.link(place(from), place(to))))
 }
 
-fn time(view: &View, costs: &LinkCosts, agreed: &Agreed) -> u64 {
+fn time(view: &View, costs: &LinkCosts, agreed: &PlanDecision) -> u64 {
     let costs = Ring::plan(view).arrange(costs);
     Estimate::new(&costs, None, &agreed.plan, &agreed.weights, LARGE).total_ns()
 }
@@ -57,7 +59,7 @@ fn the_ring_of_a_view_on_two_sites_is_within_five_percent_of_the_best() {
 fn a_hierarchy_crosses_the_slow_joint_once_each_way() {
     let sites = view(&two_sites(6));
     let ring = Ring::plan(&sites);
-    let Agreed { plan, reason, .. } = Wish::Hierarchical.agree(&sites, LARGE);
+    let PlanDecision { plan, reason, .. } = PlanPolicy::Hierarchical.agree(&sites, LARGE);
     assert!(matches!(plan, Plan::Hierarchical(_)), "{reason}");
     let site = |rank: Rank| place(ring.peer(rank)).0 % 2;
     for chunk in (0..6).map(Rank) {
@@ -65,7 +67,7 @@ fn a_hierarchy_crosses_the_slow_joint_once_each_way() {
         let crossings = route.hops().filter(|(from, to)| site(*from) != site(*to)).count();
         assert_eq!(crossings, 2, "one sum goes over, and one result comes back");
     }
-    let flat = Wish::Hierarchical.agree(&view(&uniform(6, 200, 1 << 27)), LARGE);
+    let flat = PlanPolicy::Hierarchical.agree(&view(&uniform(6, 200, 1 << 27)), LARGE);
     assert!(flat.plan == Plan::Ring && flat.reason.contains("no sites are seen"), "{}", flat.reason);
 }
 
@@ -74,13 +76,13 @@ fn a_quarter_of_the_bandwidth_is_spared_all_that_can_be() {
     let slow = |from: Rank, to: Rank| link(500, if from.0 == 2 || to.0 == 2 { 3_125_000 } else { 12_500_000 });
     let costs = LinkCosts::from_fn(WorldSize::new(4), slow).expect("costs that can be");
     let view = view(&costs);
-    let agreed = Wish::Mesh.agree(&view, LARGE);
-    let equal = Agreed { weights: vec![1; 4], ..agreed.clone() };
+    let agreed = PlanPolicy::Mesh.agree(&view, LARGE);
+    let equal = PlanDecision { weights: vec![1; 4], ..agreed.clone() };
     let of = |slow: u32| {
         let rank = Ring::plan(&view).rank_of(peer(2)).expect("a member").0 as usize;
         let mut weights = vec![1_000 - slow; 4];
         weights[rank] = 3 * slow;
-        time(&view, &costs, &Agreed { weights, ..agreed.clone() })
+        time(&view, &costs, &PlanDecision { weights, ..agreed.clone() })
     };
     let best = (0..=500).map(of).min().expect("there are weights");
     let (planned, equal) = (time(&view, &costs, &agreed), time(&view, &costs, &equal));
@@ -125,24 +127,24 @@ fn a_ring_by_costs_leads_around_severed_pairs() {
 fn only_a_much_better_plan_is_worth_a_change() {
     let bare = view(&uniform(6, 200, 1 << 27));
     let sites = view(&two_sites(6));
-    assert!(is_worth_it(Wish::Ring, LARGE, &bare, &sites), "six crossings become two");
-    assert!(!is_worth_it(Wish::Ring, LARGE, &sites, &sites), "and stay two");
-    assert!(!is_worth_it(Wish::Ring, LARGE, &sites, &bare), "on equal links all orders are equal");
+    assert!(is_worth_it(PlanPolicy::Ring, LARGE, &bare, &sites), "six crossings become two");
+    assert!(!is_worth_it(PlanPolicy::Ring, LARGE, &sites, &sites), "and stay two");
+    assert!(!is_worth_it(PlanPolicy::Ring, LARGE, &sites, &bare), "on equal links all orders are equal");
     // Nor is what is soon done anyway, but for long ways.
     let small = Bucket { bytes: 10 << 10, ..LARGE };
     let apart = |delay_us: u32| {
         let between = |from: Rank, to: Rank| link(if from.0 % 2 == to.0 % 2 { 100 } else { delay_us }, 125_000_000);
         view(&LinkCosts::from_fn(WorldSize::new(6), between).expect("costs that can be"))
     };
-    assert!(!is_worth_it(Wish::Ring, small, &apart(100), &apart(200)));
-    assert!(is_worth_it(Wish::Ring, small, &apart(100), &apart(1_000)));
+    assert!(!is_worth_it(PlanPolicy::Ring, small, &apart(100), &apart(200)));
+    assert!(is_worth_it(PlanPolicy::Ring, small, &apart(100), &apart(1_000)));
     // The slow member's rate falls by a tenth: its chunk should be smaller, but what that brings is little.
     let slower = |rate: u64| {
         let slow = move |from: Rank, to: Rank| link(500, if from.0 == 2 || to.0 == 2 { rate } else { 12_500_000 });
         view(&LinkCosts::from_fn(WorldSize::new(4), slow).expect("costs that can be"))
     };
-    assert!(!is_worth_it(Wish::Mesh, LARGE, &slower(9_000_000), &slower(8_100_000)));
-    assert!(is_worth_it(Wish::Mesh, LARGE, &slower(12_500_000), &slower(3_125_000)));
+    assert!(!is_worth_it(PlanPolicy::Mesh, LARGE, &slower(9_000_000), &slower(8_100_000)));
+    assert!(is_worth_it(PlanPolicy::Mesh, LARGE, &slower(12_500_000), &slower(3_125_000)));
 }
 
 /// Measured rates are all different. Members compute this on their event loops.

@@ -2,7 +2,7 @@
 
 use super::{link, two_sites, uniform};
 use crate::id::{Rank, WorldSize};
-use crate::plan::{Bucket, Choice, Estimate, Groups, Limits, LinkCosts, Plan, WEIGHT_TOTAL, chunk_weights};
+use crate::plan::{Bucket, Estimate, Groups, Limits, LinkCosts, Plan, PlanRanking, WEIGHT_TOTAL, chunk_weights};
 
 fn estimate(costs: &LinkCosts, plan: &Plan, bytes: u64) -> Estimate {
     let weights = vec![1; plan.chunks(costs.world_size()) as usize];
@@ -32,7 +32,7 @@ fn on_equal_links_the_model_is_the_textbooks() {
 fn small_buckets_over_long_ways_take_a_tree() {
     let costs = uniform(8, 20_000, 12_500_000);
     let bucket = Bucket { bytes: 16 << 10, segment_bytes: 1 << 16 };
-    let choice = Choice::new(&costs, bucket, Limits::default());
+    let choice = PlanRanking::new(&costs, bucket, Limits::default());
     assert_eq!(choice.plan(), &Plan::Tree);
     assert!(choice.estimate().hops <= 2 * 3 + 1);
     let said = format!("{choice:#}");
@@ -44,14 +44,14 @@ fn small_buckets_over_long_ways_take_a_tree() {
 fn large_buckets_take_a_ring_where_a_mesh_has_too_many_links() {
     let costs = uniform(16, 100, 1_250_000_000);
     let bucket = Bucket { bytes: 1 << 28, segment_bytes: 1 << 16 };
-    assert_eq!(Choice::new(&costs, bucket, Limits::default()).plan(), &Plan::Ring);
+    assert_eq!(PlanRanking::new(&costs, bucket, Limits::default()).plan(), &Plan::Ring);
 }
 
 #[test]
 fn few_peers_take_a_mesh() {
     let costs = uniform(4, 20_000, 12_500_000);
     for bytes in [1 << 10, 1 << 16, 1 << 22] {
-        let choice = Choice::new(&costs, Bucket { bytes, segment_bytes: 1 << 16 }, Limits::default());
+        let choice = PlanRanking::new(&costs, Bucket { bytes, segment_bytes: 1 << 16 }, Limits::default());
         assert_eq!(choice.plan(), &Plan::Mesh);
     }
 }
@@ -61,7 +61,7 @@ fn sites_take_a_hierarchy() {
     // Up to four at a site send directly, more along a ring.
     for size in [8, 12, 24] {
         let costs = two_sites(size);
-        let choice = Choice::new(&costs, Bucket { bytes: 1 << 24, segment_bytes: 1 << 16 }, Limits::default());
+        let choice = PlanRanking::new(&costs, Bucket { bytes: 1 << 24, segment_bytes: 1 << 16 }, Limits::default());
         assert!(matches!(choice.plan(), Plan::Hierarchical(_)), "{choice:#}");
         assert!(choice.estimate().links <= Limits::default().links);
         // These ranks alternate between the sites, so that a ring which knows no sites crosses with each hop.
@@ -72,7 +72,7 @@ fn sites_take_a_hierarchy() {
 #[test]
 fn a_slow_member_owns_little_and_stands_at_the_edge() {
     let bucket = Bucket { bytes: 64 << 20, segment_bytes: 1 << 16 };
-    let choice = Choice::new(&one_slow(4, 4), bucket, Limits::default());
+    let choice = PlanRanking::new(&one_slow(4, 4), bucket, Limits::default());
     // Nothing is faster than one bucket over its link each way.
     let optimum = link(500, 30_000_000).transfer_ns(bucket.bytes);
     assert!(choice.estimate().total_ns() * 100 <= optimum * 115, "{choice:#}");
@@ -86,8 +86,9 @@ fn a_slow_member_owns_little_and_stands_at_the_edge() {
 fn among_few_a_mesh_is_for_small_buffers() {
     for (delay_us, rate) in [(20_000, 12_500_000), (200, 125_000_000), (20, 1_000_000_000)] {
         let costs = uniform(4, delay_us, rate);
-        let plan =
-            |bytes| Choice::new(&costs, Bucket { bytes, segment_bytes: 128 << 10 }, Limits::default()).plan().clone();
+        let plan = |bytes| {
+            PlanRanking::new(&costs, Bucket { bytes, segment_bytes: 128 << 10 }, Limits::default()).plan().clone()
+        };
         assert_eq!((plan(64 << 10), plan(256 << 20)), (Plan::Mesh, Plan::Ring));
     }
 }
@@ -95,7 +96,7 @@ fn among_few_a_mesh_is_for_small_buffers() {
 #[test]
 fn two_peers_take_a_ring() {
     let costs = uniform(2, 20_000, 12_500_000);
-    let choice = Choice::new(&costs, Bucket { bytes: 1 << 22, segment_bytes: 1 << 16 }, Limits::default());
+    let choice = PlanRanking::new(&costs, Bucket { bytes: 1 << 22, segment_bytes: 1 << 16 }, Limits::default());
     assert_eq!(choice.plan(), &Plan::Ring, "{choice:#}");
 }
 
@@ -104,7 +105,7 @@ fn where_links_are_down_the_plan_without_them_wins() {
     let next = |from: Rank, to: Rank| (from.0 + 1) % 4 == to.0;
     let around = |from, to| if next(from, to) { link(100, 1 << 20) } else { crate::plan::Link::NONE };
     let costs = LinkCosts::from_fn(WorldSize::new(4), around).expect("costs that can be");
-    let choice = Choice::new(&costs, Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 }, Limits::default());
+    let choice = PlanRanking::new(&costs, Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 }, Limits::default());
     assert_eq!(choice.plan(), &Plan::Ring);
     assert!(format!("{choice:#}").contains("needs a link that is down"));
 }

@@ -7,7 +7,7 @@ use super::{link, random, two_sites, uniform};
 use crate::id::{Rank, WorldSize};
 use crate::message::MAX_MEMBERS;
 use crate::plan::{
-    Bucket, Choice, Groups, InvalidCosts, Limits, Link, LinkCosts, WEIGHT_TOTAL, chunk_weights, ring_order,
+    Bucket, Groups, InvalidCosts, Limits, Link, LinkCosts, PlanRanking, WEIGHT_TOTAL, chunk_weights, ring_order,
 };
 
 #[test]
@@ -95,11 +95,11 @@ proptest! {
         let bucket = Bucket { bytes: bytes >> 8, segment_bytes };
         let order = ring_order(&costs, bucket);
         let costs = costs.reordered(&order);
-        let choice = Choice::new(&costs, bucket, Limits::default());
+        let choice = PlanRanking::new(&costs, bucket, Limits::default());
         prop_assert_eq!(choice.weights().len(), choice.plan().chunks(costs.world_size()) as usize);
         let said = format!("{choice:#}");
         prop_assert!(said.contains("ring"));
-        prop_assert_eq!(&choice, &Choice::new(&costs, bucket, Limits::default()));
+        prop_assert_eq!(&choice, &PlanRanking::new(&costs, bucket, Limits::default()));
         let weights = chunk_weights(&costs);
         prop_assert_eq!(weights.len(), costs.world_size().get() as usize);
         prop_assert_eq!(weights.iter().sum::<u32>(), WEIGHT_TOTAL);

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use starling_topology::way_back;
-use starling_topology::{self as topology, Company, Flaw, Noted, PeerId, Record, Root, Time, Way};
+use starling_topology::{self as topology, Flaw, Noted, PeerId, Presence, Record, Root, Time, Way};
 
 use crate::comeback::returning::{Return, Returning};
 use crate::member::lookout::Apart;
@@ -77,7 +77,7 @@ impl Left {
 
 /// What its user says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Word {
+pub struct UserChoice {
     /// It is to join others, whatever it has.
     pub joins: bool,
     /// It is to go on alone where nobody else does, as a fork.
@@ -226,7 +226,7 @@ enum Stage {
 #[derive(Debug)]
 pub struct Comeback {
     past: Past,
-    word: Word,
+    choice: UserChoice,
     terms: Terms,
     stage: Stage,
     /// What was answered last.
@@ -242,10 +242,10 @@ pub struct Comeback {
 
 impl Comeback {
     /// A machine with this past is started with this word.
-    pub fn new(past: Past, word: Word, terms: Terms, now: Time) -> Self {
+    pub fn new(past: Past, choice: UserChoice, terms: Terms, now: Time) -> Self {
         let mut comeback = Self {
             past,
-            word,
+            choice,
             terms,
             stage: Stage::Begins,
             answers: Vec::new(),
@@ -256,7 +256,7 @@ impl Comeback {
             flaw: None,
         };
         // Whoever knows nobody has nobody to ask who may lack the last state.
-        if comeback.is_settled() && comeback.past.members.is_empty() && !word.joins && !word.goes_back {
+        if comeback.is_settled() && comeback.past.members.is_empty() && !choice.joins && !choice.goes_back {
             comeback.look();
         } else {
             comeback.begin();
@@ -314,7 +314,7 @@ impl Comeback {
     }
 
     fn begin(&mut self) {
-        match (self.past.was_here, self.word.joins) {
+        match (self.past.was_here, self.choice.joins) {
             (true, _) => self.search(),
             // By the ticket: the one that answered comes first.
             (false, true) => {
@@ -347,7 +347,7 @@ impl Comeback {
         self.answers = answers;
         // Without a seat, what it holds counts only where it may be the last state, and is of its branch for sure.
         let is_ours = self.past.left.is_some() || self.is_settled();
-        let counts = self.past.seat.is_some() || (is_ours && !self.word.goes_back);
+        let counts = self.past.seat.is_some() || (is_ours && !self.choice.goes_back);
         if counts && (fetched || self.holdings.is_none()) {
             self.stage = Stage::Looks;
             self.look();
@@ -361,7 +361,7 @@ impl Comeback {
     fn is_over(&self) -> bool {
         // Who has not heard of the end gets the last state from whoever else holds it; or else from this machine.
         let is_elsewhere = || self.answers.iter().any(|(_, answer)| answer.holds(self.terms.last_step));
-        self.holds_the_end() && (self.word.alone || is_elsewhere() || self.wanting().next().is_none())
+        self.holds_the_end() && (self.choice.alone || is_elsewhere() || self.wanting().next().is_none())
     }
 
     /// Whether it holds the last state of its run. It may have been killed before it heard that the others had finished too: then it
@@ -377,7 +377,7 @@ impl Comeback {
     fn wanting(&self) -> impl Iterator<Item = PeerId> + '_ {
         let (last, keepers) = (self.terms.last_step, &self.past.keepers);
         let is_signed = self.holdings.is_some_and(|holdings| holdings.stable >= Some(last));
-        let joins = self.past.seat.is_some() || self.word.joins;
+        let joins = self.past.seat.is_some() || self.choice.joins;
         let wants = move |(peer, answer): &&(PeerId, Answer)| match answer.live {
             true => joins,
             false => is_signed && search::lacks(*peer, answer, keepers, last),
@@ -388,25 +388,25 @@ impl Comeback {
     /// Whether all that those who are there may want of it is the last state: none of them goes on, or needs its vote.
     fn is_wanted_for_the_end(&self) -> bool {
         let votes = |peer| self.past.seat.as_ref().is_some_and(|seat| seat.view.contains(peer));
-        self.holds_the_end() && self.company() == Company::There && !self.wanting().any(votes)
+        self.holds_the_end() && self.company() == Presence::There && !self.wanting().any(votes)
     }
 
     fn decide(&mut self, now: Time) {
         let is_over = self.is_over();
-        if is_over && !self.word.goes_back {
+        if is_over && !self.choice.goes_back {
             return self.end(Decision::Over);
         }
         let company = self.company();
         let way = match is_over {
             true => Some(Way::Found),
             false if self.is_wanted_for_the_end() => Some(Way::Join),
-            false => way_back(self.known(), company, self.word.alone),
+            false => way_back(self.known(), company, self.choice.alone),
         };
         match way {
             None => self.end(Decision::Unknown),
-            Some(way) if self.word.goes_back => self.go_back(way),
+            Some(way) if self.choice.goes_back => self.go_back(way),
             // Whoever has a ticket to a run does not begin it.
-            Some(Way::Found) if self.word.joins => self.end(self.join()),
+            Some(Way::Found) if self.choice.joins => self.end(self.join()),
             Some(Way::Found) => self.end(Decision::Found),
             Some(Way::Fork) => self.end(Decision::Fork),
             Some(Way::Join) => self.end(self.join()),
@@ -415,20 +415,20 @@ impl Comeback {
     }
 
     /// Who of those who were asked last is there.
-    fn company(&self) -> Company {
+    fn company(&self) -> Presence {
         search::company(self.answers.iter().copied(), |peer| self.past.keepers.contains(&peer))
     }
 
     /// Whether somebody goes on, be it as a fork.
     fn is_gone_on(&self) -> bool {
-        matches!(self.company(), Company::Live | Company::Forked)
+        matches!(self.company(), Presence::Live | Presence::Forked)
     }
 
     fn known(&self) -> topology::Past<'_> {
         let Past { me, seat, has_lost_its_seat, has_lost_its_contacts, members, .. } = &self.past;
         let had_company = *has_lost_its_contacts || *has_lost_its_seat || !members.is_empty();
         let (record, left) = (seat.as_ref(), !self.stayed().is_empty());
-        let joins = self.word.joins;
+        let joins = self.choice.joins;
         topology::Past { me: *me, record, left, had_company, joins }
     }
 
@@ -437,7 +437,7 @@ impl Comeback {
         let outcome = match way {
             Way::Fork => Decision::Fork,
             Way::Found | Way::Recover if self.past.members.is_empty() => Decision::Found,
-            Way::Found | Way::Recover if self.word.alone && !self.is_gone_on() => Decision::Fork,
+            Way::Found | Way::Recover if self.choice.alone && !self.is_gone_on() => Decision::Fork,
             Way::Found | Way::Recover | Way::Join => Decision::OthersBranch,
         };
         self.end(outcome);
@@ -464,13 +464,15 @@ impl Comeback {
         let outcome = Returning { me, record, found: loadable, noted, can_begin, stride, heard }.outcome();
         match outcome {
             // What it had is lost, and its user does not want it to wait for who may hold that.
-            Return::Seat { has_state: false, .. } if self.word.alone && !self.is_gone_on() => self.end(Decision::Fork),
+            Return::Seat { has_state: false, .. } if self.choice.alone && !self.is_gone_on() => {
+                self.end(Decision::Fork)
+            }
             Return::Seat { has_state, can_begin } => {
                 let has_state = has_state || self.flaw == Some(Flaw::ClaimsState);
                 self.end(Decision::Recover { has_state, can_begin });
             }
             // Who goes on alone waits for nobody.
-            Return::Behind(_) if self.word.alone => self.end(Decision::Fork),
+            Return::Behind(_) if self.choice.alone => self.end(Decision::Fork),
             Return::Behind(_) if now + PAUSE <= self.until && self.flaw != Some(Flaw::AsksOnce) => {
                 self.stage = Stage::Pauses;
                 self.outputs.push_back(Output::SetTimer(now + PAUSE));

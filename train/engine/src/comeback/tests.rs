@@ -4,9 +4,9 @@ use super::*;
 
 const STALL: Duration = Duration::from_secs(4);
 const TERMS: Terms = Terms { last_step: 100, stride: 5, max_stall: STALL };
-const JOINS: Word = Word { joins: true, alone: false, goes_back: false };
-const ALONE: Word = Word { joins: false, alone: true, goes_back: false };
-const BACK: Word = Word { joins: false, alone: false, goes_back: true };
+const JOINS: UserChoice = UserChoice { joins: true, alone: false, goes_back: false };
+const ALONE: UserChoice = UserChoice { joins: false, alone: true, goes_back: false };
+const BACK: UserChoice = UserChoice { joins: false, alone: false, goes_back: true };
 const LAST: Holdings = Holdings { loadable: Some(100), can_begin: true, stable: Some(100) };
 
 fn peer(name: u8) -> PeerId {
@@ -64,8 +64,8 @@ struct Driven {
 }
 
 impl Driven {
-    fn new(past: Past, word: Word) -> Self {
-        Self { machine: Comeback::new(past, word, TERMS, Time::ZERO), now: Time::ZERO, searches: 0, looks: 0 }
+    fn new(past: Past, choice: UserChoice) -> Self {
+        Self { machine: Comeback::new(past, choice, TERMS, Time::ZERO), now: Time::ZERO, searches: 0, looks: 0 }
     }
 
     fn run(&mut self, answers: impl Fn(u32) -> Vec<(PeerId, Answer)>, holdings: Holdings) -> Decision {
@@ -93,8 +93,8 @@ impl Driven {
     }
 }
 
-fn outcome(past: Past, word: Word, answers: &[(PeerId, Answer)], holdings: Holdings) -> Decision {
-    Driven::new(past, word).run(|_| answers.to_vec(), holdings)
+fn outcome(past: Past, choice: UserChoice, answers: &[(PeerId, Answer)], holdings: Holdings) -> Decision {
+    Driven::new(past, choice).run(|_| answers.to_vec(), holdings)
 }
 
 fn joins(doors: &[u8], awaited: &[u8], why: Wait) -> Decision {
@@ -105,7 +105,7 @@ fn joins(doors: &[u8], awaited: &[u8], why: Wait) -> Decision {
 #[test]
 fn who_is_new_asks_nobody() {
     let new = |members: &[u8]| Past { was_here: false, ..past(None, members) };
-    let mut founder = Driven::new(new(&[]), Word::default());
+    let mut founder = Driven::new(new(&[]), UserChoice::default());
     assert_eq!(founder.run(|_| Vec::new(), Holdings::default()), Decision::Found);
     let mut joiner = Driven::new(new(&[3, 2]), JOINS);
     assert_eq!(joiner.run(|_| Vec::new(), Holdings::default()), joins(&[3, 2], &[3], Wait::Live));
@@ -114,7 +114,7 @@ fn who_is_new_asks_nobody() {
 
 #[test]
 fn all_that_are_known_are_asked_keepers_first() {
-    let mut machine = Comeback::new(past(Some(seat(&[2, 3], &[])), &[2, 3]), Word::default(), TERMS, Time::ZERO);
+    let mut machine = Comeback::new(past(Some(seat(&[2, 3], &[])), &[2, 3]), UserChoice::default(), TERMS, Time::ZERO);
     let Some(Output::Search { peers, terms }) = machine.poll() else { panic!("it asks") };
     assert_eq!(peers, [peer(9), peer(2), peer(3)]);
     assert_eq!((terms.root, terms.even_if_live, terms.from_forks), (Some(Root::default()), false, false));
@@ -122,7 +122,7 @@ fn all_that_are_known_are_asked_keepers_first() {
 
 #[test]
 fn who_has_a_seat_takes_it_with_what_can_be_loaded() {
-    let among = |holdings| outcome(past(Some(seat(&[2], &[])), &[2]), Word::default(), &[], holdings);
+    let among = |holdings| outcome(past(Some(seat(&[2], &[])), &[2]), UserChoice::default(), &[], holdings);
     assert_eq!(among(holds(10)), Decision::Recover { has_state: true, can_begin: false });
     assert_eq!(
         among(Holdings::default()),
@@ -136,29 +136,29 @@ fn who_has_a_seat_takes_it_with_what_can_be_loaded() {
 #[test]
 fn who_may_be_behind_asks_for_as_long_as_a_stall_may_last() {
     let alone = || past(Some(seat(&[], &[2, 3])), &[2, 3]);
-    let mut behind = Driven::new(alone(), Word::default());
+    let mut behind = Driven::new(alone(), UserChoice::default());
     assert_eq!(behind.run(|_| Vec::new(), holds(10)), Decision::Behind(vec![peer(2), peer(3)]));
     assert_eq!((behind.searches, behind.looks, behind.now), (5, 1, at(4_000)));
     // Each of the two is there once.
-    let mut heard = Driven::new(alone(), Word::default());
+    let mut heard = Driven::new(alone(), UserChoice::default());
     let one_by_one = |times: u32| vec![answer(if times < 3 { 2 } else { 3 }, false)];
     assert_eq!(heard.run(one_by_one, holds(10)), Decision::Recover { has_state: true, can_begin: false });
     assert_eq!(heard.searches, 3);
-    let mut first = Driven::new(alone(), Word::default());
+    let mut first = Driven::new(alone(), UserChoice::default());
     assert_eq!(first.run(|_| Vec::new(), holds(15)), Decision::Recover { has_state: true, can_begin: false });
     assert_eq!(first.searches, 1, "nothing later is stable");
     assert_eq!(outcome(alone(), ALONE, &[], holds(10)), Decision::Fork);
     // Those who left before the rest was lost are back, and wait for this one.
     let others = |live| [answer(2, live), answer(3, live)];
-    let alone = |word, live| outcome(alone(), word, &others(live), Holdings::default());
+    let alone = |choice, live| outcome(alone(), choice, &others(live), Holdings::default());
     let without = Decision::Recover { has_state: false, can_begin: false };
-    assert_eq!((alone(Word::default(), false), alone(ALONE, false)), (without.clone(), Decision::Fork));
+    assert_eq!((alone(UserChoice::default(), false), alone(ALONE, false)), (without.clone(), Decision::Fork));
     assert_eq!(alone(ALONE, true), without, "it is alone only where nobody goes on");
 }
 
 #[test]
 fn what_is_fetched_meanwhile_counts() {
-    let mut machine = Comeback::new(past(Some(seat(&[], &[2])), &[2]), Word::default(), TERMS, Time::ZERO);
+    let mut machine = Comeback::new(past(Some(seat(&[], &[2])), &[2]), UserChoice::default(), TERMS, Time::ZERO);
     let mut next = |input: Option<Input>| {
         input.into_iter().for_each(|input| machine.handle(at(0), input));
         machine.poll().expect("it goes on")
@@ -180,40 +180,40 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     let keeper = &[answer(9, false)][..];
     for answers in [silent, keeper] {
         let seated = past(Some(seat(&[2], &[])), &[2]);
-        assert_eq!(outcome(seated.clone(), Word::default(), answers, LAST), Decision::Over);
+        assert_eq!(outcome(seated.clone(), UserChoice::default(), answers, LAST), Decision::Over);
         assert_eq!(outcome(seated, ALONE, answers, LAST), Decision::Over);
-        assert_eq!(outcome(past(None, &[2]), Word::default(), answers, LAST), Decision::Over);
+        assert_eq!(outcome(past(None, &[2]), UserChoice::default(), answers, LAST), Decision::Over);
         assert_eq!(outcome(past(None, &[2]), JOINS, answers, LAST), Decision::Over);
     }
     let seated = || past(Some(seat(&[2], &[])), &[2]);
     // One that has finished may still be there; one that has not lacks what this machine holds.
     let there =
         |stable_step| (peer(2), Answer { live: false, looks_out: true, stable_step, forked: false, ours: stable_step });
-    assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Decision::Over);
+    assert_eq!(outcome(seated(), UserChoice::default(), &[there(Some(100))], LAST), Decision::Over);
     assert_eq!(
-        outcome(seated(), Word::default(), &[there(Some(95))], LAST),
+        outcome(seated(), UserChoice::default(), &[there(Some(95))], LAST),
         Decision::Recover { has_state: true, can_begin: false }
     );
     let unsigned = Holdings { stable: Some(95), ..LAST };
     assert_eq!(
-        outcome(seated(), Word::default(), silent, unsigned),
+        outcome(seated(), UserChoice::default(), silent, unsigned),
         Decision::Recover { has_state: true, can_begin: false }
     );
     // The file is there, and what is in it is not.
     let torn = Holdings { loadable: Some(95), can_begin: false, stable: Some(95) };
     assert_eq!(
-        outcome(seated(), Word::default(), silent, torn),
+        outcome(seated(), UserChoice::default(), silent, torn),
         Decision::Recover { has_state: true, can_begin: false }
     );
-    assert_eq!(outcome(past(None, &[2]), Word::default(), silent, torn), Decision::Unknown);
+    assert_eq!(outcome(past(None, &[2]), UserChoice::default(), silent, torn), Decision::Unknown);
     assert_eq!(
-        outcome(seated(), Word::default(), &[answer(2, true)], LAST),
+        outcome(seated(), UserChoice::default(), &[answer(2, true)], LAST),
         Decision::Recover { has_state: true, can_begin: false }
     );
     // Who left, and has yet to hear of the end, fetches it from this machine.
-    let waits = outcome(past(None, &[2]), Word::default(), &[there(Some(95))], LAST);
+    let waits = outcome(past(None, &[2]), UserChoice::default(), &[there(Some(95))], LAST);
     assert_eq!(waits, joins(&[2], &[2], Wait::Lacking));
-    let of_another_view = outcome(past(Some(seat(&[3], &[2])), &[2]), Word::default(), &[there(Some(95))], LAST);
+    let of_another_view = outcome(past(Some(seat(&[3], &[2])), &[2]), UserChoice::default(), &[there(Some(95))], LAST);
     assert_eq!(of_another_view, joins(&[2], &[2], Wait::Lacking));
     // Its seat is nothing that those could wait for: it stays until none lacks the end.
     let Decision::Join { awaited, .. } = of_another_view else { panic!("it does not stay") };
@@ -221,22 +221,22 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     assert_eq!(awaited.apart(&seat(&[3], &[2])), Some(stays));
     // One that has never been let in fetches nothing, and is not waited for.
     let new = [(peer(2), Answer { looks_out: false, ..there(None).1 })];
-    assert_eq!(outcome(past(None, &[2]), Word::default(), &new, LAST), Decision::Over);
-    assert_eq!(outcome(past(Some(seat(&[3], &[2])), &[2]), Word::default(), &new, LAST), Decision::Over);
+    assert_eq!(outcome(past(None, &[2]), UserChoice::default(), &new, LAST), Decision::Over);
+    assert_eq!(outcome(past(Some(seat(&[3], &[2])), &[2]), UserChoice::default(), &new, LAST), Decision::Over);
     // Nobody can fetch what no quorum has signed; and whoever goes on beside it, or says so, wants nothing of it.
-    assert_eq!(outcome(past(None, &[2]), Word::default(), &[there(Some(95))], unsigned), Decision::Over);
-    for word in [Word::default(), ALONE, Word { alone: true, ..JOINS }] {
-        assert_eq!(outcome(past(None, &[2]), word, &[answer(2, true)], LAST), Decision::Over, "{word:?}");
+    assert_eq!(outcome(past(None, &[2]), UserChoice::default(), &[there(Some(95))], unsigned), Decision::Over);
+    for choice in [UserChoice::default(), ALONE, UserChoice { alone: true, ..JOINS }] {
+        assert_eq!(outcome(past(None, &[2]), choice, &[answer(2, true)], LAST), Decision::Over, "{choice:?}");
     }
     // What it holds may be an earlier attempt's.
     let seatless = Past { has_lost_its_seat: true, ..past(None, &[2]) };
-    assert_eq!(outcome(seatless, Word::default(), &[], LAST), Decision::Unknown);
+    assert_eq!(outcome(seatless, UserChoice::default(), &[], LAST), Decision::Unknown);
     // By the ticket it comes to those who begin anew.
     assert_eq!(outcome(past(None, &[2]), JOINS, &[answer(2, true)], LAST), joins(&[2], &[2], Wait::Live));
     let left = || Past { left: left(&[2]), ..past(None, &[2]) };
-    assert_eq!(outcome(left(), Word::default(), silent, LAST), Decision::Over);
+    assert_eq!(outcome(left(), UserChoice::default(), silent, LAST), Decision::Over);
     assert_eq!(
-        outcome(left(), Word::default(), silent, unsigned),
+        outcome(left(), UserChoice::default(), silent, unsigned),
         joins(&[2], &[2], Wait::Stayed),
         "none has signed it"
     );
@@ -245,8 +245,8 @@ fn a_run_that_is_over_is_not_gone_on_with() {
 #[test]
 fn who_left_waits_for_those_who_stayed() {
     let left = || Past { left: left(&[3]), ..past(None, &[2, 3]) };
-    let way = |word, answers: &[_]| outcome(left(), word, answers, holds(10));
-    assert_eq!(way(Word::default(), &[]), joins(&[2, 3], &[3], Wait::Stayed));
+    let way = |choice, answers: &[_]| outcome(left(), choice, answers, holds(10));
+    assert_eq!(way(UserChoice::default(), &[]), joins(&[2, 3], &[3], Wait::Stayed));
     assert_eq!(way(JOINS, &[answer(3, true)]), joins(&[3, 2], &[3], Wait::Live));
     assert_eq!(way(ALONE, &[answer(3, true)]), joins(&[3, 2], &[3], Wait::Live));
     assert_eq!(way(ALONE, &[answer(2, false)]), Decision::Fork);
@@ -255,18 +255,18 @@ fn who_left_waits_for_those_who_stayed() {
 #[test]
 fn who_has_lost_its_seat_or_whom_it_knows_does_not_begin_anew() {
     let seatless = Past { has_lost_its_seat: true, ..past(None, &[2]) };
-    assert_eq!(outcome(seatless.clone(), Word::default(), &[], holds(10)), Decision::Unknown);
+    assert_eq!(outcome(seatless.clone(), UserChoice::default(), &[], holds(10)), Decision::Unknown);
     assert_eq!(outcome(seatless.clone(), JOINS, &[answer(2, false)], holds(10)), joins(&[2], &[2], Wait::Known));
     assert_eq!(outcome(seatless, ALONE, &[], holds(10)), Decision::Fork);
     let listless = Past { has_lost_its_contacts: true, ..past(None, &[]) };
-    assert_eq!(outcome(listless.clone(), Word::default(), &[], Holdings::default()), Decision::Unknown);
+    assert_eq!(outcome(listless.clone(), UserChoice::default(), &[], Holdings::default()), Decision::Unknown);
     assert_eq!(outcome(listless, ALONE, &[], Holdings::default()), Decision::Fork);
 }
 
 #[test]
 fn a_step_that_is_named_takes_a_word_where_others_were_there() {
-    let both = Word { alone: true, ..BACK };
-    let way = |past, word, answers: &[_]| outcome(past, word, answers, holds(10));
+    let both = UserChoice { alone: true, ..BACK };
+    let way = |past, choice, answers: &[_]| outcome(past, choice, answers, holds(10));
     assert_eq!(way(past(None, &[]), BACK, &[]), Decision::Found);
     assert_eq!(way(past(Some(seat(&[], &[])), &[]), BACK, &[]), Decision::Found);
     assert_eq!(way(past(Some(seat(&[], &[2])), &[2]), BACK, &[]), Decision::OthersBranch);

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use starling_topology::Company;
+use starling_topology::Presence;
 use starling_topology::{Digest, Flaw, PeerId, Proof, Root, Time};
 
 /// How many peers are asked.
@@ -365,15 +365,15 @@ pub fn lacks(peer: PeerId, answer: &Answer, keepers: &[PeerId], last_step: u64) 
     answer.looks_out && !answer.live && !answer.holds(last_step) && !keepers.contains(&peer)
 }
 
-/// Who of those that answered is there. A keeper always is, and no company, but for one that is in a view by now.
-pub fn company(answers: impl Iterator<Item = (PeerId, Answer)>, is_keeper: impl Fn(PeerId) -> bool) -> Company {
+/// Who of those that answered is there. A keeper always is, and no member, but for one that is in a view by now.
+pub fn company(answers: impl Iterator<Item = (PeerId, Answer)>, is_keeper: impl Fn(PeerId) -> bool) -> Presence {
     let company = answers.filter(|(peer, answer)| answer.live || !is_keeper(*peer)).map(|(_, answer)| answer);
     let company = company.map(|answer| match (answer.live, answer.forked) {
-        (true, false) => Company::Live,
-        (true, true) => Company::Forked,
-        (false, _) => Company::There,
+        (true, false) => Presence::Live,
+        (true, true) => Presence::Forked,
+        (false, _) => Presence::There,
     });
-    company.max().unwrap_or(Company::Silent)
+    company.max().unwrap_or(Presence::Silent)
 }
 
 #[cfg(test)]

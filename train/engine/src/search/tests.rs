@@ -161,9 +161,9 @@ fn keepers_come_first_and_are_no_company() {
     let answer = |live, forked| Answer { live, looks_out: !live, stable_step: None, forked, ours: None };
     let of =
         |all: &[(u8, Answer)]| company(all.iter().map(|(name, answer)| (peer(*name), *answer)), |name| name == peer(3));
-    assert_eq!(of(&[]), Company::Silent);
-    assert_eq!(of(&[(3, answer(false, false))]), Company::Silent);
-    assert_eq!(of(&[(2, answer(false, true)), (3, answer(false, false))]), Company::There);
-    assert_eq!(of(&[(2, answer(true, true)), (3, answer(false, false))]), Company::Forked);
-    assert_eq!(of(&[(2, answer(true, true)), (3, answer(true, false))]), Company::Live);
+    assert_eq!(of(&[]), Presence::Silent);
+    assert_eq!(of(&[(3, answer(false, false))]), Presence::Silent);
+    assert_eq!(of(&[(2, answer(false, true)), (3, answer(false, false))]), Presence::There);
+    assert_eq!(of(&[(2, answer(true, true)), (3, answer(false, false))]), Presence::Forked);
+    assert_eq!(of(&[(2, answer(true, true)), (3, answer(true, false))]), Presence::Live);
 }

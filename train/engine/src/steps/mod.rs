@@ -26,13 +26,13 @@ use std::sync::Arc;
 
 use starling_topology::{Digest, Flaw, Hold, Lineage, Progress, View, ViewId};
 
-use crate::Found;
+use crate::Lookup;
 pub use notices::Notice;
 use notices::Notices;
 pub use result::StepResult;
 pub use syncing::MIN_KEPT;
 use syncing::Syncing;
-pub use task::{ActiveView, Cursor, Gate, Members, Task};
+pub use task::{ActiveView, CommitGate, Cursor, Members, Task};
 
 /// Whether a member that is syncing takes part in the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub struct Steps<R, S> {
     /// The number of the active view in which it was reduced here, and found finite; `None` if it came from others, or
     /// nobody looked.
     reduced_in: Option<u64>,
-    gate: Gate,
+    gate: CommitGate,
     /// A hold that is answered once this step is committed.
     hold_after: Option<u64>,
     active: Option<ActiveView>,
@@ -94,7 +94,7 @@ impl<R: StepResult, S> Steps<R, S> {
             result: None,
             aside: None,
             reduced_in: None,
-            gate: Gate { view: None, last: Some(step) },
+            gate: CommitGate { view: None, last: Some(step) },
             hold_after: None,
             active: None,
             entered: 0,
@@ -148,7 +148,7 @@ impl<R: StepResult, S> Steps<R, S> {
     }
 
     /// What may be committed.
-    pub fn gate(&self) -> Gate {
+    pub fn gate(&self) -> CommitGate {
         self.gate
     }
 
@@ -159,11 +159,11 @@ impl<R: StepResult, S> Steps<R, S> {
 
     /// The result of `step`, for a member that lacks it. Who stands just before it is fetching it too, or is about to, as its own
     /// view tells it.
-    pub fn result_of(&self, step: u64) -> Found<R> {
+    pub fn result_of(&self, step: u64) -> Lookup<R> {
         match self.result.as_ref().filter(|result| result.step() == step) {
-            Some(result) => Found::Here(result.clone()),
-            None if self.step.checked_add(1) == Some(step) => Found::Later,
-            None => Found::Nothing,
+            Some(result) => Lookup::Here(result.clone()),
+            None if self.step.checked_add(1) == Some(step) => Lookup::Later,
+            None => Lookup::Nothing,
         }
     }
 
@@ -202,7 +202,7 @@ impl<R: StepResult, S> Steps<R, S> {
         self.entered += 1;
         let (number, members) = (self.entered, Arc::from(view.members()));
         self.active = Some(ActiveView { number, lineage: Lineage::of(view), parent: view.parent, members });
-        self.gate = Gate { view: Some(view.id()), last: None };
+        self.gate = CommitGate { view: Some(view.id()), last: None };
         (self.hold_after, self.submitted) = (None, None);
         if snapshot && self.syncing.is_none() {
             self.snapshot = Some(self.step);
@@ -211,7 +211,7 @@ impl<R: StepResult, S> Steps<R, S> {
 
     /// No step runs until the next [`Self::open`]: this member is in no view.
     pub fn close(&mut self) {
-        self.gate = Gate { view: None, last: Some(self.step) };
+        self.gate = CommitGate { view: None, last: Some(self.step) };
         (self.active, self.submitted, self.hold_after) = (None, None, None);
         (self.snapshot, self.aside, self.notices) = (None, None, Notices::default());
     }

@@ -9,14 +9,14 @@ pub type Members = Arc<[PeerId]>;
 
 /// Which steps may be committed, and in which view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gate {
+pub struct CommitGate {
     /// `None` outside of any view.
     pub view: Option<ViewId>,
     /// `None`: every step. `Some(step)`: only steps up to this one.
     pub last: Option<u64>,
 }
 
-impl Gate {
+impl CommitGate {
     /// Whether `step` may be committed.
     pub fn admits(&self, step: u64) -> bool {
         self.last.is_none_or(|last| step <= last)

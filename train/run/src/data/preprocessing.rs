@@ -76,7 +76,7 @@ impl Preprocessing {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::Generator;
+    use starling_topology::SplitMix64;
 
     use super::*;
     use crate::data::digits;
@@ -88,7 +88,7 @@ mod tests {
         let description = DataDescription { preprocessing: preprocessing.digest(), ..digits() };
         let bytes = preprocessing.encode();
         assert_eq!(Preprocessing::decode(&bytes, &description).as_ref(), Ok(&preprocessing));
-        let mut generator = Generator::new(3);
+        let mut generator = SplitMix64::new(3);
         for _ in 0..200 {
             let mut damaged = bytes.clone();
             let at = generator.below(bytes.len() as u32) as usize;

@@ -17,7 +17,7 @@ use serde_json::Value;
 use starling_collective::Codec;
 use starling_topology::ledger::GAVE_UP;
 pub use starling_topology::ledger::MAX_BATCH_SIZE;
-use starling_topology::plan::Wish;
+use starling_topology::plan::PlanPolicy;
 use starling_topology::{Digest, PeerId, Quorum, RunId};
 use thiserror::Error;
 
@@ -84,7 +84,7 @@ pub struct Manifest {
     /// How gradients are written on the wire. Members that encode differently could not read each other.
     pub codec: Codec,
     /// How reductions are scheduled. Each view takes the same plan on all of its members.
-    pub plan: Wish,
+    pub plan: PlanPolicy,
     /// The largest magnitude of a number that a member brings: of its mean gradient, or its own buffer's. Who receives what can't
     /// have come of such numbers refuses it, and its sender.
     pub bound: f32,
@@ -471,7 +471,7 @@ fn show(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::Generator;
+    use starling_topology::SplitMix64;
 
     use super::*;
     use crate::data::digits;
@@ -555,7 +555,7 @@ mod tests {
         for len in 0..valid.len() {
             assert!(Manifest::decode(&valid[..len]).is_err(), "cut at {len}");
         }
-        let mut generator = Generator::new(3);
+        let mut generator = SplitMix64::new(3);
         for _ in 0..50_000 {
             let mut bytes = valid.clone();
             for _ in 0..=generator.below(4) {
@@ -626,7 +626,7 @@ mod tests {
         assert_eq!(lines(|manifest| manifest.batch_size = 32), ["batch_size: ours 64, theirs 32"]);
         assert_eq!(lines(|manifest| manifest.balance = Balance::Equal), ["balance: ours speed, theirs equal"]);
         assert_eq!(lines(|manifest| manifest.codec = Codec::Int8), ["codec: ours f32, theirs int8"]);
-        assert_eq!(lines(|manifest| manifest.plan = Wish::Mesh), ["plan: ours ring, theirs mesh"]);
+        assert_eq!(lines(|manifest| manifest.plan = PlanPolicy::Mesh), ["plan: ours ring, theirs mesh"]);
         assert_eq!(lines(|manifest| manifest.max_stall_ms = 500), ["max_stall_ms: ours 10000, theirs 500"]);
         let theirs = "quorum: ours majority, theirs two-thirds";
         assert_eq!(lines(|manifest| manifest.quorum = Quorum::TwoThirds), [theirs]);

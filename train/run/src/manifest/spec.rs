@@ -6,7 +6,7 @@ mod model;
 use serde::{Deserialize, Serialize};
 use starling_collective::Codec;
 use starling_topology::Quorum;
-use starling_topology::plan::Wish;
+use starling_topology::plan::PlanPolicy;
 
 pub(crate) use leaf::check_leaves;
 pub use leaf::{Leaf, MAX_LEAF_BYTES};
@@ -80,7 +80,7 @@ pub struct RunSpec {
     /// How gradients are written on the wire.
     pub codec: Codec,
     /// How reductions are scheduled.
-    pub plan: Wish,
+    pub plan: PlanPolicy,
     /// The largest number that a member's mean gradient or loss may have.
     pub bound: f32,
     /// The longest that the run may stand still because of one member, in milliseconds.
@@ -105,7 +105,7 @@ impl Default for RunSpec {
             held_out: 0.2,
             layout: LayoutSpec::default(),
             codec: Codec::default(),
-            plan: Wish::default(),
+            plan: PlanPolicy::default(),
             bound: 1e12,
             max_stall_ms: 10_000,
             checkpoint_every: 100,

@@ -117,7 +117,7 @@ pub trait Learner: Replicated + fmt::Debug {
         self.apply_drafted(record)
     }
 
-    /// [`Self::apply`] of a record whose parts were [drafted](Self::draft): only what was not is left to do. The bits are the
+    /// [`Self::apply`] of a record whose parts were [staged](Self::draft): only what was not is left to do. The bits are the
     /// same.
     ///
     /// # Errors

@@ -156,7 +156,7 @@ fn hostile_bytes_are_refused_and_never_panic() {
     DataManifest::decode(&vec![0; MAX_DATA_MANIFEST_BYTES + 1], TABLE).expect_err("too long");
     // A number of files that nobody has room for reserves nothing.
     DataManifest::decode(&[0xff, 0xff, 0xff, 0xff, 0xff, 0x1f], TABLE).expect_err("2^40 files");
-    let mut generator = starling_topology::Generator::new(5);
+    let mut generator = starling_topology::SplitMix64::new(5);
     for _ in 0..20_000 {
         let mut bytes = valid.clone();
         for _ in 0..=generator.below(4) {

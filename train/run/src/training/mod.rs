@@ -1,15 +1,15 @@
 //! What one member of a run that trains holds, and what it makes of a step's result: on the CPU, the same bits on all members.
 //!
-//! A [`gradient`] is brought as a [`contribution`] in a [`buffer`]; the [`optimizer`] updates the state, in part beforehand by a [`draft`].
-//! Programs without a model have an [`averager`] and its [`call`]s in the same place.
+//! A [`gradient`] is brought as a [`contribution`] in a [`buffer`]; the [`optimizer`] updates the state, in part beforehand by a [`staged_update`].
+//! Programs without a model have an [`buffer_learner`] and its [`call`]s in the same place.
 
-pub mod averager;
 pub mod buffer;
+pub mod buffer_learner;
 pub mod call;
 pub mod contribution;
-pub mod draft;
 pub mod gradient;
 pub mod optimizer;
+pub mod staged_update;
 mod update;
 
 use std::borrow::Cow;
@@ -25,9 +25,9 @@ use crate::manifest::schema::Schema;
 use crate::state::initial;
 use crate::state::record::ResultRecord;
 use crate::state::{ReplicatedState, StateView};
-use crate::training::draft::{Draft, Space};
 use crate::training::gradient::Gradient;
 use crate::training::optimizer::OptimizerState;
+use crate::training::staged_update::{StagedUpdate, UpdateBuffers};
 
 /// What one step came to: the same on all members.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,9 +69,9 @@ pub struct Training {
     parameters: Arc<Vec<f32>>,
     optimizer: OptimizerState,
     /// What comes of the pending step, as far as that is reduced.
-    draft: Option<Draft>,
+    staged_update: Option<StagedUpdate>,
     /// Room for one.
-    space: Space,
+    update_buffers: UpdateBuffers,
 }
 
 impl Training {
@@ -100,8 +100,8 @@ impl Training {
             step: 0,
             lineage: Lineage::NONE,
             parameters: Arc::new(parameters),
-            draft: None,
-            space: Space::default(),
+            staged_update: None,
+            update_buffers: UpdateBuffers::default(),
         })
     }
 

@@ -12,8 +12,8 @@ use crate::manifest::balance::Balance;
 use crate::state::record::ResultRecord;
 use crate::training::buffer::BufferLayout;
 use crate::training::contribution;
-use crate::training::draft::Draft;
 use crate::training::optimizer::{StepFactors, Unfit};
+use crate::training::staged_update::StagedUpdate;
 
 impl Training {
     /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin
@@ -31,26 +31,28 @@ impl Training {
             if is_finite && self.ledger.is_assigned() && part.len() == BufferLayout::new(start, members.len()).exact() {
                 let (_, weight, scale) = self.weigh(members, &part[1..]);
                 let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale).filter(|_| weight > 0);
-                let (parameters, optimizer, space) = (self.parameters.len(), &self.optimizer, &mut self.space);
-                self.draft = factors.map(|factors| Draft::new(parameters, optimizer, factors, std::mem::take(space)));
+                let (parameters, optimizer, update_buffers) =
+                    (self.parameters.len(), &self.optimizer, &mut self.update_buffers);
+                self.staged_update = factors
+                    .map(|factors| StagedUpdate::new(parameters, optimizer, factors, std::mem::take(update_buffers)));
             }
-        } else if let Some(draft) = &mut self.draft
+        } else if let Some(staged_update) = &mut self.staged_update
             && is_finite
-            && draft.from() == start + part.len()
+            && staged_update.from() == start + part.len()
         {
-            draft.prepend(&self.parameters, &self.optimizer, part);
+            staged_update.prepend(&self.parameters, &self.optimizer, part);
         }
     }
 
     /// Where what is drafted begins; `None` if nothing is.
     pub fn drafted_from(&self) -> Option<usize> {
-        self.draft.as_ref().map(Draft::from)
+        self.staged_update.as_ref().map(StagedUpdate::from)
     }
 
     /// As [`Learner::forget_draft`](crate::Learner::forget_draft).
     pub fn forget_draft(&mut self) {
-        if let Some(draft) = self.draft.take() {
-            self.space = draft.forget();
+        if let Some(staged_update) = self.staged_update.take() {
+            self.update_buffers = staged_update.forget();
         }
     }
 
@@ -60,7 +62,7 @@ impl Training {
     /// # Errors
     /// If the record is of another step, of another length, or of no view; the state is then as before.
     pub fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
-        let draft = self.draft.take();
+        let staged_update = self.staged_update.take();
         let step = self.step + 1;
         if record.step != step {
             return Err(Error::OtherStep { expected: step, found: record.step });
@@ -79,7 +81,7 @@ impl Training {
             0 if given_up.is_empty() => None,
             0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
             0 => Some("whoever computed a share of it came to numbers that no contribution may have".to_owned()),
-            _ => self.update(draft, gradients, scale).err().map(|unfit| self.unfit(unfit)),
+            _ => self.update(staged_update, gradients, scale).err().map(|unfit| self.unfit(unfit)),
         };
         let ledger = &mut self.ledger;
         let committed = match skipped {
@@ -104,15 +106,15 @@ impl Training {
     }
 
     /// Updates the state as far as that was not drafted; nothing changes if it would not be finite.
-    fn update(&mut self, draft: Option<Draft>, gradients: &[f32], scale: f32) -> Result<(), Unfit> {
+    fn update(&mut self, staged_update: Option<StagedUpdate>, gradients: &[f32], scale: f32) -> Result<(), Unfit> {
         let factors = StepFactors::of(&self.manifest, self.step + 1, gradients, scale);
-        if let Some(mut draft) = draft {
-            assert_eq!(draft.factors(), factors, "invariant: only the record's own parts are drafted");
-            draft.prepend(&self.parameters, &self.optimizer, &gradients[..draft.from()]);
-            let is_finite = draft.is_finite();
-            self.space = match is_finite {
-                true => draft.commit(&mut self.parameters, &mut self.optimizer),
-                false => draft.forget(),
+        if let Some(mut staged_update) = staged_update {
+            assert_eq!(staged_update.factors(), factors, "invariant: only the record's own parts are drafted");
+            staged_update.prepend(&self.parameters, &self.optimizer, &gradients[..staged_update.from()]);
+            let is_finite = staged_update.is_finite();
+            self.update_buffers = match is_finite {
+                true => staged_update.commit(&mut self.parameters, &mut self.optimizer),
+                false => staged_update.forget(),
             };
             if is_finite {
                 return Ok(());

@@ -149,7 +149,7 @@ fn rate(mbit: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use starling::{Limit, Links, Pace, Transport};
+    use starling::{Limit, Links, MemberPace, Transport};
     use starling_node::observe::status::Process;
 
     use super::*;
@@ -157,7 +157,7 @@ mod tests {
     fn stepping() -> Status {
         let peer = || starling_node::credentials::identity::Identity::generate().peer_id().to_string();
         let members = vec![peer(), peer(), peer()];
-        let pace = |peer: &String| Pace {
+        let pace = |peer: &String| MemberPace {
             peer: peer.clone(),
             samples: 21,
             samples_per_s: Some(123_456.7),

@@ -4,12 +4,12 @@ use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
 
 use super::*;
-use crate::fixture::{key, purpose, sockets};
+use crate::fixture::{key, link_params, sockets};
 
 type Ends = (Result<Connection, ConnectionError>, Result<Connection, ConnectionError>);
 
 /// Both ends, each with its own idea of what the connection is for.
-async fn shake(dialer: (&Keypair, Purpose), listener: (&Keypair, Purpose)) -> Ends {
+async fn shake(dialer: (&Keypair, LinkParams), listener: (&Keypair, LinkParams)) -> Ends {
     let (ours, theirs) = sockets().await;
     let config = listener_config(listener.0).expect("a certificate");
     tokio::join!(async { connect(ours, dialer.0, dialer.1).await?.choose(true).await }, async {
@@ -22,8 +22,8 @@ async fn neighbours_agree_on_a_secret_of_their_own() {
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
     let mut secrets = Vec::new();
     for view in [ViewId([2; 32]), ViewId([3; 32])] {
-        let purpose = |peer| Purpose { view, ..purpose(peer) };
-        let (dialed, accepted) = shake((&ours, purpose(their_peer)), (&theirs, purpose(our_peer))).await;
+        let link_params = |peer| LinkParams { view, ..link_params(peer) };
+        let (dialed, accepted) = shake((&ours, link_params(their_peer)), (&theirs, link_params(our_peer))).await;
         let (dialed, accepted) = (dialed.expect("through"), accepted.expect("through"));
         assert_eq!(dialed.secret, accepted.secret);
         secrets.push(dialed.secret);
@@ -35,7 +35,7 @@ async fn neighbours_agree_on_a_secret_of_their_own() {
 #[tokio::test]
 async fn another_listener_than_the_neighbour_is_refused() {
     let ((ours, our_peer), (stranger, _), (_, neighbour)) = (key(), key(), key());
-    let (dialed, accepted) = shake((&ours, purpose(neighbour)), (&stranger, purpose(our_peer))).await;
+    let (dialed, accepted) = shake((&ours, link_params(neighbour)), (&stranger, link_params(our_peer))).await;
     assert!(matches!(dialed, Err(ConnectionError::Tls(_))), "{dialed:?}");
     assert!(accepted.is_err());
 }
@@ -43,7 +43,7 @@ async fn another_listener_than_the_neighbour_is_refused() {
 #[tokio::test]
 async fn another_dialer_than_the_neighbour_is_refused() {
     let ((stranger, _), (theirs, their_peer), (_, neighbour)) = (key(), key(), key());
-    let (dialed, accepted) = shake((&stranger, purpose(their_peer)), (&theirs, purpose(neighbour))).await;
+    let (dialed, accepted) = shake((&stranger, link_params(their_peer)), (&theirs, link_params(neighbour))).await;
     assert!(matches!(accepted, Err(ConnectionError::OtherPeer)), "{accepted:?}");
     assert!(dialed.is_err());
 }
@@ -51,8 +51,8 @@ async fn another_dialer_than_the_neighbour_is_refused() {
 #[tokio::test]
 async fn another_view_is_refused() {
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
-    let older = Purpose { view: ViewId([1; 32]), ..purpose(their_peer) };
-    let (dialed, accepted) = shake((&ours, older), (&theirs, purpose(our_peer))).await;
+    let older = LinkParams { view: ViewId([1; 32]), ..link_params(their_peer) };
+    let (dialed, accepted) = shake((&ours, older), (&theirs, link_params(our_peer))).await;
     assert!(matches!(accepted, Err(ConnectionError::OtherView)), "{accepted:?}");
     assert!(dialed.is_err());
 }
@@ -60,8 +60,8 @@ async fn another_view_is_refused() {
 #[tokio::test]
 async fn another_run_shares_no_secret() {
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
-    let other = Purpose { run: RunId([9; 32]), ..purpose(their_peer) };
-    let (dialed, accepted) = shake((&ours, other), (&theirs, purpose(our_peer))).await;
+    let other = LinkParams { run: RunId([9; 32]), ..link_params(their_peer) };
+    let (dialed, accepted) = shake((&ours, other), (&theirs, link_params(our_peer))).await;
     assert_ne!(dialed.expect("one view").secret, accepted.expect("one view").secret);
 }
 
@@ -85,8 +85,8 @@ async fn a_dialer_without_a_certificate_is_refused() {
     config.client_auth_cert_resolver = Arc::new(NoCertificate);
     let (dialed, accepted) = sockets().await;
     let (dialed, accepted) = tokio::join!(
-        connect_with(dialed, config, purpose(their_peer)),
-        accept(accepted, listener_config(&theirs).expect("a certificate"), purpose(our_peer))
+        connect_with(dialed, config, link_params(their_peer)),
+        accept(accepted, listener_config(&theirs).expect("a certificate"), link_params(our_peer))
     );
     assert!(matches!(accepted, Err(ConnectionError::Tls(_))), "{accepted:?}");
     assert!(dialed.is_err());
@@ -103,7 +103,7 @@ async fn libp2p_itself_is_refused() {
     let mut session = Session { stream: dialed, tls: tls.into() };
     let (shaken, accepted) = tokio::join!(
         session.shake(their_peer),
-        accept(accepted, listener_config(&theirs).expect("a certificate"), purpose(our_peer))
+        accept(accepted, listener_config(&theirs).expect("a certificate"), link_params(our_peer))
     );
     assert!(accepted.is_err());
     assert!(shaken.is_err());
@@ -117,12 +117,12 @@ async fn bytes_that_are_no_handshake_are_refused() {
         dialed.write_all(garbage).await.expect("written");
         drop(dialed);
         let config = listener_config(&theirs).expect("a certificate");
-        accept(accepted, config, purpose(peer)).await.expect_err("no handshake");
+        accept(accepted, config, link_params(peer)).await.expect_err("no handshake");
     }
 }
 
 fn is_local(connection: &Connection) -> bool {
-    matches!(connection.form, Form::Local(_))
+    matches!(connection.protection, Protection::Local(_))
 }
 
 #[tokio::test]
@@ -133,8 +133,8 @@ async fn neighbours_on_one_machine_share_memory_if_both_may() {
     {
         let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
         let (dialed, accepted) = shake(
-            (&ours, Purpose { mode: dialer, ..purpose(their_peer) }),
-            (&theirs, Purpose { mode: listener, ..purpose(our_peer) }),
+            (&ours, LinkParams { mode: dialer, ..link_params(their_peer) }),
+            (&theirs, LinkParams { mode: listener, ..link_params(our_peer) }),
         )
         .await;
         let (dialed, accepted) = (dialed.expect("through"), accepted.expect("through"));
@@ -147,8 +147,8 @@ async fn neighbours_on_one_machine_share_memory_if_both_may() {
 async fn who_insists_on_memory_gets_nothing_else() {
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
     let (dialed, accepted) = shake(
-        (&ours, Purpose { mode: DataPlane::Local, ..purpose(their_peer) }),
-        (&theirs, Purpose { mode: DataPlane::Direct, ..purpose(our_peer) }),
+        (&ours, LinkParams { mode: DataPlane::Local, ..link_params(their_peer) }),
+        (&theirs, LinkParams { mode: DataPlane::Direct, ..link_params(our_peer) }),
     )
     .await;
     assert!(matches!(dialed, Err(ConnectionError::NotLocal)), "{dialed:?}");
@@ -158,12 +158,12 @@ async fn who_insists_on_memory_gets_nothing_else() {
 #[tokio::test]
 async fn both_ends_must_want_no_encryption() {
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
-    let plain = |peer| Purpose { mode: DataPlane::Plaintext, ..purpose(peer) };
+    let plain = |peer| LinkParams { mode: DataPlane::Plaintext, ..link_params(peer) };
     let (dialed, accepted) = shake((&ours, plain(their_peer)), (&theirs, plain(our_peer))).await;
     assert_eq!(dialed.expect("through").transport(), Transport::Plaintext);
     assert_eq!(accepted.expect("through").transport(), Transport::Plaintext);
-    let (dialed, accepted) = shake((&ours, plain(their_peer)), (&theirs, purpose(our_peer))).await;
+    let (dialed, accepted) = shake((&ours, plain(their_peer)), (&theirs, link_params(our_peer))).await;
     assert!(dialed.is_err() && accepted.is_err(), "{dialed:?} {accepted:?}");
-    let (dialed, accepted) = shake((&ours, purpose(their_peer)), (&theirs, plain(our_peer))).await;
+    let (dialed, accepted) = shake((&ours, link_params(their_peer)), (&theirs, plain(our_peer))).await;
     assert!(dialed.is_err() && accepted.is_err(), "{dialed:?} {accepted:?}");
 }

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::fixture::{LIMIT, LOOPBACK, accept, key, name_of, purpose};
+use crate::fixture::{LIMIT, LOOPBACK, accept, key, link_params, name_of};
 use crate::lane::{Fate, Lane, MESSAGES};
 
 #[tokio::test]
@@ -11,7 +11,7 @@ async fn strangers_are_dropped_and_the_neighbour_gets_in() {
     let ((ours, our_peer), (theirs, their_peer), (stranger, _)) = (key(), key(), key());
     let listener = Listener::bind(&[LOOPBACK]).await;
     let addresses = listener.addresses();
-    let (address, expected) = (addresses[0], purpose(our_peer));
+    let (address, expected) = (addresses[0], link_params(our_peer));
     let accepting = accept(&listener, &theirs, expected);
     let visits = async {
         // The silent ones hold all places, and one more finds none. Each sees its connection end, at the deadline or
@@ -29,8 +29,8 @@ async fn strangers_are_dropped_and_the_neighbour_gets_in() {
         // A reset says no as well as an alert does.
         let _ = rude.read_to_end(&mut alert).await;
         assert!(alert.len() < 64, "{alert:?}");
-        dial(&addresses, &stranger, purpose(their_peer), LIMIT).await.expect_err("a stranger");
-        dial(&addresses, &ours, purpose(their_peer), LIMIT).await
+        dial(&addresses, &stranger, link_params(their_peer), LIMIT).await.expect_err("a stranger");
+        dial(&addresses, &ours, link_params(their_peer), LIMIT).await
     };
     let (accepted, dialed) = tokio::join!(accepting, visits);
     assert_eq!(accepted.expect("in").secret, dialed.expect("in").0.secret);
@@ -43,8 +43,8 @@ async fn one_address_that_answers_is_enough() {
     let addresses = [closed.addresses(), listener.addresses()].concat();
     drop(closed);
     let (accepted, dialed) = tokio::join!(
-        accept(&listener, &theirs, purpose(our_peer)),
-        dial(&addresses, &ours, purpose(their_peer), LIMIT)
+        accept(&listener, &theirs, link_params(our_peer)),
+        dial(&addresses, &ours, link_params(their_peer), LIMIT)
     );
     assert_eq!(accepted.expect("in").secret, dialed.expect("in").0.secret);
 }
@@ -54,7 +54,7 @@ async fn further_connections_have_names_and_secrets_of_their_own() {
     let ((ours, our_peer), (theirs, their_peer), (stranger, _)) = (key(), key(), key());
     let listener = Listener::bind(&[LOOPBACK]).await;
     let addresses = listener.addresses();
-    let mut acceptor = listener.acceptor(&theirs, purpose(our_peer)).expect("it has sockets");
+    let mut acceptor = listener.acceptor(&theirs, link_params(our_peer)).expect("it has sockets");
     let accepting = async {
         let mut accepted = Vec::new();
         for _ in 0..MAX_PARALLEL {
@@ -63,11 +63,11 @@ async fn further_connections_have_names_and_secrets_of_their_own() {
         accepted
     };
     let dialing = async {
-        let (first, _) = dial(&addresses, &ours, purpose(their_peer), LIMIT).await.expect("in");
-        let none = dial_beside(&first, &stranger, purpose(their_peer), 3, LIMIT).await;
+        let (first, _) = dial(&addresses, &ours, link_params(their_peer), LIMIT).await.expect("in");
+        let none = dial_beside(&first, &stranger, link_params(their_peer), 3, LIMIT).await;
         assert!(none.is_empty(), "a stranger");
         // More than there can be.
-        let beside = dial_beside(&first, &ours, purpose(their_peer), u8::MAX, LIMIT).await;
+        let beside = dial_beside(&first, &ours, link_params(their_peer), u8::MAX, LIMIT).await;
         std::iter::once(&first).chain(&beside).map(name_of).collect()
     };
     let (mut accepted, mut dialed): (Vec<_>, Vec<_>) = tokio::join!(accepting, dialing);
@@ -89,10 +89,10 @@ async fn a_further_connection_that_ends_on_the_way_is_one_less() {
         let listener = Listener::bind(&[LOOPBACK]).await;
         let fates = vec![Fate::Open, Fate::EndsBefore(message), Fate::Open, Fate::Resets, Fate::Open];
         let lane = Lane::open(LOOPBACK, listener.addresses()[0], fates).await;
-        let mut acceptor = listener.acceptor(&theirs, purpose(our_peer)).expect("it has sockets");
+        let mut acceptor = listener.acceptor(&theirs, link_params(our_peer)).expect("it has sockets");
         let dialing = async {
-            let (first, _) = dial(&[lane.address], &ours, purpose(their_peer), LIMIT).await.expect("in");
-            let beside = dial_beside(&first, &ours, purpose(their_peer), 5, LIMIT).await;
+            let (first, _) = dial(&[lane.address], &ours, link_params(their_peer), LIMIT).await.expect("in");
+            let beside = dial_beside(&first, &ours, link_params(their_peer), 5, LIMIT).await;
             std::iter::once(&first).chain(&beside).map(name_of).collect::<Vec<_>>()
         };
         let mut accepted = Vec::new();
@@ -117,13 +117,13 @@ async fn the_neighbour_may_try_as_often_as_it_needs_to_and_no_more() {
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
     let listener = Listener::bind(&[LOOPBACK]).await;
     let addresses = listener.addresses();
-    let mut acceptor = listener.acceptor(&theirs, purpose(our_peer)).expect("it has sockets");
+    let mut acceptor = listener.acceptor(&theirs, link_params(our_peer)).expect("it has sockets");
     let dialing = async {
         let mut kept = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
-            kept.push(connect(addresses[0], &ours, purpose(their_peer)).await.expect("ready").0);
+            kept.push(connect(addresses[0], &ours, link_params(their_peer)).await.expect("ready").0);
         }
-        let (more, _) = connect(addresses[0], &ours, purpose(their_peer)).await.expect("ready");
+        let (more, _) = connect(addresses[0], &ours, link_params(their_peer)).await.expect("ready");
         more.choose(true).await.expect_err("one too many");
         // Whoever comes too often does not spoil what was ready before.
         kept.pop().expect("many").choose(true).await.expect("taken")
@@ -137,8 +137,8 @@ async fn without_an_address_there_is_no_connection() {
     let (ours, peer) = key();
     let nowhere = Listener::bind(&[IpAddr::from([192, 0, 2, 1])]).await;
     assert!(nowhere.addresses().is_empty(), "an address that is not ours");
-    assert!(matches!(accept(&nowhere, &ours, purpose(peer)).await, Err(ConnectionError::Unreachable)));
-    assert!(matches!(dial(&[], &ours, purpose(peer), LIMIT).await, Err(ConnectionError::Unreachable)));
+    assert!(matches!(accept(&nowhere, &ours, link_params(peer)).await, Err(ConnectionError::Unreachable)));
+    assert!(matches!(dial(&[], &ours, link_params(peer), LIMIT).await, Err(ConnectionError::Unreachable)));
 }
 
 #[tokio::test]
@@ -146,6 +146,6 @@ async fn a_listener_that_says_nothing_is_given_up() {
     let (ours, peer) = key();
     let silent = TcpListener::bind((LOOPBACK, 0)).await.expect("a free port");
     let addresses = [silent.local_addr().expect("bound")];
-    let dialed = dial(&addresses, &ours, purpose(peer), Duration::from_millis(20)).await;
+    let dialed = dial(&addresses, &ours, link_params(peer), Duration::from_millis(20)).await;
     assert!(matches!(dialed, Err(ConnectionError::Late)), "{dialed:?}");
 }

@@ -1,7 +1,7 @@
 //! What holds for every optimizer, and what those of their own tests are proven by.
 
 use starling_collective::codec::kernel;
-use starling_topology::Generator;
+use starling_topology::SplitMix64;
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn specs() -> Vec<OptimizerSpec> {
 }
 
 fn numbers(seed: u64, limit: f64) -> Vec<f32> {
-    let mut generator = Generator::new(seed);
+    let mut generator = SplitMix64::new(seed);
     (0..PARAMETERS).map(|_| crate::state::initial::symmetric(&mut generator, limit)).collect()
 }
 
@@ -157,7 +157,7 @@ fn a_scaled_gradient_is_the_product() {
 /// Whatever the numbers: either all that comes of a step is finite, or nothing has changed. What is said to be safe is.
 #[test]
 fn a_step_leaves_the_finite_numbers_or_the_state_alone() {
-    let mut generator = Generator::new(17);
+    let mut generator = SplitMix64::new(17);
     let (mut taken, mut refused, mut safe) = (0, 0, 0);
     for round in 0..3_000 {
         let spec = specs()[round % specs().len()];

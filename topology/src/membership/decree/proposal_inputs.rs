@@ -1,0 +1,758 @@
+//! What a proposer proposes if it is free to choose: a pure function of the promises that it holds.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::config::Config;
+use crate::id::{Generation, PeerId, ViewId};
+use crate::membership::decree::claims::Claims;
+use crate::membership::decree::link_matrix::LinkMatrix;
+use crate::membership::decree::losses::{missed, restarted_in, signable};
+use crate::membership::decree::votes::Votes;
+use crate::membership::outside::suspicion_reports::SuspicionReports;
+use crate::message::Evidence;
+use crate::message::awaited::owed;
+use crate::view::lineage::Lineage;
+use crate::view::mark::Lost;
+use crate::view::ring::ring_around;
+use crate::view::{MAX_SEVERED, View};
+use crate::vote::promise::Promise;
+use crate::vote::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
+use crate::vote::quorum::Quorum;
+
+/// All that a proposal follows from.
+#[derive(Debug)]
+pub(in crate::membership) struct ProposalInputs<'a> {
+    pub(in crate::membership) config: &'a Config,
+    pub(in crate::membership) view: &'a View,
+    /// How the view went on.
+    pub(in crate::membership) resumed: Option<&'a Resume>,
+    pub(in crate::membership) promises: &'a BTreeMap<PeerId, Promise>,
+    /// Members that can't stay, and why.
+    pub(in crate::membership) excluded: &'a BTreeMap<PeerId, Evidence>,
+    /// Members that have lost their seats, and ask to be let in.
+    pub(in crate::membership) restarted: &'a BTreeSet<PeerId>,
+    /// What others saw of members that did not promise.
+    pub(in crate::membership) suspicion_reports: &'a SuspicionReports,
+    /// Pairs of members whose link failed. The next view tries it anew, unless they say that they can't.
+    pub(in crate::membership) failed: Vec<(PeerId, PeerId)>,
+    pub(in crate::membership) candidates: Vec<Joiner>,
+    /// What links cost.
+    pub(in crate::membership) link_matrix: &'a LinkMatrix,
+    /// If no member holds the state: the candidate from whose state all go on.
+    pub(in crate::membership) donor: Option<PeerId>,
+    /// Whether another plan is worth a change of view, as far as the proposer sees.
+    pub(in crate::membership) outdated: bool,
+    pub(in crate::membership) forked: bool,
+}
+
+impl ProposalInputs<'_> {
+    /// The step that the view went on from.
+    pub(in crate::membership) fn least(&self) -> u64 {
+        self.resumed.map_or(0, |resume| resume.step)
+    }
+
+    /// The next view and how its members go on; `None` if nobody in it would hold the replicated state, or they would go back behind one
+    /// that somebody else may hold.
+    pub(in crate::membership) fn answer(mut self) -> Option<Proposal> {
+        let mut staying: BTreeMap<PeerId, Progress> = BTreeMap::new();
+        let claims = Claims::new(self.view, self.resumed, self.promises);
+        let (convicted, believed) = (claims.convicted(), claims.believed());
+        for (peer, promised) in self.promises {
+            if !promised.leaving && !self.excluded.contains_key(peer) && !convicted.contains(peer) {
+                staying.insert(*peer, believed[peer]);
+            }
+        }
+        // Those who come back from a record may have been behind when they died, and those who wait for members may not have
+        // what their view goes on from yet.
+        let steady = |peer: &PeerId| {
+            let is_steady = |promised: &Promise| !promised.recovering && believed[peer].step >= self.least();
+            self.promises.get(peer).is_some_and(is_steady)
+        };
+        // Whoever alone holds the newest state can't leave yet, and is welcome even if it comes back from a record.
+        let can_stay = |peer: &PeerId, promised: &Promise| match self.excluded.get(peer) {
+            None => !convicted.contains(peer),
+            Some(Evidence::Restarted | Evidence::Elsewhere) => promised.recovering,
+            Some(_) => false,
+        };
+        let holders = || {
+            let held = believed.iter().filter(|(_, progress)| progress.has_state);
+            held.filter(|(peer, _)| can_stay(peer, &self.promises[peer]))
+        };
+        let newest = |progress: &Progress, peer: PeerId| (progress.step, Reverse(peer));
+        if staying.iter().any(|(peer, progress)| progress.has_state && steady(peer)) {
+            // A step that was committed in this view counts, also if all who took it have died since.
+            let (id, reached) = (self.view.id(), staying.values().map(|progress| progress.step).max());
+            let ahead = |progress: &Progress| progress.lineage.view == id && Some(progress.step) > reached;
+            let holder = holders().filter(|(_, progress)| ahead(progress));
+            if let Some((peer, progress)) = holder.max_by_key(|(peer, progress)| newest(progress, **peer)) {
+                staying.insert(*peer, *progress);
+            }
+        } else {
+            let holder = holders().max_by_key(|(peer, progress)| newest(progress, **peer));
+            let reached = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step).max();
+            match holder {
+                Some((_, progress)) if Some(progress.step) <= reached => {}
+                Some((peer, progress)) => drop(staying.insert(*peer, *progress)),
+                None => drop(self.donor?),
+            }
+        }
+        if self.donor.is_none() {
+            // No more come in one go than members stay a quorum of with the casting vote, once all vote.
+            self.candidates.truncate(self.view.quorum.most_added(staying.len()));
+        }
+        let donor = self.candidates.iter().find(|candidate| Some(candidate.contact.peer) == self.donor);
+        let mut doubted = BTreeSet::new();
+        let (severed, resume) = loop {
+            let severed = self.sever(&mut staying, &mut doubted);
+            let resume = donor.map_or_else(
+                || resume(self.view.id(), &staying, &self.candidates),
+                |donor| resume_from(donor, &staying, &self.candidates),
+            );
+            match stranded(&staying, &severed, &resume) {
+                Some(peer) => staying.remove(&peer),
+                None => break (severed, resume),
+            };
+        };
+        let signable = signable(self.config, &claims);
+        if !self.forked && missed(self.view, self.promises, self.restarted, resume.step, signable).is_some() {
+            return None; // Who is not there may hold what is stable.
+        }
+        let votes = Votes::of(&self, &staying, &resume);
+        let mut reasons = self.reasons(&staying, &severed, &convicted, &votes);
+        // From whichever branch they come, they go to no view that is not later than theirs.
+        let theirs = self.candidates.iter().map(|candidate| candidate.generation);
+        let generation = theirs.fold(self.view.generation, Generation::max);
+        let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
+        let mut view = self.view.succeed(staying.keys().copied().chain(joiners)).with_severed(severed);
+        view = view.with_newcomers(votes.newcomers);
+        if doubted.contains(&view.casting()) {
+            let is_sound = |peer: &PeerId| view.votes(*peer) && !doubted.contains(peer);
+            let other = self.view.voters().find(is_sound);
+            view = other.into_iter().fold(view, View::with_casting);
+        }
+        view.generation = generation.next();
+        view.forked |= self.forked;
+        view = self.link_matrix.put_into(view);
+        if reasons.is_empty() {
+            let replanned = self.outdated && view.costs() != self.view.costs();
+            reasons.push(if replanned { Reason::Replanned } else { Reason::StoodStill });
+        }
+        Some(Proposal {
+            view,
+            resume,
+            reasons,
+            joiners: self.candidates,
+            promised: count(self.promises.keys().filter(|peer| self.view.votes(**peer)).count()),
+            of: count(self.view.voter_count()),
+        })
+    }
+
+    /// Where nobody who holds the state was there all the time: the newest step that voters bring, if more say so than may be lying. It may
+    /// be stable, and who holds it does not go for a link that failed to one who was still down.
+    fn irreplaceable(&self, staying: &BTreeMap<PeerId, Progress>) -> Option<u64> {
+        let was_there = |(peer, progress): (&PeerId, &Progress)| {
+            let came_back = self.promises.get(peer).is_none_or(|promised| promised.recovering);
+            progress.has_state && !came_back && progress.step >= self.least()
+        };
+        if staying.iter().any(was_there) {
+            return None;
+        }
+        let held =
+            || staying.iter().filter(|(peer, it)| it.has_state && self.view.votes(**peer)).map(|(_, it)| it.step);
+        let newest = held().max()?;
+        let hidden = if self.view.quorum == Quorum::TwoThirds { self.view.most_hostile() } else { 0 };
+        (held().filter(|step| *step == newest).count() > hidden).then_some(newest)
+    }
+
+    /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: a newcomer that names others whom no voter
+    /// names, and that do not name it, since its word puts out nobody; then any newcomer; then the one with most severed pairs; of several, the highest. The last one with the state
+    /// stays, and the last one with what is [irreplaceable](Self::irreplaceable). Where a voter goes for its link to one
+    /// other alone, the other one may be as wrong as it is, and is `doubted`: whoever is not has the casting vote rather. A liar that
+    /// alone stays of the two would else decide what it likes, or nothing.
+    fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>, doubted: &mut BTreeSet<PeerId>) -> Vec<(PeerId, PeerId)> {
+        // Who accuses another has no link to it, whichever of the two is wrong.
+        let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();
+        let told = self.promises.iter().flat_map(|(a, promise)| named(promise).into_iter().map(|b| (*a, b)));
+        let told: BTreeSet<(PeerId, PeerId)> = told.collect();
+        let mut severed: Vec<(PeerId, PeerId)> = told.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
+        severed.sort_unstable();
+        severed.dedup();
+        let is_newcomer = |peer: PeerId| !self.view.votes(peer);
+        // Nobody who votes names that peer, and it does not name the one that names it.
+        let is_named_alone = |by: PeerId, peer: PeerId| {
+            !told.contains(&(peer, by)) && !told.iter().any(|(by, other)| *other == peer && !is_newcomer(*by))
+        };
+        let names_alone = |by: PeerId, staying: &BTreeMap<PeerId, Progress>| {
+            let mut named =
+                told.iter().filter(|(teller, peer)| *teller == by && *peer != by && staying.contains_key(peer));
+            is_newcomer(by) && named.any(|(_, peer)| is_named_alone(by, *peer))
+        };
+        let kept = self.irreplaceable(staying);
+        let holds = |peer: &PeerId, it: &Progress| {
+            it.has_state && kept.is_none_or(|step| it.step == step && self.view.votes(*peer))
+        };
+        loop {
+            severed.retain(|(a, b)| a != b && staying.contains_key(a) && staying.contains_key(b));
+            let members: Vec<PeerId> = staying.keys().copied().collect();
+            if severed.len() <= MAX_SEVERED && ring_around(&members, &severed).is_some() {
+                return self.sever_owed(&members, severed);
+            }
+            let donors = staying.iter().filter(|(peer, progress)| holds(peer, progress)).count();
+            let degree = |peer: PeerId| severed.iter().filter(|(a, b)| *a == peer || *b == peer).count();
+            let worst = staying
+                .iter()
+                .filter(|(peer, progress)| donors != 1 || !holds(peer, progress))
+                .map(|(peer, _)| (*peer, degree(*peer)))
+                .map(|(peer, degree)| (names_alone(peer, staying), degree > 0 && is_newcomer(peer), degree, peer))
+                .max();
+            let (.., worst) =
+                worst.expect("invariant: a ring of one needs no link, and a ring of two has one to spare");
+            if degree(worst) == 1 && !is_newcomer(worst) {
+                let of_worst = severed.iter().filter(|(a, b)| *a == worst || *b == worst);
+                doubted.extend(of_worst.map(|(a, b)| if *a == worst { *b } else { *a }));
+            }
+            staying.remove(&worst);
+        }
+    }
+
+    /// These, and the pairs that do not get to each other what one owes the other, as far as a ring goes without them: nobody has
+    /// to go for a segment that may just have been lost.
+    fn sever_owed(&self, members: &[PeerId], mut severed: Vec<(PeerId, PeerId)>) -> Vec<(PeerId, PeerId)> {
+        let stay = |(a, b): &(PeerId, PeerId)| members.contains(a) && members.contains(b);
+        for pair in self.owed().filter(stay) {
+            if let Err(at) = severed.binary_search(&pair)
+                && severed.len() < MAX_SEVERED
+            {
+                severed.insert(at, pair);
+                if ring_around(members, &severed).is_none() {
+                    severed.remove(at);
+                }
+            }
+        }
+        severed
+    }
+
+    /// The pairs that do not get to each other what one owes the other, lower one first.
+    fn owed(&self) -> impl Iterator<Item = (PeerId, PeerId)> + '_ {
+        owed(self.promises).map(|(a, b)| (a.min(b), a.max(b)))
+    }
+
+    fn reasons(
+        &self,
+        staying: &BTreeMap<PeerId, Progress>,
+        severed: &[(PeerId, PeerId)],
+        convicted: &BTreeSet<PeerId>,
+        votes: &Votes,
+    ) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        if self.forked {
+            reasons.push(Reason::Forked);
+        }
+        if staying.keys().any(|peer| self.promises.get(peer).is_some_and(|promised| promised.recovering)) {
+            reasons.push(Reason::Recovered);
+        }
+        for peer in self.view.members().iter().copied().filter(|peer| !staying.contains_key(peer)) {
+            reasons.push(match (self.excluded.get(&peer), self.promises.get(&peer)) {
+                (Some(Evidence::Restarted), _) => Reason::Restarted(peer),
+                (_, Some(promised)) if promised.leaving => Reason::Left(peer),
+                (Some(evidence), _) => Reason::Lost { peer, evidence: *evidence },
+                (None, Some(_)) if convicted.contains(&peer) => Reason::Lost { peer, evidence: Evidence::Misbehaved },
+                (None, Some(_)) => Reason::Lost { peer, evidence: Evidence::LinkFailed },
+                (None, None) => {
+                    let evidence = self.suspicion_reports.of(peer).unwrap_or(Evidence::Unanswered);
+                    Reason::Lost { peer, evidence }
+                }
+            });
+        }
+        // Pairs that no ring goes without are tried again: who waits in vain once more gives the other one up.
+        let failed = self.failed.iter().map(|(a, b)| (*a.min(b), *a.max(b))).chain(self.owed());
+        let tried = failed.filter(|(a, b)| staying.contains_key(a) && staying.contains_key(b));
+        let failed = tried.chain(severed.iter().copied());
+        let fresh: BTreeSet<(PeerId, PeerId)> = failed.filter(|(a, b)| !self.view.is_severed(*a, *b)).collect();
+        reasons.extend(fresh.into_iter().map(|(a, b)| Reason::Severed(a, b)));
+        reasons.extend(self.candidates.iter().map(|candidate| Reason::Joined(candidate.contact.peer)));
+        reasons.extend(votes.given.iter().map(|peer| Reason::Votes(*peer)));
+        reasons.truncate(MAX_REASONS);
+        reasons
+    }
+}
+
+/// Whether one of those who promised holds the state after `least`, or can get there.
+pub(in crate::membership) fn is_reached(least: u64, promises: &BTreeMap<PeerId, Promise>) -> bool {
+    let all = || promises.values().map(|promised| promised.progress);
+    let result = all().any(|progress| progress.has_result && progress.step >= least);
+    let least = least.saturating_sub(u64::from(result));
+    all().any(|progress| progress.has_state && progress.step >= least)
+}
+
+/// The candidate from whose state all go on, where no member holds what the view went on from. An older state that members hold is
+/// replaced only where all of them came back from records, so that none has seen where the others stood, by somebody who was a
+/// member, and by a newer one that was committed on the way to the view or in it, not beside that. Where no member holds any,
+/// whoever was one may bring any, unless it was put out for what it did; who was one `earlier` than in the view before, one of the
+/// view's branch. How far back it may be, and who those are, who proposes knows. Where members hold what the view went on from, and say
+/// that they have lost a later state, that one counts alone.
+pub(in crate::membership) fn donor(
+    view: &View,
+    origin: Option<&Proposal>,
+    promises: &BTreeMap<PeerId, Promise>,
+    candidates: &[Joiner],
+    earlier: &BTreeSet<PeerId>,
+) -> Option<PeerId> {
+    let least = origin.map_or(0, |origin| origin.resume.step);
+    let held = promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
+    let held = held.map(|progress| progress.step).max();
+    let lost = sure_loss(view, promises).filter(|lost| Some(*lost) > held);
+    let is_reached = is_reached(least, promises);
+    if is_reached && lost.is_none() {
+        return None;
+    }
+    let is_guilty = |reason: &&Reason| matches!(reason, Reason::Lost { evidence: Evidence::Misbehaved, .. });
+    let reasons = || origin.iter().flat_map(|origin| &origin.reasons);
+    let gone: Vec<PeerId> = reasons().filter(|reason| !is_guilty(reason)).filter_map(Reason::gone).collect();
+    let guilty: Vec<PeerId> = reasons().filter(is_guilty).filter_map(Reason::gone).collect();
+    let all_came_back = promises.values().all(|promise| promise.recovering);
+    let was_here = |peer: PeerId| view.contains(peer) || gone.contains(&peer);
+    let was_earlier = |peer: PeerId| earlier.contains(&peer) && !guilty.contains(&peer);
+    let is_ours = |step: u64, lineage: Lineage| match step.cmp(&least) {
+        Ordering::Less => lineage.branch == view.branch && lineage.generation < view.generation,
+        Ordering::Equal => origin.is_none_or(|origin| lineage == origin.resume.lineage),
+        Ordering::Greater => lineage == Lineage::of(view),
+    };
+    let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
+    let counts = |((step, lineage), peer): &((u64, Lineage), PeerId)| match held {
+        Some(held) => {
+            let is_enough = *step > held && (!is_reached || lost == Some(*step));
+            is_enough && all_came_back && was_here(*peer) && is_ours(*step, *lineage)
+        }
+        None => *step >= least || was_here(*peer) || (was_earlier(*peer) && is_ours(*step, *lineage)),
+    };
+    holders.filter(counts).max().map(|(_, peer)| peer)
+}
+
+/// The newest step that voters say they had saved and have lost, of which one at least is not hostile.
+fn sure_loss(view: &View, promises: &BTreeMap<PeerId, Promise>) -> Option<u64> {
+    let lost = |peer: PeerId| match promises.get(&peer)?.lost {
+        Lost::Step(step) => Some(step),
+        Lost::Nothing | Lost::Unknown => None,
+    };
+    let mut steps: Vec<u64> = view.voters().filter_map(lost).collect();
+    steps.sort_unstable_by_key(|step| Reverse(*step));
+    steps.get(view.most_hostile()).copied()
+}
+
+/// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
+/// asked to let in whom it lets in. What links cost it may say as it likes.
+pub(in crate::membership) fn follows(
+    config: &Config,
+    view: &View,
+    origin: Option<&Proposal>,
+    promises: &BTreeMap<PeerId, Promise>,
+    excluded: &BTreeMap<PeerId, Evidence>,
+    proposal: &Proposal,
+) -> bool {
+    let resumed = origin.map(|origin| &origin.resume);
+    // Whether the one that it names was a member earlier, who accepts it asks what it knows itself: that is no breach of the rules.
+    let named = proposal.resume.donors.iter().copied().collect();
+    let donor = donor(view, origin, promises, &proposal.joiners, &named);
+    let inputs = ProposalInputs {
+        config,
+        view,
+        resumed,
+        promises,
+        excluded,
+        restarted: &restarted_in(proposal),
+        suspicion_reports: &SuspicionReports::default(),
+        failed: Vec::new(),
+        candidates: proposal.joiners.clone(),
+        link_matrix: &LinkMatrix::of(&proposal.view),
+        donor,
+        outdated: false,
+        forked: false,
+    };
+    let joins = |peer: PeerId| proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer);
+    let stays = |peer: PeerId| proposal.view.contains(peer) && view.contains(peer);
+    // Who comes back with what all go on from is lost and joins at once.
+    let goes = |peer: PeerId| view.contains(peer) && (!stays(peer) || joins(peer));
+    let convicted = Claims::new(view, resumed, promises).convicted();
+    // Of who has promised, nothing is said that nobody has signed; of who has not, its proposer's word is all that there is.
+    let is_shown = |peer: &PeerId, evidence: &Evidence| {
+        let is_grave = matches!(evidence, Evidence::Misbehaved | Evidence::Revoked);
+        let is_signed = convicted.contains(peer) || excluded.get(peer) == Some(evidence);
+        !is_grave || is_signed || !promises.contains_key(peer)
+    };
+    let holds = |reason: &Reason| match reason {
+        Reason::Lost { peer, evidence } => goes(*peer) && is_shown(peer, evidence),
+        Reason::Restarted(peer) => goes(*peer),
+        Reason::Left(peer) => goes(*peer) && promises.get(peer).is_some_and(|promise| promise.leaving),
+        Reason::Joined(peer) => joins(*peer),
+        Reason::Votes(peer) => proposal.view.votes(*peer) && !view.votes(*peer),
+        Reason::Severed(a, b) => view.contains(*a) && view.contains(*b),
+        Reason::Recovered => promises.values().any(|promise| promise.recovering),
+        Reason::Forked => false,
+        Reason::Replanned | Reason::StoodStill => true,
+    };
+    let strays = |joiner: &Joiner| view.contains(joiner.contact.peer);
+    let alike = |answer: Proposal| {
+        let Proposal { view, resume, joiners, promised, of, reasons: _ } = answer;
+        let same = (&proposal.view, &proposal.resume, &proposal.joiners, proposal.promised, proposal.of);
+        (&view, &resume, &joiners, promised, of) == same
+    };
+    let gone: Vec<PeerId> = proposal.reasons.iter().filter_map(Reason::gone).collect();
+    let is_told_once = gone.iter().collect::<BTreeSet<_>>().len() == gone.len();
+    (donor.is_some() || !proposal.joiners.iter().any(strays))
+        && is_told_once
+        && proposal.reasons.iter().all(holds)
+        && inputs.answer().is_some_and(alike)
+}
+
+/// The highest step that the members can go on from, and who helps whom to get there.
+fn resume(view: ViewId, staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume {
+    let full = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step);
+    let stated = full.max().unwrap_or(0);
+    // A member that is still syncing may be the only one left that has reduced the last step.
+    let ahead = staying.values().any(|progress| progress.has_result && stated.checked_add(1) == Some(progress.step));
+    let step = stated.saturating_add(u64::from(ahead));
+    let lineage = lineage(view, staying, step, ahead);
+    let is_there = |progress: &Progress| progress.step == step && progress.lineage == lineage;
+    let holds = |progress: &Progress| is_there(progress) && progress.has_result;
+    let holders: BTreeSet<PeerId> =
+        staying.iter().filter(|(_, progress)| holds(progress)).map(|(peer, _)| *peer).take(MAX_SOURCES).collect();
+    let reaches = |progress: &Progress| {
+        progress.has_state
+            && (is_there(progress) || (progress.step.checked_add(1) == Some(step) && !holders.is_empty()))
+    };
+    let mut donors: Vec<(bool, PeerId)> = staying
+        .iter()
+        .filter(|(_, progress)| reaches(progress))
+        .map(|(peer, progress)| (progress.step != step, *peer))
+        .collect();
+    donors.sort_unstable();
+    donors.truncate(MAX_SOURCES);
+    let donors: BTreeSet<PeerId> = donors.into_iter().map(|(_, peer)| peer).collect();
+    let behind = staying.iter().filter(|(_, progress)| !reaches(progress)).map(|(peer, _)| *peer);
+    // Who has been in a view and holds nothing has given up what it held, and can't draw the initial state any more.
+    let has_lost = |candidate: &Joiner| candidate.generation.0 > 0 && candidate.state.is_none();
+    let needs_state = |candidate: &&Joiner| step > 0 || candidate.step > 0 || has_lost(candidate);
+    let joining = candidates.iter().filter(needs_state).map(|candidate| candidate.contact.peer);
+    let syncing: BTreeSet<PeerId> = behind.chain(joining).collect();
+    Resume {
+        step,
+        lineage,
+        holders: holders.into_iter().collect(),
+        donors: donors.into_iter().collect(),
+        syncing: syncing.into_iter().collect(),
+    }
+}
+
+/// Of the lineages in which members hold the state after `step`, or its result if nobody `ahead` holds the state: that of the
+/// view that ends, as no other was committed by its members; else the one of most members; of several, the lowest.
+fn lineage(view: ViewId, staying: &BTreeMap<PeerId, Progress>, step: u64, ahead: bool) -> Lineage {
+    let counts = |progress: &&Progress| if ahead { progress.has_result } else { progress.has_state };
+    let mut members: BTreeMap<Lineage, usize> = BTreeMap::new();
+    for progress in staying.values().filter(|progress| progress.step == step).filter(counts) {
+        *members.entry(progress.lineage).or_default() += 1;
+    }
+    let most = members.into_iter().max_by_key(|(lineage, count)| (lineage.view == view, *count, Reverse(*lineage)));
+    most.map_or(Lineage::NONE, |(lineage, _)| lineage)
+}
+
+/// All go on from what a joiner still holds of an earlier view.
+fn resume_from(donor: &Joiner, staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume {
+    let donors = vec![donor.contact.peer];
+    let all = staying.keys().copied().chain(candidates.iter().map(|candidate| candidate.contact.peer));
+    let syncing: BTreeSet<PeerId> = all.filter(|peer| !donors.contains(peer)).collect();
+    let (step, lineage) = donor.state.unwrap_or((0, Lineage::NONE));
+    Resume { step, lineage, holders: Vec::new(), donors, syncing: syncing.into_iter().collect() }
+}
+
+/// A member that needs the state, or the last result, and can reach nobody who has it: it would be of no use. Donors that lack the
+/// result hand it on once they have it; those that have loaded the state after it never have it.
+fn stranded(staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)], resume: &Resume) -> Option<PeerId> {
+    let apart = |a: PeerId, b: PeerId| severed.binary_search(&(a.min(b), a.max(b))).is_ok();
+    let reaches = |peer: PeerId, sources: &[PeerId]| sources.iter().any(|it| *it != peer && !apart(*it, peer));
+    let needs_state = |peer: PeerId| resume.syncing.binary_search(&peer).is_ok();
+    let lacks_result = |peer: PeerId, it: &Progress| it.step != resume.step && !needs_state(peer);
+    let mut sources = resume.holders.clone();
+    let mut lacking: Vec<PeerId> =
+        staying.iter().filter(|(peer, it)| lacks_result(**peer, it)).map(|(peer, _)| *peer).collect();
+    loop {
+        let (served, others): (Vec<_>, Vec<_>) = lacking.iter().copied().partition(|peer| reaches(*peer, &sources));
+        lacking = others;
+        sources.extend(served.iter().filter(|peer| resume.donors.binary_search(peer).is_ok()));
+        if served.is_empty() {
+            break;
+        }
+    }
+    let cut_off = |peer: PeerId| match needs_state(peer) {
+        true => !reaches(peer, &resume.donors),
+        false => lacking.contains(&peer),
+    };
+    let stranded = staying.iter().filter(|(peer, _)| cut_off(**peer));
+    // Rather one without the state.
+    stranded.min_by_key(|(_, progress)| progress.has_state).map(|(peer, _)| *peer)
+}
+
+fn count(peers: usize) -> u32 {
+    u32::try_from(peers).expect("invariant: members are bounded")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    /// Of as many members as these promise: of where they stand, whether with a state, and whether with the step's result.
+    fn decided(least: u64, branch_position: &[(u64, bool, bool)]) -> Proposal {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..branch_position.len() as u8).map(peer));
+        let lineage = |step| if step > least { Lineage::of(&view) } else { Lineage::NONE };
+        let promise = |(step, has_state, has_result): (u64, bool, bool)| {
+            Promise::at(Progress { step, lineage: lineage(step), has_state, has_result })
+        };
+        let promises: BTreeMap<PeerId, Promise> =
+            branch_position.iter().enumerate().map(|(at, stands)| (peer(at as u8), promise(*stands))).collect();
+        answered(&view, least, &promises)
+    }
+
+    /// What these promises lead to in a view that began at the step `least`.
+    fn answered(view: &View, least: u64, promises: &BTreeMap<PeerId, Promise>) -> Proposal {
+        let origin = made_of(view, least, Vec::new());
+        let inputs = ProposalInputs {
+            config: &Config::default(),
+            view,
+            resumed: Some(&origin.resume),
+            promises,
+            excluded: &BTreeMap::new(),
+            restarted: &BTreeSet::new(),
+            suspicion_reports: &SuspicionReports::default(),
+            failed: Vec::new(),
+            candidates: Vec::new(),
+            link_matrix: &LinkMatrix::of(view),
+            donor: None,
+            outdated: false,
+            forked: false,
+        };
+        let proposal = inputs.answer().expect("somebody holds a state");
+        assert!(
+            follows(&Config::default(), view, Some(&origin), promises, &BTreeMap::new(), &proposal),
+            "who accepts it finds the same"
+        );
+        proposal
+    }
+
+    /// What `view` was made by, after `least` steps.
+    fn made_of(view: &View, least: u64, reasons: Vec<Reason>) -> Proposal {
+        let (lineage, donors) = (Lineage::NONE, vec![peer(0)]);
+        let resume = Resume { step: least, lineage, holders: Vec::new(), donors, syncing: Vec::new() };
+        Proposal { view: view.clone(), resume, reasons, joiners: Vec::new(), promised: 0, of: 0 }
+    }
+
+    #[test]
+    fn who_was_a_member_and_kept_what_all_lost_gives_it_back() {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed([0, 1].map(peer));
+        let guilty = Reason::Lost { peer: peer(6), evidence: Evidence::Misbehaved };
+        let origin = made_of(&view, 20, vec![Reason::Left(peer(8)), guilty]);
+        let earlier = [6, 7].map(peer).into();
+        let joiner = |name: u8, step: u64| Joiner {
+            step,
+            state: Some((step, Lineage::NONE)),
+            branch: view.branch,
+            generation: Generation(1),
+            ..Joiner::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1)
+        };
+        let found = |step: u64, recovering: bool, joiner: Joiner| {
+            let progress = Progress { step, lineage: Lineage::NONE, has_state: step > 0, has_result: false };
+            let promise = Promise { recovering, ..Promise::at(progress) };
+            let promises = [0, 1].map(|name| (peer(name), promise.clone())).into();
+            donor(&view, Some(&origin), &promises, &[joiner], &earlier)
+        };
+        assert_eq!(found(10, true, joiner(8, 20)), Some(peer(8)));
+        assert_eq!(found(20, true, joiner(8, 30)), None, "what they have is enough");
+        let lost = |lost: [Lost; 2], joiner: Joiner| {
+            let progress = Progress { step: 20, lineage: Lineage::NONE, has_state: true, has_result: false };
+            let promise = |lost| Promise { recovering: true, lost, ..Promise::at(progress) };
+            donor(
+                &view,
+                Some(&origin),
+                &[0, 1].map(peer).into_iter().zip(lost.map(promise)).collect(),
+                &[joiner],
+                &earlier,
+            )
+        };
+        let of_view = |step: u64| Joiner { state: Some((step, Lineage::of(&view))), ..joiner(8, step) };
+        let one = [Lost::Step(30), Lost::Nothing];
+        assert_eq!(lost(one, of_view(30)), Some(peer(8)), "it brings what one of them has lost");
+        assert_eq!(lost(one, of_view(31)), None, "nobody knows of that");
+        assert_eq!((lost(one, joiner(8, 30)), lost([Lost::Nothing; 2], of_view(30))), (None, None));
+        assert_eq!(found(10, true, joiner(8, 10)), None, "what it has is no newer");
+        assert_eq!(found(10, true, joiner(8, 19)), Some(peer(8)), "what it has is newer");
+        let beside = Lineage { generation: view.generation, ..Lineage::NONE };
+        let beside = Joiner { state: Some((20, beside)), ..joiner(8, 20) };
+        assert_eq!(found(10, true, beside), None, "it has gone on beside them");
+        assert_eq!(found(10, true, joiner(8, 21)), None, "so has this one, in a view before");
+        let later = Joiner { state: Some((21, Lineage::of(&view))), ..joiner(8, 21) };
+        assert_eq!(found(10, true, later), Some(peer(8)), "committed in the view");
+        assert_eq!(found(10, true, joiner(9, 20)), None, "a stranger's word is not");
+        assert_eq!(found(10, false, joiner(8, 20)), None, "who was there knows where the others stood");
+        assert_eq!(found(0, false, joiner(8, 19)), Some(peer(8)), "what it has is all that there is");
+        assert_eq!(found(0, false, joiner(9, 19)), None, "what a stranger has may be anything");
+        assert_eq!(found(0, false, joiner(7, 19)), Some(peer(7)), "it was a member some views ago");
+        assert_eq!(found(10, true, joiner(7, 19)), None, "only where nobody holds any");
+        assert_eq!(found(0, false, joiner(6, 19)), None, "it was put out for what it did");
+        let elsewhere = Lineage { branch: view.branch + 1, ..Lineage::NONE };
+        let elsewhere = Joiner { state: Some((19, elsewhere)), ..joiner(7, 19) };
+        assert_eq!(found(0, false, elsewhere), None, "of another branch");
+    }
+
+    #[test]
+    fn nobody_gives_up_a_state_for_one_that_a_few_say_they_have() {
+        let honest = (23, true, true);
+        // Also where an earlier decree has believed one that said it had the result of the next step.
+        for least in [20, 24] {
+            for claim in [(24, true, false), (25, true, true), (25, false, true), (60, true, true)] {
+                let Proposal { view, resume, reasons, .. } = decided(least, &[honest, honest, honest, claim]);
+                assert_eq!((resume.step, resume.syncing), (23, Vec::new()), "{claim:?}");
+                assert_eq!(view.members(), [0, 1, 2].map(peer), "{claim:?}");
+                assert_eq!(reasons, [Reason::Lost { peer: peer(3), evidence: Evidence::Misbehaved }], "{claim:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_alone_brings_back_the_newest_state_does_not_go_for_a_link() {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..5).map(peer));
+        let back = |step, unreachable: Vec<PeerId>| {
+            let progress = Progress { step, lineage: Lineage::of(&view), has_state: true, has_result: false };
+            Promise { unreachable, recovering: true, ..Promise::at(progress) }
+        };
+        let promises = [back(3, Vec::new()), back(3, Vec::new()), back(6, vec![peer(1)])];
+        let promises: BTreeMap<PeerId, Promise> = (0..).map(peer).zip(promises).collect();
+        let proposal = answered(&view, 0, &promises);
+        assert_eq!((proposal.resume.step, proposal.view.members()), (6, &[peer(0), peer(2)][..]));
+    }
+
+    #[test]
+    fn who_stays_of_two_of_which_one_had_to_go_has_no_casting_vote() {
+        let casting = |founder: u8, newcomers: &[u8], said: &[(u8, &[u8], &[u8])]| {
+            let view = View::found(RunId([7; 32]), peer(founder)).succeed((0..4).map(peer));
+            let view = view.with_newcomers(newcomers.iter().map(|name| peer(*name)));
+            let progress = Progress { step: 3, lineage: Lineage::of(&view), has_state: true, has_result: true };
+            let named = |names: &[u8]| names.iter().map(|name| peer(*name)).collect();
+            let promise = |(name, unreachable, accused): &(u8, &[u8], &[u8])| {
+                let (unreachable, accused) = (named(unreachable), named(accused));
+                (peer(*name), Promise { unreachable, accused, ..Promise::at(progress) })
+            };
+            let Proposal { view, .. } = answered(&view, 0, &said.iter().map(promise).collect());
+            (view.members().to_vec(), view.casting())
+        };
+        let (both, all) = ([0, 1].map(peer).to_vec(), [0, 1, 3].map(peer).to_vec());
+        // Whether it accuses the lowest one, or can't reach it, and whoever says so.
+        let sound: (u8, &[u8], &[u8]) = (1, &[], &[]);
+        for said in [[(0, &[][..], &[][..]), (3, &[], &[0])], [(0, &[3], &[]), (3, &[], &[])]] {
+            let said = [said[0], sound, said[1]];
+            assert_eq!(casting(2, &[], &said), (both.clone(), peer(1)), "it passes on: {said:?}");
+            assert_eq!(casting(0, &[], &said), (both.clone(), peer(1)), "it was its own: {said:?}");
+            assert_eq!(casting(2, &[3], &said), (both.clone(), peer(0)), "a newcomer's word is none: {said:?}");
+        }
+        assert_eq!(casting(2, &[], &[(0, &[], &[]), sound, (3, &[], &[])]), (all, peer(0)), "all get on");
+        let between = [(0, &[1][..], &[][..]), sound, (3, &[1], &[])];
+        assert_eq!(casting(2, &[], &between), ([0, 3].map(peer).to_vec(), peer(0)), "one of them is at both ends");
+        assert_eq!(casting(0, &[], &[(0, &[3], &[]), (3, &[], &[])]), ([0].map(peer).to_vec(), peer(0)), "nobody else");
+    }
+
+    #[test]
+    fn nobody_goes_back_behind_what_another_may_hold_but_as_a_fork() {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..5).map(peer));
+        let back = |step, lost| {
+            let progress = Progress { step, lineage: Lineage::of(&view), has_state: step > 0, has_result: false };
+            Promise { recovering: true, lost, ..Promise::at(progress) }
+        };
+        let promises = |said: &[(u64, Lost)]| (0..).map(peer).zip(said.iter().map(|it| back(it.0, it.1))).collect();
+        let origin = made_of(&view, 0, Vec::new());
+        let step = |said: &[(u64, Lost)], gone: &[u8], forked| {
+            let promises: BTreeMap<PeerId, Promise> = promises(said);
+            let inputs = ProposalInputs {
+                config: &Config::default(),
+                view: &view,
+                resumed: Some(&origin.resume),
+                promises: &promises,
+                excluded: &BTreeMap::new(),
+                restarted: &gone.iter().map(|name| peer(*name)).collect(),
+                suspicion_reports: &SuspicionReports::default(),
+                failed: Vec::new(),
+                candidates: Vec::new(),
+                link_matrix: &LinkMatrix::of(&view),
+                donor: None,
+                outdated: false,
+                forked,
+            };
+            inputs.answer().map(|proposal| proposal.resume.step)
+        };
+        let most_lost = [(100, Lost::Step(120)), (100, Lost::Step(120)), (90, Lost::Nothing)];
+        assert_eq!(step(&most_lost, &[], false), None, "two may hold what they and two others have signed");
+        assert_eq!(step(&most_lost, &[], true), Some(100), "a fork leaves it behind");
+        assert_eq!(step(&most_lost, &[3], false), None, "one of them may");
+        assert_eq!(step(&most_lost, &[3, 4], false), Some(100), "they have lost their seats");
+        assert_eq!(step(&[(100, Lost::Nothing); 3], &[], false), Some(100), "nobody has lost anything");
+        let held = [(100, Lost::Step(120)), (100, Lost::Step(120)), (90, Lost::Nothing), (120, Lost::Nothing)];
+        assert_eq!(step(&held, &[], false), Some(120), "one of those who are here holds it");
+        let all = [
+            (100, Lost::Step(120)),
+            (0, Lost::Step(120)),
+            (90, Lost::Step(120)),
+            (90, Lost::Step(110)),
+            (0, Lost::Step(120)),
+        ];
+        assert_eq!(step(&all, &[], false), Some(100), "nobody else can");
+        let unknown = [(100, Lost::Unknown), (120, Lost::Nothing), (90, Lost::Nothing)];
+        assert_eq!(step(&unknown, &[], false), None, "it may have signed more, with those who are away");
+        let all = [100, 0, 90, 110, 0].map(|step| (step, Lost::Unknown));
+        assert_eq!(step(&all, &[], false), Some(110), "all are here");
+        let few = [(100, Lost::Step(120)), (100, Lost::Nothing), (90, Lost::Nothing), (90, Lost::Nothing)];
+        assert_eq!(step(&few, &[], false), Some(100), "two are no quorum");
+        // Who accepts finds the same: what somebody proposes who overlooks a loss does not follow.
+        let promised: BTreeMap<PeerId, Promise> =
+            promises(&[(100, Lost::Nothing), (100, Lost::Nothing), (90, Lost::Nothing)]);
+        let (proposal, lost) = (answered(&view, 0, &promised), promises(&most_lost));
+        let follows =
+            |promises| follows(&Config::default(), &view, Some(&origin), promises, &BTreeMap::new(), &proposal);
+        assert!(follows(&promised) && !follows(&lost));
+    }
+
+    #[test]
+    fn who_can_reach_nobody_that_will_have_the_result_is_of_no_use() {
+        let stands = |step, has_result| Progress { step, lineage: Lineage::NONE, has_state: true, has_result };
+        // The first one has reduced the step, the second has loaded the state after it, and two are a step behind.
+        let staying = [stands(20, true), stands(20, false), stands(19, true), stands(19, true)];
+        let staying: BTreeMap<PeerId, Progress> = (0..).map(peer).zip(staying).collect();
+        let (holders, donors) = (vec![peer(0)], (0..4).map(peer).collect());
+        let resume = Resume { step: 20, lineage: Lineage::NONE, holders, donors, syncing: Vec::new() };
+        let stranded = |severed: &[(u8, u8)]| {
+            let severed: Vec<_> = severed.iter().map(|(one, other)| (peer(*one), peer(*other))).collect();
+            super::stranded(&staying, &severed, &resume)
+        };
+        assert_eq!(stranded(&[]), None);
+        assert_eq!(stranded(&[(0, 2)]), None, "the other one hands it on");
+        assert_eq!(stranded(&[(0, 2), (2, 3)]), Some(peer(2)), "who has loaded the state has no result of it");
+        assert_eq!(stranded(&[(0, 2), (0, 3)]), Some(peer(2)), "neither gets it from the other");
+    }
+
+    #[test]
+    fn a_step_that_one_has_reduced_counts() {
+        let behind = (23, true, true);
+        for ahead in [(24, true, true), (24, false, true)] {
+            let Proposal { view, resume, .. } = decided(20, &[behind, behind, behind, ahead]);
+            assert_eq!((resume.step, resume.holders, view.members().len()), (24, vec![peer(3)], 4), "{ahead:?}");
+        }
+        // One that claims to be far behind speaks against nobody.
+        let Proposal { view, resume, .. } = decided(0, &[(2, true, true), behind, behind, (24, true, true)]);
+        assert_eq!((resume.step, resume.syncing, view.members().len()), (24, vec![peer(0)], 4));
+        // Who has just got the state has no result of it; of three nobody knows who is wrong.
+        let Proposal { resume, .. } = decided(20, &[behind, (24, true, false), behind]);
+        assert_eq!((resume.step, resume.donors), (24, vec![peer(1)]));
+    }
+}

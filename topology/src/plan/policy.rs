@@ -1,0 +1,199 @@
+//! Which plan a run asks for, and which one a view takes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::id::Rank;
+use crate::plan::Plan;
+use crate::plan::estimate::Bucket;
+use crate::plan::groups::Groups;
+use crate::plan::ranking::{Limits, PlanRanking};
+use crate::plan::view_costs::view_costs;
+use crate::plan::weights::chunk_weights;
+use crate::view::View;
+use crate::view::ring::Ring;
+
+/// What a run asks for. As text: `ring`, `tree`, `mesh`, `auto` or `hierarchical`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanPolicy {
+    /// [`Plan::Ring`].
+    #[default]
+    Ring,
+    /// [`Plan::Tree`].
+    Tree,
+    /// [`Plan::Mesh`], with chunks as large as the members' links allow, where those were measured.
+    Mesh,
+    /// The one that is expected to be fastest.
+    Auto,
+    /// [`Plan::Hierarchical`] over the sites that the costs of the links show; where they show none, a ring.
+    Hierarchical,
+}
+
+/// A text that is no policy.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{text}` is no plan; write ring, tree, mesh, auto or hierarchical")]
+pub struct WishError {
+    /// The text.
+    pub text: String,
+}
+
+/// What the members of a view take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanDecision {
+    /// The plan, over ranks in the order of the view's [`Ring`].
+    pub plan: Plan,
+    /// How large its chunks are in proportion, one weight for each.
+    pub weights: Vec<u32>,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl PlanPolicy {
+    /// All policies.
+    pub const ALL: [Self; 5] = [Self::Ring, Self::Tree, Self::Mesh, Self::Auto, Self::Hierarchical];
+
+    /// The plan by which the members of `view` reduce buffers like `bucket`. A pure function of its arguments, so all
+    /// members that hold one view take one plan.
+    ///
+    /// A plan that needs a pair of members that is severed is not taken, whatever was asked for; what is taken instead
+    /// is the best of the others. There is always one: a view is only decided if there is a ring around its severed pairs.
+    pub fn agree(self, view: &View, bucket: Bucket) -> PlanDecision {
+        self.agree_over(&Ring::plan(view), view, bucket)
+    }
+
+    /// The same for those who have planned the view's ring already.
+    pub fn agree_over(self, ring: &Ring, view: &View, bucket: Bucket) -> PlanDecision {
+        let world = ring.world_size();
+        let is_severed = |from: Rank, to: Rank| view.is_severed(ring.peer(from), ring.peer(to));
+        let costs = view.costs().map(|_| ring.arrange(&view_costs(view)));
+        let sites = costs.as_ref().filter(|_| self == Self::Hierarchical).and_then(Groups::detect);
+        let asked = match (self, sites) {
+            (Self::Ring, _) | (Self::Hierarchical, None) => Some(Plan::Ring),
+            (Self::Tree, _) => Some(Plan::Tree),
+            (Self::Mesh, _) => Some(Plan::Mesh),
+            (Self::Hierarchical, Some(sites)) => Some(Plan::Hierarchical(sites)),
+            (Self::Auto, _) => None,
+        };
+        if let Some(plan) = asked {
+            let chunks = plan.chunks(world);
+            let needs = |chunk: u32| plan.route(world, Rank(chunk)).hops().any(|(from, to)| is_severed(from, to));
+            if plan == Plan::Ring || view.severed().is_empty() || !(0..chunks).any(needs) {
+                let weights = match &costs {
+                    Some(costs) if plan == Plan::Mesh => chunk_weights(costs),
+                    Some(_) | None => vec![1; chunks as usize],
+                };
+                let basis = if costs.is_some() {
+                    "over links that were measured"
+                } else {
+                    "over links that nobody has measured"
+                };
+                let reason = match (self, &plan) {
+                    (Self::Hierarchical, Plan::Ring) => format!("ring, as no sites are seen {basis}"),
+                    _ => format!("{plan}, as the run asks, {basis}"),
+                };
+                return PlanDecision { plan, weights, reason };
+            }
+        }
+        let costs = costs.unwrap_or_else(|| ring.arrange(&view_costs(view)));
+        let choice = PlanRanking::new(&costs, bucket, Limits::default());
+        let reason = match self {
+            Self::Auto => choice.to_string(),
+            Self::Ring | Self::Tree | Self::Mesh | Self::Hierarchical => {
+                format!("{self} needs members that can't reach each other: {choice}")
+            }
+        };
+        PlanDecision { plan: choice.plan().clone(), weights: choice.weights().to_vec(), reason }
+    }
+}
+
+impl FromStr for PlanPolicy {
+    type Err = WishError;
+
+    fn from_str(text: &str) -> Result<Self, WishError> {
+        let found = Self::ALL.into_iter().find(|policy| policy.to_string() == text.trim());
+        found.ok_or_else(|| WishError { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for PlanPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ring => "ring",
+            Self::Tree => "tree",
+            Self::Mesh => "mesh",
+            Self::Auto => "auto",
+            Self::Hierarchical => "hierarchical",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{PeerId, RunId};
+
+    const SMALL: Bucket = Bucket { bytes: 16 << 10, segment_bytes: 16 << 10 };
+    const LARGE: Bucket = Bucket { bytes: 64 << 20, segment_bytes: 128 << 10 };
+
+    fn view(members: u8) -> View {
+        let peers = (1..=members).map(|name| PeerId([name; 32]));
+        View::found(RunId([0; 32]), PeerId([1; 32])).succeed(peers)
+    }
+
+    #[test]
+    fn a_policy_is_read_and_written_as_text() {
+        for policy in PlanPolicy::ALL {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        let message = "star".parse::<PlanPolicy>().expect_err("no plan").to_string();
+        assert!(message.contains("`star`") && message.contains("ring, tree, mesh, auto or hierarchical"), "{message}");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_taken() {
+        for (policy, plan) in
+            [(PlanPolicy::Ring, Plan::Ring), (PlanPolicy::Tree, Plan::Tree), (PlanPolicy::Mesh, Plan::Mesh)]
+        {
+            for members in 2..9 {
+                let agreed = policy.agree(&view(members), LARGE);
+                assert_eq!(agreed.plan, plan);
+                assert_eq!(agreed.weights.len(), plan.chunks(view(members).world_size()) as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn auto_takes_few_hops_for_small_buffers_and_few_links_among_many() {
+        assert_eq!(PlanPolicy::Auto.agree(&view(4), SMALL).plan, Plan::Mesh);
+        assert_eq!(PlanPolicy::Auto.agree(&view(16), SMALL).plan, Plan::Tree);
+        let large = PlanPolicy::Auto.agree(&view(16), LARGE);
+        assert_eq!(large.plan, Plan::Ring);
+        assert!(large.reason.starts_with("ring for 67108864 bytes: "), "{}", large.reason);
+    }
+
+    #[test]
+    fn no_plan_needs_a_pair_that_is_severed() {
+        for members in 4..9 {
+            let whole = view(members);
+            let peers = whole.members().to_vec();
+            for (a, b) in (0..peers.len()).flat_map(|a| (a + 1..peers.len()).map(move |b| (a, b))) {
+                let view = whole.clone().with_severed([(peers[a], peers[b])]);
+                let ring = Ring::plan(&view);
+                for policy in PlanPolicy::ALL {
+                    let PlanDecision { plan, reason, .. } = policy.agree(&view, SMALL);
+                    let world = ring.world_size();
+                    for chunk in (0..plan.chunks(world)).map(Rank) {
+                        for (from, to) in plan.route(world, chunk).hops() {
+                            assert!(!view.is_severed(ring.peer(from), ring.peer(to)), "{policy}: {reason}");
+                        }
+                    }
+                    assert!(policy != PlanPolicy::Mesh || reason.starts_with("mesh needs members"), "{reason}");
+                }
+            }
+        }
+    }
+}

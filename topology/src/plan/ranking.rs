@@ -1,0 +1,145 @@
+//! Which plan to take, and why.
+
+use std::fmt;
+
+use crate::plan::Plan;
+use crate::plan::estimate::{Bucket, Estimate};
+use crate::plan::groups::Groups;
+use crate::plan::link_costs::{LinkCosts, NEVER_NS};
+use crate::plan::weights::{WEIGHT_TOTAL, chunk_weights};
+
+/// What members agree not to exceed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// With how many others one rank exchanges segments.
+    pub links: u32,
+}
+
+impl Default for Limits {
+    /// As many links as a rank of two binary trees can need. Each costs a handshake per view, buffers, and on a home
+    /// connection a hole through a router.
+    fn default() -> Self {
+        Self { links: 6 }
+    }
+}
+
+/// A plan that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The plan.
+    pub plan: Plan,
+    /// How large its chunks are in proportion, one weight for each.
+    pub weights: Vec<u32>,
+    /// What it would cost.
+    pub estimate: Estimate,
+}
+
+/// The best of several plans for one bucket. It says why: `{}` is one line, `{:#}` has one more for each other plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanRanking {
+    bucket: Bucket,
+    limits: Limits,
+    /// Those that can be taken, the best first, then those that can't.
+    candidates: Vec<Candidate>,
+}
+
+impl PlanRanking {
+    /// Looks at all plans for an all-reduce of `bucket`. `costs` are by rank, so in ring order.
+    ///
+    /// The least expected time wins; among equals the one named first of ring, tree, hierarchical and mesh, which is the
+    /// one with fewer links. A ring is never ruled out, so there is always a choice, if no good one where links are down.
+    pub fn new(costs: &LinkCosts, bucket: Bucket, limits: Limits) -> Self {
+        let sites = Groups::detect(costs);
+        let world = costs.world_size();
+        let plans = [Some(Plan::Ring), Some(Plan::Tree), sites.clone().map(Plan::Hierarchical), Some(Plan::Mesh)];
+        let look = |plan: Plan| {
+            let equal = || vec![1; plan.chunks(world) as usize];
+            let weights = if plan == Plan::Mesh { chunk_weights(costs) } else { equal() };
+            let estimate = Estimate::new(costs, sites.as_ref(), &plan, &weights, bucket);
+            Candidate { plan, weights, estimate }
+        };
+        let mut candidates: Vec<Candidate> = plans.into_iter().flatten().map(look).collect();
+        // Stable, so equals keep the order of `plans`.
+        candidates.sort_by_key(|one| (!is_allowed(one, limits), one.estimate.total_ns()));
+        Self { bucket, limits, candidates }
+    }
+
+    /// The plan to take.
+    pub fn plan(&self) -> &Plan {
+        &self.best().plan
+    }
+
+    /// How large its chunks are in proportion.
+    pub fn weights(&self) -> &[u32] {
+        &self.best().weights
+    }
+
+    /// What it is expected to cost.
+    pub fn estimate(&self) -> &Estimate {
+        &self.best().estimate
+    }
+
+    /// All plans that were looked at, the best first.
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.candidates
+    }
+
+    fn best(&self) -> &Candidate {
+        self.candidates.first().expect("invariant: a ring is always looked at")
+    }
+}
+
+impl fmt::Display for PlanRanking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bytes, best) = (self.bucket.bytes, self.best());
+        write!(f, "{} for {bytes} bytes: {}", best.plan, Reason(best))?;
+        if let Some(next) = self.candidates.get(1) {
+            let how = if is_allowed(next, self.limits) { "next best" } else { "ruled out" };
+            write!(f, "; {how}: {}, {}", next.plan, Reason(next))?;
+        }
+        if f.alternate() {
+            for other in &self.candidates {
+                write!(f, "\n  {:<12} {}", other.plan.to_string(), Reason(other))?;
+                if !is_allowed(other, self.limits) {
+                    write!(f, " (no rank may have more than {} links)", self.limits.links)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_allowed(candidate: &Candidate, limits: Limits) -> bool {
+    candidate.plan == Plan::Ring || candidate.estimate.links <= limits.links
+}
+
+struct Reason<'a>(&'a Candidate);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Estimate { latency_ns, transfer_ns, hops, links, busiest_bytes } = self.0.estimate;
+        if self.0.estimate.total_ns() >= NEVER_NS {
+            return f.write_str("needs a link that is down");
+        }
+        write!(f, "{} (", Millis(self.0.estimate.total_ns()))?;
+        write!(f, "{} over {hops} hops, {} for the busiest link; ", Millis(latency_ns), Millis(transfer_ns))?;
+        write!(f, "at most {links} links and {busiest_bytes} bytes sent per rank")?;
+        let (least, most) = (self.0.weights.iter().min(), self.0.weights.iter().max());
+        if let (Some(least), Some(most)) = (least, most)
+            && most - least > 1
+        {
+            let percent = |weight: u32| u64::from(weight) * 100 / u64::from(WEIGHT_TOTAL);
+            write!(f, ", which own {} to {} %", percent(*least), percent(*most))?;
+        }
+        f.write_str(")")
+    }
+}
+
+struct Millis(u64);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.div_ceil(1_000);
+        write!(f, "{}.{:03} ms", micros / 1_000, micros % 1_000)
+    }
+}
