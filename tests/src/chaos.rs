@@ -6,34 +6,25 @@
 //! All processes of an experiment are a [`Fleet`]. It hears every event of every process and checks what must be true
 //! of any run at any time: equal digests after equal steps, and no process that ends by itself.
 
-mod churn;
+mod experiments;
 mod fleet;
-mod fuzz;
-mod goodput;
-mod joining;
-mod overhead;
-mod overlap;
-mod partition;
 mod process;
 mod progress_probe;
-mod restart;
 mod rng;
-mod siege;
 mod slot;
 mod verdict;
-mod wire;
 
-pub use churn::Churn;
+pub use experiments::churn::Churn;
+pub use experiments::fuzz::{Circumstances, Disk, Findings, Fuzz, FuzzReport, Judge, Move, Schedule, Way};
+pub use experiments::goodput::Goodput;
+pub use experiments::joining::Joining;
+pub use experiments::overhead::Overhead;
+pub use experiments::overlap::Overlap;
+pub use experiments::partition::Partition;
+pub use experiments::restart::Restart;
+pub use experiments::siege::Siege;
+pub use experiments::wire::Wire;
 pub use fleet::{Fleet, Plan};
-pub use fuzz::{Circumstances, Disk, Findings, Fuzz, FuzzReport, Judge, Move, Schedule, Way};
-pub use goodput::Goodput;
-pub use joining::Joining;
-pub use overhead::Overhead;
-pub use overlap::Overlap;
-pub use partition::Partition;
 pub use progress_probe::ProgressProbe;
-pub use restart::Restart;
 pub use rng::Rng;
-pub use siege::Siege;
 pub use verdict::Verdict;
-pub use wire::Wire;

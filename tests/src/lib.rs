@@ -10,38 +10,26 @@
 
 pub mod chaos;
 pub mod data;
-mod feed;
-mod frozen_disk;
-mod gossip;
-mod impostor;
-mod initials;
-mod lan;
-mod liar;
-mod machine;
-mod namespace;
-mod owned_child;
+mod hostile;
+pub mod networks;
 mod patience;
-mod peer;
-mod ports;
-mod strangers;
-pub mod switch;
-mod ticket_holder;
-mod wan;
+mod processes;
 
-pub use feed::{Ear, Feed, Heard, Word};
-pub use frozen_disk::FrozenDisk;
-pub use impostor::Impostor;
-pub use lan::{Host, Lan};
-pub use liar::{Liar, Pen};
-pub use machine::{Machine, Shared};
-pub use namespace::mounting;
-pub use owned_child::OwnedChild;
+pub use hostile::impostor::Impostor;
+pub use hostile::liar::{Liar, Pen};
+pub use hostile::strangers::Strangers;
+pub use hostile::ticket_holder::TicketHolder;
+pub use networks::lan::{Host, Lan};
+pub use networks::machine::{Machine, Shared};
+pub use networks::namespace::mounting;
+pub use networks::ports::free_port;
+pub use networks::switch;
+pub use networks::wan::{FarLink, Wan};
 pub use patience::eventually;
-pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest, newest_stable, starling, told};
-pub use ports::free_port;
-pub use strangers::Strangers;
-pub use ticket_holder::TicketHolder;
-pub use wan::{FarLink, Wan};
+pub use processes::feed::{Ear, Feed, Heard, Word};
+pub use processes::frozen_disk::FrozenDisk;
+pub use processes::owned_child::OwnedChild;
+pub use processes::peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest, newest_stable, starling, told};
 
 use std::path::PathBuf;
 

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use self::starting::new_dir;
 use super::ProgressProbe;
 use super::slot::{Said, Slot};
-use crate::ports::free_port;
+use crate::networks::ports::free_port;
 use crate::{Feed, Lan, Peer, Word, starling};
 
 /// How long a run may take to have all its first members. Generous: the machine is shared.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{FOUNDING_LIMIT, Fleet};
 use crate::chaos::Rng;
 use crate::chaos::slot::Said;
-use crate::peer::tied;
+use crate::processes::peer::tied;
 use crate::{Peer, PeerOptions};
 
 impl Fleet {

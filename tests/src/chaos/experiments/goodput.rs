@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::churn::conclude;
-use super::{Fleet, Plan, Rng, Verdict};
+use crate::chaos::experiments::churn::conclude;
+use crate::chaos::{Fleet, Plan, Rng, Verdict};
 
 /// How long the run may take to come together at the end.
 const SETTLE_LIMIT: Duration = Duration::from_secs(120);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::churn::conclude;
-use super::{Fleet, Plan, Rng, Verdict};
+use crate::chaos::experiments::churn::conclude;
+use crate::chaos::{Fleet, Plan, Rng, Verdict};
 use crate::starling;
 
 /// How long anything may take. Generous: nothing is measured by it.

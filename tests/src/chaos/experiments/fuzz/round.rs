@@ -15,7 +15,7 @@ use super::findings::Findings;
 use super::judge::Judge;
 use super::place::{Circumstances, Place};
 use super::schedule::{self, Move, Schedule, Way};
-use crate::peer::tied;
+use crate::processes::peer::tied;
 use crate::{Feed, Peer, PeerOptions, Word, starling};
 
 /// How long a process may take to start, on a machine that does other work, besides what the run promises.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::churn::conclude;
-use super::{Fleet, Plan, Verdict};
+use crate::chaos::experiments::churn::conclude;
+use crate::chaos::{Fleet, Plan, Verdict};
 
 /// Steps that a side must take on its own before the network heals.
 const STEPS_ALONE: u64 = 20;
@@ -51,7 +51,7 @@ impl Partition {
             logs: self.logs.clone(),
         })?;
         let mut order: Vec<usize> = (0..peers).collect();
-        super::Rng::new(self.seed).shuffle(&mut order);
+        crate::chaos::Rng::new(self.seed).shuffle(&mut order);
         let (one, other) = order.split_at(self.sides[0]);
         let sides = [one.to_vec(), other.to_vec()];
         let goer = self.expected(&sides);

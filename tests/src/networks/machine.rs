@@ -14,8 +14,8 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 
-use crate::namespace::{Namespace, WHAT_THEY_NEED};
-use crate::peer::{PeerOptions, starling_behind};
+use crate::networks::namespace::{Namespace, WHAT_THEY_NEED};
+use crate::processes::peer::{PeerOptions, starling_behind};
 
 /// A machine with a loopback interface and others.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::process::resident_kib;
-use super::{Fleet, Plan, Rng, Verdict};
+use crate::chaos::process::resident_kib;
+use crate::chaos::{Fleet, Plan, Rng, Verdict};
 
 /// How often memory is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
@@ -122,7 +122,7 @@ impl Churn {
 }
 
 /// What every experiment ends with: all come together with equal digests, leave, and the audit is clean.
-pub(super) fn conclude(fleet: &mut Fleet, limit: Duration, verdict: &mut Verdict) {
+pub(in crate::chaos) fn conclude(fleet: &mut Fleet, limit: Duration, verdict: &mut Verdict) {
     let settled = fleet.settle(limit);
     verdict.figure("digests_equal", settled.is_ok() && !fleet.has_diverged());
     match settled {

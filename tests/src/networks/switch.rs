@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use crate::chaos::Rng;
-use crate::wan::FarLink;
+use crate::networks::wan::FarLink;
 
 /// The longest frame: Ethernet's.
 const MAX_FRAME: usize = 1_518;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::process::cpu_ticks;
-use super::{Fleet, Plan, Verdict};
+use crate::chaos::process::cpu_ticks;
+use crate::chaos::{Fleet, Plan, Verdict};
 
 /// Heartbeats are a twentieth of this apart: practically none.
 const SILENT_STALL_MS: u64 = 3_600_000;

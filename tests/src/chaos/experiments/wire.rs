@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::Verdict;
-use crate::lan::{Host, Lan, PAYLOAD};
-use crate::owned_child::OwnedChild;
-use crate::peer::{starling_behind, tied};
-use crate::wan::{FarLink, Wan};
+use crate::chaos::Verdict;
+use crate::networks::lan::{Host, Lan, PAYLOAD};
+use crate::networks::wan::{FarLink, Wan};
+use crate::processes::owned_child::OwnedChild;
+use crate::processes::peer::{starling_behind, tied};
 
 /// A swarm of hosts behind slow links reduces buffers, as f32 and as int8. Promised: f32 comes near to what the links
 /// carry, and int8 is as much faster as it is shorter.

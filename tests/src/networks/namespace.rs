@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::owned_child::OwnedChild;
+use crate::processes::owned_child::OwnedChild;
 
 /// Why there may be none.
 pub(crate) const WHAT_THEY_NEED: &str =

@@ -11,8 +11,9 @@ use serde_json::Value;
 use starling_topology::annals::{Leg, WalkQuestion};
 use starling_topology::{Digest, Head, PeerId, RunId, View, ViewId};
 
-use crate::ticket_holder::GOSSIP;
-use crate::{TicketHolder, eventually, gossip};
+use crate::hostile::gossip;
+use crate::hostile::ticket_holder::GOSSIP;
+use crate::{TicketHolder, eventually};
 
 /// The questions of the `state` protocol that it answers, as they begin.
 const CHUNK: u8 = 1;

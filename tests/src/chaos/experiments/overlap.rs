@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use super::Verdict;
+use crate::chaos::Verdict;
 use crate::data::write_digits;
-use crate::lan::{Lan, PAYLOAD};
-use crate::peer::tied;
+use crate::networks::lan::{Lan, PAYLOAD};
+use crate::processes::peer::tied;
 use crate::{Outcome, Peer, PeerOptions};
 
 /// Steps that warm things up: memory, caches, connections.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::churn::conclude;
-use super::{Fleet, Plan, Verdict};
+use crate::chaos::experiments::churn::conclude;
+use crate::chaos::{Fleet, Plan, Verdict};
 
 /// How long anything may take. Generous: a large state travels over slow links.
 const LIMIT: Duration = Duration::from_secs(1200);

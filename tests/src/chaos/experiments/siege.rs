@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::Value;
 
-use super::Verdict;
+use crate::chaos::Verdict;
 use crate::{Peer, PeerOptions, Strangers};
 
 /// A joiner's own network, and four others.

@@ -16,7 +16,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::namespace::{Namespace, WHAT_THEY_NEED};
+use crate::networks::namespace::{Namespace, WHAT_THEY_NEED};
 
 /// As many as there are subnets of the form 10.77.x.0/24.
 const MAX_HOSTS: usize = 250;

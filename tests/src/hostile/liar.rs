@@ -13,8 +13,9 @@ use starling_topology::vote::record::Record;
 use starling_topology::vote::slot::Slot;
 use starling_topology::{Body, Contact, Envelope, Generation, Joiner, Notary, PeerId, RunId, View, ViewId};
 
-use crate::ticket_holder::GOSSIP;
-use crate::{Peer, TicketHolder, gossip};
+use crate::hostile::gossip;
+use crate::hostile::ticket_holder::GOSSIP;
+use crate::{Peer, TicketHolder};
 
 /// How long a message may take of which no end is to be read.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::runtime::Runtime;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
-use crate::initials::initials;
+use crate::hostile::initials::initials;
 
 /// Between two bytes of one who is slow, and before one who was put out comes again.
 const PAUSE: Duration = Duration::from_millis(50);

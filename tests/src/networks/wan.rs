@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::built;
-use crate::lan::Host;
-use crate::namespace::{Namespace, WHAT_THEY_NEED};
-use crate::owned_child::OwnedChild;
+use crate::networks::lan::Host;
+use crate::networks::namespace::{Namespace, WHAT_THEY_NEED};
+use crate::processes::owned_child::OwnedChild;
 
 /// As many as there are addresses of the form 10.78.0.x.
 const MAX_HOSTS: usize = 250;

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::disk::Disk;
 use crate::Peer;
-use crate::ports::free_port;
+use crate::networks::ports::free_port;
 
 /// Where a process is, or was and may be again.
 #[derive(Debug)]

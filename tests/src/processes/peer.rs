@@ -12,9 +12,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::binary;
-use crate::feed::{Ear, Word};
-use crate::machine::Machine;
-use crate::owned_child::OwnedChild;
+use crate::networks::machine::Machine;
+use crate::processes::feed::{Ear, Word};
+use crate::processes::owned_child::OwnedChild;
 
 /// How long any one thing may take. Generous: the machine is shared, and nothing is measured here.
 const PATIENCE: Duration = Duration::from_secs(90);

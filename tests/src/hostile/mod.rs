@@ -1,0 +1,8 @@
+//! Peers that keep to no rule: strangers, ticket holders, members, keepers.
+
+pub(crate) mod gossip;
+pub(crate) mod impostor;
+pub(crate) mod initials;
+pub(crate) mod liar;
+pub(crate) mod strangers;
+pub(crate) mod ticket_holder;
