@@ -2,8 +2,8 @@
 
 use crate::id::Rank;
 use crate::plan::Plan;
+use crate::plan::costs::link_costs::{LinkCosts, NEVER_NS};
 use crate::plan::groups::Groups;
-use crate::plan::link_costs::{LinkCosts, NEVER_NS};
 
 /// What a rank spends on each message, besides its bytes, in nanoseconds: a system call, a record, a wake-up.
 const MESSAGE_NS: u64 = 10_000;

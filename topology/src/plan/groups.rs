@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::id::{Rank, WorldSize};
-use crate::plan::link_costs::{LinkCosts, NEVER_NS};
+use crate::plan::costs::link_costs::{LinkCosts, NEVER_NS};
 use crate::plan::route::Route;
 
 /// Between sites everything takes at least this many times as long as within them.

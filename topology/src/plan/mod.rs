@@ -20,33 +20,30 @@
 //!
 //! Start reading at [`Plan`] and [`Route`], then [`Estimate`], then [`PlanRanking`] and [`PlanPolicy`].
 
+mod costs;
 mod estimate;
 mod groups;
-mod link_costs;
-mod loads;
 mod policy;
 mod ranking;
 mod replanning;
 mod ring_order;
 mod route;
 mod tree;
-mod view_costs;
-mod weights;
 
 #[cfg(test)]
 mod tests;
 
+pub use costs::link_costs::{InvalidCosts, Link, LinkCosts, NEVER_NS};
+pub use costs::loads::loads;
+pub use costs::view_costs::view_costs;
+pub use costs::weights::{WEIGHT_TOTAL, chunk_weights};
 pub use estimate::{Bucket, Estimate};
 pub use groups::Groups;
-pub use link_costs::{InvalidCosts, Link, LinkCosts, NEVER_NS};
-pub use loads::loads;
-pub use policy::{PlanDecision, PlanPolicy, WishError};
+pub use policy::{PlanDecision, PlanPolicy, PlanPolicyError};
 pub use ranking::{Candidate, Limits, PlanRanking};
 pub(crate) use replanning::is_worth_it;
 pub use ring_order::{MAX_EXACT, ring_cost, ring_order};
 pub use route::Route;
-pub use view_costs::view_costs;
-pub use weights::{WEIGHT_TOTAL, chunk_weights};
 
 use std::fmt;
 

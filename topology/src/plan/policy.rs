@@ -8,11 +8,11 @@ use thiserror::Error;
 
 use crate::id::Rank;
 use crate::plan::Plan;
+use crate::plan::costs::view_costs::view_costs;
+use crate::plan::costs::weights::chunk_weights;
 use crate::plan::estimate::Bucket;
 use crate::plan::groups::Groups;
 use crate::plan::ranking::{Limits, PlanRanking};
-use crate::plan::view_costs::view_costs;
-use crate::plan::weights::chunk_weights;
 use crate::view::View;
 use crate::view::ring::Ring;
 
@@ -36,7 +36,7 @@ pub enum PlanPolicy {
 /// A text that is no policy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{text}` is no plan; write ring, tree, mesh, auto or hierarchical")]
-pub struct WishError {
+pub struct PlanPolicyError {
     /// The text.
     pub text: String,
 }
@@ -111,11 +111,11 @@ impl PlanPolicy {
 }
 
 impl FromStr for PlanPolicy {
-    type Err = WishError;
+    type Err = PlanPolicyError;
 
-    fn from_str(text: &str) -> Result<Self, WishError> {
+    fn from_str(text: &str) -> Result<Self, PlanPolicyError> {
         let found = Self::ALL.into_iter().find(|policy| policy.to_string() == text.trim());
-        found.ok_or_else(|| WishError { text: text.to_owned() })
+        found.ok_or_else(|| PlanPolicyError { text: text.to_owned() })
     }
 }
 

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use crate::plan::Plan;
+use crate::plan::costs::link_costs::{LinkCosts, NEVER_NS};
+use crate::plan::costs::weights::{WEIGHT_TOTAL, chunk_weights};
 use crate::plan::estimate::{Bucket, Estimate};
 use crate::plan::groups::Groups;
-use crate::plan::link_costs::{LinkCosts, NEVER_NS};
-use crate::plan::weights::{WEIGHT_TOTAL, chunk_weights};
 
 /// What members agree not to exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

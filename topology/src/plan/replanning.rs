@@ -1,9 +1,9 @@
 //! Whether a view's plan is still the one to follow.
 
 use crate::plan::PlanPolicy;
+use crate::plan::costs::view_costs::view_costs;
 use crate::plan::estimate::{Bucket, Estimate};
 use crate::plan::groups::Groups;
-use crate::plan::view_costs::view_costs;
 use crate::view::View;
 use crate::view::ring::Ring;
 

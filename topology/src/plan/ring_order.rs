@@ -1,8 +1,8 @@
 //! The cyclic order of a ring's members.
 
 use crate::id::Rank;
+use crate::plan::costs::link_costs::{Link, LinkCosts, NEVER_NS};
 use crate::plan::estimate::Bucket;
-use crate::plan::link_costs::{Link, LinkCosts, NEVER_NS};
 
 /// Up to how many ranks the best order is found, not only a good one.
 pub const MAX_EXACT: u32 = 12;

@@ -1,7 +1,7 @@
 //! How large each rank's chunk should be.
 
 use crate::id::{Rank, WorldSize};
-use crate::plan::link_costs::LinkCosts;
+use crate::plan::costs::link_costs::LinkCosts;
 
 /// What the weights of a bucket's chunks sum to.
 pub const WEIGHT_TOTAL: u32 = 1 << 16;

@@ -1,7 +1,7 @@
 //! What the links of a view are taken to cost.
 
 use crate::id::Rank;
-use crate::plan::link_costs::{Link, LinkCosts};
+use crate::plan::costs::link_costs::{Link, LinkCosts};
 use crate::view::View;
 
 /// What a link is taken to cost as long as nobody has measured any: that of a wired local network.
