@@ -98,6 +98,6 @@ impl Pass {
     }
 }
 
-fn statement(run: RunId, client: libp2p::PeerId) -> Vec<u8> {
-    [PURPOSE, &run.0, &client.to_bytes()].concat()
+fn statement(run: RunId, visitor: libp2p::PeerId) -> Vec<u8> {
+    [PURPOSE, &run.0, &visitor.to_bytes()].concat()
 }

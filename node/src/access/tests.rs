@@ -113,12 +113,12 @@ fn whoever_is_neither_known_nor_invited_stays_out() {
 #[test]
 fn a_visitor_counts_as_who_has_sent_it() {
     let world = World::new();
-    let [founder, guest, client] = [(); 3].map(|()| Identity::generate());
+    let [founder, guest, visitor] = [(); 3].map(|()| Identity::generate());
     let access = world.member(&founder, Terms::default());
     access.enter(&[name(&founder), name(&guest)], &[]);
     let sent = Credentials { secret: SECRET, bearer: Some(guest), ..Credentials::default() };
-    let pass = Access::visiting(client.peer_id(), Some(RUN), &sent).pass();
-    assert_eq!(denied(&access, &client, &pass), None);
+    let pass = Access::visiting(visitor.peer_id(), Some(RUN), &sent).pass();
+    assert_eq!(denied(&access, &visitor, &pass), None);
     assert_eq!(denied(&access, &Identity::generate(), &pass), Some(Denial::NotInvited), "another shows it");
 }
 
@@ -631,7 +631,7 @@ fn a_keeper_forgets_the_other_keys_of_whoever_is_revoked() {
 #[test]
 fn who_waits_to_be_let_in_serves_those_whose_invitation_holds() {
     let world = World::new();
-    let [me, member, gone, old, guest, client] = [(); 6].map(|()| Identity::generate());
+    let [me, member, gone, old, guest, visitor] = [(); 6].map(|()| Identity::generate());
     let dir = world.dir.path().join("back");
     let parties = (RUN, Some(world.key.public()));
     let credentials = world.credentials(Terms::default());
@@ -648,8 +648,8 @@ fn who_waits_to_be_let_in_serves_those_whose_invitation_holds() {
     }
     assert_eq!([&old, &guest, &member, &gone].map(|peer| access.may_fetch(name(peer))), [false, true, true, false]);
     let sent = Credentials { secret: SECRET, bearer: Some(member), ..Credentials::default() };
-    let pass = Access::visiting(client.peer_id(), Some(RUN), &sent).pass();
-    assert!(denied(&access, &client, &pass).is_none() && access.may_fetch(name(&client)), "it speaks for a member");
+    let pass = Access::visiting(visitor.peer_id(), Some(RUN), &sent).pass();
+    assert!(denied(&access, &visitor, &pass).is_none() && access.may_fetch(name(&visitor)), "it speaks for a member");
     access.enter(&[&me, &old].map(name), &[]);
     assert!(access.may_fetch(name(&old)), "it is a member");
 }

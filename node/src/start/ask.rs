@@ -176,11 +176,11 @@ async fn ask_once(
     addresses.sort_by_key(is_quic);
     let dialed = swarm.dial(DialOpts::peer_id(peer).addresses(addresses).build());
     let mut failed = dialed.err().map(|error| unreachable(reason(&error)));
-    let shared_steps = async {
+    let exchange = async {
         let stream = streams::open(&mut control, peer, &WELCOME, ASK_LIMIT).await?;
         welcome::ask(stream, ours).await
     };
-    tokio::pin!(shared_steps);
+    tokio::pin!(exchange);
     let deadline = tokio::time::sleep(ASK_LIMIT);
     tokio::pin!(deadline);
     let mut connected = false;
@@ -190,7 +190,7 @@ async fn ask_once(
             return Err(error);
         }
         tokio::select! {
-            welcome = &mut shared_steps, if connected => {
+            welcome = &mut exchange, if connected => {
                 return welcome.map_err(|error| unreachable(format!("it did not hand out its manifest ({error})")));
             }
             event = swarm.select_next_some() => match event {

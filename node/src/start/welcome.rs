@@ -74,7 +74,7 @@ pub(crate) async fn ask(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     ours: Option<&Manifest>,
 ) -> io::Result<Welcome> {
-    let shared_steps = async {
+    let exchange = async {
         let request = Request { manifest: ours.map(Manifest::encode) };
         frame::write(&mut stream, &frame::encode(&request)).await?;
         let reply: Reply = frame::decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
@@ -85,7 +85,7 @@ pub(crate) async fn ask(
             .map(|told| told.into_iter().filter(Contact::is_bounded).take(MAX_TOLD).collect());
         Ok(Welcome { terms: Terms { manifest, min_members }, keeps: reply.keeps, members, keepers })
     };
-    tokio::time::timeout(DEADLINE, shared_steps).await?
+    tokio::time::timeout(DEADLINE, exchange).await?
 }
 
 /// Answers one joiner with what this peer says.
@@ -95,7 +95,7 @@ pub(crate) async fn answer(
     welcome: Welcome,
     mismatches: &mpsc::Sender<Mismatch>,
 ) -> io::Result<()> {
-    let shared_steps = async {
+    let exchange = async {
         let Welcome { terms, keeps, mut members, mut keepers } = welcome;
         // Where it was last heard of itself comes first: if its key was copied, the other one is there.
         members.sort_by_key(|contact| to_libp2p(contact.peer) != peer);
@@ -111,7 +111,7 @@ pub(crate) async fn answer(
         let reply = Reply { manifest: terms.manifest.encode(), min_members, keeps, members, keepers };
         frame::write(&mut stream, &frame::encode(&reply)).await
     };
-    tokio::time::timeout(DEADLINE, shared_steps).await?
+    tokio::time::timeout(DEADLINE, exchange).await?
 }
 
 /// Differences as one line.
