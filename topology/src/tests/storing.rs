@@ -266,3 +266,33 @@ fn who_has_lost_its_note_says_that_it_may_have_signed_anything() {
         assert!(said.iter().any(|output| is_said(output, tells)), "{said:?}");
     }
 }
+
+/// A disk says of its own machine that it lacks the state which its view goes on from: of that the others know nothing. What was decided is
+/// shown to them as it was decided.
+#[test]
+fn what_a_disk_adds_to_a_proposal_is_told_to_nobody() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed, 100_000, 1);
+        cluster.found(peer(1));
+        let all = [1, 2, 3, 4].map(peer);
+        all[1..].iter().for_each(|name| cluster.join(*name, &[peer(1)]));
+        cluster.run_until(|cluster| cluster.is_formed(&all));
+        cluster.run_for(Duration::from_secs(1));
+        // The others go on without the fourth; one of them comes back with a record that says more than was decided.
+        cluster.kill(peer(4));
+        cluster.run_until(|cluster| cluster.is_formed(&all[..3]));
+        cluster.kill(peer(3));
+        let record = cluster.at(peer(3)).record.as_mut().expect("a member");
+        let resume = &mut record.origin.as_mut().expect("a view that was decided").resume;
+        resume.syncing.push(peer(3));
+        resume.syncing.sort_unstable();
+        cluster.recover(peer(3));
+        cluster.run_until(|cluster| cluster.is_formed(&all[..3]));
+        // It alone leads the one that was away to the view of all; who is told what was not decided takes its teller for a liar.
+        cluster.split(&[&all[..2], &all[2..]]);
+        cluster.recover(peer(4));
+        cluster.run_for(Duration::from_secs(5));
+        cluster.heal();
+        cluster.run_until(|cluster| cluster.is_formed(&all));
+    }
+}
