@@ -34,7 +34,7 @@ pub use error::{ConnectionError, LinkFailure};
 pub use greeting::endpoint::Endpoint;
 pub use greeting::handshake::Connection;
 pub use greeting::peer::{from_libp2p, to_libp2p};
-pub use link::links::{After, In, IncomingLinks, OutgoingLinks, PeerFault};
+pub use link::links::{After, BrokenLink, In, IncomingLinks, OutgoingLinks};
 pub use link::plane::{DataPlane, Transport};
 pub use link::thread::DataThread;
 pub use link::{Incoming, Kind, Outgoing};

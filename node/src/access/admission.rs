@@ -136,7 +136,7 @@ pub(crate) struct Admission {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
-    Dialer,
+    CheckpointDialer,
     Listener,
 }
 
@@ -156,7 +156,7 @@ impl Admission {
         dialed: bool,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     ) -> Result<(), AdmissionError> {
-        let role = if dialed { Role::Dialer } else { Role::Listener };
+        let role = if dialed { Role::CheckpointDialer } else { Role::Listener };
         let result = match timeout_at(deadline, self.exchange(role, peer, stream)).await {
             Ok(result) => result,
             Err(_) => Err(AdmissionError::Late),
@@ -180,7 +180,7 @@ impl Admission {
         mut muxer: StreamMuxerBox,
         point: ConnectedPoint,
     ) -> Result<(PeerId, StreamMuxerBox), AdmissionError> {
-        let role = if point.is_dialer() { Role::Dialer } else { Role::Listener };
+        let role = if point.is_dialer() { Role::CheckpointDialer } else { Role::Listener };
         let mut place = self.place(&point)?;
         let result = tokio::select! {
             result = tokio::time::timeout(DEADLINE, self.shake(role, peer, &mut muxer)) => match result {
@@ -204,7 +204,7 @@ impl Admission {
     async fn shake(&self, role: Role, peer: PeerId, muxer: &mut StreamMuxerBox) -> Result<(), AdmissionError> {
         let mut stream = poll_fn(|cx| {
             let opened = match role {
-                Role::Dialer => muxer.poll_outbound_unpin(cx),
+                Role::CheckpointDialer => muxer.poll_outbound_unpin(cx),
                 Role::Listener => muxer.poll_inbound_unpin(cx),
             };
             if opened.is_pending() {
@@ -232,7 +232,7 @@ impl Admission {
     ) -> Result<(), AdmissionError> {
         let ours: [u8; 32] = rand::random();
         match role {
-            Role::Dialer => {
+            Role::CheckpointDialer => {
                 self.send_hello(stream, &ours).await?;
                 let theirs = self.receive_hello(stream).await?;
                 let secret = self.access.secret_for(&peer);

@@ -46,7 +46,7 @@ pub(super) enum Done {
 }
 
 /// What the tasks need.
-pub(super) struct BackgroundTasks {
+pub(super) struct TaskContext {
     pub(super) control: Control,
     pub(super) protocol: StreamProtocol,
     pub(super) run: RunId,
@@ -63,7 +63,7 @@ pub(super) struct BackgroundTasks {
     pub(super) observer: Arc<dyn Observer>,
 }
 
-impl BackgroundTasks {
+impl TaskContext {
     pub(super) fn lock(store: &Mutex<CheckpointStore>) -> MutexGuard<'_, CheckpointStore> {
         // The store's files are sound after each step, so after a panic too.
         store.lock().unwrap_or_else(PoisonError::into_inner)

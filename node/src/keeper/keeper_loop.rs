@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::background_tasks::{BackgroundTasks, Done};
+use super::background_tasks::{Done, TaskContext};
 use super::told::Told;
 use crate::access::admission::AdmissionError;
 use crate::credentials::identity::{from_libp2p, to_libp2p};
@@ -64,7 +64,7 @@ pub(super) struct KeeperLoop {
     network: Network,
     follower: Follower,
     guide: Arc<Guide>,
-    background_tasks: BackgroundTasks,
+    background_tasks: TaskContext,
     tasks: JoinSet<Done>,
     questions: usize,
     chunk_providers: Arc<ChunkProviders>,
@@ -88,7 +88,7 @@ impl KeeperLoop {
         let Parts { network, follower, guide, checkpoint_provider, .. } = parts;
         let Parts { chunk_providers, mismatches, store, known, file, ticket, observer, summary, .. } = parts;
         let stall = Duration::from_millis(manifest.max_stall_ms);
-        let background_tasks = BackgroundTasks {
+        let background_tasks = TaskContext {
             control: network.control(),
             protocol: network.protocols.state.clone(),
             run: manifest.run_id(),
@@ -146,7 +146,7 @@ impl KeeperLoop {
                 Some(done) = self.tasks.join_next() => match done {
                     Ok(done) => self.on_done(done),
                     Err(error) => {
-                        tracing::error!(%error, "an errand failed");
+                        tracing::error!(%error, "a task failed");
                         return Err(NodeError::Stopped("keeper"));
                     }
                 },
@@ -180,7 +180,7 @@ impl KeeperLoop {
         self.tasks.abort_all();
         while self.tasks.join_next().await.is_some() {}
         let writing = self.background_tasks.writing.clone();
-        let newest = tokio::task::spawn_blocking(move || BackgroundTasks::lock(&writing).newest_stable(None)).await;
+        let newest = tokio::task::spawn_blocking(move || TaskContext::lock(&writing).newest_stable(None)).await;
         if let Some(info) = newest.map_err(|_| NodeError::Stopped("keeper"))?? {
             (self.summary.steps, self.summary.digest) = (info.step, info.digest.to_string());
         }

@@ -32,7 +32,7 @@ use crate::observe::report::{Observer, Outcome, Report, Summary};
 use crate::observe::reporter::{self, Lived};
 use crate::settings::Settings;
 use crate::start::catch_up::{self, Search, SearchOutcome, catch_up};
-use crate::start::dialer::Dialer;
+use crate::start::dialer::CheckpointDialer;
 use crate::start::node::{CHECKPOINTS, blocking};
 use crate::start::welcome::Terms;
 use crate::store::contacts_file::{Contacts, ContactsFile, Damaged};
@@ -103,7 +103,7 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
         return Ok(Fetched { run, step: info.step, digest: info.digest, is_new: true });
     }
     let own = blocking(move || Ok(store.newest_stable(None)?)).await?;
-    let trouble = failures.into_iter().map(|trouble| trouble.reason).collect::<Vec<_>>().join("; ");
+    let trouble = failures.into_iter().map(|failure| failure.reason).collect::<Vec<_>>().join("; ");
     match own {
         Some(info) if answers.iter().any(|(_, answer)| answer.is_ok()) => {
             Ok(Fetched { run, step: info.step, digest: info.digest, is_new: false })
@@ -292,7 +292,7 @@ async fn ask(
     credentials: &Credentials,
     contacts: &[Contact],
 ) -> Result<(Manifest, Option<Preprocessing>), NodeError> {
-    let mut dialer = Dialer::start(run, credentials, contacts)?;
+    let mut dialer = CheckpointDialer::start(run, credentials, contacts)?;
     let open = dialer.opener(ASK_LIMIT);
     let mut reasons = Vec::new();
     let asking = async {

@@ -5,9 +5,9 @@
 
 mod audit_log;
 mod census;
-mod digest_watch;
 mod mishaps;
 mod progress_meter;
+mod slot_watch;
 mod speed;
 mod stalls;
 mod turns;
@@ -37,9 +37,9 @@ use crate::observe::report::Observer;
 use crate::start::host;
 use crate::store::checkpoint_writer::CheckpointWriter;
 use audit_log::AuditLog;
-use digest_watch::DigestWatch;
 use mishaps::Mishaps;
 use progress_meter::ProgressMeter;
+use slot_watch::SlotWatch;
 use speed::Speed;
 use stalls::Stalls;
 use worker::Worker;
@@ -120,14 +120,14 @@ pub(crate) fn start(
     let LearnerParts { me, shared_steps, snapshots, observer } = company;
     let audit_log = AuditLog::open(learner_options.audit.as_deref(), learner.as_ref(), observer.clone())?;
     let (parameters, steps) = (learner.manifest().parameters(), learner.manifest().steps);
-    if learner.draft_bytes().is_some_and(|bytes| bytes <= learner_options.update_ahead_bytes) {
+    if learner.stage_bytes().is_some_and(|bytes| bytes <= learner_options.update_ahead_bytes) {
         shared_steps.want_parts();
     }
     let worker = Worker {
         turns: Turns::new(me, learner.manifest(), learner.step(), (shared_steps, snapshots), events),
         work_clock: feed.work_clock.clone(),
         speed: Speed::new(),
-        word: DigestWatch::new(),
+        word: SlotWatch::new(),
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
         learner,
         is_unable: false,

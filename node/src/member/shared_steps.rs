@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use starling_collective::codec::kernel;
 use starling_collective::{Booked, Dropped};
-use starling_engine::{ActiveView, CommitGate, Cursor, Lookup, Notice, Turnout};
+use starling_engine::{ActiveView, Availability, CommitGate, Cursor, Notice, Turnout};
 use starling_run::audit::AuditView;
 use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::{Progress, ViewId};
@@ -45,7 +45,7 @@ pub(crate) struct SharedSteps {
 pub(crate) enum LearnerTask {
     Task(Task),
     /// Begin the update with this part of the result.
-    StagedUpdate(Part),
+    WorkAhead(Part),
 }
 
 #[derive(Debug)]
@@ -91,9 +91,7 @@ impl Inner {
 
     fn next(&mut self, at: &mut Cursor) -> Option<LearnerTask> {
         let task = self.steps.next(at).map(LearnerTask::Task);
-        task.or_else(
-            || if self.steps.may_work_ahead(at) { self.parts.pop().map(LearnerTask::StagedUpdate) } else { None },
-        )
+        task.or_else(|| if self.steps.may_work_ahead(at) { self.parts.pop().map(LearnerTask::WorkAhead) } else { None })
     }
 }
 
@@ -184,7 +182,7 @@ impl SharedSteps {
     }
 
     /// The result of `step`, for a member that lacks it.
-    pub(crate) fn result_of(&self, step: u64) -> Lookup<Arc<ResultRecord>> {
+    pub(crate) fn result_of(&self, step: u64) -> Availability<Arc<ResultRecord>> {
         self.lock().steps.result_of(step)
     }
 

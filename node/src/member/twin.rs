@@ -19,7 +19,7 @@ use crate::access::Credentials;
 use crate::credentials::identity::{Identity, to_libp2p};
 use crate::error::NodeError;
 use crate::start::catch_up::stall;
-use crate::start::dialer::Dialer;
+use crate::start::dialer::CheckpointDialer;
 use crate::transfer::{data, questions};
 
 /// Looks for another process that is this machine.
@@ -151,7 +151,7 @@ async fn dial(mut asking: TwinQuery, places: Vec<String>) -> Input {
 /// What another process of this machine answers where somebody else says that it is.
 async fn is_where_it_says(asking: &TwinQuery, other: Contact) -> Option<Input> {
     let peer = other.peer;
-    let Ok(mut dialer) = Dialer::start(asking.run, &asking.credentials, &[other]) else { return None };
+    let Ok(mut dialer) = CheckpointDialer::start(asking.run, &asking.credentials, &[other]) else { return None };
     let Some((_, Ok(()))) = dialer.next().await else { return None };
     let opening = dialer.opener(asking.limit)(peer);
     let told = async { data::members(opening.await?).await }.await.unwrap_or_default();
@@ -163,7 +163,7 @@ async fn is_where_it_says(asking: &TwinQuery, other: Contact) -> Option<Input> {
 /// What another process of this machine answers at this place.
 async fn is_there(asking: &TwinQuery, place: String) -> Option<Input> {
     let contact = Contact { peer: asking.me, addresses: vec![place] };
-    let mut dialer = match Dialer::start(asking.run, &asking.credentials, &[contact]) {
+    let mut dialer = match CheckpointDialer::start(asking.run, &asking.credentials, &[contact]) {
         Ok(dialer) => dialer,
         Err(error) => {
             tracing::warn!(%error, "this machine can't look for another process with its identity");

@@ -1,7 +1,7 @@
 //! The swarm, and where its peers are.
 
+mod announcements;
 mod guests;
-mod hearsay;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -4,7 +4,7 @@
 //! the view changes ([`ResultSink`]). What can't be sent yet waits as an index, not as bytes, and sending never keeps the
 //! task from receiving, so no order of delivery can block it.
 //!
-//! Start reading at [`reduce_task`], then [`starling_collective::Execution`] (what is done to a segment) and
+//! Start reading at [`task::ReduceTask`], then [`starling_collective::Execution`] (what is done to a segment) and
 //! [`starling_links::IncomingLinks`] (waiting for several at once).
 
 pub mod bench;

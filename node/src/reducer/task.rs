@@ -26,7 +26,7 @@ use crate::member::event::NetworkEvent;
 use crate::net::streams;
 use starling_engine::CommitGate;
 use starling_links::{
-    Connection, Incoming, IncomingLinks, LinkConfig, LinkFailure, Outgoing, OutgoingLinks, PeerFault, greeting,
+    BrokenLink, Connection, Incoming, IncomingLinks, LinkConfig, LinkFailure, Outgoing, OutgoingLinks, greeting,
 };
 
 pub(super) struct ReduceTask {
@@ -81,15 +81,15 @@ impl ReduceTask {
         // An error means that the event loop is gone, and this task with it.
         let _ = self.events.send(linked).await;
         while let Some(operation) = operations.recv().await {
-            if let Err(peer_fault) = self.reduce(operation, &mut incoming_links, &mut outgoing_links).await {
-                self.give_up(peer_fault).await;
+            if let Err(broken_link) = self.reduce(operation, &mut incoming_links, &mut outgoing_links).await {
+                self.give_up(broken_link).await;
             }
         }
     }
 
     /// Tells who is to blame, and waits for the end of the view. Links stay open until then: to close them would make
     /// all other neighbours blame this member.
-    async fn give_up(&self, PeerFault(peer, failure): PeerFault) {
+    async fn give_up(&self, BrokenLink(peer, failure): BrokenLink) {
         let _ = self.events.send(NetworkEvent::ReductionFailed { peer, view: self.view, failure }).await;
         pending().await
     }
@@ -125,7 +125,7 @@ impl ReduceTask {
                 link = links.next() => match link {
                     Some((peer, true, Ok(link))) => _ = opened.insert(peer, link),
                     Some((peer, false, Ok(link))) => _ = accepted.insert(peer, link),
-                    Some((peer, _, Err(reason))) => self.give_up(PeerFault::broken(peer, reason)).await,
+                    Some((peer, _, Err(reason))) => self.give_up(BrokenLink::broken(peer, reason)).await,
                     None => break,
                 },
             }
@@ -181,7 +181,7 @@ impl ReduceTask {
         operation: Operation,
         incoming_links: &mut IncomingLinks,
         outgoing_links: &mut OutgoingLinks,
-    ) -> Result<(), PeerFault> {
+    ) -> Result<(), BrokenLink> {
         let Operation { step, mut buffer, mut contribution, is_agreed, divisor, dropped } = operation;
         if let Some(contribution) = &contribution {
             buffer.resize(contribution.len(), 0.0);
@@ -240,7 +240,7 @@ impl ReduceTask {
         contribution: Option<Contribution>,
         incoming_links: &mut IncomingLinks,
         outgoing_links: &mut OutgoingLinks,
-    ) -> Result<(), PeerFault> {
+    ) -> Result<(), BrokenLink> {
         let mut values = completed.mean;
         let behind = values.split_off(self.layout.shortened());
         match &contribution {
@@ -294,7 +294,7 @@ impl ReduceTask {
         last_alone: bool,
         incoming_links: &mut IncomingLinks,
         outgoing_links: &mut OutgoingLinks,
-    ) -> Result<bool, PeerFault> {
+    ) -> Result<bool, BrokenLink> {
         let step = execution.key().step;
         let last = execution.buffer().layout().buckets().saturating_sub(1);
         self.spin_policy.begin(Instant::now());
@@ -349,7 +349,7 @@ impl ReduceTask {
                     let failed = |violation: Violation| {
                         let said = format!("step {step}: {violation}");
                         let failure = if violation.is_blameless() { LinkFailure::Broken } else { LinkFailure::Misbehaved };
-                        PeerFault(peer, failure(said))
+                        BrokenLink(peer, failure(said))
                     };
                     let kind = from.link.kind();
                     let (header, payload) = from.link.segment();

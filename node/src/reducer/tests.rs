@@ -15,7 +15,7 @@ use starling_run::Gradient;
 use super::*;
 use fixture::{LIMIT, VIEW, answer, config, connection, endpoint, limits, link, open, peer, stream};
 use starling_links::direct::Sender;
-use starling_links::{DataPlane, Incoming, IncomingLinks, LinkFailure, Outgoing, OutgoingLinks, PeerFault, Transport};
+use starling_links::{BrokenLink, DataPlane, Incoming, IncomingLinks, LinkFailure, Outgoing, OutgoingLinks, Transport};
 use tokio::io::DuplexStream;
 
 const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
@@ -337,7 +337,7 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
     incoming_links.add(Rank(1), sender, Incoming::over(vec![from_previous], &config).expect("a connection"));
     outgoing_links.add(Rank(1), receiver, Outgoing::over(vec![to_next], &config).expect("a connection"));
     match reduce_task.reduce(operation(1, vec![0.5; 2], 1.0), &mut incoming_links, &mut outgoing_links).await {
-        Err(PeerFault(blamed, failure)) => {
+        Err(BrokenLink(blamed, failure)) => {
             assert_eq!(blamed, sender);
             failure
         }
@@ -410,7 +410,7 @@ async fn blame_in_a_mesh(fault: usize) {
         sender.flush().await.expect("sent");
     }
     let failed = reduce_task.reduce(operation(1, vec![0.5; 3], 1.0), &mut incoming_links, &mut outgoing_links).await;
-    let Err(PeerFault(blamed, LinkFailure::Misbehaved(claim))) = failed else { panic!("a value is not finite") };
+    let Err(BrokenLink(blamed, LinkFailure::Misbehaved(claim))) = failed else { panic!("a value is not finite") };
     assert_eq!(blamed, peers[fault], "{claim}");
     assert!(claim.contains("not finite"), "{claim}");
 }

@@ -21,7 +21,7 @@ use crate::net::network::is_quic;
 use crate::net::streams;
 use crate::observe::report::{Observer, Report};
 use crate::settings::{Joining, Target};
-use crate::start::client::{self, VisitorBehaviourEvent};
+use crate::start::client::{self, ClientBehaviourEvent};
 use crate::start::welcome::{self, Welcome};
 
 /// How long the member that we join through may take to answer.
@@ -203,7 +203,7 @@ async fn ask_once(
                     }
                     failed = Some(unreachable(reason(&error)));
                 }
-                SwarmEvent::Behaviour(VisitorBehaviourEvent::Mdns(mdns::Event::Discovered(found))) if !connected => {
+                SwarmEvent::Behaviour(ClientBehaviourEvent::Mdns(mdns::Event::Discovered(found))) if !connected => {
                     let addresses: Vec<_> =
                         found.into_iter().filter(|(found, _)| *found == peer).map(|(_, address)| address).collect();
                     // Also while the first dial hangs: it may be to where the member was yesterday.

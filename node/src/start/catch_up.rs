@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::access::Credentials;
 use crate::error::NodeError;
 use crate::member::guide::Guide;
-use crate::start::dialer::Dialer;
+use crate::start::dialer::CheckpointDialer;
 use crate::transfer::checkpoint::{self, CheckpointRequest};
 use crate::transfer::questions::{self, Newest};
 
@@ -60,7 +60,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<SearchOutcome, NodeEr
     if contacts.is_empty() {
         return Ok(found);
     }
-    let mut dialer = Dialer::start(manifest.run_id(), credentials, &contacts)?;
+    let mut dialer = CheckpointDialer::start(manifest.run_id(), credentials, &contacts)?;
     let (run, steps, stall) = (manifest.run_id(), manifest.steps, stall(manifest));
     let open = dialer.opener(stall / 2);
     let peers: Vec<PeerId> = contacts.iter().map(|contact| contact.peer).collect();
@@ -211,7 +211,7 @@ impl SearchOutcome {
 }
 
 async fn fetch(
-    dialer: &Dialer,
+    dialer: &CheckpointDialer,
     manifest: &Manifest,
     proof: &Proof,
     donors: Vec<PeerId>,

@@ -32,7 +32,7 @@ const MAX_DIALS: usize = 64;
 
 /// What the connections are for, and on request a look around the local network for where members are now.
 #[derive(NetworkBehaviour)]
-pub(crate) struct VisitorBehaviour {
+pub(crate) struct ClientBehaviour {
     pub(crate) streams: libp2p_stream::Behaviour,
     mdns: Toggle<mdns::tokio::Behaviour>,
 }
@@ -42,7 +42,7 @@ pub(crate) fn swarm(
     identity: &Identity,
     access: Access,
     multicast: bool,
-) -> Result<(Swarm<VisitorBehaviour>, mpsc::Receiver<Turned>), NodeError> {
+) -> Result<(Swarm<ClientBehaviour>, mpsc::Receiver<Turned>), NodeError> {
     let (turned_in, turned) = mpsc::channel(8);
     let admission = Admission {
         me: identity.peer_id(),
@@ -54,7 +54,7 @@ pub(crate) fn swarm(
     let transport = transport::build(identity, admission, None).map_err(NodeError::Network)?;
     let mdns = multicast.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), identity.peer_id())).transpose();
     let mdns = Toggle::from(mdns.map_err(NodeError::Network)?);
-    let behaviour = VisitorBehaviour { streams: libp2p_stream::Behaviour::new(), mdns };
+    let behaviour = ClientBehaviour { streams: libp2p_stream::Behaviour::new(), mdns };
     let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE_LIMIT);
     Ok((Swarm::new(transport, behaviour, identity.peer_id(), config), turned))
 }
@@ -103,7 +103,7 @@ impl Drop for Client {
 }
 
 /// Moves the swarm, and dials who is wanted.
-async fn drive(mut swarm: Swarm<VisitorBehaviour>, mut wanted: mpsc::Receiver<(PeerId, Arc<[Multiaddr]>)>) {
+async fn drive(mut swarm: Swarm<ClientBehaviour>, mut wanted: mpsc::Receiver<(PeerId, Arc<[Multiaddr]>)>) {
     let mut known: BTreeMap<PeerId, Arc<[Multiaddr]>> = BTreeMap::new();
     loop {
         tokio::select! {
@@ -112,7 +112,7 @@ async fn drive(mut swarm: Swarm<VisitorBehaviour>, mut wanted: mpsc::Receiver<(P
                 known.insert(peer, addresses);
             }
             event = swarm.select_next_some() => match event {
-                SwarmEvent::Behaviour(VisitorBehaviourEvent::Mdns(mdns::Event::Discovered(found))) => {
+                SwarmEvent::Behaviour(ClientBehaviourEvent::Mdns(mdns::Event::Discovered(found))) => {
                     // Also while another dial hangs: it may be to where the member was yesterday.
                     for (peer, address) in found.into_iter().filter(|(peer, _)| known.contains_key(peer)) {
                         dial(&mut swarm, peer, vec![address], PeerCondition::Disconnected);
@@ -127,7 +127,7 @@ async fn drive(mut swarm: Swarm<VisitorBehaviour>, mut wanted: mpsc::Receiver<(P
     }
 }
 
-fn dial(swarm: &mut Swarm<VisitorBehaviour>, peer: PeerId, addresses: Vec<Multiaddr>, condition: PeerCondition) {
+fn dial(swarm: &mut Swarm<ClientBehaviour>, peer: PeerId, addresses: Vec<Multiaddr>, condition: PeerCondition) {
     let options = DialOpts::peer_id(peer).condition(condition).addresses(addresses).build();
     if let Err(error) = swarm.dial(options) {
         tracing::debug!(%peer, %error, "not dialed");

@@ -33,7 +33,7 @@ const MAX_ASKED: usize = 64;
 const MAX_TURNED: usize = 8;
 
 /// A swarm that dials some peers, and serves nobody.
-pub(crate) struct Dialer {
+pub(crate) struct CheckpointDialer {
     control: Control,
     protocol: StreamProtocol,
     /// Each peer once: it is connected, or why not.
@@ -43,13 +43,13 @@ pub(crate) struct Dialer {
     task: JoinHandle<()>,
 }
 
-impl Drop for Dialer {
+impl Drop for CheckpointDialer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Dialer {
+impl CheckpointDialer {
     /// Dials these peers at all of their addresses.
     pub(crate) fn start(run: RunId, credentials: &Credentials, contacts: &[Contact]) -> Result<Self, NodeError> {
         let identity = Identity::generate();

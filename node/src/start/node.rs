@@ -145,8 +145,8 @@ async fn take_part(
     if let Some(info) = searched.fetched {
         observer.report(&Report::Fetched { step: info.step, digest: info.digest.to_string() });
     }
-    for trouble in searched.failures {
-        observer.report(&Report::Warning { message: trouble.reason });
+    for failure in searched.failures {
+        observer.report(&Report::Warning { message: failure.reason });
     }
     if let Some(preprocessing) = &learner.notes().preprocessing {
         PreprocessingFile::new(&settings.data_dir, &ready.manifest).store(preprocessing)?;

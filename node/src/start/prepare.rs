@@ -30,7 +30,7 @@ use crate::start::catch_up::SearchOutcome;
 use crate::start::dataset::{self, Samples};
 use crate::start::node::{CHECKPOINTS, blocking, layout_config};
 use crate::start::origin;
-use crate::start::way_back::{Decided, Memory, Searcher};
+use crate::start::way_back::{Decided, Memory, SearchContext};
 use crate::start::welcome::{self, Terms, Welcome};
 use crate::store::manifest_file;
 use crate::store::record_file::{RecordFile, SavedMembership};
@@ -121,7 +121,7 @@ pub(crate) async fn founder(
     let twins = TwinWatch::start((me, &manifest, &credentials), memory.places([]), &settings.data_dir).await?;
     let named = if let Resume::Step(step) = founding.resume { Some(step) } else { None };
     let choice = UserChoice { joins: false, alone: founding.alone, goes_back: named.is_some() };
-    let asking = Searcher { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
+    let asking = SearchContext { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
     let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, choice, asking).await?;
     match (&outcome, named) {
         (Decision::Over, _) if founding.resume == Resume::Fresh => {
@@ -244,7 +244,7 @@ pub(crate) async fn joiner(
         others.into_iter().rev().chain(member.contact()).for_each(|contact| memory.learn(&contact));
     }
     let choice = UserChoice { joins: true, alone: joining.alone, goes_back: false };
-    let asking = Searcher { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
+    let asking = SearchContext { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
     let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, choice, asking).await?;
     if outcome == Decision::Over && !comes_back {
         return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });

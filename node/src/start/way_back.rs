@@ -53,7 +53,7 @@ pub(crate) struct Decided {
 }
 
 /// What it takes to ask others, and to tell of it.
-pub(crate) struct Searcher<'a> {
+pub(crate) struct SearchContext<'a> {
     pub(crate) manifest: &'a Manifest,
     pub(crate) credentials: &'a Credentials,
     pub(crate) store: &'a CheckpointStore,
@@ -166,9 +166,9 @@ impl Memory {
         &self,
         was_here: bool,
         choice: UserChoice,
-        asking: Searcher<'_>,
+        asking: SearchContext<'_>,
     ) -> Result<Decided, NodeError> {
-        let Searcher { manifest, store, observer, .. } = asking;
+        let SearchContext { manifest, store, observer, .. } = asking;
         let (max_stall, stride) = (catch_up::stall(manifest), manifest.checkpoint_every);
         let terms = Terms { last_step: manifest.steps, stride, max_stall };
         let mut machine = Comeback::new(self.past(was_here), choice, terms, Time::ZERO);
@@ -209,9 +209,9 @@ impl Memory {
         &self,
         peers: &[PeerId],
         terms: search::Terms,
-        asking: &Searcher<'_>,
+        asking: &SearchContext<'_>,
     ) -> Result<SearchOutcome, NodeError> {
-        let Searcher { manifest, credentials, store, observer } = *asking;
+        let SearchContext { manifest, credentials, store, observer } = *asking;
         let (members, keepers) = (self.members(), self.contacts.keepers());
         let contacts = catch_up::contacts_of(peers, &keepers.iter().chain(&members).collect::<Vec<_>>());
         if contacts.is_empty() {

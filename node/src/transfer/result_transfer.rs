@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use starling_collective::Limits;
 use starling_engine::download::result_fetch::{Answer, Input, Output};
-use starling_engine::{Lookup, Members, ResultFetch};
+use starling_engine::{Availability, Members, ResultFetch};
 use starling_run::{BufferLayout, ResultRecord};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::{Lineage, PeerId, Time};
@@ -30,7 +30,7 @@ const LATER: u64 = u64::MAX;
 
 /// What members ask for: the newest result. However many ask, its bytes are there once.
 pub(crate) struct ResultProvider {
-    of: Box<dyn Fn(u64) -> Lookup<Arc<ResultRecord>> + Send + Sync>,
+    of: Box<dyn Fn(u64) -> Availability<Arc<ResultRecord>> + Send + Sync>,
     members: Arc<MemberList>,
     /// A result, and its bytes as long as they are on their way to somebody.
     encoded: Mutex<(Weak<ResultRecord>, Weak<[u8]>)>,
@@ -39,7 +39,7 @@ pub(crate) struct ResultProvider {
 impl ResultProvider {
     /// Hands out what `of` says is the result of a step.
     pub(crate) fn new(
-        of: impl Fn(u64) -> Lookup<Arc<ResultRecord>> + Send + Sync + 'static,
+        of: impl Fn(u64) -> Availability<Arc<ResultRecord>> + Send + Sync + 'static,
         members: Arc<MemberList>,
     ) -> Arc<Self> {
         let nothing: Weak<[u8]> = Weak::<[u8; 0]>::new();
@@ -57,11 +57,11 @@ impl ResultProvider {
         let answer = async {
             let mut step = [0; 8];
             timeout(stall, stream.read_exact(&mut step)).await??;
-            let found = if is_member { (self.of)(u64::from_be_bytes(step)) } else { Lookup::Later };
+            let found = if is_member { (self.of)(u64::from_be_bytes(step)) } else { Availability::Later };
             match found {
-                Lookup::Here(record) => bulk::write(&mut stream, &self.bytes(&record), stall).await?,
-                Lookup::Later => timeout(stall, stream.write_all(&LATER.to_be_bytes())).await??,
-                Lookup::Nothing => bulk::write(&mut stream, &[], stall).await?,
+                Availability::Here(record) => bulk::write(&mut stream, &self.bytes(&record), stall).await?,
+                Availability::Later => timeout(stall, stream.write_all(&LATER.to_be_bytes())).await??,
+                Availability::Nothing => bulk::write(&mut stream, &[], stall).await?,
             }
             stream.close().await
         };
@@ -255,9 +255,9 @@ mod tests {
         members.enter(&[known]);
         let newest = record.clone();
         let of = move |step: u64| match step {
-            3 => Lookup::Here(newest.clone()),
-            4 => Lookup::Later,
-            _ => Lookup::Nothing,
+            3 => Availability::Here(newest.clone()),
+            4 => Availability::Later,
+            _ => Availability::Nothing,
         };
         let results = ResultProvider::new(of, members);
         let (nothing, later) = ([0; 8].to_vec(), LATER.to_be_bytes().to_vec());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite};
-use starling_engine::Lookup;
+use starling_engine::Availability;
 use starling_run::SharedData;
 use starling_topology::annals::PAGE_BYTES;
 use starling_topology::{Contact, Digest};
@@ -90,9 +90,9 @@ pub(crate) async fn serve(
         };
         let reply = match request {
             Request::Manifest { generation, step } => match chunk_providers.snapshots.after(generation, step) {
-                Lookup::Nothing => Reply::NotHere,
-                Lookup::Later => Reply::Later,
-                Lookup::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
+                Availability::Nothing => Reply::NotHere,
+                Availability::Later => Reply::Later,
+                Availability::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
             },
             Request::Chunk { of, chunk } => {
                 let mut one_more = [0];

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use starling_engine::Lookup;
+use starling_engine::Availability;
 use starling_run::{CheckpointInfo, CheckpointStore, ReplicatedState};
 use starling_topology::{Anchors, Annals, Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewId};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
@@ -81,7 +81,7 @@ async fn donor(state: &ReplicatedState) -> Arc<Snapshots> {
         kept.enter(GENERATION);
     });
     snapshots.take(state.clone());
-    while !matches!(snapshots.after(GENERATION, state.step), Lookup::Here(_)) {
+    while !matches!(snapshots.after(GENERATION, state.step), Availability::Here(_)) {
         tokio::task::yield_now().await;
     }
     snapshots
@@ -132,8 +132,8 @@ fn failing(snapshots: Arc<Snapshots>, answer: Option<Vec<u8>>) -> Stream {
         while let Ok(bytes) = frame::read(&mut stream, MAX_REQUEST_BYTES).await {
             let reply = match (decode::<Request>(&bytes).expect("a request"), &answer) {
                 (Request::Manifest { generation, step }, _) => match snapshots.after(generation, step) {
-                    Lookup::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
-                    Lookup::Later | Lookup::Nothing => Reply::NotHere,
+                    Availability::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
+                    Availability::Later | Availability::Nothing => Reply::NotHere,
                 },
                 (Request::Chunk { .. }, Some(answer)) => Reply::Chunk(answer.clone()),
                 _ => return,

@@ -203,16 +203,16 @@ impl Learner for FlawedLearner {
         self.0.load_ahead(members, me);
     }
 
-    fn draft_bytes(&self) -> Option<u64> {
+    fn stage_bytes(&self) -> Option<u64> {
         None
     }
 
-    fn draft(&mut self, _: &[PeerId], _: usize, _: &[f32]) {}
+    fn stage(&mut self, _: &[PeerId], _: usize, _: &[f32]) {}
 
-    fn forget_draft(&mut self) {}
+    fn forget_staged(&mut self) {}
 
-    fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport> {
-        self.0.apply_drafted(record)
+    fn apply_staged(&mut self, record: &ResultRecord) -> Result<StepReport> {
+        self.0.apply_staged(record)
     }
 
     fn warm_up(&mut self, share: u32) -> Result<()> {

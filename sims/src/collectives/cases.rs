@@ -158,7 +158,7 @@ fn one_slow() -> LinkCosts {
 }
 
 /// What happens to a rank.
-enum SimEvent {
+enum CaseEvent {
     Start,
     /// The link to the receiver at this position can take the next segment.
     Free(usize),
@@ -223,13 +223,13 @@ fn time(costs: &LinkCosts, sites: Option<Groups>, plan: &Plan, weights: &[u32], 
     let place = |rank: Rank| sites.as_ref().map_or(0, |sites| sites.place(rank).0);
     let mut crossed = vec![0; count * count];
     let mut wire = Wire::new(costs.clone(), sites.clone(), 0, Rng::new(0));
-    world.ranks().for_each(|rank| wire.wake(rank, Duration::ZERO, SimEvent::Start));
+    world.ranks().for_each(|rank| wire.wake(rank, Duration::ZERO, CaseEvent::Start));
     while let Some((rank, happening)) = wire.deliver() {
         let (execution, busy) = (&mut executions[rank.0 as usize], &mut busy[rank.0 as usize]);
         match happening {
-            SimEvent::Start => {}
-            SimEvent::Free(position) => busy[position] = false,
-            SimEvent::Arrives(from, header) => {
+            CaseEvent::Start => {}
+            CaseEvent::Free(position) => busy[position] = false,
+            CaseEvent::Arrives(from, header) => {
                 let taken = execution.take(from, &header.to_bytes(), &mut (header.payload_bytes as usize), &Copied);
                 taken.expect("invariant: correct ranks violate nothing");
             }
@@ -244,8 +244,8 @@ fn time(costs: &LinkCosts, sites: Option<Groups>, plan: &Plan, weights: &[u32], 
             if place(rank) != place(to) {
                 crossed[place(rank) * count + place(to)] += bytes;
             }
-            let takes = wire.send(rank, to, bytes, SimEvent::Arrives(rank, header));
-            wire.wake(rank, takes, SimEvent::Free(position));
+            let takes = wire.send(rank, to, bytes, CaseEvent::Arrives(rank, header));
+            wire.wake(rank, takes, CaseEvent::Free(position));
             busy[position] = true;
         }
     }

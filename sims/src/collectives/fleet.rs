@@ -16,7 +16,7 @@ const KEY: OperationKey = OperationKey { step: 1, attempt: 0 };
 
 /// What happens to a rank.
 #[derive(Debug, Clone)]
-pub(super) enum SimEvent {
+pub(super) enum FleetEvent {
     Ready(u32),
     /// The link to the receiver at this position can take the next segment.
     Free(usize),
@@ -106,14 +106,14 @@ impl Fleet {
     }
 
     /// Lets things happen until nothing is left, or `limit` things have happened.
-    pub(super) fn run(&mut self, wire: &mut Wire<SimEvent>, limit: Option<u64>, problems: &mut Vec<String>) {
+    pub(super) fn run(&mut self, wire: &mut Wire<FleetEvent>, limit: Option<u64>, problems: &mut Vec<String>) {
         for rank in self.layout.world_size().ranks() {
             // The last buckets come first, as from a backward pass.
             let mut from = self.layout.buckets();
             loop {
                 let next = self.rng.between(0, u64::from(from.saturating_sub(1)));
                 from = u32::try_from(next).expect("invariant: below a bucket's number");
-                wire.wake(rank, self.rng.micros(0, 50_000), SimEvent::Ready(from));
+                wire.wake(rank, self.rng.micros(0, 50_000), FleetEvent::Ready(from));
                 if from == 0 {
                     break;
                 }
@@ -122,8 +122,8 @@ impl Fleet {
         for _ in 0..limit.unwrap_or(u64::MAX) {
             let Some((rank, happening)) = wire.deliver() else { return };
             let again = match &happening {
-                SimEvent::Arrives(..) if self.rng.one_in(50) => Some(happening.clone()),
-                SimEvent::Arrives(..) | SimEvent::Ready(_) | SimEvent::Free(_) => None,
+                FleetEvent::Arrives(..) if self.rng.one_in(50) => Some(happening.clone()),
+                FleetEvent::Arrives(..) | FleetEvent::Ready(_) | FleetEvent::Free(_) => None,
             };
             if let Err(violation) = self.hand(rank, happening, wire) {
                 problems.push(format!("a correct rank's segment was refused: {violation}"));
@@ -137,19 +137,19 @@ impl Fleet {
         }
     }
 
-    fn hand(&mut self, rank: Rank, happening: SimEvent, wire: &mut Wire<SimEvent>) -> Result<(), Violation> {
+    fn hand(&mut self, rank: Rank, happening: FleetEvent, wire: &mut Wire<FleetEvent>) -> Result<(), Violation> {
         let Worker { execution, busy } = &mut self.members[rank.0 as usize];
         let receivers = execution.schedule().receivers().to_vec();
         let mut load = |position: usize, header, payload: Payload| {
             let length = payload.bytes.len() as u64;
             self.sent_bytes += length;
-            let takes = wire.send(rank, receivers[position], length, SimEvent::Arrives(rank, header, payload));
-            wire.wake(rank, takes, SimEvent::Free(position));
+            let takes = wire.send(rank, receivers[position], length, FleetEvent::Arrives(rank, header, payload));
+            wire.wake(rank, takes, FleetEvent::Free(position));
         };
         match happening {
-            SimEvent::Ready(from) => execution.bring(from),
-            SimEvent::Free(position) => busy[position] = false,
-            SimEvent::Arrives(from, header, mut payload) => {
+            FleetEvent::Ready(from) => execution.bring(from),
+            FleetEvent::Free(position) => busy[position] = false,
+            FleetEvent::Arrives(from, header, mut payload) => {
                 self.delivered += 1;
                 let links = Links { receivers: &receivers, busy: &*busy, gives_place: self.rng.one_in(2) };
                 let goes_on = execution.take(from, &header.to_bytes(), &mut payload, &links)?;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::{Lookup, UNLIMITED_AFTER};
+use starling_engine::{Availability, UNLIMITED_AFTER};
 use starling_topology::{PeerId, Time};
 
 use super::{Effect, Peer};
@@ -132,17 +132,17 @@ impl Peer {
     fn reply(&self, wanted: Request) -> Reply {
         match wanted {
             Request::Result(step) => match self.steps.result_of(step) {
-                Lookup::Here(record) => Reply::Result(record),
-                Lookup::Later => Reply::Later,
-                Lookup::Nothing => Reply::NotHeld,
+                Availability::Here(record) => Reply::Result(record),
+                Availability::Later => Reply::Later,
+                Availability::Nothing => Reply::NotHeld,
             },
             Request::Snapshot(generation, step) => match self.snapshots.after(generation, step) {
-                Lookup::Here(state) => {
+                Availability::Here(state) => {
                     let chunks = self.workload.chunks;
                     Reply::Snapshot(Snapshot { step, lineage: state.lineage, digest: state.digest, chunks })
                 }
-                Lookup::Later => Reply::Later,
-                Lookup::Nothing => Reply::NotHeld,
+                Availability::Later => Reply::Later,
+                Availability::Nothing => Reply::NotHeld,
             },
             Request::Chunk(of, index) => {
                 // Who has named what it does not have may hand that out all the same.

@@ -439,7 +439,7 @@ impl Peer {
         let missed = (self.steps.progress().step > progress.step).then_some(resumption.step);
         let entry = Entered { view: id, resumption, progress, state, forks };
         self.effects.push(Effect::Entered(Box::new(entry)));
-        if let Some(starling_engine::Lookup::Here(record)) = missed.map(|step| self.steps.result_of(step)) {
+        if let Some(starling_engine::Availability::Here(record)) = missed.map(|step| self.steps.result_of(step)) {
             self.committed(&record, id);
         }
         self.follow(now, action);

@@ -21,7 +21,7 @@ pub use comeback::returning::{Return, Returning};
 pub use comeback::twin::TwinSearch;
 pub use download::Download;
 pub use download::result_fetch::ResultFetch;
-pub use download::snapshots::{Lookup, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
+pub use download::snapshots::{Availability, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
 pub use member::entry::{Action, Entry};
 pub use member::failed_links::FailedLinks;
 pub use member::lookout::Lookout;

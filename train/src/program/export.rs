@@ -1,5 +1,6 @@
 //! A trained model as a file that other programs read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -38,8 +39,9 @@ pub fn write_safetensors(
         let (expected, found) = (format!("{} parameters", schema.parameters()), state.parameters.len().to_string());
         return Err(Error::OtherShape { step: state.step, expected, found });
     }
-    let mut bytes = Vec::with_capacity(4 * state.parameters.len());
-    write_numbers(&state.model(manifest.optimizer), &mut bytes).expect("invariant: writing to memory does not fail");
+    let model = state.model(manifest.optimizer);
+    let mut bytes = Vec::with_capacity(4 * model.len());
+    write_numbers(&model, &mut bytes).expect("invariant: writing to memory does not fail");
     let mut rest = bytes.as_slice();
     let mut tensors = Vec::with_capacity(schema.entries().len());
     for entry in schema.entries() {
@@ -56,7 +58,7 @@ pub fn write_safetensors(
         ("model", manifest.model.to_string()),
         ("layout", "burn".to_owned()),
     ];
-    if manifest.optimizer.averages() {
+    if matches!(model, Cow::Owned(_)) {
         described.push(("ema", manifest.optimizer.setting("ema").unwrap_or_default().to_string()));
     }
     match &manifest.model {

@@ -261,20 +261,20 @@ impl<T: Task> Learner for Replica<T> {
         }
     }
 
-    fn draft_bytes(&self) -> Option<u64> {
-        self.training.draft_bytes()
+    fn stage_bytes(&self) -> Option<u64> {
+        self.training.stage_bytes()
     }
 
-    fn draft(&mut self, members: &[PeerId], start: usize, part: &[f32]) {
-        self.training.draft(members, start, part);
+    fn stage(&mut self, members: &[PeerId], start: usize, part: &[f32]) {
+        self.training.stage(members, start, part);
     }
 
-    fn forget_draft(&mut self) {
-        self.training.forget_draft();
+    fn forget_staged(&mut self) {
+        self.training.forget_staged();
     }
 
-    fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport, starling_run::Error> {
-        let report = self.training.apply_drafted(record)?;
+    fn apply_staged(&mut self, record: &ResultRecord) -> Result<StepReport, starling_run::Error> {
+        let report = self.training.apply_staged(record)?;
         if report.samples > 0 && report.skipped.is_none() {
             self.write_parameters();
         }

@@ -66,16 +66,16 @@ fn a_draft_changes_nothing_before_its_step_is_committed() {
     let mut buffer = Vec::new();
     advance(&mut trainer, &mut buffer);
     let (before, parameters) = (trainer.digest(), trainer.training().parameters().len());
-    trainer.draft(&[ME], parameters, &buffer[parameters..]);
-    let from = |trainer: &Trainer| trainer.training().drafted_from();
-    trainer.draft(&[ME], parameters - 9, &buffer[parameters - 9..parameters - 1]);
+    trainer.stage(&[ME], parameters, &buffer[parameters..]);
+    let from = |trainer: &Trainer| trainer.training().staged_from();
+    trainer.stage(&[ME], parameters - 9, &buffer[parameters - 9..parameters - 1]);
     assert_eq!(from(&trainer), Some(parameters), "a part is missing between the two");
-    trainer.draft(&[ME], parameters - 9, &[f32::NAN; 9]);
+    trainer.stage(&[ME], parameters - 9, &[f32::NAN; 9]);
     assert_eq!(from(&trainer), Some(parameters), "not a number");
-    trainer.draft(&[ME], 5, &buffer[5..parameters]);
+    trainer.stage(&[ME], 5, &buffer[5..parameters]);
     assert_eq!(from(&trainer), Some(5));
-    assert_eq!((trainer.digest(), trainer.draft_bytes()), (before, Some(12 * parameters as u64)));
-    trainer.draft(&[ME], parameters, &buffer[parameters - 1..]);
+    assert_eq!((trainer.digest(), trainer.stage_bytes()), (before, Some(12 * parameters as u64)));
+    trainer.stage(&[ME], parameters, &buffer[parameters - 1..]);
     assert_eq!(from(&trainer), None, "of another view");
 }
 
@@ -93,20 +93,20 @@ fn a_clipped_update_waits_for_the_whole_gradient_and_follows_the_schedule() {
     let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
     let manifest = found(&spec, &dataset).expect("a run");
     let mut trainer = Trainer::new(&manifest, dataset, DeviceChoice::Cpu).expect("a trainer");
-    assert_eq!(trainer.draft_bytes(), None);
+    assert_eq!(trainer.stage_bytes(), None);
     trainer.begin(&[ME]);
     for step in 1..=16_u64 {
         let before = trainer.state().parameters;
         let gradient = computed(&mut trainer, ME).expect("computed");
         let record = trainer.training().reduce_alone(&gradient, ME, UNMEASURED);
         let (gradients, rest) = record.mean.split_at(trainer.training().parameters().len());
-        trainer.draft(&[ME], gradients.len(), rest);
-        trainer.draft(&[ME], 0, gradients);
+        trainer.stage(&[ME], gradients.len(), rest);
+        trainer.stage(&[ME], 0, gradients);
         assert!(
-            trainer.training().drafted_from().is_none(),
+            trainer.training().staged_from().is_none(),
             "its length is not known before the whole gradient is there"
         );
-        trainer.apply_drafted(&record).expect("applied");
+        trainer.apply_staged(&record).expect("applied");
         let after = trainer.state().parameters;
         let norm = |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|g| f64::from(g).powi(2)).sum::<f64>().sqrt();
         let moved = norm(&mut before.iter().zip(after.iter()).map(|(a, b)| a - b));
@@ -143,9 +143,9 @@ fn an_update_after_which_the_state_is_not_finite_is_dropped_by_all() {
         let before = plain.state();
         let (good, bad) = (record(&plain, 1e-3), record(&plain, gradient));
         let parameters = plain.training().parameters().len();
-        drafting.draft(&[ME], parameters, &bad.mean[parameters..]);
-        drafting.draft(&[ME], 3, &bad.mean[3..parameters]);
-        let reports = [drafting.apply_drafted(&bad), plain.apply(&bad)].map(|report| report.expect("skipped"));
+        drafting.stage(&[ME], parameters, &bad.mean[parameters..]);
+        drafting.stage(&[ME], 3, &bad.mean[3..parameters]);
+        let reports = [drafting.apply_staged(&bad), plain.apply(&bad)].map(|report| report.expect("skipped"));
         assert_eq!(reports[0], reports[1]);
         let skipped = reports[0].skipped.as_deref().expect("skipped");
         assert!(skipped.contains(reason) && skipped.contains("hidden.0."), "{skipped}");
@@ -391,10 +391,10 @@ fn a_copy_of_the_state_stays_what_it_was() {
         let record = trainer.training().reduce_alone(&gradient, ME, UNMEASURED);
         if is_drafted {
             let (gradients, rest) = record.mean.split_at(trainer.training().parameters().len());
-            trainer.draft(&[ME], gradients.len(), rest);
-            trainer.draft(&[ME], 0, gradients);
+            trainer.stage(&[ME], gradients.len(), rest);
+            trainer.stage(&[ME], 0, gradients);
         }
-        trainer.apply_drafted(&record).expect("applied");
+        trainer.apply_staged(&record).expect("applied");
         states.push(trainer.state());
         expected.push(trainer.digest());
         assert_eq!(digests(&states), expected);

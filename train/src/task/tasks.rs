@@ -60,7 +60,7 @@ impl<T: Task> TaskProgram<T> {
         let open = self.device.open()?.device;
         let device = open.clone().autodiff();
         let module = caught(self.task.name(), "module", || self.task.module(&device))?;
-        Ok((flatten::write_parameters(module, &state.parameters, &device).valid(), open))
+        Ok((flatten::write_parameters(module, &state.model(manifest.optimizer), &device).valid(), open))
     }
 
     fn check_task(&self, manifest: &Manifest) -> Result<(), error::Error> {

@@ -35,7 +35,7 @@ pub struct Endpoint {
 impl std::fmt::Debug for Endpoint {
     /// Leaves the key out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("mode", &self.mode).field("ips", &self.ips).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("mode", &self.mode).field("ips", &self.ips).finish_non_exhaustive()
     }
 }
 

@@ -1,11 +1,11 @@
 //! What two neighbours in a plan agree on, over their libp2p stream, before the first segment.
 //!
 //! ```text
-//!   opener (sends segments)                        acceptor (receives them)
+//!   opener (sends segments)                          acceptor (receives them)
 //!      | -- view, request: direct, plain, universal -->  |
-//!      | <------------------ addresses, if direct --  |   possibly none
-//!      |    ... connects, within a limit ...          |   to all of them, and far away several times
-//!      | -- which connections it made ------------->  |   only after addresses; if none, universal
+//!      | <------------------ addresses, if direct --   |   possibly none
+//!      |    ... connects, within a limit ...           |   to all of them, and far away several times
+//!      | -- which connections it made -------------->  |   only after addresses; if none, universal
 //! ```
 //!
 //! The opener decides, because only it knows what got through. It names the attempts that it made connections of, each of
@@ -130,7 +130,7 @@ pub async fn answer(
     sender: PeerId,
     view: ViewId,
 ) -> io::Result<Vec<Connection>> {
-    let theirs = read_wish(stream).await?;
+    let theirs = read_request(stream).await?;
     if (theirs == PLAINTEXT) != (endpoint.mode == DataPlane::Plaintext) {
         let sealed = "only one of the two members sends without encryption: set network.data to the same on both";
         return Err(io::Error::other(sealed));
@@ -196,7 +196,7 @@ fn requested(mode: DataPlane) -> u8 {
     }
 }
 
-async fn read_wish(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {
+async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {
     let mut request = [0];
     stream.read_exact(&mut request).await?;
     match request[0] {

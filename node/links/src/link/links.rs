@@ -14,9 +14,9 @@ use crate::link::{Incoming, Kind, Outgoing};
 
 /// Whose fault a failure is.
 #[derive(Debug)]
-pub struct PeerFault(pub PeerId, pub LinkFailure);
+pub struct BrokenLink(pub PeerId, pub LinkFailure);
 
-impl PeerFault {
+impl BrokenLink {
     /// The link to or from `peer` is broken.
     pub fn broken(peer: PeerId, reason: impl ToString) -> Self {
         Self(peer, LinkFailure::Broken(reason.to_string()))
@@ -76,7 +76,7 @@ impl OutgoingLinks {
 
     /// Waits until a link that is blocked has sent what was on its way. Can be cancelled and called again. Without
     /// `may_sleep` the caller looks again by itself. Never, if no link is blocked.
-    pub async fn flush(&mut self, may_sleep: bool) -> Result<(), PeerFault> {
+    pub async fn flush(&mut self, may_sleep: bool) -> Result<(), BrokenLink> {
         let blocked = self.links.iter_mut().filter(|one| one.is_blocked);
         match first(blocked.map(|one| one.flush(may_sleep))).await {
             Some(flushed) => flushed,
@@ -105,8 +105,8 @@ impl OutgoingLinks {
 }
 
 impl Out {
-    async fn flush(&mut self, may_sleep: bool) -> Result<(), PeerFault> {
-        self.link.flush(may_sleep).await.map_err(|reason| PeerFault::broken(self.peer, reason))
+    async fn flush(&mut self, may_sleep: bool) -> Result<(), BrokenLink> {
+        self.link.flush(may_sleep).await.map_err(|reason| BrokenLink::broken(self.peer, reason))
     }
 }
 
@@ -163,7 +163,7 @@ impl IncomingLinks {
     /// Waits for a segment of the operation of `step` over those links that have some `due`, and says over which one it came.
     /// Can be cancelled and called again, until it fails. Without `may_sleep` the caller looks again by itself. Never, if
     /// none is due.
-    pub async fn next(&mut self, step: u64, due: &[u64], may_sleep: bool) -> Result<usize, PeerFault> {
+    pub async fn next(&mut self, step: u64, due: &[u64], may_sleep: bool) -> Result<usize, BrokenLink> {
         let turn = self.turn;
         let (before, after) = self.links.split_at_mut(turn);
         let links = (turn..).zip(after).chain((0..).zip(before)).filter(|(position, _)| due[*position] > 0);
@@ -182,8 +182,8 @@ impl IncomingLinks {
 }
 
 impl In {
-    async fn next(&mut self, position: usize, step: u64, may_sleep: bool) -> Result<usize, PeerFault> {
+    async fn next(&mut self, position: usize, step: u64, may_sleep: bool) -> Result<usize, BrokenLink> {
         let next = self.link.next(step, may_sleep).await;
-        next.map(|()| position).map_err(|failure: LinkFailure| PeerFault(self.peer, failure))
+        next.map(|()| position).map_err(|failure: LinkFailure| BrokenLink(self.peer, failure))
     }
 }

@@ -7,7 +7,7 @@ use starling_run::{Beyond, Learner, StepReport};
 use starling_topology::SampleOrder;
 use starling_topology::ledger::Skips;
 
-use super::digest_watch::Rewritten;
+use super::slot_watch::Rewritten;
 use crate::credentials::identity::to_libp2p;
 use crate::observe::report::{Observer, Report};
 

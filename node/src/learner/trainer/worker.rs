@@ -14,7 +14,7 @@ use starling_topology::Digest;
 use tokio::sync::watch;
 
 use super::{
-    AuditLog, Census, DigestWatch, LearnerOptions, Mishaps, ProgressMeter, Speed, Stalls, Totals, TrainerEvent, Turn,
+    AuditLog, Census, LearnerOptions, Mishaps, ProgressMeter, SlotWatch, Speed, Stalls, Totals, TrainerEvent, Turn,
     Turns, WorkClock,
 };
 use crate::error::NodeError;
@@ -29,7 +29,7 @@ pub(super) struct Worker {
     pub(super) turns: Turns,
     pub(super) work_clock: WorkClock,
     pub(super) speed: Speed,
-    pub(super) word: DigestWatch,
+    pub(super) word: SlotWatch,
     pub(super) stalls: Stalls,
     pub(super) learner: Box<dyn Learner>,
     /// Whether nothing is computed here any more.
@@ -80,7 +80,7 @@ impl Worker {
             let next = shared_steps.next(at);
             self.work_clock.start();
             match next {
-                LearnerTask::StagedUpdate(part) => self.draft(part),
+                LearnerTask::WorkAhead(part) => self.stage(part),
                 LearnerTask::Task(Task::Stop { evaluate }) => return Ok(evaluate),
                 LearnerTask::Task(task) => self.execute(task, checkpoint_writer)?,
             }
@@ -194,12 +194,12 @@ impl Worker {
         }
     }
 
-    fn draft(&mut self, part: Part) {
+    fn stage(&mut self, part: Part) {
         let Part { view, members, start, numbers } = part;
         if self.drafted.replace(view) != Some(view) {
-            self.learner.forget_draft();
+            self.learner.forget_staged();
         }
-        self.learner.draft(&members, start, &numbers);
+        self.learner.stage(&members, start, &numbers);
         self.turns.shared_steps.recycle_part(numbers);
     }
 
@@ -215,7 +215,7 @@ impl Worker {
         let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
         let began = self.began.take();
         let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
-        let report = if is_drafted { self.learner.apply_drafted(record) } else { self.learner.apply(record) }?;
+        let report = if is_drafted { self.learner.apply_staged(record) } else { self.learner.apply(record) }?;
         self.turns.settle(report.step, report.skipped.is_none());
         self.mishaps.tell(&report, self.learner.as_ref(), self.observer.as_ref());
         let (me, gave_up) = (self.turns.me, self.gradient.has_given_up());

@@ -22,15 +22,15 @@ impl EventLoop {
         match read(from, bytes) {
             Some((head, signature)) => {
                 if let Err(violation) = self.member.heard(from, head, signature) {
-                    self.peer_fault(from, &violation.to_string());
+                    self.report_fault(from, &violation.to_string());
                 }
             }
-            None => self.peer_fault(from, "gossiped bytes that are not a head with its signature"),
+            None => self.report_fault(from, "gossiped bytes that are not a head with its signature"),
         }
     }
 
     /// Keys cost nothing: who made up an author is not found by its name.
-    fn peer_fault(&mut self, author: PeerId, violation: &str) {
+    fn report_fault(&mut self, author: PeerId, violation: &str) {
         if self.network.is_answerable(author) {
             self.misbehaved(author, violation);
         }

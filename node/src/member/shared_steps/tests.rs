@@ -71,7 +71,7 @@ impl Thread {
             let next = self.shared_steps.lock().next(&mut self.at);
             match next {
                 None | Some(LearnerTask::Task(Task::Stop { .. })) => return,
-                Some(LearnerTask::StagedUpdate(part)) => self.drafted.push((part.view, part.start)),
+                Some(LearnerTask::WorkAhead(part)) => self.drafted.push((part.view, part.start)),
                 Some(LearnerTask::Task(Task::Compute)) => self.at.prepared = true,
                 Some(LearnerTask::Task(Task::Contribute(active))) => {
                     self.shared_steps.submit(&active, self.at.step + 1, Brought::Whole(vec![1.0; 5]), None);
@@ -98,7 +98,7 @@ fn one_alone_takes_all_steps_by_itself() {
     let mut thread = Thread::new();
     drop(thread.enter(&view(&[1])));
     assert_eq!(thread.applied, (1..=9).collect::<Vec<_>>());
-    let Lookup::Here(record) = thread.shared_steps.result_of(9) else { panic!("it is the last one") };
+    let Availability::Here(record) = thread.shared_steps.result_of(9) else { panic!("it is the last one") };
     assert_eq!((record.step, record.mean[0]), (9, 0.2), "divided by the batch size");
 }
 

@@ -507,14 +507,14 @@ mod tests {
     }
 
     /// Of as many members as these promise: of where they stand, whether with a state, and whether with the step's result.
-    fn decided(least: u64, branch_position: &[(u64, bool, bool)]) -> Proposal {
-        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..branch_position.len() as u8).map(peer));
+    fn decided(least: u64, standings: &[(u64, bool, bool)]) -> Proposal {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..standings.len() as u8).map(peer));
         let lineage = |step| if step > least { Lineage::of(&view) } else { Lineage::NONE };
         let promise = |(step, has_state, has_result): (u64, bool, bool)| {
             Promise::at(Progress { step, lineage: lineage(step), has_state, has_result })
         };
         let promises: BTreeMap<PeerId, Promise> =
-            branch_position.iter().enumerate().map(|(at, stands)| (peer(at as u8), promise(*stands))).collect();
+            standings.iter().enumerate().map(|(at, stands)| (peer(at as u8), promise(*stands))).collect();
         answered(&view, least, &promises)
     }
 

@@ -14,7 +14,7 @@ pub const UNLIMITED_AFTER: u64 = MIN_KEPT as u64 / 2;
 
 /// What is there of a step's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lookup<T> {
+pub enum Availability<T> {
     /// It will not come.
     Nothing,
     /// It is on its way.
@@ -71,13 +71,13 @@ impl<T: Clone> Snapshots<T> {
     }
 
     /// The snapshot of the state after `step`, for a joiner that entered with the view of `generation`.
-    pub fn after(&self, generation: Generation, step: u64) -> Lookup<T> {
+    pub fn after(&self, generation: Generation, step: u64) -> Availability<T> {
         match self.kept.get(&step) {
             // The joiner is there already, and this member is not.
-            None if generation > self.entered => Lookup::Later,
-            None => Lookup::Nothing,
-            Some(None) => Lookup::Later,
-            Some(Some(snapshot)) => Lookup::Here(snapshot.clone()),
+            None if generation > self.entered => Availability::Later,
+            None => Availability::Nothing,
+            Some(None) => Availability::Later,
+            Some(Some(snapshot)) => Availability::Here(snapshot.clone()),
         }
     }
 
@@ -137,19 +137,19 @@ mod tests {
         (1..=4).for_each(|step| snapshots.expect(step));
         (1..=4).for_each(|step| snapshots.put(step, step));
         let early = snapshots.after(Generation(2), 1);
-        assert_eq!(early, Lookup::Later, "this member does not know yet what joiners of that view need");
+        assert_eq!(early, Availability::Later, "this member does not know yet what joiners of that view need");
         snapshots.enter(Generation(2));
         let after = |snapshots: &Snapshots<u64>, step| snapshots.after(Generation(2), step);
-        assert_eq!((after(&snapshots, 1), after(&snapshots, 2)), (Lookup::Nothing, Lookup::Here(2)));
+        assert_eq!((after(&snapshots, 1), after(&snapshots, 2)), (Availability::Nothing, Availability::Here(2)));
         let applied = |step, is_from_all| Of { step, is_from_all };
         snapshots.applied(&applied(4, false));
-        assert_eq!(after(&snapshots, 3), Lookup::Here(3), "a member may still be loading it");
+        assert_eq!(after(&snapshots, 3), Availability::Here(3), "a member may still be loading it");
         snapshots.applied(&applied(4, true));
-        assert_eq!((after(&snapshots, 3), after(&snapshots, 4)), (Lookup::Nothing, Lookup::Here(4)));
+        assert_eq!((after(&snapshots, 3), after(&snapshots, 4)), (Availability::Nothing, Availability::Here(4)));
         snapshots.expect(5);
-        assert_eq!((after(&snapshots, 5), snapshots.len()), (Lookup::Later, 2));
+        assert_eq!((after(&snapshots, 5), snapshots.len()), (Availability::Later, 2));
         snapshots.clear();
         snapshots.put(5, 5);
-        assert_eq!((after(&snapshots, 5), snapshots.is_empty()), (Lookup::Nothing, true));
+        assert_eq!((after(&snapshots, 5), snapshots.is_empty()), (Availability::Nothing, true));
     }
 }

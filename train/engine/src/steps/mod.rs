@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use starling_topology::{Digest, Flaw, Hold, Lineage, Progress, View, ViewId};
 
-use crate::Lookup;
+use crate::Availability;
 pub use notices::Notice;
 use notices::Notices;
 pub use result::StepResult;
@@ -159,11 +159,11 @@ impl<R: StepResult, S> Steps<R, S> {
 
     /// The result of `step`, for a member that lacks it. Who stands just before it is fetching it too, or is about to, as its own
     /// view tells it.
-    pub fn result_of(&self, step: u64) -> Lookup<R> {
+    pub fn result_of(&self, step: u64) -> Availability<R> {
         match self.result.as_ref().filter(|result| result.step() == step) {
-            Some(result) => Lookup::Here(result.clone()),
-            None if self.step.checked_add(1) == Some(step) => Lookup::Later,
-            None => Lookup::Nothing,
+            Some(result) => Availability::Here(result.clone()),
+            None if self.step.checked_add(1) == Some(step) => Availability::Later,
+            None => Availability::Nothing,
         }
     }
 

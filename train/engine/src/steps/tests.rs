@@ -386,15 +386,18 @@ fn what_was_to_be_said_of_one_download_is_not_said_of_the_next() {
 #[test]
 fn who_stands_just_before_a_step_says_that_it_will_have_the_result() {
     let (mut member, view) = Member::of_two();
-    assert_eq!([0, 1, 2].map(|step| member.steps.result_of(step)), [Lookup::Nothing, Lookup::Later, Lookup::Nothing]);
+    assert_eq!(
+        [0, 1, 2].map(|step| member.steps.result_of(step)),
+        [Availability::Nothing, Availability::Later, Availability::Nothing]
+    );
     let first = Of(1, lineage(view), Lineage::NONE);
     member.steps.deliver(first).expect("the next one");
     assert_eq!(
         [1, 2, 3].map(|step| member.steps.result_of(step)),
-        [Lookup::Here(first), Lookup::Later, Lookup::Nothing]
+        [Availability::Here(first), Availability::Later, Availability::Nothing]
     );
     member.steps.deliver(Of(2, lineage(view), lineage(view))).expect("the next one");
-    assert_eq!(member.steps.result_of(1), Lookup::Nothing, "nobody is that far behind");
+    assert_eq!(member.steps.result_of(1), Availability::Nothing, "nobody is that far behind");
 }
 
 #[test]

@@ -94,15 +94,15 @@ pub trait Learner: Replicated + fmt::Debug {
 
     /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin
     /// before the whole gradient is there.
-    fn draft_bytes(&self) -> Option<u64>;
+    fn stage_bytes(&self) -> Option<u64>;
 
     /// Begins the update, beside the state, with a part of the pending step's result, which `members` are still reducing: the
     /// numbers from `start` on. Parts come from the end; the first one is all that is behind the gradient, and begins anew.
-    /// What does not go on from the part before it is left to [`Self::apply_drafted`].
-    fn draft(&mut self, members: &[PeerId], start: usize, part: &[f32]);
+    /// What does not go on from the part before it is left to [`Self::apply_staged`].
+    fn stage(&mut self, members: &[PeerId], start: usize, part: &[f32]);
 
     /// What was drafted is not of the step's result: that comes from another operation.
-    fn forget_draft(&mut self);
+    fn forget_staged(&mut self);
 
     /// Commits the pending step: updates the state with what a view reduced, and assigns the next step. Members that apply
     /// the same record hold the same bits afterwards, on any hardware. If nobody contributed a sample, only the ledger changes.
@@ -113,16 +113,16 @@ pub trait Learner: Replicated + fmt::Debug {
     /// # Errors
     /// If the record is of another step, of another length, or of no view; the state is then as before.
     fn apply(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
-        self.forget_draft();
-        self.apply_drafted(record)
+        self.forget_staged();
+        self.apply_staged(record)
     }
 
-    /// [`Self::apply`] of a record whose parts were [staged](Self::draft): only what was not is left to do. The bits are the
+    /// [`Self::apply`] of a record whose parts were [staged](Self::stage): only what was not is left to do. The bits are the
     /// same.
     ///
     /// # Errors
     /// As [`Self::apply`].
-    fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport, Error>;
+    fn apply_staged(&mut self, record: &ResultRecord) -> Result<StepReport, Error>;
 
     /// Computes what a step computes with a share of `share` samples, and what an evaluation does, all in vain: no step of the
     /// run is then the device's first. The state does not change, nor do the bits of any result.

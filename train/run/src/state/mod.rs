@@ -80,8 +80,14 @@ pub enum StateError {
     /// A number that is not finite.
     #[error("number {at} of the state's {what} is not finite")]
     NotFinite {
-        /// `parameters`, `moments` or `scalars`.
+        /// `parameters` or `moments`.
         what: &'static str,
+        /// Its index.
+        at: u64,
+    },
+    /// A scalar that is no power of a share.
+    #[error("number {at} of the state's scalars is not within 0 and 1")]
+    Scalar {
         /// Its index.
         at: u64,
     },
@@ -188,10 +194,10 @@ impl ReplicatedState {
         Ok((header.run, header.step, values.finish(&scalars)))
     }
 
-    /// Checks that all numbers are finite, as those of a state are that can be read back.
+    /// Checks that all numbers are finite, and the scalars within 0 and 1, as those of a state are that can be read back.
     ///
     /// # Errors
-    /// [`StateError::NotFinite`].
+    /// [`StateError::NotFinite`], [`StateError::Scalar`].
     pub fn check_numbers(&self) -> Result<(), StateError> {
         let vectors = std::iter::once(("parameters", &self.parameters));
         for (what, numbers) in vectors.chain(self.moments.iter().map(|moment| ("moments", moment))) {
@@ -305,8 +311,9 @@ fn check_ledger(step: u64, ledger: &Ledger) -> Result<(), StateError> {
 }
 
 fn check_scalars(scalars: &[f64]) -> Result<(), StateError> {
-    match scalars.iter().position(|scalar| !scalar.is_finite()) {
-        Some(at) => Err(StateError::NotFinite { what: "scalars", at: at as u64 }),
+    // An update divides by what is left to 1, and takes the root of what it gets.
+    match scalars.iter().position(|scalar| !(0.0..=1.0).contains(scalar)) {
+        Some(at) => Err(StateError::Scalar { at: at as u64 }),
         None => Ok(()),
     }
 }
@@ -536,7 +543,11 @@ mod tests {
         let not_finite = |what, at| StateError::NotFinite { what, at };
         assert_eq!(refused(|state| Arc::make_mut(&mut state.parameters)[2] = f32::NAN), not_finite("parameters", 2));
         assert_eq!(refused(|state| Arc::make_mut(&mut state.moments[1])[0] = f32::INFINITY), not_finite("moments", 0));
-        assert_eq!(refused(|state| state.scalars[1] = f64::NAN), not_finite("scalars", 1));
+        let changes: [fn(&mut ReplicatedState); 2] =
+            [|state| state.scalars[1] = f64::NAN, |state| state.scalars[1] = 1.5];
+        for change in changes {
+            assert_eq!(refused(change), StateError::Scalar { at: 1 });
+        }
     }
 
     #[test]

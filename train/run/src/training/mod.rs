@@ -157,7 +157,7 @@ impl Training {
         ledger.assign(members);
         let has_changed = ledger != self.ledger;
         if has_changed {
-            self.forget_draft();
+            self.forget_staged();
         }
         self.ledger = ledger;
         has_changed
@@ -226,7 +226,7 @@ impl Training {
             return Err(Error::OtherShape { step: state.step, expected, found });
         }
         state.check_numbers()?;
-        self.forget_draft();
+        self.forget_staged();
         self.optimizer = OptimizerState::restore(spec, state.moments, state.scalars);
         self.parameters = state.parameters;
         (self.step, self.lineage) = (state.step, state.lineage);

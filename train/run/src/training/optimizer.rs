@@ -92,7 +92,7 @@ pub trait Optimizer: fmt::Debug + Sync {
 pub struct StateShape {
     /// How many vectors, each as long as the parameters. They begin with zeros.
     pub moments: usize,
-    /// How many numbers.
+    /// How many numbers, each a power of a share that is kept: 1 before the first step, then less, never below 0.
     pub scalars: usize,
 }
 

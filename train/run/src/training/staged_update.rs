@@ -112,9 +112,10 @@ mod tests {
 
     /// Whatever the pieces, and whatever the room held before, the bits are those of an update in place.
     #[test]
-    fn a_draft_becomes_what_an_update_in_place_leaves() {
+    fn a_staged_update_becomes_what_one_in_place_leaves() {
         for name in NAMES {
-            let spec = OptimizerSpec::named(name).expect("it is in the list").with("weight_decay", 0.01);
+            let spec =
+                OptimizerSpec::named(name).expect("it is in the list").with("weight_decay", 0.01).with("ema", 0.5);
             let mut generator = SplitMix64::new(3);
             let mut numbers = || -> Vec<f32> { (0..PARAMETERS).map(|_| symmetric(&mut generator, 1.0)).collect() };
             let mut drafted = (Arc::new(numbers()), OptimizerState::new(spec, PARAMETERS));

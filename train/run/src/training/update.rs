@@ -18,16 +18,16 @@ use crate::training::staged_update::StagedUpdate;
 impl Training {
     /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin
     /// before the whole gradient is there.
-    pub fn draft_bytes(&self) -> Option<u64> {
+    pub fn stage_bytes(&self) -> Option<u64> {
         StepFactors::ahead(&self.manifest, self.step + 1, 1.0)?;
         Some(4 * self.parameters.len() as u64 * (1 + self.optimizer.moments().len() as u64))
     }
 
-    /// As [`Learner::draft`](crate::Learner::draft).
-    pub fn draft(&mut self, members: &[PeerId], start: usize, part: &[f32]) {
+    /// As [`Learner::draft`](crate::Learner::stage).
+    pub fn stage(&mut self, members: &[PeerId], start: usize, part: &[f32]) {
         let is_finite = kernel::first_non_finite(part).is_none();
         if start == self.parameters.len() {
-            self.forget_draft();
+            self.forget_staged();
             if is_finite && self.ledger.is_assigned() && part.len() == BufferLayout::new(start, members.len()).exact() {
                 let (_, weight, scale) = self.weigh(members, &part[1..]);
                 let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale).filter(|_| weight > 0);
@@ -45,23 +45,23 @@ impl Training {
     }
 
     /// Where what is drafted begins; `None` if nothing is.
-    pub fn drafted_from(&self) -> Option<usize> {
+    pub fn staged_from(&self) -> Option<usize> {
         self.staged_update.as_ref().map(StagedUpdate::from)
     }
 
-    /// As [`Learner::forget_draft`](crate::Learner::forget_draft).
-    pub fn forget_draft(&mut self) {
+    /// As [`Learner::forget_staged`](crate::Learner::forget_staged).
+    pub fn forget_staged(&mut self) {
         if let Some(staged_update) = self.staged_update.take() {
             self.update_buffers = staged_update.forget();
         }
     }
 
-    /// Commits the pending step, as [`Learner::apply_drafted`](crate::Learner::apply_drafted). The parameters have changed if
+    /// Commits the pending step, as [`Learner::apply_staged`](crate::Learner::apply_staged). The parameters have changed if
     /// [samples were contributed](StepReport::samples) and the update was not [skipped](StepReport::skipped).
     ///
     /// # Errors
     /// If the record is of another step, of another length, or of no view; the state is then as before.
-    pub fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
+    pub fn apply_staged(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
         let staged_update = self.staged_update.take();
         let step = self.step + 1;
         if record.step != step {

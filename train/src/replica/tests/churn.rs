@@ -102,18 +102,18 @@ fn apply_somehow(trainer: &mut Trainer, record: &ResultRecord, number: usize) ->
     let until = parameters * (record.step as usize % 3) / 2;
     let (gradients, behind) = record.mean.split_at(parameters);
     let mut draft = |gradients: &[f32]| {
-        trainer.draft(&record.members, parameters, behind);
+        trainer.stage(&record.members, parameters, behind);
         let mut end = parameters;
         for part in gradients[until..].rchunks(1000) {
             end -= part.len();
-            trainer.draft(&record.members, end, part);
+            trainer.stage(&record.members, end, part);
         }
-        assert!(trainer.training().drafted_from().is_none_or(|from| from == until), "no part was left out");
+        assert!(trainer.training().staged_from().is_none_or(|from| from == until), "no part was left out");
     };
     match number % 3 {
         1 => {
             draft(gradients);
-            trainer.apply_drafted(record).expect("applied")
+            trainer.apply_staged(record).expect("applied")
         }
         2 => {
             draft(&gradients.iter().map(|value| value + 1.0).collect::<Vec<_>>());

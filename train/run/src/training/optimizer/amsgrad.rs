@@ -1,4 +1,4 @@
-//! AMSGrad: Adam whose rate for a parameter never rises again.
+//! AMSGrad: Adam whose second moment never falls.
 
 use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
 

@@ -11,7 +11,7 @@ const OTHERS: &str = "STARLING_TEST_OTHERS_SLOTS";
 
 /// What was said last, in which step and view.
 #[derive(Debug)]
-pub(super) struct DigestWatch {
+pub(super) struct SlotWatch {
     said: Option<(u64, Lineage, u32)>,
     /// From which step on, what a test has it say of others.
     of_others: Option<(u64, f32)>,
@@ -24,7 +24,7 @@ pub(super) struct Rewritten {
     pub(super) told: u32,
 }
 
-impl DigestWatch {
+impl SlotWatch {
     pub(super) fn new() -> Self {
         let of_others = std::env::var(OTHERS).ok();
         let of_others = of_others.and_then(|text| {
@@ -83,7 +83,7 @@ mod tests {
             ResultRecord { step, lineage, after: Lineage::NONE, members, mean: Vec::new() }
         };
         let told = |said: u32, step, gave_up, told| {
-            let mut word = DigestWatch { said: None, of_others: None };
+            let mut word = SlotWatch { said: None, of_others: None };
             word.say(step, &active, said, &mut [0.0; 2]);
             let noticed = word.compare(&record(active.lineage), &[5, told], members[1], gave_up);
             assert_eq!(word.compare(&record(active.lineage), &[5, told], members[1], gave_up), None, "once");
@@ -95,11 +95,11 @@ mod tests {
         assert_eq!(told(512, 7, false, GAVE_UP), Some(Rewritten { said: 512, told: GAVE_UP }));
         assert_eq!(told(512, 7, true, 512), Some(Rewritten { said: GAVE_UP, told: 512 }));
         assert_eq!(told(512, 6, false, 1), None, "nothing was said to this step");
-        let mut word = DigestWatch { said: None, of_others: None };
+        let mut word = SlotWatch { said: None, of_others: None };
         word.say(7, &active, 512, &mut [0.0; 2]);
         word.forget();
         assert_eq!(word.compare(&record(active.lineage), &[5, SYNCING], members[1], false), None, "it reached nobody");
-        let mut word = DigestWatch { said: None, of_others: Some((7, -3.0)) };
+        let mut word = SlotWatch { said: None, of_others: Some((7, -3.0)) };
         let mut slots = [0.0, 512.0];
         word.say(7, &active, 512, &mut slots);
         assert_eq!(slots, [-3.0, 512.0]);
