@@ -5,7 +5,7 @@ use std::rc::Rc;
 use starling_engine::comeback::Left;
 use starling_engine::member::lookout::is_end;
 use starling_engine::member::settling::departs;
-use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Reason, Record, Root, Time, View};
+use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, Record, Root, Time, View};
 
 use super::seeking::Errand;
 use super::{SimEvent, World};
@@ -267,8 +267,16 @@ impl World {
                 let host = seats.get(&peer).map(|seat| &hosts[*seat]);
                 host.is_some_and(|host| host.twin.is_some() || (host.is_hostile() && stepped))
             };
-            let held = self.invariants.votes_given.wrote(&record, is_excused);
-            self.breaks(held);
+            // Nor does anybody else vote in a fork that liars have begun alone.
+            let is_liars = |peer: &PeerId| seats.get(peer).is_some_and(|seat| hosts[*seat].is_hostile());
+            let begun_by = |origin: &Proposal| {
+                let joins = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
+                origin.view.members().iter().filter(|peer| !joins(peer)).all(is_liars)
+            };
+            if !(record.view.forked && record.origin.as_ref().is_some_and(begun_by)) {
+                let held = self.invariants.votes_given.wrote(&record, is_excused);
+                self.breaks(held);
+            }
         }
         self.note_vote(seat, &record);
         let held = self.tells_what_it_forgot(seat, &record);
@@ -328,7 +336,9 @@ impl World {
     fn entered(&mut self, seat: Seat, entry: &Entered) {
         let (view, step) = (&entry.resumption.view, entry.resumption.step);
         let (name, id) = (self.hosts[seat].name(), entry.view);
-        let forks = entry.forks;
+        // Who has a view installed by its word alone says what it likes of why.
+        let is_first = view.forked && view.parent.is_some_and(|parent| self.views.get(&parent) == Some(&false));
+        let forks = entry.forks || is_first;
         self.forked |= view.forked; // The fork itself may only have waited for members.
         self.tell(|world| {
             let generation = view.generation;
@@ -340,7 +350,7 @@ impl World {
             )
         });
         self.mark(seat, What::Enters(view.generation.0));
-        self.views.insert(id, forks);
+        self.views.insert(id, view.forked);
         self.invariants.no_split_brain.entered(view, step, forks);
         self.invariants.own_branch.entered(name, &entry.resumption, !entry.progress.has_state);
         // Of a disk that has lost something nothing is asked; nor of a machine beside which an older copy of it speaks under the same name.

@@ -148,7 +148,7 @@ pub(crate) struct World {
     /// Who was found guilty when something did not hold: that run is over.
     convicted: Option<PeerId>,
     broken: Vec<Broken>,
-    /// The generation of each view, to count them and to tell them apart.
+    /// Each view that somebody has entered, to count them, and whether it is of a fork.
     views: BTreeMap<ViewId, bool>,
     /// What a quorum has decided after each view, once somebody has written it down.
     successors: BTreeMap<ViewId, View>,
