@@ -223,17 +223,17 @@ impl Swarm {
         };
         let opened =
             runtime.block_on(node::open(settings, ready, (0, Lineage::NONE), Arc::<Logged>::clone(&logged)))?;
-        let Opened { company, config, checkpoint_writer, ticket } = opened;
+        let Opened { parts, config, checkpoint_writer, ticket } = opened;
         let (events, feed) = LearnerEvents::new();
-        let (shared_steps, snapshots) = (company.shared_steps.clone(), company.snapshots.clone());
+        let (shared_steps, snapshots) = (parts.shared_steps.clone(), parts.snapshots.clone());
         let (buffer_learner, applied) = (Arc::new(Mutex::new(buffer_learner)), Arc::new(AtomicU64::new(0)));
         hand_out_snapshots(&shared_steps, &snapshots, &buffer_learner, &applied)?;
-        let me = company.network.contact().peer;
+        let me = parts.network.contact().peer;
         let stop = CancellationToken::new();
         let (stopped, ends) = (stop.clone(), StopAtEnd(shared_steps.clone()));
         let life = runtime.spawn(async move {
             let _ends = ends;
-            EventLoop::new(company, feed, config).run(stopped).await.end
+            EventLoop::new(parts, feed, config).run(stopped).await.end
         });
         Ok(Self {
             ticket,

@@ -114,10 +114,10 @@ pub(crate) fn start(
     learner: Box<dyn Learner>,
     learner_options: LearnerOptions,
     checkpoint_writer: CheckpointWriter,
-    company: LearnerParts,
+    parts: LearnerParts,
 ) -> Result<(LearnerEvents, JoinHandle<Totals>), NodeError> {
     let (events, feed) = LearnerEvents::new();
-    let LearnerParts { me, shared_steps, snapshots, observer } = company;
+    let LearnerParts { me, shared_steps, snapshots, observer } = parts;
     let audit_log = AuditLog::open(learner_options.audit.as_deref(), learner.as_ref(), observer.clone())?;
     let (parameters, steps) = (learner.manifest().parameters(), learner.manifest().steps);
     if learner.stage_bytes().is_some_and(|bytes| bytes <= learner_options.update_ahead_bytes) {

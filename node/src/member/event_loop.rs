@@ -190,10 +190,10 @@ pub(crate) struct Ended {
 }
 
 impl EventLoop {
-    pub(crate) fn new(company: EventLoopParts, feed: LearnerEvents, config: LoopConfig) -> Self {
+    pub(crate) fn new(parts: EventLoopParts, feed: LearnerEvents, config: LoopConfig) -> Self {
         let EventLoopParts { identity, network, incoming, member, shared_steps, snapshots, chunk_providers, .. } =
-            company;
-        let EventLoopParts { books, writer_handle, join_wait, quest, twins, observer, .. } = company;
+            parts;
+        let EventLoopParts { books, writer_handle, join_wait, quest, twins, observer, .. } = parts;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let named = member.membership().contacts().map(|contact| to_libp2p(contact.peer));

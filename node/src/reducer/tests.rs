@@ -277,13 +277,13 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
     const ELEMENTS: usize = 70;
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     // Ends stay with the runtime that they were made on, so each link's two are made on their own threads.
-    let doors: Vec<_> = (0..MEMBERS).map(|_| endpoint(DataPlane::Local, LONGEST)).collect();
+    let endpoints: Vec<_> = (0..MEMBERS).map(|_| endpoint(DataPlane::Local, LONGEST)).collect();
     let (opening, mut answering): (Vec<_>, Vec<_>) = (0..MEMBERS).map(|_| stream()).unzip();
     // Who sends to a member is the one before it.
     answering.rotate_right(1);
     let member = |rank: u32, near: DuplexStream, far: DuplexStream| {
-        let doors = &doors;
-        let at = |rank: u32| &doors[(rank % MEMBERS) as usize];
+        let endpoints = &endpoints;
+        let at = |rank: u32| &endpoints[(rank % MEMBERS) as usize];
         move || {
             runtime().block_on(async {
                 let (ours, next, previous) = (&at(rank).0, at(rank + 1).1, at(rank + MEMBERS - 1).1);

@@ -157,7 +157,7 @@ async fn take_part(
         observer.report(&Report::Stopped);
         return Ok(Lived::Ended(summary));
     };
-    let Opened { company, mut config, checkpoint_writer, .. } =
+    let Opened { parts, mut config, checkpoint_writer, .. } =
         open(settings, ready, (learner.step(), learner.lineage()), observer.clone()).await?;
     config.shape.samples = Some(samples);
     let learner_options = LearnerOptions {
@@ -168,14 +168,14 @@ async fn take_part(
         audit: settings.audit.clone(),
     };
     let partners = trainer::LearnerParts {
-        me: company.network.contact().peer,
-        shared_steps: company.shared_steps.clone(),
-        snapshots: company.snapshots.clone(),
+        me: parts.network.contact().peer,
+        shared_steps: parts.shared_steps.clone(),
+        snapshots: parts.snapshots.clone(),
         observer: observer.clone(),
     };
     let (feed, thread) = trainer::start(learner, learner_options, checkpoint_writer, partners)?;
     let max_stall = config.max_stall;
-    let ended = EventLoop::new(company, feed, config).run(stop).await;
+    let ended = EventLoop::new(parts, feed, config).run(stop).await;
     let Ended { end, traffic, world_size, forked, took_part, work_clock, departure, failure: unable } = ended;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
         // The trainer does not answer; the process ends under it.
@@ -287,7 +287,7 @@ async fn warm_up(
 
 /// A node whose network is open, and whose event loop has yet to run.
 pub(crate) struct Opened {
-    pub(crate) company: EventLoopParts,
+    pub(crate) parts: EventLoopParts,
     pub(crate) config: LoopConfig,
     pub(crate) checkpoint_writer: CheckpointWriter,
     /// With which others can join through this peer.
@@ -423,7 +423,7 @@ pub(crate) async fn open(
     }
     let join_wait = JoinWait::new(ticket.clone(), awaited);
     let books = Books { contacts, file, record, guide, looking_back: None, finished, is_unwritten: false };
-    let company = EventLoopParts {
+    let parts = EventLoopParts {
         identity,
         network,
         incoming,
@@ -438,7 +438,7 @@ pub(crate) async fn open(
         twins,
         observer,
     };
-    Ok(Opened { company, config, checkpoint_writer, ticket })
+    Ok(Opened { parts, config, checkpoint_writer, ticket })
 }
 
 /// What is told of a branch that is begun where the founder's key is not.

@@ -65,7 +65,7 @@ impl World {
         match host.disk.has_record() {
             true => Decision::Recover { has_state: true, can_begin: true },
             false if founds(host, seat) => Decision::Found,
-            false => Decision::Join { doors: self.ticket(seat), awaited: Awaited::default() },
+            false => Decision::Join { members: self.ticket(seat), awaited: Awaited::default() },
         }
     }
 
@@ -231,8 +231,8 @@ impl World {
         let initial = self.workload.ledger();
         let config = Config { incarnation: self.incarnation_of(seat), ..self.config.clone() };
         self.hosts[seat].is_outside = matches!(outcome, Decision::Join { .. });
-        if let Decision::Join { doors, .. } = outcome {
-            self.hear_of_keepers(seat, doors);
+        if let Decision::Join { members, .. } = outcome {
+            self.hear_of_keepers(seat, members);
         }
         let mut file = None;
         let before = |state: Option<&State>| {

@@ -149,10 +149,10 @@ impl World {
     }
 
     /// Whoever asks to be let in is told of keepers by the first that answers; it has no list before it is in.
-    pub(super) fn hear_of_keepers(&mut self, seat: Seat, doors: &[PeerId]) {
-        let doors = doors.iter().filter_map(|door| self.at(seat, *door));
-        let is_there = |door: &Seat| self.hosts[*door].peer.is_some() && !self.is_cut_off(seat, *door);
-        let told = doors.into_iter().find(is_there).map(|door| self.hosts[door].keepers.clone());
+    pub(super) fn hear_of_keepers(&mut self, seat: Seat, contacts: &[PeerId]) {
+        let contacts = contacts.iter().filter_map(|contact| self.at(seat, *contact));
+        let is_there = |contact: &Seat| self.hosts[*contact].peer.is_some() && !self.is_cut_off(seat, *contact);
+        let told = contacts.into_iter().find(is_there).map(|contact| self.hosts[contact].keepers.clone());
         self.hosts[seat].keepers.extend(told.into_iter().flatten());
     }
 

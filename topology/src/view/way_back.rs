@@ -23,7 +23,7 @@ pub struct Past<'a> {
     /// Whether it has given its seat up to others who stayed.
     pub left: bool,
     /// Whether others are known to have been members, or may have been.
-    pub had_company: bool,
+    pub had_others: bool,
     /// Whether its user asks to join others, whatever it has.
     pub joins: bool,
 }
@@ -56,10 +56,10 @@ pub enum Way {
 
 /// How to come back; `None` if only the user can know: others were members, none answers, and nothing says whether they go
 /// on.
-pub fn way_back(past: Past<'_>, company: Presence, alone: bool) -> Option<Way> {
+pub fn way_back(past: Past<'_>, presence: Presence, alone: bool) -> Option<Way> {
     let is_last = past.record.is_some_and(|record| record.view.members() == [past.me]);
-    let others = past.left || past.had_company || (past.record.is_some() && !is_last);
-    Some(match (past.record, company) {
+    let others = past.left || past.had_others || (past.record.is_some() && !is_last);
+    Some(match (past.record, presence) {
         // Of two branches that never were forks, neither gives way by itself.
         (Some(_), Presence::Live) if is_last && past.joins => Way::Join,
         // Its vote may be needed, and whoever goes on without it says so.
@@ -93,8 +93,8 @@ mod tests {
         let mut cases = Vec::new();
         for record in [None, Some(record(&[])), Some(record(&[2, 3]))] {
             for bits in 0..8 {
-                for company in [Presence::Live, Presence::Forked, Presence::There, Presence::Silent] {
-                    cases.push((record.clone(), bits & 1 == 1, bits & 2 == 2, company, bits & 4 == 4));
+                for presence in [Presence::Live, Presence::Forked, Presence::There, Presence::Silent] {
+                    cases.push((record.clone(), bits & 1 == 1, bits & 2 == 2, presence, bits & 4 == 4));
                 }
             }
         }
@@ -102,17 +102,17 @@ mod tests {
     }
 
     fn decide(
-        (record, left, had_company, company, alone): &(Option<Record>, bool, bool, Presence, bool),
+        (record, left, had_others, presence, alone): &(Option<Record>, bool, bool, Presence, bool),
     ) -> Option<Way> {
-        let past = Past { me: ME, record: record.as_ref(), left: *left, had_company: *had_company, joins: false };
-        way_back(past, *company, *alone)
+        let past = Past { me: ME, record: record.as_ref(), left: *left, had_others: *had_others, joins: false };
+        way_back(past, *presence, *alone)
     }
 
     #[test]
     fn a_run_with_a_past_is_never_begun_again() {
         for case in all() {
-            let (record, left, had_company, company, _) = &case;
-            let has_past = record.is_some() || *left || *had_company || *company != Presence::Silent;
+            let (record, left, had_others, presence, _) = &case;
+            let has_past = record.is_some() || *left || *had_others || *presence != Presence::Silent;
             assert_eq!(decide(&case) == Some(Way::Found), !has_past, "{case:?}");
         }
     }
@@ -134,17 +134,17 @@ mod tests {
     #[test]
     fn a_user_may_give_a_branch_up_for_one_that_is_no_fork() {
         let record = record(&[]);
-        let past = Past { me: ME, record: Some(&record), left: false, had_company: false, joins: true };
-        for (company, way) in
+        let past = Past { me: ME, record: Some(&record), left: false, had_others: false, joins: true };
+        for (presence, way) in
             [(Presence::Live, Way::Join), (Presence::Forked, Way::Recover), (Presence::There, Way::Recover)]
         {
-            assert_eq!(way_back(past, company, false), Some(way), "{company:?}");
+            assert_eq!(way_back(past, presence, false), Some(way), "{presence:?}");
         }
     }
 
     #[test]
     fn only_a_seat_among_others_and_a_leave_wait() {
-        let silent = |record, left, had_company| decide(&(record, left, had_company, Presence::Silent, false));
+        let silent = |record, left, had_others| decide(&(record, left, had_others, Presence::Silent, false));
         assert_eq!(silent(Some(record(&[2])), false, true), Some(Way::Recover));
         assert_eq!(silent(None, true, true), Some(Way::Join));
         assert_eq!(silent(None, false, true), None, "nothing says whether the others go on");

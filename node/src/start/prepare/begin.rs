@@ -38,8 +38,8 @@ pub(super) fn begin(
             }
             Ok((Start::Recover { kept: Box::new(kept), has_state, can_begin }, damaged))
         }
-        Decision::Join { doors, awaited } => {
-            Ok((Start::Join { contacts: memory.contacts_of(&doors), awaited }, Vec::new()))
+        Decision::Join { members, awaited } => {
+            Ok((Start::Join { contacts: memory.contacts_of(&members), awaited }, Vec::new()))
         }
         Decision::Fork => fork(beginning, loaded, learner, memory),
         // What is named, or the last state, is loaded and the run is its own.

@@ -161,7 +161,7 @@ pub enum Decision {
     /// By asking to be let in.
     Join {
         /// Whom, in this order.
-        doors: Vec<PeerId>,
+        members: Vec<PeerId>,
         /// Whom it waits for.
         awaited: Awaited,
     },
@@ -320,7 +320,7 @@ impl Comeback {
             (false, true) => {
                 let first = self.past.members.first().copied();
                 let awaited = Awaited { peers: first.into_iter().collect(), why: Wait::Live };
-                self.end(Decision::Join { doors: self.past.members.clone(), awaited });
+                self.end(Decision::Join { members: self.past.members.clone(), awaited });
             }
             (false, false) => self.end(Decision::Found),
         }
@@ -388,7 +388,7 @@ impl Comeback {
     /// Whether all that those who are there may want of it is the last state: none of them goes on, or needs its vote.
     fn is_wanted_for_the_end(&self) -> bool {
         let votes = |peer| self.past.seat.as_ref().is_some_and(|seat| seat.view.contains(peer));
-        self.holds_the_end() && self.company() == Presence::There && !self.wanting().any(votes)
+        self.holds_the_end() && self.presence() == Presence::There && !self.wanting().any(votes)
     }
 
     fn decide(&mut self, now: Time) {
@@ -396,11 +396,11 @@ impl Comeback {
         if is_over && !self.choice.goes_back {
             return self.end(Decision::Over);
         }
-        let company = self.company();
+        let presence = self.presence();
         let way = match is_over {
             true => Some(Way::Found),
             false if self.is_wanted_for_the_end() => Some(Way::Join),
-            false => way_back(self.known(), company, self.choice.alone),
+            false => way_back(self.known(), presence, self.choice.alone),
         };
         match way {
             None => self.end(Decision::Unknown),
@@ -415,21 +415,21 @@ impl Comeback {
     }
 
     /// Who of those who were asked last is there.
-    fn company(&self) -> Presence {
-        search::company(self.answers.iter().copied(), |peer| self.past.keepers.contains(&peer))
+    fn presence(&self) -> Presence {
+        search::presence(self.answers.iter().copied(), |peer| self.past.keepers.contains(&peer))
     }
 
     /// Whether somebody goes on, be it as a fork.
     fn is_gone_on(&self) -> bool {
-        matches!(self.company(), Presence::Live | Presence::Forked)
+        matches!(self.presence(), Presence::Live | Presence::Forked)
     }
 
     fn known(&self) -> topology::Past<'_> {
         let Past { me, seat, has_lost_its_seat, has_lost_its_contacts, members, .. } = &self.past;
-        let had_company = *has_lost_its_contacts || *has_lost_its_seat || !members.is_empty();
+        let had_others = *has_lost_its_contacts || *has_lost_its_seat || !members.is_empty();
         let (record, left) = (seat.as_ref(), !self.stayed().is_empty());
         let joins = self.choice.joins;
-        topology::Past { me: *me, record, left, had_company, joins }
+        topology::Past { me: *me, record, left, had_others, joins }
     }
 
     /// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.
@@ -446,15 +446,15 @@ impl Comeback {
     /// Those who go on come first; else it waits for those who lack what it holds, or who stayed when it left; else for all.
     fn join(&self) -> Decision {
         let live: Vec<PeerId> = self.live().collect();
-        let mut doors = self.past.members.clone();
-        doors.sort_by_key(|peer| !live.contains(peer));
+        let mut members = self.past.members.clone();
+        members.sort_by_key(|peer| !live.contains(peer));
         let awaited = match self.stayed() {
             _ if !live.is_empty() => Awaited { peers: live, why: Wait::Live },
             _ if self.holds_the_end() => Awaited { peers: self.wanting().collect(), why: Wait::Lacking },
             [] => Awaited { peers: self.past.members.clone(), why: Wait::Known },
             stayed => Awaited { peers: stayed.to_vec(), why: Wait::Stayed },
         };
-        Decision::Join { doors, awaited }
+        Decision::Join { members, awaited }
     }
 
     fn recover(&mut self, now: Time) {

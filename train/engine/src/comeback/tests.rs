@@ -97,9 +97,9 @@ fn outcome(past: Past, choice: UserChoice, answers: &[(PeerId, Answer)], holding
     Driven::new(past, choice).run(|_| answers.to_vec(), holdings)
 }
 
-fn joins(doors: &[u8], awaited: &[u8], why: Wait) -> Decision {
+fn joins(members: &[u8], awaited: &[u8], why: Wait) -> Decision {
     let peers = |names: &[u8]| names.iter().map(|name| peer(*name)).collect();
-    Decision::Join { doors: peers(doors), awaited: Awaited { peers: peers(awaited), why } }
+    Decision::Join { members: peers(members), awaited: Awaited { peers: peers(awaited), why } }
 }
 
 #[test]

@@ -366,7 +366,7 @@ pub fn lacks(peer: PeerId, answer: &Answer, keepers: &[PeerId], last_step: u64) 
 }
 
 /// Who of those that answered is there. A keeper always is, and no member, but for one that is in a view by now.
-pub fn company(answers: impl Iterator<Item = (PeerId, Answer)>, is_keeper: impl Fn(PeerId) -> bool) -> Presence {
+pub fn presence(answers: impl Iterator<Item = (PeerId, Answer)>, is_keeper: impl Fn(PeerId) -> bool) -> Presence {
     let company = answers.filter(|(peer, answer)| answer.live || !is_keeper(*peer)).map(|(_, answer)| answer);
     let company = company.map(|answer| match (answer.live, answer.forked) {
         (true, false) => Presence::Live,

@@ -159,8 +159,9 @@ fn keepers_come_first_and_are_no_company() {
     let names = |all: &[u8]| all.iter().map(|name| peer(*name)).collect::<Vec<_>>();
     assert_eq!(sought(peer(1), names(&[3]).into_iter(), names(&[1, 2, 3]).into_iter()), names(&[3, 2]));
     let answer = |live, forked| Answer { live, looks_out: !live, stable_step: None, forked, ours: None };
-    let of =
-        |all: &[(u8, Answer)]| company(all.iter().map(|(name, answer)| (peer(*name), *answer)), |name| name == peer(3));
+    let of = |all: &[(u8, Answer)]| {
+        presence(all.iter().map(|(name, answer)| (peer(*name), *answer)), |name| name == peer(3))
+    };
     assert_eq!(of(&[]), Presence::Silent);
     assert_eq!(of(&[(3, answer(false, false))]), Presence::Silent);
     assert_eq!(of(&[(2, answer(false, true)), (3, answer(false, false))]), Presence::There);
