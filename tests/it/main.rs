@@ -15,6 +15,7 @@ mod members;
 mod numbers;
 mod own_models;
 mod partitions;
+mod predictions;
 mod records;
 mod refusals;
 mod restarts;

@@ -100,6 +100,16 @@ fn a_program_founds_joins_heals_saves_resumes_and_exports() {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(names(&exported), leaves);
+    // It can say what that is, and that it lacks what it takes to use it.
+    for model in ["by_command.safetensors", "state"] {
+        let said = |verb: &[&str]| starling(dirs[0].path()).args(verb).arg(model).output().expect("it runs");
+        let shown = said(&["model", "show", "--json"]);
+        let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        assert_eq!((&shown["task"], shown["tensors"].as_array().map(Vec::len)), (&"sine".into(), Some(4)), "{shown}");
+        let refused = said(&["predict", "--data", "digits"]);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(told.contains("holds the task `sine`, which is a program's own: this program lacks it"), "{told}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use starling_run::{Difference, Manifest};
 use thiserror::Error;
 
 use crate::device::DeviceError;
+use crate::export::ModelError;
 use starling_data::DataError;
 
 /// An error of this crate.
@@ -20,6 +21,9 @@ pub enum Error {
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// A trained model cannot be used.
+    #[error(transparent)]
+    Model(#[from] ModelError),
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -2,7 +2,7 @@
 //!
 //! A [`Task`] is what is trained: a module, its batches, its loss. A [`Replica`] of it turns samples into gradients, and is the
 //! [`Learner`](starling_run::Learner) that the runtime drives. The command line's [`models`](network::models) are tasks on a [`Dataset`]; a user's
-//! own is another. Forward and backward passes run on Burn, on the CPU or
+//! own is another. Trained models are [exported](export), and read back to predict. Forward and backward passes run on Burn, on the CPU or
 //! any GPU that wgpu reaches; the update is that of [`starling_run`].
 //!
 //! This crate deliberately knows nothing of sockets and tasks: how gradients are averaged is not its concern.
@@ -11,6 +11,7 @@
 
 pub mod device;
 pub mod error;
+pub mod export;
 pub mod network;
 mod panics;
 pub mod program;
@@ -19,11 +20,12 @@ pub mod task;
 
 pub use device::{DeviceChoice, DeviceError, OpenDevice};
 pub use error::Error;
+pub use export::{Export, Model, ModelError};
 pub use network::cut::Cut;
 pub use network::{Layers, Network};
-pub use program::export::write_safetensors;
 pub use program::{Models, Trainer, found};
 pub use replica::Replica;
+pub use starling_data::stream;
 pub use starling_data::{ClassCount, DataError, DataOptions, DataSummary, Dataset, LabelColumn, Samples};
 pub use task::classification::Classification;
 pub use task::tasks::TaskProgram;

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use starling_run::{Manifest, Preprocessing, Program, ReplicatedState};
+use starling_run::Program;
 
+use crate::cli::WhichFlags;
 use crate::commands::CommandError;
 use crate::config::Loaded;
 
@@ -35,26 +36,22 @@ pub(crate) fn models() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Writes the model of a state as safetensors.
+/// Writes the model of a checkpoint in a data directory. Returns its run and step, and whether it says how its data is scaled.
 ///
 /// # Errors
-/// [`CommandError::TrainsNothing`] without the feature `train`; [`CommandError::Run`] if the file can't be written.
+/// [`CommandError::TrainsNothing`] without the feature `train`; [`CommandError::Node`] if there is no such checkpoint, or nothing can
+/// be written there.
 #[cfg(feature = "train")]
-pub(crate) fn write_model(
+pub(crate) fn export_model(
+    data_dir: &Path,
+    which: &WhichFlags,
     to: &Path,
-    state: &ReplicatedState,
-    manifest: &Manifest,
-    preprocessing: Option<&Preprocessing>,
-) -> Result<(), CommandError> {
-    Ok(starling_train::write_safetensors(to, state, &manifest.listed(), manifest, preprocessing)?)
+) -> Result<(String, u64, bool), CommandError> {
+    let exported = which.of(data_dir).export(to)?;
+    Ok((exported.run, exported.step, exported.has_preprocessing))
 }
 
 #[cfg(not(feature = "train"))]
-pub(crate) fn write_model(
-    _: &Path,
-    _: &ReplicatedState,
-    _: &Manifest,
-    _: Option<&Preprocessing>,
-) -> Result<(), CommandError> {
+pub(crate) fn export_model(_: &Path, _: &WhichFlags, _: &Path) -> Result<(String, u64, bool), CommandError> {
     Err(CommandError::TrainsNothing)
 }

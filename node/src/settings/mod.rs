@@ -66,7 +66,7 @@ pub struct Settings {
     pub evaluate_every: u64,
     /// How many buckets are reduced at a time.
     pub buckets_in_flight: u32,
-    /// Write the trained model here at the end.
+    /// Write the trained model here at the end: to a folder if it ends with a slash or is one already, else to a safetensors file.
     pub export: Option<PathBuf>,
     /// Write who contributed which samples here.
     pub audit: Option<PathBuf>,

@@ -20,18 +20,24 @@ pub fn keep_to_owner() {
     }
 }
 
-/// Writes a file that is the user's and not the node's: a new one has the mode that any other program would give it.
+/// Writes a file, or a folder of files, that is the user's and not the node's: a new one has the mode that any other program
+/// would give it.
 ///
 /// # Errors
 /// What `write` says.
 pub fn for_others<T, E>(path: &Path, write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    let was_there = path.exists();
+    let was_there = path.is_file();
     let written = write()?;
     #[cfg(unix)]
     if let (false, Some(mask)) = (was_there, USERS_MASK.get()) {
         use std::os::unix::fs::PermissionsExt as _;
-        if let Err(error) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666 & !mask)) {
-            tracing::warn!(%error, "{} is for its owner alone", path.display());
+        // A folder comes about anew each time. What is in it comes first: it is opened with what it contains.
+        let inside = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+        for path in inside.chain([path.to_owned()]) {
+            let mode = if path.is_dir() { 0o777 } else { 0o666 };
+            if let Err(error) = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode & !mask)) {
+                tracing::warn!(%error, "{} is for its owner alone", path.display());
+            }
         }
     }
     Ok(written)

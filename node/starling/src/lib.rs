@@ -7,6 +7,8 @@
 
 mod checkpoint;
 #[cfg(feature = "burn")]
+pub mod export;
+#[cfg(feature = "burn")]
 mod member;
 #[cfg(feature = "burn")]
 mod run;
@@ -60,7 +62,7 @@ pub mod errors {
     pub use starling_topology::Refusal;
     #[cfg(feature = "burn")]
     #[doc(inline)]
-    pub use starling_train::{DeviceError, Error as TaskError};
+    pub use starling_train::{DeviceError, Error as TaskError, ModelError};
 }
 
 /// What the fields of [`Settings`], [`Founding`], [`Joining`], [`RunSpec`] and [`Report`] are made of.

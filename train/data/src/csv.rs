@@ -1,24 +1,20 @@
 //! CSV files: one sample per row, one column of labels, the others features.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ::csv::ByteRecord;
-use flate2::bufread::MultiGzDecoder;
 use starling_run::Kind;
 use starling_run::manifest::MAX_FEATURES;
 
-use super::delimiter::has_decimal_comma;
-use super::doubts::{Understood, column, is_rising, quoted};
+use super::doubts::{Understood, is_rising};
 use super::error::DataError;
-use super::files::Capped;
+use super::files::{Capped, unpacked};
 use super::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
+use super::rows::{Rows, Text, cells, next};
 use super::source::Source;
-use super::{DataSummary, Delimiter, LabelColumn, delimiter, foreign, labels, shorten};
-
-/// What is looked at to find out what separates cells, and whether it is text at all.
-const START_BYTES: u64 = 64 << 10;
+use super::{DataSummary, Delimiter, LabelColumn, labels};
 
 /// What is said of how a table is written. The rest is found out.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,43 +54,21 @@ impl Source for Csv {
 
 /// Reads at most `max` bytes of CSV text from `bytes`, gzipped or not. `path` is for messages.
 pub(super) fn parse(bytes: impl Read, path: &Path, form: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
-    let mut bytes = BufReader::new(bytes);
-    let gzipped = is_gzipped(&mut bytes).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-    match gzipped {
-        true => Table::read(Capped::new(BufReader::new(MultiGzDecoder::new(bytes)), max), path, form),
-        false => Table::read(Capped::new(bytes, max), path, form),
-    }
-}
-
-/// Whether the bytes start as a gzip file does. Consumes nothing.
-pub(super) fn is_gzipped(bytes: &mut impl std::io::BufRead) -> std::io::Result<bool> {
-    Ok(bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]))
+    Table::read(Capped::new(unpacked(bytes, path)?, max), path, form)
 }
 
 /// What the first row has settled.
-struct Table<'a> {
-    path: &'a Path,
-    delimiter: Delimiter,
+struct Table {
+    rows: Rows,
     is_header: bool,
-    /// Empty without a header.
-    names: Vec<String>,
-    columns: usize,
     label: usize,
-    /// Whether the user named the label.
-    is_label_said: bool,
 }
 
-impl<'a> Table<'a> {
-    fn read(mut text: impl Read, path: &'a Path, form: TableForm<'_>) -> Result<Raw, DataError> {
-        let mut start = Vec::new();
-        let begun = text.by_ref().take(START_BYTES).read_to_end(&mut start);
-        begun.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-        if let Some(reason) = foreign::told(&start) {
-            return Err(DataError::File { path: path.to_owned(), reason });
-        }
-        let is_whole = (start.len() as u64) < START_BYTES;
-        let delimiter = form.delimiter.unwrap_or_else(|| delimiter::found(&start, is_whole));
-        let mut reader = delimiter::rows(delimiter, start.as_slice().chain(text));
+impl Table {
+    fn read(text: impl Read, path: &Path, form: TableForm<'_>) -> Result<Raw, DataError> {
+        let text = Text::open(text, path)?;
+        let delimiter = form.delimiter.unwrap_or_else(|| text.delimiter());
+        let mut reader = text.rows(delimiter);
         let mut record = ByteRecord::new();
         if !next(&mut reader, &mut record, path)? {
             return Err(DataError::File { path: path.to_owned(), reason: "it is empty".to_owned() });
@@ -105,7 +79,11 @@ impl<'a> Table<'a> {
         let mut more = if table.is_header { next(&mut reader, &mut record, path)? } else { true };
         while more {
             let row = values.len();
-            table.row(&record, &mut values, &mut written)?;
+            if (row + first.len()) as u64 > MAX_VALUES {
+                let reason = format!("the file has more than {MAX_VALUES} values");
+                return Err(DataError::File { path: path.to_owned(), reason });
+            }
+            written.extend(table.rows.read(&record, &mut values)?);
             rising_rows += usize::from(is_rising(&values[row..]));
             more = next(&mut reader, &mut record, path)?;
         }
@@ -114,12 +92,12 @@ impl<'a> Table<'a> {
         }
         let (labels, class_names) = labels::classify(&written).map_err(|reason| DataError::File {
             path: path.to_owned(),
-            reason: format!("{}: {reason}", table.name(table.label)),
+            reason: format!("{}: {reason}", table.rows.name(table.label)),
         })?;
         let understood = Understood {
             label: table.label,
-            is_label_said: table.is_label_said,
-            names: &table.names,
+            is_label_said: table.rows.is_label_said,
+            names: &table.rows.names,
             first: (!table.is_header && form.header.is_none()).then_some(first.as_slice()),
             rising_rows,
             values: &values,
@@ -129,8 +107,8 @@ impl<'a> Table<'a> {
         };
         let doubts = understood.doubts();
         let label = u32::try_from(table.label).expect("invariant: the number of columns is bounded");
-        let features = u32::try_from(table.columns - 1).expect("invariant: the number of columns is bounded");
-        let (mut feature_names, mut label_name) = (table.names, None);
+        let features = u32::try_from(first.len() - 1).expect("invariant: the number of columns is bounded");
+        let (mut feature_names, mut label_name) = (table.rows.names, None);
         if !feature_names.is_empty() {
             label_name = Some(feature_names.remove(table.label));
         }
@@ -150,7 +128,7 @@ impl<'a> Table<'a> {
     }
 
     /// Finds out from the first row whether it is a header, and which column the label is.
-    fn settle(path: &'a Path, delimiter: Delimiter, cells: &[String], form: TableForm<'_>) -> Result<Self, DataError> {
+    fn settle(path: &Path, delimiter: Delimiter, cells: &[String], form: TableForm<'_>) -> Result<Self, DataError> {
         let fail = |reason: String| DataError::File { path: path.to_owned(), reason };
         let columns = cells.len();
         if columns < 2 {
@@ -196,79 +174,10 @@ impl<'a> Table<'a> {
             }
         };
         let names = if is_header { cells.to_vec() } else { Vec::new() };
-        Ok(Self { path, delimiter, is_header, names, columns, label, is_label_said: form.label.is_some() })
+        let is_label_said = form.label.is_some();
+        let rows = Rows { path: path.to_owned(), delimiter, names, columns, label: Some(label), is_label_said };
+        Ok(Self { rows, is_header, label })
     }
-
-    /// Takes one row of data in.
-    fn row(&self, record: &ByteRecord, values: &mut Vec<f64>, labels: &mut Vec<String>) -> Result<(), DataError> {
-        let row = record.position().map_or(0, ::csv::Position::line);
-        let fail = |column: Option<usize>, reason: String| DataError::Row {
-            path: self.path.to_owned(),
-            row,
-            column: column.map(|column| self.name(column)),
-            reason,
-        };
-        if record.len() != self.columns {
-            return Err(fail(None, format!("it has {} columns, but the first row has {}", record.len(), self.columns)));
-        }
-        if (values.len() + self.columns) as u64 > MAX_VALUES {
-            return Err(fail(None, format!("the file has more than {MAX_VALUES} values")));
-        }
-        for (column, cell) in record.iter().enumerate() {
-            let cell =
-                std::str::from_utf8(cell).map_err(|_| fail(Some(column), "it is not UTF-8 text".to_owned()))?.trim();
-            if cell.is_empty() {
-                return Err(fail(Some(column), "it is empty; fill it in, or leave the row out".to_owned()));
-            }
-            if cell.contains('\n') {
-                return Err(fail(Some(column), "a quote opens in it and is not closed in its line".to_owned()));
-            }
-            if column == self.label {
-                labels.push(cell.to_owned());
-                continue;
-            }
-            let number: f64 = cell.parse().map_err(|_| fail(Some(column), self.not_a_number(column, cell)))?;
-            if !number.is_finite() {
-                return Err(fail(Some(column), format!("`{cell}` is not a finite number")));
-            }
-            values.push(number);
-        }
-        Ok(())
-    }
-
-    /// Why a cell is no feature, with what its user may have meant.
-    fn not_a_number(&self, column: usize, cell: &str) -> String {
-        let told = format!("`{}` is not a number", shorten(cell));
-        if self.delimiter != Delimiter::Comma && has_decimal_comma(cell) {
-            return format!("{told}; write decimals with a point");
-        }
-        if self.is_label_said || cell.chars().all(|letter| !letter.is_alphabetic()) {
-            return told;
-        }
-        let label = self.names.get(column).map_or_else(|| column.to_string(), |name| shorten(name));
-        format!("{told}; if the column holds the classes, pass --label {}", quoted(&label))
-    }
-
-    /// A column for messages: its index, and its name if it has one.
-    fn name(&self, at: usize) -> String {
-        column(&self.names, at)
-    }
-}
-
-/// The cells of a row.
-fn cells(record: &ByteRecord) -> Vec<String> {
-    record.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned()).collect()
-}
-
-/// Reads the next row that is not empty. False at the end.
-fn next(reader: &mut ::csv::Reader<impl Read>, record: &mut ByteRecord, path: &Path) -> Result<bool, DataError> {
-    reader.read_byte_record(record).map_err(|error| {
-        let line = error.position().map_or_else(|| reader.position().line(), ::csv::Position::line);
-        match error.into_kind() {
-            ::csv::ErrorKind::Io(source) => DataError::Unreadable { path: path.to_owned(), source },
-            kind => DataError::Row { path: path.to_owned(), row: line, column: None, reason: format!("{kind:?}") },
-        }
-    })
 }
 
 /// The name with the smallest edit distance to `wanted`, the first of several.

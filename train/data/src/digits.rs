@@ -15,7 +15,7 @@ use super::error::DataError;
 use super::raw::{Raw, Scaling};
 use super::source::Source;
 
-const ROWS: &[u8] = include_bytes!("../digits.csv.gz");
+pub(super) const ROWS: &[u8] = include_bytes!("../digits.csv.gz");
 
 /// What has no file.
 const KIND: Kind = Kind { name: DIGITS, files: &[], holds_out: false };

@@ -6,21 +6,20 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
 use starling_run::Kind;
 
-use super::csv::{TableForm, is_gzipped};
+use super::csv::TableForm;
 use super::error::DataError;
-use super::files::Capped;
+use super::files::{Capped, unpacked};
 use super::labels;
 use super::raw::{MAX_VALUES, Raw, RawSamples, Scaling, Values};
 use super::source::Source;
 
-const IMAGES: [u8; 4] = [0, 0, 8, 3];
-const LABELS: [u8; 4] = [0, 0, 8, 1];
+pub(super) const IMAGES: [u8; 4] = [0, 0, 8, 3];
+pub(super) const LABELS: [u8; 4] = [0, 0, 8, 1];
 
 /// What the files are called where they are copied to; the first two have the samples to train on.
 const NAMES: [&str; 4] =
@@ -114,7 +113,7 @@ fn raw(path: &Path, images: &Path, training: Part, held_out: Option<Part>) -> Re
 }
 
 /// The images file to train on, and the one held out, if there is one.
-fn images(path: &Path) -> Result<(PathBuf, Option<PathBuf>), DataError> {
+pub(super) fn images(path: &Path) -> Result<(PathBuf, Option<PathBuf>), DataError> {
     if path.is_dir() { find(path) } else { Ok((path.to_owned(), None)) }
 }
 
@@ -153,15 +152,32 @@ impl Part {
 
 /// Reads one IDX file of bytes with as many dimensions as `magic` ends with, and checks that it is exactly as long as its header says.
 fn read_file(path: &Path, file: impl Read, magic: [u8; 4], max: u64) -> Result<(Vec<u32>, Vec<u8>), DataError> {
+    let wrong = |field, expected, found| wrong(path, field, expected, found);
+    let mut file = Capped::new(file, max);
+    let sizes = dimensions(path, &mut file, magic)?;
+    // The header is a claim: nothing of its size is reserved, only what is there is read.
+    let claimed = sizes.iter().try_fold(1_u64, |total, size| total.checked_mul(u64::from(*size)));
+    let Some(claimed) = claimed.filter(|claimed| *claimed <= MAX_VALUES) else {
+        return Err(wrong("the size in the header", format!("at most {MAX_VALUES} bytes"), format!("{sizes:?}")));
+    };
+    let mut bytes = Vec::new();
+    let read = file.take(claimed + 1).read_to_end(&mut bytes);
+    read.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
+    let found = bytes.len() as u64;
+    if found < claimed {
+        return Err(wrong("the data", format!("{claimed} bytes as the header says"), format!("cut off after {found}")));
+    }
+    if found > claimed {
+        return Err(wrong("the data", format!("{claimed} bytes as the header says"), "longer".to_owned()));
+    }
+    Ok((sizes, bytes))
+}
+
+/// Reads the header of an IDX file of bytes: its sizes, as many as `magic` ends with, none of which is 0.
+pub(super) fn dimensions(path: &Path, file: &mut impl Read, magic: [u8; 4]) -> Result<Vec<u32>, DataError> {
     let dimensions = usize::from(magic[3]);
     let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
-    let wrong = |field: &'static str, expected: String, found: String| DataError::Idx {
-        path: path.to_owned(),
-        field,
-        expected,
-        found,
-    };
-    let mut file = Capped::new(file, max);
+    let wrong = |field, expected, found| wrong(path, field, expected, found);
     let header_len = 4 + 4 * dimensions;
     let mut header = Vec::new();
     file.by_ref().take(header_len as u64).read_to_end(&mut header).map_err(unreadable)?;
@@ -177,41 +193,22 @@ fn read_file(path: &Path, file: impl Read, magic: [u8; 4], max: u64) -> Result<(
     if let Some(at) = sizes.iter().position(|size| *size == 0) {
         return Err(wrong(names[at], "at least 1".to_owned(), "0".to_owned()));
     }
-    // The header is a claim: nothing of its size is reserved, only what is there is read.
-    let claimed = sizes.iter().try_fold(1_u64, |total, size| total.checked_mul(u64::from(*size)));
-    let Some(claimed) = claimed.filter(|claimed| *claimed <= MAX_VALUES) else {
-        return Err(wrong("the size in the header", format!("at most {MAX_VALUES} bytes"), format!("{sizes:?}")));
-    };
-    let mut bytes = Vec::new();
-    file.take(claimed + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    let found = bytes.len() as u64;
-    if found < claimed {
-        return Err(wrong("the data", format!("{claimed} bytes as the header says"), format!("cut off after {found}")));
-    }
-    if found > claimed {
-        return Err(wrong("the data", format!("{claimed} bytes as the header says"), "longer".to_owned()));
-    }
-    Ok((sizes, bytes))
+    Ok(sizes)
+}
+
+/// What of a file is not as it should be.
+pub(super) fn wrong(path: &Path, field: &'static str, expected: String, found: String) -> DataError {
+    DataError::Idx { path: path.to_owned(), field, expected, found }
 }
 
 /// Opens a file and undoes gzip.
-fn open(path: &Path) -> Result<Box<dyn Read>, DataError> {
+pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, DataError> {
     let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     unpacked(file, path)
 }
 
-/// Undoes gzip.
-fn unpacked<'f>(file: impl Read + 'f, path: &Path) -> Result<Box<dyn Read + 'f>, DataError> {
-    let mut file = BufReader::new(file);
-    let gzipped = is_gzipped(&mut file).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-    Ok(match gzipped {
-        true => Box::new(BufReader::new(MultiGzDecoder::new(file))) as Box<dyn Read + 'f>,
-        false => Box::new(file),
-    })
-}
-
 /// The labels file of an images file: `images` becomes `labels` and `idx3` becomes `idx1`, gzipped or not.
-fn labels_of(images: &Path) -> Result<PathBuf, DataError> {
+pub(super) fn labels_of(images: &Path) -> Result<PathBuf, DataError> {
     let name = images.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let fail = |reason: String| DataError::File { path: images.to_owned(), reason };
     if !name.contains("images") {

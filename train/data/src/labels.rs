@@ -27,6 +27,32 @@ pub(super) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), Str
     }
 }
 
+/// The classes that a model knows, by the labels that stand for them.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// If all of them are whole numbers, these with their classes.
+    numbers: Option<BTreeMap<i64, u32>>,
+    texts: BTreeMap<String, u32>,
+}
+
+impl Known {
+    /// Of classes with these names, in their order.
+    pub fn new(names: &[String]) -> Self {
+        let numbers = (0..).zip(names).map(|(class, name)| Some((name.parse().ok()?, class))).collect();
+        let texts = (0..).zip(names).map(|(class, name)| (name.clone(), class)).collect();
+        Self { numbers, texts }
+    }
+
+    /// The class that a label stands for, as it was read for training: `3` and `3.0` are the same where all are whole numbers.
+    /// `None` if there is no such class.
+    pub fn class(&self, label: &str) -> Option<u32> {
+        match &self.numbers {
+            Some(numbers) => numbers.get(&integer(label)?).copied(),
+            None => self.texts.get(label).copied(),
+        }
+    }
+}
+
 /// Each item's position among the distinct ones, and these in ascending order.
 fn index<T: Ord + Clone>(items: &[T]) -> (Vec<u32>, Vec<T>) {
     let mut positions: BTreeMap<&T, u32> = items.iter().map(|item| (item, 0)).collect();
@@ -62,6 +88,20 @@ mod tests {
         assert_eq!((indices, names), (vec![1, 0, 1], labels(&["1", "2.5"])));
         let (indices, names) = classify(&labels(&["10", "9", "cat"])).expect("classes");
         assert_eq!((indices, names), (vec![0, 1, 2], labels(&["10", "9", "cat"])));
+    }
+
+    #[test]
+    fn a_label_stands_for_the_class_that_training_gave_it() {
+        for (written, others) in [
+            (labels(&["10", "9", "-1", "9.0"]), ["8", "x", "9.5", ""]),
+            (labels(&["10", "9", "cat", "9.0"]), ["8", "x", "9.00", ""]),
+        ] {
+            let (indices, names) = classify(&written).expect("classes");
+            let known = Known::new(&names);
+            let found: Vec<_> = written.iter().map(|label| known.class(label)).collect();
+            assert_eq!(found, indices.into_iter().map(Some).collect::<Vec<_>>());
+            assert!(others.iter().all(|other| known.class(other).is_none()), "{names:?}");
+        }
     }
 
     #[test]

@@ -14,15 +14,18 @@ pub mod fuzzed;
 mod idx;
 mod labels;
 mod raw;
+mod rows;
 mod samples;
 mod source;
 mod split;
+pub mod stream;
 
 use starling_run::data::shorten;
 use starling_run::{DataDescription, Delimiter, Preprocessing};
 use starling_topology::Digest;
 
 pub use error::DataError;
+pub use labels::Known;
 pub use samples::Samples;
 pub use source::{files, kinds};
 pub use split::held_out_rows;

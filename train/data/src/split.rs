@@ -41,16 +41,11 @@ pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
         Scaling::Divide(divisor) => (Scales::Divide(divisor), Vec::new()),
         Scaling::Standardize => standards(&raw.values, features, &training),
     };
-    let scaled = |column: usize, value: f64| match &scales {
-        Scales::Divide(divisor) => (value / divisor) as f32,
-        Scales::Standardize { deviations, .. } if deviations[column] == 0.0 => 0.0,
-        Scales::Standardize { means, deviations } => ((value - means[column]) / deviations[column]) as f32,
-    };
     let select = |values: &Values, labels: &[u32], indices: &[u32]| {
         let mut rows = Vec::with_capacity(indices.len() * features);
         for index in indices {
             let start = *index as usize * features;
-            rows.extend((0..features).map(|column| scaled(column, values.get(start + column))));
+            rows.extend((0..features).map(|column| scales.scaled(column, values.get(start + column))));
         }
         Samples::new(features, rows, indices.iter().map(|index| labels[*index as usize]).collect())
     };

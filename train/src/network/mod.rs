@@ -1,8 +1,9 @@
 //! The models, as one Burn module: which there are ([`models`]), how parameters become a flat buffer (`flatten`), in which order and with
-//! which names ([`schema`]), and where gradients leave it on the way ([`cut`]).
+//! which names ([`schema`]), where gradients leave it on the way ([`cut`]), and what they compute once they are trained ([`forward`]).
 
 pub mod cut;
 pub(crate) mod flatten;
+pub mod forward;
 pub mod models;
 pub mod schema;
 

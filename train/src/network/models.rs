@@ -15,6 +15,7 @@ use starling_run::{DataNotes, Learner, Manifest, ManifestError, ModelSpec, RunSp
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
+use crate::network::forward::{Computes, Learns};
 use crate::network::schema;
 use crate::replica::{self, Replica};
 use crate::task::Task;
@@ -47,6 +48,17 @@ pub trait Model: fmt::Debug + Sync {
     /// # Errors
     /// Why it can't work on that and what to do, as a sentence.
     fn task(&self, sizes: &[u32], dataset: &Arc<Dataset>) -> Result<Box<dyn Trainable>, String>;
+
+    /// What it learns. As it is, classes.
+    fn learns(&self) -> Learns {
+        Learns::Classes
+    }
+
+    /// Its module alone, which is described and not drawn, for samples of `shape` (channels, height, width).
+    ///
+    /// # Errors
+    /// Why it can't work on those, as a sentence.
+    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn Computes>, String>;
 }
 
 /// A task of any module.
@@ -176,6 +188,9 @@ mod tests {
             let (manifest, task) = describe(&spec, &dataset).expect("a run");
             assert_eq!((manifest.check(), manifest.listed()), (Ok(()), task.schema()), "{text}");
             assert_eq!(task.initial(&task.schema(), 1).expect("drawn").len(), manifest.parameters());
+            let (model, sizes) = sized(&manifest.model).expect("a model");
+            let computes = model.computes(&sizes, manifest.data.shape, manifest.data.classes).expect("a module");
+            assert_eq!(computes.schema(), task.schema(), "{text}");
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The program of the command line: its models, on the data that its users name.
 
-pub mod export;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 

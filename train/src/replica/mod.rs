@@ -30,12 +30,13 @@ use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
+use crate::export::Export;
 use crate::network::cut::{self, Cut};
 use crate::network::flatten;
 use crate::network::schema;
 use crate::panics::caught;
-use crate::program::export::write_safetensors;
 use crate::replica::loader::Loader;
+use crate::task::evaluation::Sums;
 use crate::task::{Task, TaskData};
 use beyond::Factors;
 use warm_up::Delays;
@@ -44,7 +45,7 @@ use warm_up::Delays;
 /// pause costs a read-back, and models that are smaller have none.
 const BLOCK_PARAMETERS: usize = 1 << 18;
 /// Samples per forward pass of an evaluation: bounds the memory that it needs.
-const EVALUATED_AT_ONCE: u32 = 512;
+pub(crate) const EVALUATED_AT_ONCE: u32 = 512;
 
 /// One member's copy of a task's module and of the run's replicated state.
 pub struct Replica<T: Task> {
@@ -64,6 +65,8 @@ pub struct Replica<T: Task> {
     borders: Vec<Option<usize>>,
     /// What was wrong with the gradient that was computed last.
     beyond: Option<Beyond>,
+    /// What was measured last, and after which step.
+    evaluated: Option<(u64, Evaluation)>,
     delays: Delays,
     factors: Factors,
 }
@@ -95,6 +98,7 @@ impl<T: Task> Replica<T> {
             inner: open.device,
             loader: Loader::new(),
             beyond: None,
+            evaluated: None,
             delays: Delays::from_environment(),
             factors: Factors::from_environment(),
         })
@@ -291,29 +295,24 @@ impl<T: Task> Learner for Replica<T> {
             Cow::Owned(average) => flatten::write_parameters(self.module.clone(), &average, &self.device).valid(),
         };
         let TaskData { training, held_out, .. } = self.data;
-        let mut sums: Vec<(&'static str, f64)> = Vec::new();
+        let mut sums = Sums::default();
         for first in (0..held_out).step_by(EVALUATED_AT_ONCE as usize) {
             begins();
             let last = held_out.min(first.saturating_add(EVALUATED_AT_ONCE));
             let samples: Vec<u32> = (training + first..training + last).collect();
-            for (name, sum) in self.measure(&module, &samples)? {
-                match sums.iter_mut().find(|(known, _)| *known == name) {
-                    Some((_, total)) => *total += sum,
-                    None => sums.push((name, sum)),
-                }
-            }
+            sums.add(self.measure(&module, &samples)?);
         }
-        // Without samples there is nothing to divide by.
-        let count = f64::from(held_out.max(1));
-        let (losses, measures): (Vec<_>, Vec<_>) =
-            sums.into_iter().map(|(name, sum)| (name, sum / count)).partition(|(name, _)| *name == "loss");
-        let loss = losses.first().map_or(0.0, |(_, loss)| *loss);
-        Ok(Evaluation { loss, measures, samples: held_out.into() })
+        let evaluation = sums.mean(held_out.into());
+        self.evaluated = Some((self.training.step(), evaluation.clone())).filter(|_| held_out > 0);
+        Ok(evaluation)
     }
 
     fn export(&self, path: &Path) -> Result<(), starling_run::Error> {
-        let (schema, manifest) = (self.training.schema(), self.training.manifest());
-        write_safetensors(path, &self.training.state(), schema, manifest, self.notes.preprocessing.as_ref())
+        let (state, schema, manifest) = (&self.training.state(), self.training.schema(), self.training.manifest());
+        let evaluated = self.evaluated.as_ref().filter(|(step, _)| *step == state.step);
+        let (preprocessing, evaluation) =
+            (self.notes.preprocessing.as_ref(), evaluated.map(|(_, evaluation)| evaluation));
+        Export { state, schema, manifest, preprocessing, evaluation }.write(path)
     }
 }
 

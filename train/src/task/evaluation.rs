@@ -1,4 +1,4 @@
-//! How well a classifier tells the classes of some samples.
+//! How good a model is on some samples, by what it puts out for them.
 
 use burn::tensor::{Device, ExecutionError};
 
@@ -6,8 +6,7 @@ use crate::network::Network;
 use crate::task::classification::Batch;
 use starling_data::Samples;
 
-/// Sums over the samples at these places: cross-entropy, in nats, as `loss`, and how many have their label's logit as the
-/// largest, the first of equal ones, as `accuracy`. Computed from the logits in f64 on the CPU.
+/// [`classified`] of the samples at these places.
 pub(crate) fn measure(
     network: &Network,
     samples: &Samples,
@@ -16,18 +15,71 @@ pub(crate) fn measure(
 ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
     let logits = network.forward(Batch::new(samples, places, device).rows).try_into_data()?;
     let logits = logits.as_slice::<f32>().expect("invariant: every device computes in f32");
-    let classes = logits.len() / places.len();
+    Ok(classified(logits, places.iter().map(|place| samples.labels()[*place as usize])))
+}
+
+/// Sums over samples with these logits and labels: cross-entropy, in nats, as `loss`, and how many have their label's logit as
+/// the [`largest`], as `accuracy`. Computed in f64 on the CPU.
+pub(crate) fn classified(logits: &[f32], labels: impl ExactSizeIterator<Item = u32>) -> Vec<(&'static str, f64)> {
+    let classes = logits.len() / labels.len();
     let (mut loss, mut hits) = (0.0, 0_u32);
-    for (logits, place) in logits.chunks_exact(classes).zip(places) {
-        let label = samples.labels()[*place as usize] as usize;
-        let largest =
-            logits.iter().enumerate().fold(0, |best, (at, logit)| if *logit > logits[best] { at } else { best });
-        let top = f64::from(logits[largest]);
-        let sum: f64 = logits.iter().map(|logit| (f64::from(*logit) - top).exp()).sum();
+    for (logits, label) in logits.chunks_exact(classes).zip(labels) {
+        let (label, largest) = (label as usize, largest(logits));
+        let (top, sum) = exponentials(logits, largest);
         loss += sum.ln() + top - f64::from(logits[label]);
         hits += u32::from(largest == label);
     }
-    Ok(vec![("loss", loss), ("accuracy", f64::from(hits))])
+    vec![("loss", loss), ("accuracy", f64::from(hits))]
+}
+
+/// Sums over samples with these outputs, one each, and labels: squared errors as `loss`, and how far off the labels are as
+/// `absolute_error`. Squared and added in f64 on the CPU.
+pub(crate) fn estimated(outputs: &[f32], labels: impl ExactSizeIterator<Item = f32>) -> Vec<(&'static str, f64)> {
+    let errors: Vec<f64> = outputs.iter().zip(labels).map(|(output, label)| f64::from(output - label).abs()).collect();
+    vec![("loss", errors.iter().map(|error| error * error).sum()), ("absolute_error", errors.iter().sum())]
+}
+
+/// The place of the largest logit, the first of equal ones: the class that is predicted.
+pub(crate) fn largest(logits: &[f32]) -> usize {
+    logits.iter().enumerate().fold(0, |best, (at, logit)| if *logit > logits[best] { at } else { best })
+}
+
+/// How probable each class is: the softmax of the logits, in f64.
+pub(crate) fn probabilities(logits: &[f32]) -> Vec<f64> {
+    let (top, sum) = exponentials(logits, largest(logits));
+    logits.iter().map(|logit| (f64::from(*logit) - top).exp() / sum).collect()
+}
+
+/// The largest logit, and the sum of what all are to it, as exponentials.
+fn exponentials(logits: &[f32], largest: usize) -> (f64, f64) {
+    let top = f64::from(logits[largest]);
+    (top, logits.iter().map(|logit| (f64::from(*logit) - top).exp()).sum())
+}
+
+/// Sums over samples, by name, batch after batch.
+#[derive(Debug, Default)]
+pub(crate) struct Sums(Vec<(&'static str, f64)>);
+
+impl Sums {
+    /// Adds those of a batch.
+    pub(crate) fn add(&mut self, of_batch: Vec<(&'static str, f64)>) {
+        for (name, sum) in of_batch {
+            match self.0.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, total)) => *total += sum,
+                None => self.0.push((name, sum)),
+            }
+        }
+    }
+
+    /// The means over so many samples.
+    pub(crate) fn mean(self, samples: u64) -> starling_run::Evaluation {
+        // Without samples there is nothing to divide by.
+        let count = samples.max(1) as f64;
+        let (losses, measures): (Vec<_>, Vec<_>) =
+            self.0.into_iter().map(|(name, sum)| (name, sum / count)).partition(|(name, _)| *name == "loss");
+        let loss = losses.first().map_or(0.0, |(_, loss)| *loss);
+        starling_run::Evaluation { loss, measures, samples }
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod help;
 mod invite;
 mod keep;
 mod keys;
+mod model;
 mod ticket;
 mod values;
 
@@ -28,6 +29,8 @@ use invite::APPOINT_EXAMPLES;
 pub use invite::{AppointFlags, IdFlags, InviteFlags, RevokeFlags};
 pub use keep::{FetchFlags, KeepFlags};
 pub use keys::{FETCH, JOIN, KEEP, KeyFlags, LOOK, RUN};
+use model::{EVAL_EXAMPLES, PREDICT_EXAMPLES};
+pub use model::{EvalFlags, FormatName, ModelFlags, ModelVerb, PredictFlags, WhichFlags};
 pub use ticket::{TicketFlags, hide_ticket, read_argument};
 
 /// With the wire version, which all members of a run have in common.
@@ -147,6 +150,15 @@ pub enum Verb {
     /// List, verify, export and fetch checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointVerb),
+    /// Predict the labels of a table or of images with a trained model
+    #[command(after_help = PREDICT_EXAMPLES)]
+    Predict(PredictFlags),
+    /// Measure how good a trained model is on a table or images with labels
+    #[command(after_help = EVAL_EXAMPLES)]
+    Eval(EvalFlags),
+    /// Show a trained model
+    #[command(subcommand)]
+    Model(ModelVerb),
     /// Measure how fast this machine reduces
     #[command(subcommand)]
     Bench(BenchVerb),
@@ -299,7 +311,7 @@ pub enum CheckpointVerb {
     Ls(KeyFlags<LOOK>),
     /// Read every checkpoint and check all hashes; exit code 1 if one is damaged
     Verify(KeyFlags<LOOK>),
-    /// Write a checkpoint's parameters to a safetensors file
+    /// Write a checkpoint's model to a safetensors file or a folder
     Export(ExportFlags),
     /// Fetch the newest stable checkpoint from a member or keeper; `starling run --resume` goes on from it
     Fetch(FetchFlags),
@@ -311,14 +323,11 @@ pub struct ExportFlags {
     /// Where the data directory is.
     #[command(flatten)]
     pub data_dir: KeyFlags<LOOK>,
-    /// The run, by the first digits of its id [default: the run that was saved last]
-    #[arg(long, value_name = "PREFIX")]
-    pub run: Option<String>,
-    /// The checkpoint after this step [default: the newest]
-    #[arg(long, value_name = "STEP")]
-    pub step: Option<u64>,
-    /// The file to write
-    #[arg(long, value_name = "FILE")]
+    /// Which checkpoint.
+    #[command(flatten)]
+    pub which: WhichFlags,
+    /// The safetensors file to write, or, if it ends with a slash or is one already, the folder
+    #[arg(long, value_name = "FILE|DIR/")]
     pub to: PathBuf,
 }
 

@@ -1,6 +1,6 @@
 //! From flags to the values of keys.
 
-use super::{DemoFlags, GlobalFlags};
+use super::{DemoFlags, EvalFlags, GlobalFlags, PredictFlags};
 use crate::config::FlagValue;
 use crate::output::Detail;
 
@@ -32,6 +32,20 @@ impl GlobalFlags {
 }
 
 impl DemoFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        vec![one("train.device", "--device", &self.device)]
+    }
+}
+
+impl PredictFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        vec![one("train.device", "--device", &self.device)]
+    }
+}
+
+impl EvalFlags {
     /// The flags that set keys.
     pub fn values(&self) -> Vec<FlagValue> {
         vec![one("train.device", "--device", &self.device)]

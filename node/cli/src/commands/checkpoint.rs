@@ -5,19 +5,15 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use starling_node::credentials::identity::{has_signed, to_libp2p};
 use starling_node::start::node::CHECKPOINTS;
-use starling_node::store::manifest_file;
-use starling_node::store::preprocessing_file::PreprocessingFile;
-use starling_node::store::private_file::for_others;
 use starling_run::{CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Signed, Verdict};
 
 use super::{CommandError, Context, EXIT_DONE, EXIT_FAILED, print};
 use crate::cli::{ExportFlags, KeyFlags, LOOK};
 use crate::output::format;
-use crate::program::write_model;
+use crate::program::export_model;
 
 /// The checkpoints of a data directory. They are only read, so a node may be at work there.
 struct Opened {
-    data_dir: PathBuf,
     /// One for each run, the one written to last at the end.
     stores: Vec<CheckpointStore>,
 }
@@ -32,26 +28,6 @@ impl Opened {
             all.extend(what(store)?);
         }
         Ok(all)
-    }
-
-    /// The store of the run whose id begins with `prefix`, or of the run that was saved last.
-    fn of_run(&self, prefix: Option<&str>) -> Result<&CheckpointStore, CommandError> {
-        let Some(prefix) = prefix else {
-            return self.stores.last().ok_or_else(|| CommandError::NoCheckpoint(self.data_dir.clone()));
-        };
-        let mut found = Vec::new();
-        for store in &self.stores {
-            let run = store.run()?;
-            found.extend(run.filter(|run| run.to_string().starts_with(prefix)).map(|_| store));
-        }
-        match found.as_slice() {
-            [store] => Ok(store),
-            several => Err(CommandError::NotOneRun {
-                dir: self.data_dir.clone(),
-                prefix: prefix.to_owned(),
-                found: several.len(),
-            }),
-        }
     }
 }
 
@@ -87,18 +63,14 @@ pub(super) fn verify(context: &Context, flags: &KeyFlags<LOOK>) -> Result<u8, Co
 }
 
 pub(super) fn export(context: &Context, flags: &ExportFlags) -> Result<u8, CommandError> {
-    let opened = open(context, &flags.data_dir)?;
-    let state = opened.of_run(flags.run.as_deref())?.load(flags.step)?;
-    let manifest = manifest_file::load(&opened.data_dir, state.run)?;
-    let preprocessing = PreprocessingFile::new(&opened.data_dir, &manifest).load()?;
-    for_others(&flags.to, || write_model(&flags.to, &state, &manifest, preprocessing.as_ref()))?;
-    let has_preprocessing = preprocessing.is_some();
-    let value = || {
-        let run = state.run.to_string();
-        json!({ "file": flags.to, "step": state.step, "run": run, "preprocessing": has_preprocessing })
-    };
+    let data_dir = context.load(flags.data_dir.values())?.data_dir()?;
+    if !data_dir.join(CHECKPOINTS).is_dir() {
+        return Err(CommandError::NoCheckpoint(data_dir));
+    }
+    let (run, step, has_preprocessing) = export_model(&data_dir, &flags.which, &flags.to)?;
+    let value = || json!({ "file": flags.to, "step": step, "run": run, "preprocessing": has_preprocessing });
     let text = || {
-        let told = format!("wrote the model after step {} to {}\n", state.step, flags.to.display());
+        let told = format!("wrote the model after step {step} to {}\n", flags.to.display());
         let lacking =
             "without how its data is scaled and what its classes are called, which this machine does not know\n";
         if has_preprocessing { told } else { told + lacking }
@@ -115,7 +87,7 @@ fn open(context: &Context, flags: &KeyFlags<LOOK>) -> Result<Opened, CommandErro
         return Err(CommandError::NoCheckpoint(data_dir));
     }
     let stores = CheckpointFolder::new(directory).stores()?;
-    Ok(Opened { data_dir, stores })
+    Ok(Opened { stores })
 }
 
 /// What verifying a checkpoint and the signatures beside it came to.
@@ -223,36 +195,6 @@ mod tests {
             ledger.commit(step, &[peer], &[1]);
         }
         ledger
-    }
-
-    #[test]
-    fn a_run_is_found_by_the_start_of_its_id() {
-        let data_dir = tempfile::tempdir().expect("a temp dir");
-        let folder = CheckpointFolder::new(data_dir.path().join(CHECKPOINTS));
-        for (run, step) in [(0xa1, 5), (0xa2, 7)] {
-            let state = ReplicatedState {
-                run: RunId([run; 32]),
-                step,
-                lineage: starling_topology::Lineage::NONE,
-                parameters: vec![1.0].into(),
-                moments: vec![],
-                scalars: vec![],
-                ledger: ledger_after(step),
-            };
-            folder.open(state.run, 3).expect("a store").save(state).expect("saved");
-        }
-        let stores = folder.stores().expect("read");
-        let opened = Opened { data_dir: data_dir.path().to_owned(), stores };
-        assert_eq!(opened.of_all_runs(CheckpointStore::steps).expect("read").len(), 2);
-        let step = |prefix: &str| opened.of_run(Some(prefix)).map(|store| store.steps().expect("read"));
-        assert_eq!(step("a1").expect("one"), [5]);
-        assert_eq!(step(&"a2".repeat(32)).expect("one"), [7]);
-        for (prefix, part) in [("a", "2 runs"), ("b", "0 runs")] {
-            let error = step(prefix).expect_err("not one").to_string();
-            assert!(error.contains(part) && error.contains("starling checkpoint ls"), "{error}");
-        }
-        let none = Opened { stores: Vec::new(), ..opened };
-        assert!(matches!(none.of_run(None), Err(CommandError::NoCheckpoint(_))));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod invite;
 mod join;
 mod keep;
 mod members;
+mod model;
 mod revoke;
 mod run;
 mod status;
@@ -25,7 +26,7 @@ use starling_node::store::data_dir::DataDirError;
 use thiserror::Error;
 
 use crate::bench::BenchError;
-use crate::cli::{CheckpointVerb, Cli, ConfigVerb, GlobalFlags, Verb};
+use crate::cli::{CheckpointVerb, Cli, ConfigVerb, GlobalFlags, ModelVerb, Verb};
 use crate::config::{ConfigError, FILE_NAME, FlagValue, Layers, Loaded};
 use crate::output::{self, Console};
 use crate::telemetry;
@@ -72,18 +73,10 @@ pub enum CommandError {
     /// There is no such checkpoint.
     #[error("there is no checkpoint in {}", .0.display())]
     NoCheckpoint(PathBuf),
-    /// The start of a run's id does not name one run.
-    #[error(
-        "{} holds checkpoints of {found} runs whose id begins with `{prefix}`; `starling checkpoint ls` lists all", dir.display()
-    )]
-    NotOneRun {
-        /// The data directory.
-        dir: PathBuf,
-        /// What was given.
-        prefix: String,
-        /// How many runs it fits.
-        found: usize,
-    },
+    /// A trained model can't be used, or not on this data.
+    #[cfg(feature = "train")]
+    #[error(transparent)]
+    Model(#[from] starling::export::ModelError),
     /// The operating system refused.
     #[error("can't {what}: {source}")]
     Io {
@@ -105,6 +98,8 @@ impl CommandError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::NotEmpty(_) => EXIT_USAGE,
+            #[cfg(feature = "train")]
+            Self::Model(_) => EXIT_FAILED,
             Self::Node(_)
             | Self::Bench(_)
             | Self::Checkpoint(_)
@@ -113,7 +108,6 @@ impl CommandError {
             | Self::TrainsNothing
             | Self::Exists(_)
             | Self::NoCheckpoint(_)
-            | Self::NotOneRun { .. }
             | Self::Io { .. }
             | Self::Audit(_)
             | Self::Demo(_) => EXIT_FAILED,
@@ -188,6 +182,9 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Checkpoint(CheckpointVerb::Verify(flags)) => checkpoint::verify(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Export(flags)) => checkpoint::export(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Fetch(flags)) => keep::fetch(&context, &flags).await,
+        Verb::Predict(flags) => model::predict(&context, &flags),
+        Verb::Eval(flags) => model::eval(&context, &flags),
+        Verb::Model(ModelVerb::Show(flags)) => model::show(&context, &flags),
         Verb::Bench(verb) => bench::bench(&context, &verb).await,
         Verb::Completions { shell } => completions::completions(shell),
     }

@@ -125,10 +125,10 @@ pub(super) static TRAIN: &[Key] = &[
         "train.export",
         Kind::Text,
         Unset("nothing is written"),
-        "Write the trained model to this safetensors file at the end.",
+        "Write the trained model at the end: to this safetensors file, or, if it ends with a slash or is one already, to this folder.",
         Sets::Machine(put!(|machine, value| machine.export = Some(value.text().into()))),
     )
-    .flag("--export", "FILE"),
+    .flag("--export", "FILE|DIR/"),
     Key::new(
         "train.audit",
         Kind::Text,

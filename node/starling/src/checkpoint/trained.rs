@@ -7,15 +7,18 @@ use starling_node::NodeError;
 use starling_node::start::node::CHECKPOINTS;
 use starling_node::store::manifest_file;
 use starling_run::{CheckpointFolder, Manifest, ReplicatedState};
-use starling_train::{DeviceChoice, Task, TaskProgram, write_safetensors};
+use starling_train::{DeviceChoice, Task, TaskProgram};
 
-/// Writes the model after a step, or in the newest checkpoint, of the run that was saved last to a safetensors file.
+use crate::export::Place;
+
+/// Writes the model after a step, or in the newest checkpoint, of the run that was saved last: to a folder if `to` ends with a
+/// slash or is one already, else to a safetensors file. [`Place::export`] can choose among runs.
 ///
 /// # Errors
-/// If there is no such checkpoint, it is damaged, or the file can't be written.
+/// If there is no such checkpoint, it is damaged, or nothing can be written there.
 pub fn export(data_dir: &Path, step: Option<u64>, to: &Path) -> Result<(), NodeError> {
-    let (manifest, state) = load(data_dir, step)?;
-    Ok(write_safetensors(to, &state, &manifest.listed(), &manifest, None)?)
+    let place = step.into_iter().fold(Place::at(data_dir), Place::after_step);
+    place.export(to).map(drop)
 }
 
 /// A task's module with the values after a step, or of the newest checkpoint, of the run that was saved last; and the device,

@@ -86,6 +86,19 @@ pub enum CheckpointError {
         /// The steps there are.
         steps: Vec<u64>,
     },
+    /// The start of a run's id does not name one run.
+    #[error(
+        "`{}` holds checkpoints of {found} runs whose id begins with `{prefix}`; `starling checkpoint ls` lists all",
+        directory.display()
+    )]
+    NotOneRun {
+        /// The directory.
+        directory: PathBuf,
+        /// What was given.
+        prefix: String,
+        /// How many runs it fits.
+        found: usize,
+    },
 }
 
 impl CheckpointError {

@@ -51,6 +51,29 @@ impl CheckpointFolder {
         stores.sort_by(|(a, a_name, _), (b, b_name, _)| (a, a_name).cmp(&(b, b_name)));
         Ok(stores.into_iter().map(|(_, _, store)| store).collect())
     }
+
+    /// The store of the run whose id begins with `prefix`, or of the run that was written to last, [to read
+    /// it](CheckpointStore::reading).
+    ///
+    /// # Errors
+    /// If there is none, several begin so, or a directory cannot be read.
+    pub fn store(&self, prefix: Option<&str>) -> Result<CheckpointStore, CheckpointError> {
+        let mut stores = self.stores()?;
+        let none = || CheckpointError::NotFound { directory: self.directory.clone(), step: None, steps: Vec::new() };
+        let Some(prefix) = prefix else { return stores.pop().ok_or_else(none) };
+        let mut found = Vec::new();
+        for store in stores {
+            let run = store.run()?;
+            found.extend(run.filter(|run| run.to_string().starts_with(prefix)).map(|_| store));
+        }
+        match found.len() {
+            1 => found.pop().ok_or_else(none),
+            found => {
+                let (directory, prefix) = (self.directory.clone(), prefix.to_owned());
+                Err(CheckpointError::NotOneRun { directory, prefix, found })
+            }
+        }
+    }
 }
 
 fn modified(path: &Path) -> io::Result<std::time::SystemTime> {
@@ -99,5 +122,23 @@ mod tests {
         let runs: Vec<_> = stores.iter().map(|store| store.run().expect("read")).collect();
         assert_eq!(runs, [2, 3, 1].map(|run| Some(RunId([run; 32]))));
         assert!(directory.path().join("checkpoints/0202020202020202/chunks").is_dir());
+    }
+
+    #[test]
+    fn a_run_is_found_by_the_start_of_its_id() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let folder = CheckpointFolder::new(directory.path());
+        assert!(matches!(folder.store(None), Err(CheckpointError::NotFound { .. })));
+        for (run, step) in [(0xa1, 5), (0xa2, 7)] {
+            folder.open(RunId([run; 32]), 3).expect("a store").save(state(run, step)).expect("saved");
+        }
+        let steps = |prefix: &str| folder.store(Some(prefix)).map(|store| store.steps().expect("read"));
+        assert_eq!(steps("a1").expect("one"), [5]);
+        assert_eq!(steps(&"a2".repeat(32)).expect("one"), [7]);
+        for (prefix, part) in [("a", "2 runs"), ("b", "0 runs")] {
+            let error = steps(prefix).expect_err("not one").to_string();
+            assert!(error.contains(part) && error.contains("starling checkpoint ls"), "{error}");
+        }
+        assert!(folder.store(None).is_ok());
     }
 }

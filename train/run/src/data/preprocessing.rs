@@ -24,6 +24,20 @@ pub enum Scales {
     },
 }
 
+impl Scales {
+    /// A value of the feature `column` as a model takes it: computed in f64, then rounded.
+    ///
+    /// # Panics
+    /// If there is no such feature.
+    pub fn scaled(&self, column: usize, value: f64) -> f32 {
+        match self {
+            Self::Divide(divisor) => (value / divisor) as f32,
+            Self::Standardize { deviations, .. } if deviations[column] == 0.0 => 0.0,
+            Self::Standardize { means, deviations } => ((value - means[column]) / deviations[column]) as f32,
+        }
+    }
+}
+
 /// Everything that a trained model's user must know of the data besides its description.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Preprocessing {

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use burn::tensor::{Device, Tensor};
 use starling_data::Dataset;
 use starling_run::ModelSpec;
 
 use super::{Model, Trainable, sized, unusable};
-use crate::network::Layers;
+use crate::network::forward::{Computes, Forward};
+use crate::network::{Layers, Network};
 use crate::task::classification::Classification;
 
 /// The most layers that sizes are given for.
@@ -57,12 +59,36 @@ impl Classifier {
         Self::find(&text.parse().expect("a model")).expect("a classifier")
     }
 
+    /// Checks that the convolutions can halve images of this shape.
+    fn check_images(&self, layers: &Layers, [_, height, width]: [u32; 3]) -> Result<(), String> {
+        let halved = layers.convolutions.len();
+        if halved > 0 && height.min(width) == 1 {
+            return Err(format!(
+                "{} needs images, but the data has flat rows of {width} features; take an mlp, or digits or IDX data",
+                self.name
+            ));
+        }
+        if height.min(width) >> halved == 0 {
+            return Err(format!(
+                "{} halves its images {halved} times, but they have only {height}x{width} pixels; take fewer convolutions",
+                self.name
+            ));
+        }
+        Ok(())
+    }
+
     fn layers(&self, sizes: &[u32]) -> Layers {
         match self.sizes {
             Sizes::None => Layers::default(),
             Sizes::Widths => Layers { hidden: sizes.to_vec(), ..Layers::default() },
             Sizes::Channels => Layers { convolutions: sizes.to_vec(), ..Layers::default() },
         }
+    }
+}
+
+impl Forward for Network {
+    fn outputs(&self, rows: Tensor<2>) -> Tensor<2> {
+        self.forward(rows)
     }
 }
 
@@ -100,21 +126,14 @@ impl Model for Classifier {
                 self.name
             ));
         }
-        let [_, height, width] = dataset.description().shape;
-        let halved = layers.convolutions.len();
-        if halved > 0 && height.min(width) == 1 {
-            return Err(format!(
-                "{} needs images, but the data has flat rows of {width} features; take an mlp, or digits or IDX data",
-                self.name
-            ));
-        }
-        if height.min(width) >> halved == 0 {
-            return Err(format!(
-                "{} halves its images {halved} times, but they have only {height}x{width} pixels; take fewer convolutions",
-                self.name
-            ));
-        }
+        self.check_images(&layers, dataset.description().shape)?;
         Ok(Box::new(Classification::new(layers, dataset.clone())))
+    }
+
+    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn Computes>, String> {
+        let layers = self.layers(sizes);
+        self.check_images(&layers, shape)?;
+        Ok(Box::new(Network::new(&layers, shape, classes, &Device::flex())))
     }
 }
 

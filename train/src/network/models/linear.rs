@@ -8,6 +8,8 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::Dataset;
 
 use super::{Model, Trainable};
+use crate::network::forward::{Computes, Forward, Learns};
+use crate::task::evaluation;
 use crate::task::{Task, TaskData};
 
 /// The model `linear`, which has no sizes.
@@ -28,6 +30,15 @@ impl Model for Linear {
         })?;
         Ok(Box::new(Regression { dataset: dataset.clone(), values }))
     }
+
+    fn learns(&self) -> Learns {
+        Learns::Numbers
+    }
+
+    fn computes(&self, _: &[u32], shape: [u32; 3], _: u32) -> Result<Box<dyn Computes>, String> {
+        let features = shape.iter().map(|side| *side as usize).product();
+        Ok(Box::new(Sum::new(features, &Device::flex())))
+    }
 }
 
 /// Labels as numbers, of the samples of a data set.
@@ -43,6 +54,18 @@ struct Sum {
     output: burn::nn::Linear,
 }
 
+impl Sum {
+    fn new(features: usize, device: &Device) -> Self {
+        Self { output: LinearConfig::new(features, 1).init(device) }
+    }
+}
+
+impl Forward for Sum {
+    fn outputs(&self, rows: Tensor<2>) -> Tensor<2> {
+        self.output.forward(rows)
+    }
+}
+
 impl Task for Regression {
     type Module = Sum;
     type Batch = [Tensor<2>; 2];
@@ -56,7 +79,7 @@ impl Task for Regression {
     }
 
     fn module(&self, device: &Device) -> Sum {
-        Sum { output: LinearConfig::new(self.dataset.training().features(), 1).init(device) }
+        Sum::new(self.dataset.training().features(), device)
     }
 
     /// Features `[samples, features]` and labels `[samples, 1]`.
@@ -73,13 +96,15 @@ impl Task for Regression {
         (sum.output.forward(rows) - labels).square().mean()
     }
 
-    /// Squared errors as `loss`, and how far off the labels are as `absolute_error`: in f64 on the CPU.
+    /// Squared errors as `loss`, and how far off the labels are as `absolute_error`.
     fn measure(&self, sum: &Sum, samples: &[u32], device: &Device) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-        let [rows, labels] = self.batch(samples, device);
-        let errors = (sum.output.forward(rows) - labels).try_into_data()?;
-        let errors = errors.as_slice::<f32>().expect("invariant: every device computes in f32");
-        let errors = || errors.iter().map(|error| f64::from(*error).abs());
-        Ok(vec![("loss", errors().map(|error| error * error).sum()), ("absolute_error", errors().sum())])
+        let (data, places) = self.dataset.numbered(samples);
+        let rows = TensorData::new(data.gather(&places), [places.len(), data.features()]);
+        let rows: Tensor<2> = Tensor::from_data(rows, device);
+        let outputs = sum.output.forward(rows).try_into_data()?;
+        let outputs = outputs.as_slice::<f32>().expect("invariant: every device computes in f32");
+        let labels = places.iter().map(|place| self.values[data.labels()[*place as usize] as usize]);
+        Ok(evaluation::estimated(outputs, labels))
     }
 }
 

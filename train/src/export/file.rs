@@ -1,4 +1,4 @@
-//! A trained model as a file that other programs read.
+//! A trained model as one file that other programs read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,76 +8,121 @@ use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::json;
 use starling_run::checkpoint::write_atomically;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
+use starling_run::program::export::{is_folder, write_folder};
 use starling_run::state::bytes::write_numbers;
-use starling_run::{Error, Manifest, ModelSpec, Preprocessing, ReplicatedState, Scales, Schema};
+use starling_run::{Error, Evaluation, Manifest, ModelSpec, Preprocessing, ReplicatedState, Scales, Schema};
 
 use starling_data::held_out_rows;
+
+use super::{FORMAT, Origin, folder};
 
 /// What a safetensors file begins with: the length of its header, in so many bytes.
 const HEADER_LENGTH: usize = size_of::<u64>();
 
-/// Writes the parameters of `state` as a [safetensors](https://github.com/huggingface/safetensors) file: one `F32`
-/// tensor per parameter, named by its path, in Burn's layout (a linear weight is `[inputs, outputs]`). The metadata says
-/// which run and step it is, the model, its input shape and its number of classes, or a task's settings; and, with `preprocessing`, what must be
-/// done to values before they are the model's inputs, and what its inputs and outputs are called. The file appears whole or
-/// not at all, and is the same to the byte whenever it is written anew.
-///
-/// # Errors
-/// If the state is not one of `schema` and `manifest`, or the file cannot be written.
-pub fn write_safetensors(
-    path: &Path,
-    state: &ReplicatedState,
-    schema: &Schema,
-    manifest: &Manifest,
-    preprocessing: Option<&Preprocessing>,
-) -> Result<(), Error> {
-    let fail = |reason: String| Error::Export { path: path.to_owned(), reason };
-    if state.run != manifest.run_id() {
-        return Err(Error::OtherRun { ours: manifest.run_id(), theirs: state.run });
-    }
-    if state.parameters.len() != schema.parameters() {
-        let (expected, found) = (format!("{} parameters", schema.parameters()), state.parameters.len().to_string());
-        return Err(Error::OtherShape { step: state.step, expected, found });
-    }
-    let model = state.model(manifest.optimizer);
-    let mut bytes = Vec::with_capacity(4 * model.len());
-    write_numbers(&model, &mut bytes).expect("invariant: writing to memory does not fail");
-    let mut rest = bytes.as_slice();
-    let mut tensors = Vec::with_capacity(schema.entries().len());
-    for entry in schema.entries() {
-        let (own, others) = rest.split_at(4 * entry.elements());
-        rest = others;
-        let view = TensorView::new(Dtype::F32, entry.shape.clone(), own).map_err(|error| fail(error.to_string()))?;
-        tensors.push((entry.path.as_str(), view));
-    }
-    let [channels, height, width] = manifest.data.shape;
-    let mut described = vec![
-        ("format", "starling-model-1".to_owned()),
-        ("run", state.run.to_string()),
-        ("step", state.step.to_string()),
-        ("model", manifest.model.to_string()),
-        ("layout", "burn".to_owned()),
-    ];
-    if matches!(model, Cow::Owned(_)) {
-        described.push(("ema", manifest.optimizer.setting("ema").unwrap_or_default().to_string()));
-    }
-    match &manifest.model {
-        ModelSpec::Raw => {}
-        ModelSpec::Named { settings, .. } if manifest.data.is_of_program() => {
-            described.push(("settings", settings.clone()));
+/// What is exported: a state, and what is known of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Export<'a> {
+    /// Its parameters are the model, or their moving average, if the run keeps one.
+    pub state: &'a ReplicatedState,
+    /// What they are called, and their shapes.
+    pub schema: &'a Schema,
+    /// Of the state's run.
+    pub manifest: &'a Manifest,
+    /// What must be done to values before they are the model's inputs, and what its inputs and outputs are called.
+    pub preprocessing: Option<&'a Preprocessing>,
+    /// How good it is on the held-out samples.
+    pub evaluation: Option<&'a Evaluation>,
+}
+
+impl Export<'_> {
+    /// Writes the model: to a folder if `path` ends with a slash or is one already, else to a file that is
+    /// [encoded](Self::encode). Either appears whole or not at all.
+    ///
+    /// # Errors
+    /// If the state is not one of the schema and the manifest, or nothing can be written there.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        if is_folder(path) {
+            return write_folder(path, &folder::files(self, path)?);
         }
-        ModelSpec::Named { .. } => described.extend([
-            ("shape", format!("{channels},{height},{width}")),
-            ("classes", manifest.data.classes.to_string()),
-        ]),
+        let bytes = self.encode(path)?;
+        write_atomically(path, &bytes)
+            .map_err(|error| Error::Export { path: path.to_owned(), reason: error.to_string() })
     }
-    // Readers of such files refuse headers of 100 MB; those who keep it for a keeper's exports have the same bound.
-    let preprocessing = preprocessing.filter(|it| it.encode().len() <= MAX_PREPROCESSING_BYTES);
-    let preprocessed = preprocessing.map(|preprocessing| preprocessed(manifest, preprocessing)).unwrap_or_default();
-    let metadata: BTreeMap<&str, String> = described.into_iter().chain(preprocessed).collect();
-    let mut file = serialize(tensors, None).map_err(|error| fail(error.to_string()))?;
-    add_metadata(&mut file, &metadata);
-    write_atomically(path, &file).map_err(|error| fail(error.to_string()))
+
+    /// Where it comes from.
+    pub(super) fn origin(&self) -> Origin {
+        let measures = self.evaluation.iter().flat_map(|evaluation| {
+            let measures = evaluation.measures.iter().map(|(name, mean)| (*name, *mean));
+            [("loss", evaluation.loss)].into_iter().chain(measures)
+        });
+        Origin {
+            run: self.state.run.to_string(),
+            step: self.state.step,
+            digest: Some(self.state.digest().to_string()),
+            values: Some(self.state.values().to_string()),
+            samples: Some(self.manifest.data.samples),
+            measures: measures.map(|(name, mean)| (name.to_owned(), mean)).collect(),
+        }
+    }
+
+    /// The parameters as a [safetensors](https://github.com/huggingface/safetensors) file: one `F32`
+    /// tensor per parameter, named by its path, in Burn's layout (a linear weight is `[inputs, outputs]`). The metadata says
+    /// which run and step it is, the model, its input shape and its number of classes, or a task's settings; and, with
+    /// preprocessing, what that says. It is the same to the byte whenever it is made anew. `path` is for messages.
+    ///
+    /// # Errors
+    /// If the state is not one of the schema and the manifest.
+    pub fn encode(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        let Self { state, schema, manifest, preprocessing, .. } = *self;
+        let fail = |reason: String| Error::Export { path: path.to_owned(), reason };
+        if state.run != manifest.run_id() {
+            return Err(Error::OtherRun { ours: manifest.run_id(), theirs: state.run });
+        }
+        if state.parameters.len() != schema.parameters() {
+            let (expected, found) = (format!("{} parameters", schema.parameters()), state.parameters.len().to_string());
+            return Err(Error::OtherShape { step: state.step, expected, found });
+        }
+        let model = state.model(manifest.optimizer);
+        let mut bytes = Vec::with_capacity(4 * model.len());
+        write_numbers(&model, &mut bytes).expect("invariant: writing to memory does not fail");
+        let mut rest = bytes.as_slice();
+        let mut tensors = Vec::with_capacity(schema.entries().len());
+        for entry in schema.entries() {
+            let (own, others) = rest.split_at(4 * entry.elements());
+            rest = others;
+            let view =
+                TensorView::new(Dtype::F32, entry.shape.clone(), own).map_err(|error| fail(error.to_string()))?;
+            tensors.push((entry.path.as_str(), view));
+        }
+        let [channels, height, width] = manifest.data.shape;
+        let mut described = vec![
+            ("format", FORMAT.to_owned()),
+            ("run", state.run.to_string()),
+            ("step", state.step.to_string()),
+            ("model", manifest.model.to_string()),
+            ("layout", "burn".to_owned()),
+        ];
+        if matches!(model, Cow::Owned(_)) {
+            described.push(("ema", manifest.optimizer.setting("ema").unwrap_or_default().to_string()));
+        }
+        match &manifest.model {
+            ModelSpec::Raw => {}
+            ModelSpec::Named { settings, .. } if manifest.data.is_of_program() => {
+                described.push(("settings", settings.clone()));
+            }
+            ModelSpec::Named { .. } => described.extend([
+                ("shape", format!("{channels},{height},{width}")),
+                ("classes", manifest.data.classes.to_string()),
+            ]),
+        }
+        // Readers of such files refuse headers of 100 MB; those who keep it for a keeper's exports have the same bound.
+        let preprocessing = preprocessing.filter(|it| it.encode().len() <= MAX_PREPROCESSING_BYTES);
+        let preprocessed = preprocessing.map(|preprocessing| preprocessed(manifest, preprocessing)).unwrap_or_default();
+        let metadata: BTreeMap<&str, String> = described.into_iter().chain(preprocessed).collect();
+        let mut file = serialize(tensors, None).map_err(|error| fail(error.to_string()))?;
+        add_metadata(&mut file, &metadata);
+        Ok(file)
+    }
 }
 
 /// What the metadata say of the data. Lists are JSON.
@@ -134,6 +179,16 @@ mod tests {
 
     use super::*;
     use crate::found;
+
+    fn write_safetensors(
+        path: &Path,
+        state: &ReplicatedState,
+        schema: &Schema,
+        manifest: &Manifest,
+        preprocessing: Option<&Preprocessing>,
+    ) -> Result<(), Error> {
+        Export { state, schema, manifest, preprocessing, evaluation: None }.write(path)
+    }
     use starling_data::{DataOptions, Dataset, LabelColumn};
 
     #[test]

@@ -1,0 +1,125 @@
+//! Flags of the verbs that use a trained model.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+pub(super) const PREDICT_EXAMPLES: &str = "\
+Examples:
+  starling predict model.safetensors --data new.csv
+  starling predict out/ --data new.csv --out predictions.csv --proba
+  starling predict state/ --data images-idx3-ubyte.gz --top-k 3 --out predictions.jsonl
+  ... | starling predict model.safetensors --data - | ...
+
+MODEL is what `--export` or `starling checkpoint export` wrote, a checkpoint (step-*.json), or the data directory of a member, also of
+one that trains. A table has the columns that the model was trained on, by their names if that table had a header, else in the same
+order, with or without the column of the labels. It may be larger than memory. `starling model show MODEL` lists the columns.";
+
+pub(super) const EVAL_EXAMPLES: &str = "\
+Examples:
+  starling eval model.safetensors --data table.csv
+  starling eval model.safetensors --data table.csv --held-out
+  starling eval state/ --data mnist/ --held-out --json
+
+With --held-out and the data that the run was trained on, it prints what the run printed at its end.";
+
+/// Which checkpoint of a data directory.
+#[derive(Debug, Clone, Default, Args)]
+pub struct WhichFlags {
+    /// Of a data directory: the run, by the first digits of its id [default: the run that was saved last]
+    #[arg(long, value_name = "PREFIX")]
+    pub run: Option<String>,
+    /// Of a data directory: the checkpoint after this step [default: the newest]
+    #[arg(long, value_name = "STEP")]
+    pub step: Option<u64>,
+}
+
+impl WhichFlags {
+    /// The place that they say, of what lies at a path.
+    #[cfg(feature = "train")]
+    pub(crate) fn of(&self, path: impl Into<PathBuf>) -> starling::export::Place {
+        use starling::export::Place;
+        let place = self.run.iter().fold(Place::at(path), |place, run| place.of_run(run));
+        self.step.into_iter().fold(place, Place::after_step)
+    }
+}
+
+/// A trained model.
+#[derive(Debug, Clone, Args)]
+pub struct ModelFlags {
+    /// A .safetensors file or folder that was exported, a checkpoint (step-*.json), or a data directory
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+    /// Which checkpoint.
+    #[command(flatten)]
+    pub which: WhichFlags,
+}
+
+impl ModelFlags {
+    /// Where it lies.
+    #[cfg(feature = "train")]
+    pub(crate) fn place(&self) -> starling::export::Place {
+        self.which.of(&self.model)
+    }
+}
+
+/// How predictions are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FormatName {
+    /// A table with a header.
+    Csv,
+    /// A JSON object per line.
+    Jsonl,
+}
+
+/// `starling predict`.
+#[derive(Debug, Clone, Args)]
+pub struct PredictFlags {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelFlags,
+    /// A CSV table, an IDX file of images, or a folder of these, each gzipped or not; `digits` for the built-in ones, `-` for the
+    /// standard input
+    #[arg(long, value_name = "FILE|DIR|digits|-")]
+    pub data: String,
+    /// The file to write; it is there once all is predicted [default: the standard output]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// csv or jsonl, a JSON object per line [default: jsonl if FILE ends so or with --json, else csv]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<FormatName>,
+    /// The N most probable classes, with their probabilities, behind each prediction [default: none]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub top_k: Option<u16>,
+    /// The probability of every class behind each prediction [default: none]
+    #[arg(long)]
+    pub proba: bool,
+    /// auto, cpu, gpu or gpu:N
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: String,
+}
+
+/// `starling eval`.
+#[derive(Debug, Clone, Args)]
+pub struct EvalFlags {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelFlags,
+    /// A CSV table with labels, an IDX file of images whose labels lie beside it, or a folder of these, each gzipped or not; `digits` for
+    /// the built-in ones, `-` for a table on the standard input
+    #[arg(long, value_name = "FILE|DIR|digits|-")]
+    pub data: String,
+    /// Only the samples that the run kept from training, of the data that it was trained on [default: all]
+    #[arg(long)]
+    pub held_out: bool,
+    /// auto, cpu, gpu or gpu:N
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: String,
+}
+
+/// `starling model`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ModelVerb {
+    /// Show what is known of a trained model: its task, inputs, classes, parameters, run and step
+    Show(ModelFlags),
+}

@@ -1,0 +1,18 @@
+//! `starling predict`, `eval` and `model show`: what a trained model is, says, and is worth.
+
+#[cfg(feature = "train")]
+mod eval;
+#[cfg(feature = "train")]
+mod predict;
+#[cfg(feature = "train")]
+mod show;
+#[cfg(not(feature = "train"))]
+mod untrained;
+
+#[cfg(feature = "train")]
+use super::{CommandError, Context, EXIT_DONE, print};
+
+#[cfg(not(feature = "train"))]
+pub(super) use untrained::{eval, predict, show};
+#[cfg(feature = "train")]
+pub(super) use {eval::eval, predict::predict, show::show};

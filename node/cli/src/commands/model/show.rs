@@ -1,0 +1,128 @@
+//! `starling model show`: what is known of a trained model.
+
+use serde_json::{Map, Value, json};
+use starling::data::Scales;
+use starling::export::{Description, TrainedOn};
+
+use super::{CommandError, Context, EXIT_DONE, print};
+use crate::cli::ModelFlags;
+use crate::output::format;
+
+/// Names that a line has room for.
+const MAX_NAMED: usize = 12;
+
+pub(in super::super) fn show(context: &Context, flags: &ModelFlags) -> Result<u8, CommandError> {
+    let description = flags.place().describe()?;
+    print(context.global.json, || to_json(&description), || table(&description))?;
+    Ok(EXIT_DONE)
+}
+
+fn to_json(description: &Description) -> Value {
+    let Description { model, shape, origin, trained_on, .. } = description;
+    let tensors = description.parameters.iter().map(|entry| json!({ "name": entry.path, "shape": entry.shape }));
+    let measures: Map<_, _> = origin.measures.iter().map(|(name, mean)| (name.clone(), json!(mean))).collect();
+    let mut value = json!({
+        "model": model.to_string(),
+        "task": description.task(),
+        "run": origin.run,
+        "step": origin.step,
+        "digest": origin.digest,
+        "values": origin.values,
+        "parameters": description.count(),
+        "tensors": tensors.collect::<Vec<_>>(),
+        "measures": measures,
+    });
+    if !description.is_of_program {
+        value["shape"] = json!(shape);
+        value["features"] = json!(description.features());
+    }
+    if let Some(on) = trained_on {
+        value["classes"] = json!(classes(description, on));
+        value["feature_names"] = json!(on.preprocessing.features);
+        value["data"] = json!({
+            "kind": on.kind,
+            "label_column": on.label,
+            "label_name": on.preprocessing.label,
+            "header": on.header,
+            "delimiter": on.delimiter.map(|delimiter| delimiter.name()),
+            "held_out": on.held_out.as_ref().map(Vec::len),
+        });
+        value["preprocessing"] = match &on.preprocessing.scales {
+            Scales::Divide(divisor) => json!({ "scaling": "divide", "divisor": divisor }),
+            Scales::Standardize { means, deviations } => {
+                json!({ "scaling": "standardize", "means": means, "deviations": deviations })
+            }
+        };
+    }
+    value
+}
+
+/// Of a classifier, what its outputs stand for.
+fn classes<'d>(description: &Description, on: &'d TrainedOn) -> Option<&'d [String]> {
+    (description.task() == "classification").then_some(&on.preprocessing.classes)
+}
+
+fn table(description: &Description) -> String {
+    let Description { model, shape, origin, trained_on, .. } = description;
+    let mut lines = vec![("model", format!("{model} ({})", description.task()))];
+    lines.push(("run", origin.run.clone()));
+    lines.push(("step", origin.step.to_string()));
+    lines.extend(origin.digest.iter().map(|digest| ("digest", digest.clone())));
+    lines.extend(origin.values.iter().map(|values| ("values", values.clone())));
+    let [channels, height, width] = shape;
+    let image = if *channels == 1 { format!("{height}x{width}") } else { format!("{channels}x{height}x{width}") };
+    match trained_on {
+        None if description.is_of_program => {}
+        None => {
+            lines.push(("inputs", format!("{} features", description.features())));
+            lines.push(("scaling", "not known to the machine that wrote it, so that it can't predict".to_owned()));
+        }
+        Some(on) => {
+            let named = named(&on.preprocessing.features);
+            let inputs = match on.label {
+                None => format!("images of {image}"),
+                Some(_) if named.is_empty() => format!("{} columns, by their order", description.features()),
+                Some(_) => format!("{} columns, by their names: {named}", description.features()),
+            };
+            lines.push(("inputs", inputs));
+            if let Some(label) = on.label {
+                let name = on.preprocessing.label.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();
+                let delimiter = on.delimiter.map(|it| format!(", cells separated by {it}")).unwrap_or_default();
+                let header = if on.header == Some(true) { "a header" } else { "no header" };
+                lines.push(("table", format!("label column {label}{name}, {header}{delimiter}")));
+            }
+            lines.extend(
+                classes(description, on).map(|names| ("classes", format!("{}: {}", names.len(), self::named(names)))),
+            );
+            lines.push((
+                "scaling",
+                match &on.preprocessing.scales {
+                    Scales::Divide(divisor) => format!("divided by {divisor}"),
+                    Scales::Standardize { .. } => "less each column's mean, divided by its deviation".to_owned(),
+                },
+            ));
+            lines.extend(
+                on.held_out
+                    .as_ref()
+                    .map(|rows| ("held out", format!("{} samples", format::thousands(rows.len() as u64)))),
+            );
+        }
+    }
+    let parameters = |entry: &starling::parts::Entry| format!("{} {:?}", entry.path, entry.shape);
+    let tensors: Vec<String> = description.parameters.iter().map(parameters).collect();
+    let count = format::thousands(description.count() as u64);
+    lines.push(("parameters", format!("{count}: {}", tensors.join(", "))));
+    lines.extend(origin.measures.iter().map(|(name, mean)| (name.as_str(), format::mean(name, *mean))));
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    lines.iter().map(|(name, text)| format::visible(&format!("{name:width$}  {text}")) + "\n").collect()
+}
+
+/// Some names, the first of many.
+fn named(names: &[String]) -> String {
+    let shown =
+        names.iter().take(MAX_NAMED).map(|name| starling_run::data::shorten(name)).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,16 @@
+//! The same in a build that has no models.
+
+use super::super::{CommandError, Context};
+use crate::cli::{EvalFlags, ModelFlags, PredictFlags};
+
+pub(in super::super) fn predict(_: &Context, _: &PredictFlags) -> Result<u8, CommandError> {
+    Err(CommandError::TrainsNothing)
+}
+
+pub(in super::super) fn eval(_: &Context, _: &EvalFlags) -> Result<u8, CommandError> {
+    Err(CommandError::TrainsNothing)
+}
+
+pub(in super::super) fn show(_: &Context, _: &ModelFlags) -> Result<u8, CommandError> {
+    Err(CommandError::TrainsNothing)
+}

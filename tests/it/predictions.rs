@@ -1,0 +1,250 @@
+//! What a run has learned, used: by the file, the folder, the checkpoint and the data directory that it leaves, also while it trains.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use starling_tests::{Peer, PeerOptions, data, eventually, starling};
+use tempfile::TempDir;
+
+/// What a verb says in `dir`.
+fn said(dir: &Path, line: &str) -> Output {
+    starling(dir).args(line.split_whitespace()).output().expect("it runs")
+}
+
+/// The same of one that must end well.
+fn text(dir: &Path, line: &str) -> String {
+    let output = said(dir, line);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn json(dir: &Path, line: &str) -> Value {
+    serde_json::from_str(&text(dir, line)).expect("JSON")
+}
+
+/// The one line of an error, of a verb that must fail.
+fn error(dir: &Path, line: &str) -> String {
+    let output = said(dir, line);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{line}: {text}");
+    assert!(text.starts_with("error: "), "{text}");
+    text
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a folder");
+    let mut names: Vec<_> = entries.map(|entry| entry.expect("read").file_name().display().to_string()).collect();
+    names.sort();
+    names
+}
+
+/// A run on the breast cancer table that is over, its directory, and what it said at its end.
+fn trained(flags: &str) -> (TempDir, Value, TempDir) {
+    let folder = TempDir::new().expect("a temp dir");
+    std::fs::copy(data::breast_cancer(), folder.path().join("table.csv")).expect("copied");
+    let options = PeerOptions::flags(&format!("--steps 60 --seed 5 {flags}"));
+    let peer = Peer::run(&options.with("--data", &folder.path().join("table.csv")));
+    let dir = peer.dir();
+    let summary = peer.finish().summary().clone();
+    let state = TempDir::new().expect("a temp dir");
+    std::fs::rename(dir.path().join("state"), state.path().join("state")).expect("moved");
+    for name in names(dir.path()) {
+        std::fs::rename(dir.path().join(&name), folder.path().join(&name)).expect("moved");
+    }
+    (folder, summary, state)
+}
+
+#[test]
+fn a_model_is_used_by_all_that_a_run_leaves_and_says_the_same() {
+    let (folder, summary, state) = trained("--model mlp:8 --export model.safetensors");
+    let dir = folder.path();
+    let data_dir = state.path().join("state");
+    text(dir, &format!("checkpoint export --data-dir {} --to out/", data_dir.display()));
+    assert_eq!(names(&dir.join("out")), ["README.md", "model.json", "model.safetensors", "predict.py"]);
+    let of = |name: &str| std::fs::read(dir.join(name)).expect("there");
+    assert!(of("out/model.safetensors") == of("model.safetensors"), "a folder holds the same file");
+    let checkpoints = json(dir, &format!("checkpoint ls --json --data-dir {}", data_dir.display()));
+    let checkpoint = checkpoints["checkpoints"].as_array().and_then(|list| list.last()).expect("a checkpoint");
+    let path = checkpoint["path"].as_str().expect("a path");
+    let models = ["model.safetensors", "out", path, &data_dir.display().to_string()];
+    let mut texts = Vec::new();
+    for model in models {
+        let held_out = json(dir, &format!("eval {model} --data table.csv --held-out --json"));
+        assert_eq!(held_out["measures"]["accuracy"], summary["measures"]["accuracy"], "{model}");
+        assert_eq!((&held_out["loss"], &held_out["samples"]), (&summary["held_out_loss"], &114.into()), "{model}");
+        let all = json(dir, &format!("eval {model} --data table.csv --json"));
+        assert_eq!((&all["samples"], &all["run"], &all["step"]), (&569.into(), &summary["run"], &60.into()));
+        texts.push(text(dir, &format!("predict {model} --data table.csv --proba")));
+        let shown = json(dir, &format!("model show {model} --json"));
+        assert_eq!((&shown["model"], &shown["run"]), (&"mlp:8".into(), &summary["run"]), "{model}");
+        if model != "model.safetensors" {
+            assert_eq!((&shown["digest"], &shown["values"]), (&summary["digest"], &summary["values"]), "{model}");
+        }
+    }
+    assert!(texts.iter().all(|text| *text == texts[0] && text.lines().count() == 570), "one model");
+    let right = text(dir, "eval out --data table.csv --held-out");
+    assert!(
+        right.contains("mlp:8 after step 60 on 114 held-out samples: loss ") && right.contains(", accuracy "),
+        "{right}"
+    );
+    let shown = text(dir, "model show out");
+    for part in ["mlp:8 (classification)", "30 columns, by their names: ", "label column 30", "hidden.0.weight [30, 8]"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
+fn a_run_exports_a_folder_with_what_it_measured() {
+    let (folder, summary, _state) = trained("--model softmax --export out/");
+    let shown = json(folder.path(), "model show out --json");
+    assert_eq!(shown["digest"], summary["digest"]);
+    let measures = [("loss", &summary["held_out_loss"]), ("accuracy", &summary["measures"]["accuracy"])];
+    for (name, expected) in measures {
+        let [found, expected] = [&shown["measures"][name], expected].map(|mean| mean.as_f64().expect("a number"));
+        assert!((found - expected).abs() < 1e-12, "{name}: {found} instead of {expected}");
+    }
+    let card = std::fs::read_to_string(folder.path().join("out/README.md")).expect("there");
+    assert!(card.contains("**accuracy**") && card.contains(summary["run"].as_str().expect("an id")), "{card}");
+}
+
+#[test]
+fn predictions_stream_and_what_is_not_finished_is_not_there() {
+    let (folder, _, _state) = trained("--model mlp:8 --export model.safetensors");
+    let dir = folder.path();
+    let table = std::fs::read_to_string(dir.join("table.csv")).expect("there");
+    let (header, rows) = table.split_once('\n').expect("a header");
+    let start = |flags: &[&str]| {
+        let mut command = starling(dir);
+        command.args(["predict", "model.safetensors", "--data", "-"]).args(flags);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    // Half of the rows come before all are there.
+    let mut child = start(&[]);
+    let mut stdin = child.stdin.take().expect("piped");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let feed = std::thread::spawn({
+        let text = format!("{header}\n{}", rows.repeat(4));
+        move || {
+            stdin.write_all(text.as_bytes()).expect("taken");
+            stdin
+        }
+    });
+    assert_eq!(lines.next().expect("a line").expect("text"), "prediction");
+    let first: Vec<String> = lines.by_ref().take(1024).map(|line| line.expect("text")).collect();
+    drop(feed.join().expect("fed"));
+    let rest = lines.map(|line| line.expect("text")).count();
+    assert_eq!((first.len() + rest, child.wait().expect("ended").code()), (4 * 569, Some(0)));
+
+    // Interrupted in the middle.
+    let mut child = start(&["--out", "predictions.csv"]);
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(format!("{header}\n{}", rows.repeat(4)).as_bytes()).expect("taken");
+    let before = names(dir);
+    let kill = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+    assert!(!child.wait().expect("ended").success());
+    drop(stdin);
+    assert_eq!(names(dir), before);
+    // A bad row behind good ones.
+    std::fs::write(dir.join("bad.csv"), format!("{header}\n{}1,2\n", rows.repeat(2))).expect("written");
+    let told = error(dir, "predict model.safetensors --data bad.csv --out predictions.csv");
+    assert!(told.contains("`bad.csv`, row 1140: it has 2 columns, but the first row has 31"), "{told}");
+    std::fs::remove_file(dir.join("bad.csv")).expect("there");
+    assert_eq!(names(dir), before);
+    // What was there before stays until all is predicted.
+    let told = text(dir, "predict model.safetensors --data table.csv --out predictions.csv");
+    assert_eq!(told, "wrote 569 predictions to predictions.csv\n");
+    let whole = std::fs::read_to_string(dir.join("predictions.csv")).expect("there");
+    assert_eq!(whole.lines().count(), 570);
+    let said = json(dir, "predict model.safetensors --data table.csv --out predictions.jsonl --top-k 1 --json");
+    assert_eq!((&said["samples"], &said["file"]), (&569.into(), &"predictions.jsonl".into()));
+    let lines = std::fs::read_to_string(dir.join("predictions.jsonl")).expect("there");
+    for (line, plain) in lines.lines().zip(whole.lines().skip(1)) {
+        let value: Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!((&value["prediction"], &value["top"][0]["class"]), (&plain.into(), &plain.into()));
+    }
+    for out in ["missing/p.csv", "."] {
+        let told = error(dir, &format!("predict model.safetensors --data table.csv --out {out}"));
+        assert!(told.contains(&format!("can't write {out}: ")), "{told}");
+    }
+}
+
+#[test]
+fn what_can_not_be_used_is_one_error_that_says_what_to_do() {
+    let (folder, _, state) = trained("--model mlp:8 --export out/");
+    let dir = folder.path();
+    let table = std::fs::read_to_string(dir.join("table.csv")).expect("there");
+    let write = |name: &str, text: String| std::fs::write(dir.join(name), text).expect("written");
+    write("columns.csv", table.replacen("radius_mean", "radius", 1));
+    write(
+        "unknown.csv",
+        table
+            .lines()
+            .take(3)
+            .map(|line| format!("{line}\n"))
+            .collect::<String>()
+            .replace(",0\n", ",7\n")
+            .replace(",1\n", ",7\n"),
+    );
+    write("cell.csv", table.replacen("\n", "\nx", 1));
+    write("short.csv", table.lines().take(100).map(|line| format!("{line}\n")).collect());
+    write("notes.txt", "hello".to_owned());
+    std::fs::create_dir(dir.join("empty")).expect("made");
+    for (line, parts) in [
+        ("predict missing.safetensors --data table.csv", ["missing.safetensors", "nothing is there"]),
+        ("predict notes.txt --data table.csv", ["notes.txt", "it is no safetensors file"]),
+        ("predict empty --data table.csv", ["empty", "neither an exported model nor checkpoints"]),
+        ("predict out --step 3 --data table.csv", ["out", "no run and no step can be chosen"]),
+        ("predict out --data missing.csv", ["missing.csv", "No such file"]),
+        ("predict out --data columns.csv", ["columns.csv", "`radius` is not the model's"]),
+        ("predict out --data cell.csv", ["cell.csv`, row 2, column 0", "is not a number"]),
+        ("eval out --data unknown.csv", ["unknown.csv`, row 2: `7` is no class that the model knows", "`0`, `1`"]),
+        ("eval out --data short.csv --held-out", ["short.csv", "held out"]),
+        ("predict out --data digits", ["digits", "it has 65 columns, but the model takes 30 features"]),
+        ("checkpoint export --data-dir STATE --to .", ["no part of an export", "name a new folder"]),
+        (
+            "eval STATE --run ffffffffff --data table.csv",
+            ["0 runs whose id begins with `ffffffffff`", "starling checkpoint ls"],
+        ),
+        ("model show STATE --step 7", ["no checkpoint of step 7", "it has steps"]),
+    ] {
+        let told = error(dir, &line.replace("STATE", &state.path().join("state").display().to_string()));
+        assert!(parts.iter().all(|part| told.contains(part)), "{parts:?}: {told}");
+    }
+    let file = dir.join("out/model.safetensors");
+    let whole = std::fs::read(&file).expect("there");
+    for at in [3, 40, whole.len() - 5] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        std::fs::write(&file, &damaged).expect("written");
+        let told = error(dir, "predict out --data table.csv");
+        assert!(told.contains("out/model.safetensors` is damaged: its blake3 is"), "byte {at}: {told}");
+    }
+}
+
+#[test]
+fn images_are_predicted_by_a_member_that_trains() {
+    let folder = TempDir::new().expect("a temp dir");
+    data::write_idx(folder.path());
+    let options = PeerOptions::flags("--model cnn:4,8 --steps 1000000 --checkpoint-every 5 --checkpoint-keep 1");
+    let peer = Peer::run(&options.with("--data", folder.path()));
+    peer.wait_for("a checkpoint", |event| event["event"] == "saved");
+    let data_dir = peer.data_dir().display().to_string();
+    let source = folder.path().display().to_string();
+    let step = || {
+        let said = json(folder.path(), &format!("eval {data_dir} --data {source} --held-out --json"));
+        assert_eq!(said["samples"], 359, "{said}");
+        said["step"].as_u64().expect("a step")
+    };
+    let first = step();
+    eventually("later checkpoint while others look", || (step() > first).then_some(()));
+    let images = folder.path().join("train-images-idx3-ubyte.gz").display().to_string();
+    let text = text(folder.path(), &format!("predict {data_dir} --data {images} --top-k 2"));
+    assert_eq!(text.lines().next(), Some("prediction,class 1,probability 1,class 2,probability 2"));
+    assert_eq!(text.lines().count(), 1798);
+    peer.signal("TERM");
+    assert_eq!(peer.finish().summary()["outcome"], "left");
+}

@@ -1,0 +1,192 @@
+//! Samples for a model that was trained, block by block: however many there are, no more than a block is in memory.
+//!
+//! Unlike [`Dataset`](crate::Dataset), it scales nothing, splits nothing, and needs no labels. Tables are read by the same parser.
+
+mod images;
+mod table;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use starling_run::Delimiter;
+use starling_run::data::DIGITS;
+
+use super::digits;
+use super::error::DataError;
+use super::files::unpacked;
+use super::idx;
+use images::Images;
+use table::Table;
+
+/// The `source` that stands for the standard input.
+pub const STANDARD_INPUT: &str = "-";
+
+/// What a model takes, and how the data that it was trained on was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inputs {
+    /// How many numbers a sample has.
+    pub features: usize,
+    /// A sample as channels, height, width.
+    pub shape: [u32; 3],
+    /// What the features are called, in their order. Empty if they have no names.
+    pub names: Vec<String>,
+    /// Of a table: the column that held the labels, from 0.
+    pub label: Option<u32>,
+    /// What that column was called.
+    pub label_name: Option<String>,
+    /// Of a table: whether its first row held names.
+    pub header: Option<bool>,
+    /// Of a table: what separated its cells.
+    pub delimiter: Option<Delimiter>,
+}
+
+/// Whether labels are looked for beside images. Those of tables are in them, or are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Labels {
+    /// They have to be there.
+    Wanted,
+    /// Nobody asks for them.
+    Unused,
+}
+
+/// Samples as they are written, one after another.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Block {
+    /// The features of one sample after another, before scaling.
+    pub values: Vec<f64>,
+    /// One label for each sample; empty if there are none.
+    pub labels: Vec<String>,
+    /// Where each sample is: in a table its line, counted from 1, else its number, counted from 1.
+    pub rows: Vec<u64>,
+    /// Whether the files themselves hold them out of training.
+    pub held_out: bool,
+}
+
+impl Block {
+    /// How many samples it has.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+/// What gives blocks.
+trait Blocks {
+    /// At most `most` samples more; none at the end.
+    fn next(&mut self, most: usize) -> Result<Block, DataError>;
+
+    /// Whether they have labels.
+    fn has_labels(&self) -> bool;
+}
+
+/// Reads samples.
+pub struct Reader {
+    path: PathBuf,
+    parts: Vec<Box<dyn Blocks>>,
+    at: usize,
+}
+
+impl Reader {
+    /// Opens a table or images, each gzipped or not: `-`, the standard input; `digits`, the built-in ones; a file; or a folder
+    /// of IDX files, of which those that are held out come last.
+    ///
+    /// # Errors
+    /// If it can't be read, is neither, or does not have the columns or the size that `inputs` says.
+    pub fn open(source: &str, inputs: &Inputs, labels: Labels) -> Result<Self, DataError> {
+        let path = PathBuf::from(source);
+        if source == DIGITS {
+            let table = unpacked(digits::ROWS, Path::new("digits (embedded)"))?;
+            let inputs = Inputs {
+                names: Vec::new(),
+                label: u32::try_from(inputs.features).ok(),
+                label_name: None,
+                header: Some(false),
+                delimiter: Some(Delimiter::Comma),
+                ..inputs.clone()
+            };
+            let table = Table::open(table, Path::new("digits (embedded)"), &inputs)?;
+            return Ok(Self { path, parts: vec![Box::new(table)], at: 0 });
+        }
+        if source == STANDARD_INPUT {
+            return Self::of(io::stdin(), Path::new("standard input"), inputs, labels);
+        }
+        if !path.is_dir() {
+            let file = File::open(&path).map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
+            return Self::of(file, &path, inputs, labels);
+        }
+        let (training, held_out) = idx::images(&path)?;
+        let files = [Some((training, false)), held_out.map(|held_out| (held_out, true))];
+        let open = |(images, is_held_out): (PathBuf, bool)| {
+            let part = Images::open(idx::open(&images)?, &images, inputs, labels, is_held_out)?;
+            Ok(Box::new(part) as Box<dyn Blocks>)
+        };
+        let parts = files.into_iter().flatten().map(open).collect::<Result<_, DataError>>()?;
+        Ok(Self { path, parts, at: 0 })
+    }
+
+    /// Reads a table or images from `bytes`, gzipped or not. `path` is for messages, and labels of images lie beside it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn of(bytes: impl Read + 'static, path: &Path, inputs: &Inputs, labels: Labels) -> Result<Self, DataError> {
+        let mut bytes = unpacked(bytes, path)?;
+        let mut start = Vec::new();
+        let begun = bytes.by_ref().take(idx::IMAGES.len() as u64).read_to_end(&mut start);
+        begun.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
+        let are_images = start == idx::IMAGES;
+        if start == idx::LABELS {
+            let reason = "it holds the labels of images; name the file of the images, which lies beside it".to_owned();
+            return Err(DataError::File { path: path.to_owned(), reason });
+        }
+        let bytes = Box::new(io::Cursor::new(start).chain(bytes));
+        let part: Box<dyn Blocks> = match are_images {
+            true => Box::new(Images::open(bytes, path, inputs, labels, false)?),
+            false => Box::new(Table::open(bytes, path, inputs)?),
+        };
+        Ok(Self { path: path.to_owned(), parts: vec![part], at: 0 })
+    }
+
+    /// Where they come from, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether all samples have labels.
+    pub fn has_labels(&self) -> bool {
+        self.parts.iter().all(|part| part.has_labels())
+    }
+
+    /// Whether the files themselves hold samples out of training.
+    pub fn holds_out(&self) -> bool {
+        self.parts.len() > 1
+    }
+
+    /// At most `most` samples more, in their order; `None` at the end.
+    ///
+    /// # Errors
+    /// If a sample is not what it should be: with its row, and its column if it is in a table.
+    pub fn next_block(&mut self, most: usize) -> Result<Option<Block>, DataError> {
+        while let Some(part) = self.parts.get_mut(self.at) {
+            let block = part.next(most.max(1))?;
+            if !block.is_empty() {
+                return Ok(Some(block));
+            }
+            self.at += 1;
+        }
+        Ok(None)
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

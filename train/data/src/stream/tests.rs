@@ -1,0 +1,196 @@
+//! Tables and images as they come to a trained model.
+
+use std::io::Write;
+
+use super::*;
+use crate::{DataOptions, Dataset};
+
+/// Of a table with a header, whose label was between its features.
+fn of_table() -> Inputs {
+    Inputs {
+        features: 2,
+        shape: [1, 1, 2],
+        names: ["a", "b"].map(str::to_owned).to_vec(),
+        label: Some(1),
+        label_name: Some("kind".to_owned()),
+        header: Some(true),
+        delimiter: Some(Delimiter::Comma),
+    }
+}
+
+fn of_images(shape: [u32; 3]) -> Inputs {
+    let features = shape.iter().map(|side| *side as usize).product();
+    Inputs { features, shape, names: Vec::new(), label: None, label_name: None, header: None, delimiter: None }
+}
+
+fn read(text: &[u8], inputs: &Inputs) -> Result<Vec<Block>, DataError> {
+    let mut reader = Reader::of(io::Cursor::new(text.to_vec()), Path::new("table.csv"), inputs, Labels::Unused)?;
+    let mut blocks = Vec::new();
+    while let Some(block) = reader.next_block(2)? {
+        blocks.push(block);
+    }
+    Ok(blocks)
+}
+
+fn values(text: &str, inputs: &Inputs) -> Vec<f64> {
+    read(text.as_bytes(), inputs).expect("good data").into_iter().flat_map(|block| block.values).collect()
+}
+
+#[test]
+fn columns_are_found_by_their_names_or_by_their_places() {
+    let inputs = of_table();
+    for text in ["a,b\n1,2\n3,4\n", "b,a\n2,1\n4,3\n", "kind,b,a\nx,2,1\ny,4,3\n", "b,kind,a\n2,x,1\n\n4,y,3\n"] {
+        assert_eq!(values(text, &inputs), [1.0, 2.0, 3.0, 4.0], "{text}");
+    }
+    let labels = |text: &str| {
+        let blocks = read(text.as_bytes(), &inputs).expect("good data");
+        blocks.into_iter().flat_map(|block| block.labels).collect::<Vec<_>>()
+    };
+    assert_eq!(labels("b,kind,a\n2,x y,1\n4,\"y,z\",3\n"), ["x y", "y,z"]);
+    assert_eq!(labels("a,b\n1,2\n"), [""; 0]);
+    let by_place = Inputs { names: Vec::new(), header: Some(false), ..inputs.clone() };
+    assert_eq!(values("1,2\n3,4\n", &by_place), [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(values("1,x,2\n3,y,4\n", &by_place), [1.0, 2.0, 3.0, 4.0]);
+    // Of which several have one name: only the same table will do.
+    let twice = Inputs { names: vec!["a".to_owned(); 2], ..inputs };
+    assert_eq!(values("a,a\n1,2\n", &twice), [1.0, 2.0]);
+    assert_eq!(values("a,kind,a\n1,x,2\n", &twice), [1.0, 2.0]);
+    let error = read(b"kind,a,a\nx,1,2\n", &twice).expect_err("another order").to_string();
+    assert!(error.contains("several of the model's columns have one name"), "{error}");
+    // Of a model of images, its pixels, with and without names.
+    for text in ["1;2\n3;4\n", "p0;p1\n1;2\n3;4\n", "1;2;x\n3;4;y\n", "p0;p1;kind\n1;2;x\n3;4;y\n"] {
+        assert_eq!(values(text, &of_images([1, 1, 2])), [1.0, 2.0, 3.0, 4.0], "{text}");
+    }
+    for (text, part) in [
+        ("1,2,3,4\n", "it has 4 columns, but the model takes 2 features, or these and a label as column 1"),
+        ("1;2\n", "it has 1 columns, but the model takes 2 features"),
+    ] {
+        let error = read(text.as_bytes(), &by_place).expect_err("other columns").to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn blocks_are_no_larger_than_they_may_be_and_say_where_their_rows_are() {
+    let blocks = read(b"a,b\n1,2\n3,4\n5,6\n", &of_table()).expect("good data");
+    let rows: Vec<_> = blocks.iter().map(|block| block.rows.clone()).collect();
+    assert_eq!(rows, [vec![2, 3], vec![4]]);
+}
+
+#[test]
+fn a_table_is_scaled_from_the_same_numbers_as_for_training() {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    let row = |at: u32| format!("{}.1,{}e-3,{}\n", at * 7 % 13, at, ["x", "y"][at as usize % 2]);
+    write!(file, "a,b,kind\n{}", (0..100).map(row).collect::<String>()).expect("written");
+    let source = file.path().display().to_string();
+    let options = DataOptions { source: source.clone(), held_out: 0.0, ..DataOptions::default() };
+    let dataset = Dataset::load(&options).expect("good data");
+    let inputs = Inputs { label: Some(2), ..of_table() };
+    let mut reader = Reader::open(&source, &inputs, Labels::Unused).expect("opened");
+    let mut at = 0;
+    while let Some(block) = reader.next_block(7).expect("good data") {
+        for sample in block.values.chunks(2) {
+            let scaled = [0, 1].map(|column| dataset.preprocessing().scales.scaled(column, sample[column]));
+            assert_eq!(scaled, dataset.training().row(at), "sample {at}");
+            at += 1;
+        }
+    }
+    assert_eq!(at, 100);
+}
+
+#[test]
+fn a_quote_that_is_never_closed_fills_no_memory() {
+    let endless = b"a,b\n1,\"2".iter().copied().chain(std::iter::repeat_n(b'\n', 64 << 20));
+    let error = read(&endless.collect::<Vec<u8>>(), &of_table()).expect_err("one row").to_string();
+    assert!(error.contains("a row has more than") && error.contains("close the quotes"), "{error}");
+    // However many rows there are.
+    let rows = "1,2\n".repeat(1 << 20);
+    let mut reader =
+        Reader::of(io::Cursor::new(format!("a,b\n{rows}")), Path::new("table.csv"), &of_table(), Labels::Unused)
+            .expect("opened");
+    let mut count = 0;
+    while let Some(block) = reader.next_block(512).expect("good data") {
+        count += block.len();
+    }
+    assert_eq!(count, 1 << 20);
+}
+
+fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
+    let magic = if sizes.len() == 3 { idx::IMAGES } else { idx::LABELS };
+    let sizes: Vec<u8> = sizes.iter().flat_map(|size| size.to_be_bytes()).collect();
+    [&magic[..], &sizes, bytes].concat()
+}
+
+#[test]
+fn images_come_with_their_labels_if_they_are_wanted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(folder.path().join(name), bytes).expect("written");
+    write("train-images-idx3-ubyte", idx(&[3, 1, 2], &[1, 2, 3, 4, 5, 6]));
+    write("t10k-images-idx3-ubyte", idx(&[1, 1, 2], &[7, 8]));
+    let source = folder.path().display().to_string();
+    let inputs = of_images([1, 1, 2]);
+    let open = |labels| Reader::open(&source, &inputs, labels);
+    let missing = open(Labels::Wanted).expect_err("no labels").to_string();
+    assert!(missing.contains("its labels file `train-labels-idx1-ubyte` is not beside it"), "{missing}");
+    let mut reader = open(Labels::Unused).expect("images alone");
+    assert!(!reader.has_labels() && reader.holds_out());
+    assert_eq!(reader.next_block(2).expect("good data").expect("a block").values, [1.0, 2.0, 3.0, 4.0]);
+    write("train-labels-idx1-ubyte", idx(&[3], &[0, 1, 0]));
+    write("t10k-labels-idx1-ubyte", idx(&[1], &[9]));
+    let mut reader = open(Labels::Wanted).expect("with labels");
+    let mut all = Vec::new();
+    while let Some(block) = reader.next_block(2).expect("good data") {
+        all.push((block.labels.join(" "), block.rows, block.held_out));
+    }
+    let expected = [("0 1", vec![1, 2], false), ("0", vec![3], false), ("9", vec![1], true)];
+    assert_eq!(all, expected.map(|(labels, rows, held_out)| (labels.to_owned(), rows, held_out)));
+
+    let refused = |name: &str, bytes: Vec<u8>, part: &str| {
+        let before = std::fs::read(folder.path().join(name)).expect("read");
+        write(name, bytes);
+        let mut failed = None;
+        match open(Labels::Wanted) {
+            Err(error) => failed = Some(error.to_string()),
+            Ok(mut reader) => {
+                while failed.is_none() {
+                    match reader.next_block(9) {
+                        Err(error) => failed = Some(error.to_string()),
+                        Ok(block) => assert!(block.is_some(), "{part} is not told"),
+                    }
+                }
+            }
+        }
+        assert!(
+            failed.as_ref().is_some_and(|error| error.contains(part) && error.contains(name)),
+            "{part}: {failed:?}"
+        );
+        write(name, before);
+    };
+    let images = "train-images-idx3-ubyte";
+    refused(images, idx(&[3, 1, 2], &[1, 2, 3, 4, 5]), "cut off");
+    refused(images, idx(&[3, 1, 2], &[1, 2, 3, 4, 5, 6, 7]), "longer");
+    refused(images, idx(&[3, 2, 1], &[1, 2, 3, 4, 5, 6]), "image size is 2x1, expected 1x2, as the model takes them");
+    refused(images, idx(&[3, 0, 1], &[]), "height is 0");
+    refused("train-labels-idx1-ubyte", idx(&[2], &[0, 1]), "number of labels is 2, expected 3");
+    refused("train-labels-idx1-ubyte", idx(&[3], &[0, 1]), "cut off");
+    let labels = folder.path().join("train-labels-idx1-ubyte").display().to_string();
+    let error = Reader::open(&labels, &inputs, Labels::Unused).expect_err("labels").to_string();
+    assert!(error.contains("name the file of the images"), "{error}");
+}
+
+#[test]
+fn the_built_in_digits_are_there_for_whatever_takes_as_many_pixels() {
+    let mut reader = Reader::open("digits", &of_images([1, 8, 8]), Labels::Wanted).expect("embedded");
+    let (mut count, whole) = (0, Dataset::load(&DataOptions { held_out: 0.0, ..DataOptions::default() }));
+    let whole = whole.expect("embedded");
+    while let Some(block) = reader.next_block(100).expect("good data") {
+        for (label, sample) in block.labels.iter().zip(block.values.chunks(64)) {
+            assert_eq!(whole.class_names()[whole.training().labels()[count] as usize], *label);
+            assert!(sample.iter().zip(whole.training().row(count)).all(|(raw, scaled)| (raw / 16.0) as f32 == *scaled));
+            count += 1;
+        }
+    }
+    assert_eq!(count, 1797);
+    let error = Reader::open("digits", &of_images([1, 9, 9]), Labels::Wanted).expect_err("others").to_string();
+    assert!(error.contains("it has 65 columns, but the model takes 81 features"), "{error}");
+}

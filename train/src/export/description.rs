@@ -1,0 +1,254 @@
+//! What is known of a trained model besides its values: what the metadata of its file say.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::Value;
+use starling_data::stream::Inputs;
+use starling_run::manifest::schema::Entry;
+use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
+use starling_run::{Delimiter, ModelSpec, Preprocessing, Scales};
+
+use super::{Export, FORMAT, ModelError, read};
+use crate::error::Error;
+use crate::network::forward::Learns;
+use crate::network::models;
+
+/// What is known of a trained model besides its values.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Description {
+    /// Its name and sizes, or settings.
+    pub model: ModelSpec,
+    /// Whether it is a program's own task, of which nothing else is known.
+    pub is_of_program: bool,
+    /// A sample as channels, height, width; a row of a table is `[1, 1, features]`.
+    pub shape: [u32; 3],
+    /// How many classes there are; of a regression, how many different labels there were.
+    pub classes: u32,
+    /// The parameters, as the file lists them.
+    pub parameters: Vec<Entry>,
+    /// What it was trained on; `None` if the machine that wrote it did not know.
+    pub trained_on: Option<TrainedOn>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a model comes from.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Origin {
+    /// Its run's id, in hex.
+    pub run: String,
+    /// The last step that it includes.
+    pub step: u64,
+    /// The digest of the replicated state that it is of, in hex. A file alone does not say it.
+    pub digest: Option<String>,
+    /// The hash of that state's values, in hex. A file alone does not say it.
+    pub values: Option<String>,
+    /// How many samples its data had, those held out included. A file alone does not say it.
+    pub samples: Option<u64>,
+    /// What was measured on the held-out samples, `loss` first, where that is known.
+    pub measures: Vec<(String, f64)>,
+}
+
+/// The data that a model was trained on.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TrainedOn {
+    /// `digits`, `csv`, `idx`, or `idx with held-out files`.
+    pub kind: String,
+    /// How values became inputs, and what inputs and classes are called.
+    pub preprocessing: Preprocessing,
+    /// Of a table: the column that held the labels, from 0.
+    pub label: Option<u32>,
+    /// Of a table: whether its first row held names.
+    pub header: Option<bool>,
+    /// Of a table: what separated its cells.
+    pub delimiter: Option<Delimiter>,
+    /// The rows that were held out, ascending, from 0; `None` if the files say that themselves, or they are too many.
+    pub held_out: Option<Vec<u32>>,
+}
+
+impl Description {
+    /// Reads what is known of an exported file or folder, whatever task it is of.
+    ///
+    /// # Errors
+    /// If it can't be read, is none, or is damaged.
+    pub fn open(path: &Path) -> Result<Self, ModelError> {
+        Ok(read::open(path)?.description)
+    }
+
+    /// What will be known of what is to be exported. `path` is for messages.
+    ///
+    /// # Errors
+    /// If the parts of `export` are not of one run.
+    pub fn of(export: &Export<'_>, path: &Path) -> Result<Self, Error> {
+        let description = read::decode(&export.encode(path)?, path)?.description;
+        Ok(Self { origin: export.origin(), ..description })
+    }
+
+    /// Reads the metadata of a file with these parameters. They may be a stranger's: what can't be is refused, and not repeated.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence.
+    pub(super) fn read(metadata: &HashMap<String, String>, parameters: Vec<Entry>) -> Result<Self, String> {
+        let metadata = Metadata(metadata);
+        match metadata.0.get("format") {
+            None => return Err("its metadata name no format, so that another program wrote it".to_owned()),
+            Some(format) if format == FORMAT => {}
+            Some(_) => return Err(format!("its format is not `{FORMAT}`, which this release of Starling reads")),
+        }
+        if metadata.text("layout")? != "burn" {
+            return Err("its layout is not `burn`".to_owned());
+        }
+        let run = metadata.text("run")?.to_owned();
+        if run.len() != 64 || !run.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err("its `run` is not the id of one".to_owned());
+        }
+        let origin = Origin { run, step: metadata.number("step")?, ..Origin::default() };
+        let name = metadata.text("model")?;
+        let raw = (name == ModelSpec::Raw.to_string() && !metadata.0.contains_key("shape")).then_some(ModelSpec::Raw);
+        let named = |settings: &String| ModelSpec::Named { name: name.to_owned(), settings: settings.clone() };
+        if let Some(model) = raw.or_else(|| metadata.0.get("settings").map(named)) {
+            model.check()?;
+            let (shape, classes) = ([0; 3], 0);
+            return Ok(Self { model, is_of_program: true, shape, classes, parameters, trained_on: None, origin });
+        }
+        let model: ModelSpec = name.parse().map_err(|_| "its `model` is none".to_owned())?;
+        let sides: Vec<u32> = metadata.text("shape")?.split(',').filter_map(|side| side.parse().ok()).collect();
+        let shape: [u32; 3] = sides.try_into().map_err(|_| "its `shape` is not three numbers".to_owned())?;
+        let features = shape.iter().try_fold(1_u32, |product, side| product.checked_mul(*side));
+        let features = features.filter(|features| (1..=MAX_FEATURES).contains(features));
+        let features = features.ok_or_else(|| format!("its `shape` has not 1 to {MAX_FEATURES} features"))?;
+        let classes = metadata.number("classes")?;
+        if !(2..=MAX_CLASSES).contains(&classes) {
+            return Err(format!("it has {classes} classes, but 2 to {MAX_CLASSES} are possible"));
+        }
+        let trained_on =
+            metadata.0.contains_key("scaling").then(|| metadata.trained_on(features, classes)).transpose()?;
+        Ok(Self { model, is_of_program: false, shape, classes, parameters, trained_on, origin })
+    }
+
+    /// What it is for: `classification`, `regression`, or what a program calls its own task.
+    pub fn task(&self) -> &str {
+        match self.learns() {
+            None => self.model.name().unwrap_or("buffers"),
+            Some(Learns::Classes) => "classification",
+            Some(Learns::Numbers) => "regression",
+        }
+    }
+
+    /// What it learns; `None` of what the command line has not.
+    pub(super) fn learns(&self) -> Option<Learns> {
+        let name = self.model.name().filter(|_| !self.is_of_program)?;
+        models::find(name).map(|model| model.learns())
+    }
+
+    /// How many numbers its parameters have together.
+    pub fn count(&self) -> usize {
+        self.parameters.iter().map(Entry::elements).sum()
+    }
+
+    /// How many numbers a sample has.
+    pub fn features(&self) -> usize {
+        self.shape.iter().map(|side| *side as usize).product()
+    }
+
+    /// What it takes; `None` if that is not known.
+    pub fn inputs(&self) -> Option<Inputs> {
+        let TrainedOn { preprocessing, label, header, delimiter, .. } = self.trained_on.as_ref()?;
+        Some(Inputs {
+            features: self.features(),
+            shape: self.shape,
+            names: preprocessing.features.clone(),
+            label: *label,
+            label_name: preprocessing.label.clone(),
+            header: *header,
+            delimiter: *delimiter,
+        })
+    }
+}
+
+/// The metadata of a file.
+struct Metadata<'a>(&'a HashMap<String, String>);
+
+impl Metadata<'_> {
+    fn text(&self, key: &'static str) -> Result<&str, String> {
+        self.0.get(key).map(String::as_str).ok_or_else(|| format!("its metadata lack `{key}`"))
+    }
+
+    fn number<N: std::str::FromStr>(&self, key: &'static str) -> Result<N, String> {
+        self.text(key)?.parse().map_err(|_| format!("its `{key}` is not a number that is possible"))
+    }
+
+    /// A number or word that need not be there.
+    fn optional<T: std::str::FromStr>(&self, key: &'static str) -> Result<Option<T>, String> {
+        let found = self.0.get(key).map(|text| text.parse().map_err(|_| format!("its `{key}` is none")));
+        found.transpose()
+    }
+
+    /// As many finite numbers as there are features. They are read exactly: parsers of JSON may be off by the last bit.
+    fn numbers(&self, key: &'static str, count: u32) -> Result<Vec<f64>, String> {
+        let text = self.text(key)?.trim();
+        let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        let numbers = inner.map(|inner| inner.split(',').map(|number| number.trim().parse::<f64>().ok()));
+        let numbers = numbers.and_then(|numbers| numbers.collect::<Option<Vec<f64>>>());
+        let fits =
+            |numbers: &Vec<f64>| numbers.len() == count as usize && numbers.iter().all(|number| number.is_finite());
+        numbers.filter(fits).ok_or_else(|| format!("its `{key}` are not a number for each of {count} features"))
+    }
+
+    /// As many names as this.
+    fn names(&self, key: &'static str, count: u32) -> Result<Vec<String>, String> {
+        let names: Option<Vec<String>> = serde_json::from_str(self.text(key)?).ok();
+        let names = names.filter(|names| names.len() == count as usize);
+        names.ok_or_else(|| format!("its `{key}` are not {count} names"))
+    }
+
+    fn trained_on(&self, features: u32, classes: u32) -> Result<TrainedOn, String> {
+        let scales = match self.text("scaling")? {
+            "divide" => {
+                let divisor: f64 = self.number("divisor")?;
+                if !divisor.is_normal() {
+                    return Err("its `divisor` divides nothing".to_owned());
+                }
+                Scales::Divide(divisor)
+            }
+            "standardize" => Scales::Standardize {
+                means: self.numbers("means", features)?,
+                deviations: self.numbers("deviations", features)?,
+            },
+            _ => return Err("its `scaling` is neither `divide` nor `standardize`".to_owned()),
+        };
+        let has_names = self.0.contains_key("feature_names");
+        let names = if has_names { self.names("feature_names", features)? } else { Vec::new() };
+        let label: Option<u32> = self.optional("label_column")?;
+        if label.is_some_and(|label| label > features) {
+            return Err(format!("its `label_column` is beyond its {features} features"));
+        }
+        let held_out = self.0.get("held_out_rows").map(|text| serde_json::from_str::<Vec<u32>>(text).ok());
+        let held_out = held_out.map(|rows| rows.filter(|rows| rows.is_sorted_by(|a, b| a < b)));
+        Ok(TrainedOn {
+            kind: self.text("data")?.to_owned(),
+            preprocessing: Preprocessing {
+                scales,
+                classes: self.names("class_names", classes)?,
+                features: names,
+                label: self.0.get("label_name").cloned(),
+            },
+            label,
+            header: self.optional("header")?,
+            delimiter: self.optional("delimiter")?,
+            held_out: held_out.map(|rows| rows.ok_or("its `held_out_rows` are no rising numbers")).transpose()?,
+        })
+    }
+}
+
+/// The settings of a task or model as JSON, as far as they are.
+pub(super) fn settings(model: &ModelSpec) -> Value {
+    match model {
+        ModelSpec::Raw => Value::Null,
+        ModelSpec::Named { settings, .. } => serde_json::from_str(settings).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,230 @@
+//! A trained model as a folder: the model's file, and beside it what it is and how it is used.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+use starling_run::program::export::{CARD, DESCRIPTION, MODEL, SCRIPT};
+use starling_run::{Error, Scales};
+
+use super::description::settings;
+use super::{Description, Export, FORMAT, Origin, TrainedOn, read};
+use crate::network::forward::Learns;
+
+/// Features and classes that the card names.
+const MAX_NAMED: usize = 20;
+/// For models of linear layers, on tables; and what a convolution adds to that.
+const DENSE: &str = include_str!("dense.py");
+const CONVOLUTIONAL: &str = include_str!("convolutional.py");
+
+/// The files of the folder, by their names. Two of one checkpoint are equal to the byte, but for the measures, which only a run
+/// knows. `path` is for messages.
+///
+/// # Errors
+/// If the parts of `export` are not of one run.
+pub(super) fn files(export: &Export<'_>, path: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+    let model = export.encode(path)?;
+    let description = Description { origin: export.origin(), ..read::decode(&model, path)?.description };
+    let digest = blake3::hash(&model).to_string();
+    let told = Told::of(export, &description, &digest);
+    let mut text = serde_json::to_string_pretty(&told).expect("invariant: texts and finite numbers are always JSON");
+    text.push('\n');
+    let mut files = vec![(MODEL, model), (DESCRIPTION, text.into_bytes())];
+    files.push((CARD, card(&description, told.task).into_bytes()));
+    if let Some(script) = script(&description) {
+        files.push((SCRIPT, script.as_bytes().to_vec()));
+    }
+    Ok(files)
+}
+
+/// What `model.json` says, in this order.
+#[derive(Serialize)]
+struct Told<'a> {
+    format: &'static str,
+    /// `classification`, `regression`, or a program's own.
+    task: &'a str,
+    model: String,
+    settings: Value,
+    run: &'a str,
+    step: u64,
+    digest: &'a Option<String>,
+    values: &'a Option<String>,
+    parameters: usize,
+    tensors: Vec<Tensor<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inputs: Option<Inputs<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preprocessing: Option<Preprocessing<'a>>,
+    data: Data<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    measures: Vec<Measure<'a>>,
+    files: Hashes<'a>,
+}
+
+#[derive(Serialize)]
+struct Tensor<'a> {
+    name: &'a str,
+    shape: &'a [usize],
+}
+
+#[derive(Serialize)]
+struct Inputs<'a> {
+    shape: [u32; 3],
+    features: usize,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    names: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_column: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delimiter: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "scaling", rename_all = "snake_case")]
+enum Preprocessing<'a> {
+    Divide { divisor: f64 },
+    Standardize { means: &'a [f64], deviations: &'a [f64] },
+}
+
+#[derive(Serialize)]
+struct Data<'a> {
+    kind: &'a str,
+    samples: u64,
+    held_out_permille: u32,
+    seed: u64,
+    fingerprint: String,
+}
+
+#[derive(Serialize)]
+struct Measure<'a> {
+    name: &'a str,
+    mean: f64,
+}
+
+#[derive(Serialize)]
+struct Hashes<'a> {
+    #[serde(rename = "model.safetensors")]
+    model: &'a str,
+}
+
+impl<'a> Told<'a> {
+    fn of(export: &Export<'a>, description: &'a Description, digest: &'a str) -> Self {
+        let Description { model, origin, trained_on, shape, .. } = description;
+        let Origin { run, step, digest: of_state, values, measures, .. } = origin;
+        let data = &export.manifest.data;
+        let inputs = |on: &'a TrainedOn| Inputs {
+            shape: *shape,
+            features: description.features(),
+            names: &on.preprocessing.features,
+            label_column: on.label,
+            label_name: on.preprocessing.label.as_deref(),
+            header: on.header,
+            delimiter: on.delimiter.map(|delimiter| delimiter.name()),
+        };
+        let scales = |on: &'a TrainedOn| match &on.preprocessing.scales {
+            Scales::Divide(divisor) => Preprocessing::Divide { divisor: *divisor },
+            Scales::Standardize { means, deviations } => Preprocessing::Standardize { means, deviations },
+        };
+        let on = trained_on.as_ref();
+        Self {
+            format: FORMAT,
+            task: description.task(),
+            model: model.to_string(),
+            settings: settings(model),
+            run,
+            step: *step,
+            digest: of_state,
+            values,
+            parameters: description.count(),
+            tensors: export
+                .schema
+                .entries()
+                .iter()
+                .map(|entry| Tensor { name: &entry.path, shape: &entry.shape })
+                .collect(),
+            inputs: on.map(inputs),
+            classes: on.filter(|_| description.learns() == Some(Learns::Classes)).map(|on| &*on.preprocessing.classes),
+            preprocessing: on.map(scales),
+            data: Data {
+                kind: &data.kind,
+                samples: data.samples,
+                held_out_permille: data.held_out,
+                seed: export.manifest.seed,
+                fingerprint: data.fingerprint.to_string(),
+            },
+            measures: measures
+                .iter()
+                .filter(|(_, mean)| mean.is_finite())
+                .map(|(name, mean)| Measure { name, mean: *mean })
+                .collect(),
+            files: Hashes { model: digest },
+        }
+    }
+}
+
+/// What it is, for people.
+fn card(description: &Description, task: &str) -> String {
+    let Description { model, origin, shape, trained_on, .. } = description;
+    let (run, step) = (&origin.run, origin.step);
+    let mut card = format!("# {model}\n\nA {task} model, trained with Starling: run `{run}`, after step {step}.\n\n");
+    let Some(on) = trained_on else {
+        card.push_str(
+            "The machine that exported it did not know how its data is scaled, or a program of its own trained it: `model.json` \
+             has the names and shapes of its tensors.\n",
+        );
+        return card;
+    };
+    let data = if on.label.is_some() { "table.csv" } else { "images-idx3-ubyte" };
+    card.push_str(&format!(
+        "```sh\nstarling predict . --data {data} --out predictions.csv\nstarling eval . --data {data}\nstarling model show .\n```\n\n\
+         Without Starling, `pip install numpy safetensors` and `python predict.py {data}` do{}.\n\n",
+        if on.label.is_some() { "" } else { ", with an IDX file that is not compressed, or a table of pixels" }
+    ));
+    let [channels, height, width] = shape;
+    let inputs = match on.label {
+        None => format!("images of {channels}x{height}x{width}"),
+        Some(_) if on.preprocessing.features.is_empty() => format!("{} columns of numbers", description.features()),
+        Some(_) => format!("{} columns: {}", description.features(), list(&on.preprocessing.features)),
+    };
+    card.push_str(&format!(
+        "* **Inputs**: {inputs}. They are scaled as `model.json` says; `predict` and `predict.py` do that.\n"
+    ));
+    match description.learns() {
+        Some(Learns::Classes) => card.push_str(&format!("* **Classes**: {}.\n", list(&on.preprocessing.classes))),
+        Some(Learns::Numbers) | None => card.push_str("* **Output**: a number.\n"),
+    }
+    for (name, mean) in &origin.measures {
+        card.push_str(&format!("* **{name}** on the samples that were held out: {mean}.\n"));
+    }
+    for (name, value) in [("Digest", &origin.digest), ("Values", &origin.values)] {
+        if let Some(value) = value {
+            card.push_str(&format!("* **{name}**: `{value}`.\n"));
+        }
+    }
+    card.push_str("\n`model.json` has all of this for programs, with the blake3 of `model.safetensors`.\n");
+    card
+}
+
+/// Some names, the first of many, as Markdown takes them.
+fn list(names: &[String]) -> String {
+    let shown = names.iter().take(MAX_NAMED).map(|name| format!("`{}`", name.replace(['`', '\n', '\r'], " ")));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// How it is used from Python; `None` of what nobody can use without more.
+fn script(description: &Description) -> Option<&'static str> {
+    description.trained_on.as_ref()?;
+    description.learns()?;
+    let is_convolutional = description.parameters.iter().any(|entry| entry.path.starts_with("convolutions."));
+    Some(if is_convolutional { CONVOLUTIONAL } else { DENSE })
+}

@@ -1,0 +1,27 @@
+//! Trained models away from their runs: written for other programs, and read back to predict and to evaluate.
+//!
+//! ```text
+//!   state, manifest, preprocessing -> [file], [folder] -> bytes -> [description], values -> [Model]: rows -> predictions, measures
+//! ```
+//!
+//! A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export.
+
+pub mod description;
+mod error;
+pub mod file;
+pub mod folder;
+mod model;
+mod predictions;
+mod read;
+
+pub use description::{Description, Origin, TrainedOn};
+pub use error::ModelError;
+pub use file::Export;
+pub use model::{Evaluated, Model, Prediction};
+pub use predictions::{Format, Shown};
+
+/// What a file says that is written and read here.
+const FORMAT: &str = "starling-model-1";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,405 @@
+//! A trained model that computes: predictions for rows, and measures on rows whose labels are known.
+
+use std::fmt;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::{Device, Tensor, TensorData};
+use starling_data::Known;
+use starling_data::stream::{Inputs, Reader};
+use starling_run::data::shorten;
+use starling_run::manifest::schema::Entry;
+use starling_run::{Evaluation, Preprocessing, Scales};
+
+use super::predictions::{self, Shown};
+use super::{Description, Export, ModelError, read};
+use crate::device::DeviceChoice;
+use crate::network::forward::{Computes, Learns};
+use crate::network::models;
+use crate::replica::EVALUATED_AT_ONCE;
+use crate::task::evaluation::{self, Sums};
+
+/// The most numbers of a block, whatever a sample has: bounds the memory that it needs.
+const MAX_BLOCK_VALUES: usize = 1 << 24;
+/// Classes that an error names.
+const MAX_NAMED: usize = 8;
+
+/// A trained model of the command line on a device.
+pub struct Model {
+    description: Description,
+    path: PathBuf,
+    computes: Box<dyn Computes>,
+    learns: Learns,
+    device: Device,
+    device_name: String,
+}
+
+/// What a model says of one sample.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Prediction {
+    /// Which class it is of.
+    Class {
+        /// Its place among the model's classes.
+        class: usize,
+        /// How probable each class is, in their order: the softmax of the outputs, computed in f64.
+        probabilities: Vec<f64>,
+    },
+    /// A number.
+    Number(f32),
+}
+
+/// On which samples a model is evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evaluated {
+    /// All that there are.
+    All,
+    /// Those that its run kept from training, of the data that it was trained on.
+    HeldOut,
+}
+
+impl Model {
+    /// Opens an exported file or folder.
+    ///
+    /// # Errors
+    /// If it can't be read, is none, is damaged, is of a model that this program lacks, or the device can't be opened.
+    pub fn open(path: &Path, device: DeviceChoice) -> Result<Self, ModelError> {
+        Self::new(read::open(path)?, path, device)
+    }
+
+    /// Opens what is to be exported, as if it had been. `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and if the parts of `export` are not of one run.
+    pub fn of(export: &Export<'_>, path: &Path, device: DeviceChoice) -> Result<Self, crate::error::Error> {
+        let held = read::decode(&export.encode(path)?, path)?;
+        let mut model = Self::new(held, path, device)?;
+        model.description.origin = export.origin();
+        Ok(model)
+    }
+
+    fn new(held: read::Held, path: &Path, device: DeviceChoice) -> Result<Self, ModelError> {
+        let read::Held { description, values } = held;
+        let none = |reason| ModelError::NotAModel { path: path.to_owned(), reason };
+        if description.is_of_program {
+            let task = description.model.to_string();
+            return Err(ModelError::OtherTask { path: path.to_owned(), task });
+        }
+        if description.model.name().and_then(models::find).is_none() {
+            let (model, ours) = (description.model.to_string(), models::names().collect());
+            return Err(ModelError::UnknownModel { path: path.to_owned(), model, ours });
+        }
+        let (model, sizes) = models::sized(&description.model).map_err(|error| none(error.to_string()))?;
+        let computes = model.computes(&sizes, description.shape, description.classes).map_err(none)?;
+        // Before any of it is built: what a file claims to be is as large as what it holds.
+        let schema = computes.schema();
+        let parameters = in_order(schema.entries(), &description.parameters, &values).map_err(none)?;
+        let open = device.open()?;
+        Ok(Self {
+            computes: computes.load(&parameters, &open.device),
+            learns: model.learns(),
+            description: Description { parameters: schema.entries().to_vec(), ..description },
+            path: path.to_owned(),
+            device: open.device,
+            device_name: open.name,
+        })
+    }
+
+    /// What is known of it.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// What it is called, and its sizes.
+    pub fn name(&self) -> String {
+        self.description.model.to_string()
+    }
+
+    /// What its classes are called, in the order of its outputs; `None` if it predicts numbers.
+    pub fn classes(&self) -> Option<&[String]> {
+        let trained_on = self.description.trained_on.as_ref()?;
+        (self.learns == Learns::Classes).then_some(&trained_on.preprocessing.classes)
+    }
+
+    /// What it takes, for a [`Reader`].
+    ///
+    /// # Errors
+    /// If its file doesn't say how data is scaled.
+    pub fn inputs(&self) -> Result<Inputs, ModelError> {
+        self.description.inputs().ok_or_else(|| ModelError::NoScales { path: self.path.clone() })
+    }
+
+    /// How many samples are computed at once: as in the evaluations of a run, unless they have a great many features.
+    pub fn at_once(&self) -> usize {
+        (MAX_BLOCK_VALUES / self.description.features().max(1)).clamp(1, EVALUATED_AT_ONCE as usize)
+    }
+
+    /// What it says of samples that are given one after another, as they are written in the data: they are scaled here.
+    ///
+    /// # Errors
+    /// If its file doesn't say how, the device fails, or what comes out is not finite.
+    ///
+    /// # Panics
+    /// If `values` are no whole samples.
+    pub fn predict(&self, values: &[f64]) -> Result<Vec<Prediction>, ModelError> {
+        let outputs = self.outputs(values)?;
+        let samples = values.len() / self.description.features();
+        let width = outputs.len() / samples.max(1);
+        let said = outputs.chunks_exact(width.max(1)).zip(1..).map(|(outputs, row)| {
+            if outputs.iter().any(|output| !output.is_finite()) {
+                return Err(ModelError::NotFinite { path: self.path.clone(), row });
+            }
+            Ok(match self.learns {
+                Learns::Classes => Prediction::Class {
+                    class: evaluation::largest(outputs),
+                    probabilities: evaluation::probabilities(outputs),
+                },
+                Learns::Numbers => Prediction::Number(outputs[0]),
+            })
+        });
+        said.collect()
+    }
+
+    /// Writes what it says of all samples that `reader` has, block by block, and returns how many they were.
+    ///
+    /// # Errors
+    /// If a sample is not what it should be, what comes out is not finite, or it can't be written.
+    pub fn predict_all(&self, reader: &mut Reader, shown: &Shown, out: &mut dyn Write) -> Result<u64, ModelError> {
+        let table = predictions::Table::begin(self, shown, out)?;
+        let mut samples = 0;
+        while let Some(block) = reader.next_block(self.at_once())? {
+            let said = self.predict(&block.values).map_err(|error| match error {
+                ModelError::NotFinite { row, .. } => {
+                    let row = block.rows[row as usize - 1];
+                    ModelError::NotFinite { path: reader.path().to_owned(), row }
+                }
+                other => other,
+            })?;
+            said.iter().try_for_each(|prediction| table.write(prediction, out)).map_err(ModelError::Output)?;
+            samples += block.len() as u64;
+            // Who reads it from a pipe waits for no more than a block.
+            out.flush().map_err(ModelError::Output)?;
+        }
+        Ok(samples)
+    }
+
+    /// How good it is on the samples that `reader` has, as a run measures it: with the same batches of the held-out samples of
+    /// its own data, it measures the same to the bit on the same device.
+    ///
+    /// # Errors
+    /// If there are no labels, one is none that the model knows, or the samples that were held out are not known or not there.
+    pub fn evaluate(&self, reader: &mut Reader, which: Evaluated) -> Result<Evaluation, ModelError> {
+        let inputs = self.inputs()?;
+        if !reader.has_labels() {
+            let column = match (&inputs.label_name, inputs.label) {
+                (Some(name), _) => format!("a column `{}`", shorten(name)),
+                (None, Some(label)) => format!("a column {label}"),
+                (None, None) => "a column behind its features".to_owned(),
+            };
+            let reason = format!("it would need {column} with what each row is");
+            return Err(ModelError::NoLabels { path: reader.path().to_owned(), reason });
+        }
+        let mut wanted = Wanted::of(&self.description, which, reader)?;
+        let (mut sums, mut samples) = (Sums::default(), 0_u64);
+        let (mut values, mut targets) = (Vec::new(), Targets::new(self));
+        let features = self.description.features();
+        let at_once = self.at_once();
+        let mut measure = |values: &mut Vec<f64>, targets: &mut Targets| {
+            sums.add(targets.measure(&self.outputs(values)?));
+            values.clear();
+            targets.clear();
+            Ok::<(), ModelError>(())
+        };
+        while let Some(block) = reader.next_block(at_once)? {
+            for (at, label) in block.labels.iter().enumerate() {
+                if !wanted.has_next(block.held_out) {
+                    continue;
+                }
+                let fault = |reason| {
+                    let (path, row, label) = (reader.path().to_owned(), block.rows[at], shorten(label));
+                    ModelError::Label { path, row, label, reason }
+                };
+                targets.push(label).map_err(fault)?;
+                values.extend_from_slice(&block.values[at * features..(at + 1) * features]);
+                samples += 1;
+                if targets.len() == at_once {
+                    measure(&mut values, &mut targets)?;
+                }
+            }
+        }
+        wanted.check_end(reader)?;
+        if samples == 0 {
+            let reason = "it has no samples at all".to_owned();
+            return Err(ModelError::NoLabels { path: reader.path().to_owned(), reason });
+        }
+        if targets.len() > 0 {
+            measure(&mut values, &mut targets)?;
+        }
+        Ok(sums.mean(samples))
+    }
+
+    /// `[samples, outputs]` of samples before scaling.
+    fn outputs(&self, values: &[f64]) -> Result<Vec<f32>, ModelError> {
+        let features = self.description.features();
+        assert!(values.len().is_multiple_of(features), "each sample needs its features");
+        let preprocessing = self.description.trained_on.as_ref().map(|data| &data.preprocessing);
+        let Some(Preprocessing { scales, .. }) = preprocessing else {
+            return Err(ModelError::NoScales { path: self.path.clone() });
+        };
+        if values.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = scaled(values, features, scales);
+        let rows: Tensor<2> =
+            Tensor::from_data(TensorData::new(rows, [values.len() / features, features]), &self.device);
+        let failed = |source| ModelError::Execution { device: self.device_name.clone(), source };
+        let outputs = self.computes.outputs(rows).try_into_data().map_err(failed)?;
+        Ok(outputs.as_slice::<f32>().expect("invariant: every device computes in f32").to_vec())
+    }
+}
+
+impl fmt::Debug for Model {
+    /// Names and sizes only: the values may be gigabytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("path", &self.path)
+            .field("description", &self.description)
+            .finish_non_exhaustive()
+    }
+}
+
+fn scaled(values: &[f64], features: usize, scales: &Scales) -> Vec<f32> {
+    values.iter().enumerate().map(|(at, value)| scales.scaled(at % features, *value)).collect()
+}
+
+/// The numbers of a file in the order of a model, which has to have the same parameters.
+fn in_order(ours: &[Entry], theirs: &[Entry], values: &[f32]) -> Result<Vec<f32>, String> {
+    let mut starts = Vec::with_capacity(theirs.len());
+    let mut end = 0;
+    for entry in theirs {
+        starts.push(end);
+        end += entry.elements();
+    }
+    if let Some(other) = theirs.iter().find(|entry| !ours.iter().any(|own| own.path == entry.path)) {
+        return Err(format!("its tensor `{}` is none of its model's", shorten(&other.path).escape_debug()));
+    }
+    let mut parameters = Vec::with_capacity(values.len());
+    for own in ours {
+        let place = theirs.iter().position(|entry| entry.path == own.path);
+        let place = place.ok_or_else(|| format!("its tensor `{}` is missing", own.path))?;
+        if theirs[place].shape != own.shape {
+            return Err(format!(
+                "its tensor `{}` is {:?}, but its model has {:?}",
+                own.path, theirs[place].shape, own.shape
+            ));
+        }
+        parameters.extend_from_slice(&values[starts[place]..starts[place] + own.elements()]);
+    }
+    Ok(parameters)
+}
+
+/// What samples are of.
+enum Targets {
+    Classes { known: Known, names: Vec<String>, of: Vec<u32> },
+    Numbers(Vec<f32>),
+}
+
+impl Targets {
+    fn new(model: &Model) -> Self {
+        model.classes().map_or(Self::Numbers(Vec::new()), |names| Self::Classes {
+            known: Known::new(names),
+            names: names.to_vec(),
+            of: Vec::new(),
+        })
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Classes { of, .. } => of.len(),
+            Self::Numbers(numbers) => numbers.len(),
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Self::Classes { of, .. } => of.clear(),
+            Self::Numbers(numbers) => numbers.clear(),
+        }
+    }
+
+    /// Why a label is none, as the end of a sentence.
+    fn push(&mut self, label: &str) -> Result<(), String> {
+        match self {
+            Self::Classes { known, names, of } => of.push(known.class(label).ok_or_else(|| {
+                let shown: Vec<String> =
+                    names.iter().take(MAX_NAMED).map(|name| format!("`{}`", shorten(name))).collect();
+                let more = if names.len() > MAX_NAMED { ", ..." } else { "" };
+                format!("no class that the model knows: it has {}{more}", shown.join(", "))
+            })?),
+            Self::Numbers(numbers) => {
+                let number = label.parse().ok().filter(|number: &f32| number.is_finite());
+                numbers.push(number.ok_or("no number, which the model predicts")?);
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, outputs: &[f32]) -> Vec<(&'static str, f64)> {
+        match self {
+            Self::Classes { of, .. } => evaluation::classified(outputs, of.iter().copied()),
+            Self::Numbers(numbers) => evaluation::estimated(outputs, numbers.iter().copied()),
+        }
+    }
+}
+
+/// Which samples are evaluated, as they come.
+struct Wanted {
+    which: Evaluated,
+    /// Those that are held out, the next one last; `None` if the files say it.
+    rows: Option<Vec<u32>>,
+    /// How many samples have come.
+    seen: u64,
+    /// How many samples the run's data had, if that is known.
+    samples: Option<u64>,
+}
+
+impl Wanted {
+    fn of(description: &Description, which: Evaluated, reader: &Reader) -> Result<Self, ModelError> {
+        let rows = description.trained_on.as_ref().and_then(|data| data.held_out.clone());
+        let rows = rows.map(|rows| rows.into_iter().rev().collect::<Vec<_>>());
+        let refused =
+            |reason: &str| Err(ModelError::HeldOut { path: reader.path().to_owned(), reason: reason.to_owned() });
+        let samples = description.origin.samples.filter(|_| which == Evaluated::HeldOut);
+        match (&rows, which) {
+            (Some(rows), Evaluated::HeldOut) if rows.is_empty() => refused("the run held out none"),
+            (None, Evaluated::HeldOut) if !reader.holds_out() => {
+                refused("the model does not say which they are; name the folder with the files that the run had")
+            }
+            _ => Ok(Self { which, rows, seen: 0, samples }),
+        }
+    }
+
+    /// Whether the next sample is one; `is_apart` if the files hold it out.
+    fn has_next(&mut self, is_apart: bool) -> bool {
+        let number = self.seen;
+        self.seen += 1;
+        match (self.which, &mut self.rows) {
+            (Evaluated::All, _) => true,
+            (Evaluated::HeldOut, None) => is_apart,
+            (Evaluated::HeldOut, Some(rows)) => rows.pop_if(|row| u64::from(*row) == number).is_some(),
+        }
+    }
+
+    /// Whether all have come, of data that is as long as the run's.
+    fn check_end(&self, reader: &Reader) -> Result<(), ModelError> {
+        let refused = |reason: String| Err(ModelError::HeldOut { path: reader.path().to_owned(), reason });
+        let left = self.rows.iter().flatten().last().filter(|_| self.which == Evaluated::HeldOut);
+        match (left, self.samples) {
+            (Some(row), _) => refused(format!("it has {} samples, but sample {row} was held out, from 0", self.seen)),
+            (None, Some(samples)) if samples != self.seen => {
+                refused(format!("it has {} samples, but the run's data had {samples}", self.seen))
+            }
+            (None, _) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Exported models as they are read back: every byte checked before it is used.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use serde::Deserialize;
+use starling_run::manifest::MAX_PARAMETERS;
+use starling_run::manifest::schema::Entry;
+use starling_run::program::export::{DESCRIPTION, MODEL};
+
+use super::{Description, ModelError};
+
+/// The longest file that is read: the parameters that are possible, and the longest header that readers of such files take.
+const MAX_MODEL_BYTES: u64 = 4 * MAX_PARAMETERS + 100_000_000 + 8;
+/// The longest description of a folder.
+const MAX_DESCRIPTION_BYTES: u64 = 64 << 20;
+
+/// What of a folder's description tells more than the model's file.
+#[derive(Debug, Deserialize)]
+struct Beside {
+    run: String,
+    step: u64,
+    digest: String,
+    values: String,
+    data: Option<Samples>,
+    measures: Option<Vec<Measure>>,
+    files: Hashes,
+}
+
+#[derive(Debug, Deserialize)]
+struct Samples {
+    samples: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Measure {
+    name: String,
+    mean: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Hashes {
+    #[serde(rename = "model.safetensors")]
+    model: String,
+}
+
+/// A model as its file holds it.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) description: Description,
+    /// The numbers of one parameter after another, in the order of the description.
+    pub(super) values: Vec<f32>,
+}
+
+/// Reads an exported file, or an exported folder. A file that is still in its folder is checked as the folder is.
+///
+/// # Errors
+/// If it can't be read, is none, or is damaged.
+pub(super) fn open(path: &Path) -> Result<Held, ModelError> {
+    let is_folder = path.is_dir();
+    let model = if is_folder { path.join(MODEL) } else { path.to_owned() };
+    let beside = model.with_file_name(DESCRIPTION);
+    let bytes = read(&model, MAX_MODEL_BYTES)?;
+    if !is_folder && !(model.ends_with(MODEL) && beside.is_file()) {
+        return decode(&bytes, &model);
+    }
+    let text = read(&beside, MAX_DESCRIPTION_BYTES)?;
+    let told: Beside = match serde_json::from_slice(&text) {
+        Ok(told) => told,
+        // Whatever else is called so.
+        Err(_) if !is_folder => return decode(&bytes, &model),
+        Err(error) => return Err(damaged(&beside, error.to_string())),
+    };
+    let found = blake3::hash(&bytes).to_string();
+    if found != told.files.model {
+        let alone = decode(&bytes, &model);
+        let is_other =
+            |held: &Held| (&held.description.origin.run, held.description.origin.step) != (&told.run, told.step);
+        if !is_folder && alone.as_ref().is_ok_and(is_other) {
+            return alone;
+        }
+        let reason = format!("its blake3 is {found}, but `{}` says {:?}", beside.display(), told.files.model);
+        return Err(damaged(&model, reason));
+    }
+    let mut held = decode(&bytes, &model)?;
+    let origin = &mut held.description.origin;
+    (origin.digest, origin.values) = (Some(told.digest), Some(told.values));
+    origin.samples = told.data.and_then(|data| data.samples);
+    origin.measures = told.measures.into_iter().flatten().map(|measure| (measure.name, measure.mean)).collect();
+    Ok(held)
+}
+
+/// The same of the bytes of a file. `path` is for messages.
+///
+/// # Errors
+/// If they are no model, or were changed in a way that shows.
+pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Held, ModelError> {
+    let none = |reason: String| ModelError::NotAModel { path: path.to_owned(), reason };
+    let file = SafeTensors::deserialize(bytes)
+        .map_err(|error| none(format!("it is no safetensors file, or was cut off or changed ({error})")))?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| none(error.to_string()))?;
+    let metadata = header.metadata().clone().unwrap_or_default();
+    let mut tensors: Vec<(String, TensorView<'_>)> = file.tensors();
+    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let entry = |(name, tensor): &(String, TensorView<'_>)| {
+        let (path, shape) = (name.clone(), tensor.shape().to_vec());
+        (tensor.dtype() == Dtype::F32).then_some(Entry { path, shape, dtype: "f32" })
+    };
+    let entries: Option<Vec<Entry>> = tensors.iter().map(entry).collect();
+    let entries = entries.ok_or_else(|| none("it has numbers that are not F32".to_owned()))?;
+    let description = Description::read(&metadata, entries).map_err(none)?;
+    let mut values = Vec::with_capacity(bytes.len() / 4);
+    for (name, tensor) in &tensors {
+        let start = values.len();
+        values.extend(tensor.data().as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)));
+        if values[start..].iter().any(|number: &f32| !number.is_finite()) {
+            return Err(damaged(path, format!("a number of `{}` is not finite", name.escape_debug())));
+        }
+    }
+    Ok(Held { description, values })
+}
+
+fn damaged(path: &Path, reason: String) -> ModelError {
+    ModelError::Damaged { path: path.to_owned(), reason }
+}
+
+/// Reads a file of at most `most` bytes.
+fn read(path: &Path, most: u64) -> Result<Vec<u8>, ModelError> {
+    let unreadable = |source| ModelError::Unreadable { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() as u64 > most {
+        let reason = format!("it has more than {most} bytes");
+        return Err(ModelError::NotAModel { path: path.to_owned(), reason });
+    }
+    Ok(bytes)
+}

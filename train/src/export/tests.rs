@@ -1,0 +1,353 @@
+//! Models that were trained here, exported, and read back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use starling_data::stream::{Labels, Reader};
+use starling_run::program::export::{DESCRIPTION, MODEL, SCRIPT};
+use starling_run::training::contribution;
+use starling_run::{Gradient, Learner, OptimizerSpec, Program, RunSpec};
+use starling_topology::PeerId;
+use starling_topology::ledger::UNMEASURED;
+
+use super::*;
+use crate::{DataOptions, DeviceChoice, Models};
+
+const CPU: DeviceChoice = DeviceChoice::Cpu;
+/// So many steps are enough to tell the classes of a table.
+const STEPS: u64 = 60;
+
+/// Trains a model for some steps.
+fn trained(model: &str, options: &DataOptions) -> Box<dyn Learner> {
+    let workload = Models::new(CPU).read(options).expect("good data");
+    let spec = RunSpec {
+        model: model.parse().expect("a model"),
+        optimizer: OptimizerSpec::sgd(if model == "linear" { 0.05 } else { 0.5 }),
+        steps: STEPS,
+        ..RunSpec::default()
+    };
+    let manifest = workload.found(&spec).expect("a run");
+    let mut learner = workload.open(&manifest).expect("opened");
+    let me = PeerId([1; 32]);
+    learner.begin(&[me]);
+    let mut gradient = Gradient::new(manifest.parameters());
+    for step in 1..=STEPS {
+        gradient.clear();
+        let weight = learner.compute(me, &gradient, &mut |_| ()).expect("computed");
+        let record = contribution::alone(step, gradient.values(), weight, manifest.batch_size, me, UNMEASURED);
+        learner.apply(&record).expect("applied");
+    }
+    learner
+}
+
+/// A table of three classes that two of its columns tell apart, with a header, its label in the middle, and a constant column.
+fn table(folder: &Path, rows: u32) -> PathBuf {
+    let row = |at: u32| {
+        let kind = ["a,b", "c", "d \"e\""][at as usize % 3].replace('"', "\"\"");
+        format!("{}.5;{};\"{kind}\";7\n", at % 3 * 10 + at % 5, at * at % 11)
+    };
+    let path = folder.join("table.csv");
+    let text: String = (0..rows).map(row).collect();
+    std::fs::write(&path, format!("width;height;kind;same\n{text}")).expect("written");
+    path
+}
+
+fn options(path: &Path) -> DataOptions {
+    let label = Some(starling_data::LabelColumn::Written("kind".to_owned()));
+    DataOptions { source: path.display().to_string(), label, ..DataOptions::default() }
+}
+
+fn predicted(model: &Model, source: &str, shown: &Shown) -> Result<String, ModelError> {
+    let mut reader = Reader::open(source, &model.inputs()?, Labels::Unused)?;
+    let mut out = Vec::new();
+    model.predict_all(&mut reader, shown, &mut out)?;
+    Ok(String::from_utf8(out).expect("text"))
+}
+
+fn evaluated(model: &Model, source: &str, which: Evaluated) -> Result<starling_run::Evaluation, ModelError> {
+    model.evaluate(&mut Reader::open(source, &model.inputs()?, Labels::Wanted)?, which)
+}
+
+#[test]
+fn what_is_read_back_measures_what_the_run_measured_to_the_bit() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let table = table(directory.path(), 1500);
+    let numbers = directory.path().join("numbers.csv");
+    let row = |at: u32| format!("{},{},{}\n", at % 10, at % 7, f64::from(3 * (at % 10)) - 1.25 * f64::from(at % 7));
+    std::fs::write(&numbers, (0..900).map(row).collect::<String>()).expect("written");
+    let of_numbers = DataOptions { source: numbers.display().to_string(), ..DataOptions::default() };
+    for (name, options) in [
+        ("softmax", DataOptions::default()),
+        ("mlp:8", options(&table)),
+        ("mlp:16,8", DataOptions::default()),
+        ("cnn:4,8", DataOptions::default()),
+        ("linear", of_numbers),
+    ] {
+        let mut learner = trained(name, &options);
+        let expected = learner.evaluate(&|| ()).expect("evaluated");
+        for to in ["model.safetensors", "out/"] {
+            let path = directory.path().join(to);
+            learner.export(&path).expect("exported");
+            let model = Model::open(&path, CPU).expect("read back");
+            let found = evaluated(&model, &options.source, Evaluated::HeldOut).expect("evaluated");
+            assert_eq!(found, expected, "{name}");
+            let all = evaluated(&model, &options.source, Evaluated::All).expect("evaluated");
+            assert!(all.samples > 4 * found.samples && all.loss.is_finite(), "{name}: {all:?}");
+            // Of JSON, the last bit may be another.
+            let measures = &model.description().origin.measures;
+            let is_loss =
+                |(name, mean): &(String, f64)| name == "loss" && (mean - expected.loss).abs() < 1e-12 * mean.abs();
+            assert_eq!(measures.first().map(is_loss), (to == "out/").then_some(true), "{name}: {measures:?}");
+        }
+        let model = std::fs::read(directory.path().join("model.safetensors")).expect("there");
+        assert!(std::fs::read(directory.path().join("out").join(MODEL)).expect("there") == model, "one file");
+        // What it says is what it is right about.
+        let said = Model::open(&directory.path().join("out/"), CPU).expect("read back");
+        let all = evaluated(&said, &options.source, Evaluated::All).expect("evaluated");
+        let text = predicted(&said, &options.source, &Shown::default()).expect("predicted");
+        assert_eq!(text.lines().count() as u64, all.samples + 1, "{name}");
+    }
+}
+
+#[test]
+fn predictions_are_written_as_tables_and_as_lines_of_json() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = table(directory.path(), 300);
+    let exported = directory.path().join("model.safetensors");
+    trained("mlp:8", &options(&path)).export(&exported).expect("exported");
+    let model = Model::open(&exported, CPU).expect("read back");
+    // Other columns' order, and without the label.
+    let new = directory.path().join("new.csv");
+    std::fs::write(&new, "same;height;width\n7;3;0.5\n7;3;10.5\n7;3;20.5\n").expect("written");
+    let new = new.display().to_string();
+    let plain = predicted(&model, &new, &Shown::default()).expect("predicted");
+    assert_eq!(plain, "prediction\n\"a,b\"\nc\n\"d \"\"e\"\"\"\n");
+    let shown = Shown { probabilities: true, top: 2, ..Shown::default() };
+    let text = predicted(&model, &new, &shown).expect("predicted");
+    let mut lines = text.lines();
+    let header = "prediction,\"p(a,b)\",p(c),\"p(d \"\"e\"\")\",class 1,probability 1,class 2,probability 2";
+    assert_eq!(lines.next(), Some(header));
+    assert!(lines.nth(1).is_some_and(|line| line.starts_with("c,0.") && line.contains(",c,0.")), "{text}");
+    let text = predicted(&model, &new, &Shown { format: Format::JsonLines, ..shown }).expect("predicted");
+    for (line, class) in text.lines().zip(["a,b", "c", "d \"e\""]) {
+        let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let probabilities = value["probabilities"].as_object().expect("an object");
+        let sum: f64 = probabilities.values().map(|it| it.as_f64().expect("a number")).sum();
+        assert!((sum - 1.0).abs() < 1e-6 && probabilities.len() == 3, "{line}");
+        assert_eq!((&value["prediction"], &value["top"][0]["class"]), (&class.into(), &class.into()));
+        assert_eq!(value["top"][0]["probability"], probabilities[class]);
+        assert_eq!(value["top"].as_array().map(Vec::len), Some(2));
+    }
+    let bad = "width;height;same\n1e300;3;7\n0.5;1e308;7\n";
+    std::fs::write(directory.path().join("far.csv"), bad).expect("written");
+    let far = directory.path().join("far.csv").display().to_string();
+    let error = predicted(&model, &far, &Shown::default()).expect_err("not finite").to_string();
+    assert!(error.contains("far.csv`, row 2") && error.contains("not finite"), "{error}");
+}
+
+#[test]
+fn a_regression_has_no_classes_and_needs_labels_that_are_numbers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("numbers.csv");
+    std::fs::write(&path, (0..60).map(|at| format!("{at},{}\n", 2 * at)).collect::<String>()).expect("written");
+    let source = path.display().to_string();
+    let exported = directory.path().join("model.safetensors");
+    let options = DataOptions { source: source.clone(), ..DataOptions::default() };
+    trained("linear", &options).export(&exported).expect("exported");
+    let model = Model::open(&exported, CPU).expect("read back");
+    let text = predicted(&model, &source, &Shown::default()).expect("predicted");
+    assert!(text.lines().skip(1).all(|line| line.parse::<f32>().is_ok()), "{text}");
+    for shown in [Shown { top: 1, ..Shown::default() }, Shown { probabilities: true, ..Shown::default() }] {
+        let error = predicted(&model, &source, &shown).expect_err("no classes").to_string();
+        assert!(error.contains("`linear` predicts numbers") && error.contains("leave out --"), "{error}");
+    }
+    std::fs::write(&path, "1,2\n3,x\n").expect("written");
+    let error = evaluated(&model, &source, Evaluated::All).expect_err("no number").to_string();
+    assert!(error.contains("numbers.csv`, row 2: `x` is no number"), "{error}");
+}
+
+#[test]
+fn data_that_is_not_the_models_is_refused_by_row_and_column() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = table(directory.path(), 300);
+    let exported = directory.path().join("out/");
+    trained("softmax", &options(&path)).export(&exported).expect("exported");
+    let model = Model::open(&exported, CPU).expect("read back");
+    let other = directory.path().join("other.csv");
+    let source = other.display().to_string();
+    for (text, part) in [
+        ("width;same\n1;7\n", "`height` is missing"),
+        ("width;height;same;depth;x\n1;2;7;1;1\n", "`depth`, `x` are not the model's"),
+        ("width;height;same;width\n1;2;7;1\n", "`width` is there twice"),
+        (
+            "1;2;a;7\n",
+            "its first row is `1,2,a,7`, but the model takes columns by their names: write `width`, `height`, `same`",
+        ),
+        ("width;height;same\n1;x;7\n", "row 2, column 1 (`height`): `x` is not a number"),
+        ("width;height;same\n1;2;7\n1;;7\n", "row 3, column 1 (`height`): it is empty"),
+        ("width;height;same\n1;2\n", "row 2: it has 2 columns"),
+        ("width;height;same\n1;inf;7\n", "`inf` is not a finite number"),
+        ("", "it is empty"),
+        ("PAR1....", "a Parquet file"),
+    ] {
+        std::fs::write(&other, text).expect("written");
+        let error = predicted(&model, &source, &Shown::default()).expect_err(text).to_string();
+        assert!(error.contains("other.csv`") && error.contains(part), "{part}: {error}");
+    }
+    for (text, which, part) in [
+        (
+            "width;height;same\n1;2;7\n",
+            Evaluated::All,
+            "has no labels to compare predictions with: it would need a column `kind`",
+        ),
+        (
+            "width;height;kind;same\n1;2;c;7\n1;2;z;7\n",
+            Evaluated::All,
+            "row 3: `z` is no class that the model knows: it has `a,b`, `c`",
+        ),
+        ("width;height;kind;same\n1;2;c;7\n", Evaluated::HeldOut, "it has 1 samples, but sample"),
+    ] {
+        std::fs::write(&other, text).expect("written");
+        let error = evaluated(&model, &source, which).expect_err(text).to_string();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    // As long as the last row that was held out, but not the run's table.
+    let text = std::fs::read_to_string(&path).expect("there");
+    std::fs::write(&other, text + "1;2;c;7\n").expect("written");
+    let error = evaluated(&model, &source, Evaluated::HeldOut).expect_err("longer").to_string();
+    assert!(error.contains("it has 301 samples, but the run's data had 300"), "{error}");
+    let missing = Reader::open("missing.csv", &model.inputs().expect("inputs"), Labels::Unused).expect_err("missing");
+    assert!(missing.to_string().contains("cannot read `missing.csv`"), "{missing}");
+}
+
+#[test]
+fn a_byte_that_was_flipped_is_told_and_never_a_panic() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let exported = directory.path().join("out/");
+    trained("mlp:2", &options(&table(directory.path(), 60))).export(&exported).expect("exported");
+    let (file, alone) = (exported.join(MODEL), directory.path().join("alone.safetensors"));
+    let bytes = std::fs::read(&file).expect("read");
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        std::fs::write(&file, &damaged).expect("written");
+        let error = Model::open(&exported, CPU).expect_err("damaged").to_string();
+        assert!(error.contains("is damaged: its blake3 is"), "byte {at}: {error}");
+        // A file alone has no hash: whatever it is then, it is no panic.
+        std::fs::write(&alone, &damaged).expect("written");
+        let opened = Model::open(&alone, CPU);
+        assert!(at >= 8 || opened.is_err(), "byte {at} of the header's length");
+        if let Ok(model) = opened {
+            let _ = model.predict(&[1.0; 3]);
+        }
+    }
+    // In its folder it is checked, unless it is another run's by what it says.
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().expect("not empty") ^= 1;
+    std::fs::write(&file, &damaged).expect("written");
+    assert!(matches!(Model::open(&file, CPU), Err(ModelError::Damaged { .. })));
+    let text = std::fs::read_to_string(exported.join(DESCRIPTION)).expect("there");
+    std::fs::write(exported.join(DESCRIPTION), text.replace("\"step\": 60", "\"step\": 59")).expect("written");
+    assert!(Model::open(&file, CPU).is_ok() && Model::open(&exported, CPU).is_err());
+    std::fs::write(exported.join(DESCRIPTION), "[]").expect("written");
+    assert!(Model::open(&file, CPU).is_ok() && Model::open(&exported, CPU).is_err());
+    for length in [0, 7, 8, 100, bytes.len() - 1] {
+        std::fs::write(&file, &bytes[..length]).expect("written");
+        let error = Model::open(&file, CPU).expect_err("cut off").to_string();
+        assert!(error.contains("it is no safetensors file, or was cut off"), "{length}: {error}");
+    }
+    std::fs::remove_file(&file).expect("removed");
+    let error = Model::open(&exported, CPU).expect_err("missing").to_string();
+    assert!(error.contains("cannot read the model") && error.contains("model.safetensors"), "{error}");
+    // What a header claims is not built.
+    let claim = |length: u64| [&length.to_le_bytes()[..], b"{}"].concat();
+    for length in [u64::MAX, 1 << 40, 99_999_999] {
+        std::fs::write(&file, claim(length)).expect("written");
+        Model::open(&file, CPU).expect_err("no header");
+    }
+}
+
+#[test]
+fn what_this_program_lacks_is_named_and_not_built() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("model.safetensors");
+    let written = |metadata: &[(&str, &str)], shape: &[usize]| {
+        let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let bytes = vec![0; 4 * shape.iter().product::<usize>()];
+        let tensor = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.to_vec(), &bytes);
+        let tensor = [("output.weight", tensor.expect("a tensor"))];
+        std::fs::write(&file, safetensors::serialize(tensor, Some(metadata)).expect("written")).expect("written");
+        Model::open(&file, CPU).expect_err("refused").to_string()
+    };
+    let run = "ab".repeat(32);
+    let of = |model: &'static str, more: &[(&'static str, &'static str)]| {
+        let mut metadata = vec![("format", FORMAT), ("run", run.as_str()), ("step", "3"), ("layout", "burn")];
+        metadata.push(("model", model));
+        let rest = [("shape", "1,1,2"), ("classes", "2")]
+            .into_iter()
+            .filter(|(key, _)| more.iter().all(|(own, _)| own != key));
+        metadata.extend(rest.chain(more.iter().copied()));
+        written(&metadata, &[2, 2])
+    };
+    for (error, part) in [
+        (of("line", &[("settings", "null")]), "the task `line`, which is a program's own: this program lacks it"),
+        (of("gpt:2", &[]), "holds `gpt:2`, a model that this program lacks: it has softmax, mlp:64"),
+        (of("mlp:65536,65536,65536", &[("shape", "1,1,16777216")]), "its tensor `hidden.0.weight` is missing"),
+        (of("softmax", &[("shape", "1,1,3")]), "its tensor `output.weight` is [2, 2], but its model has [3, 2]"),
+        (of("softmax", &[]), "its tensor `output.bias` is missing"),
+        (of("cnn:4", &[]), "cnn needs images"),
+        (of("mlp:0", &[]), "a hidden layer has size 0"),
+        (of("softmax", &[("shape", "65536,65536,65536")]), "its `shape` has not 1 to"),
+        (of("softmax", &[("classes", "1")]), "it has 1 classes"),
+        (of("softmax", &[("step", "x")]), "its `step` is not a number"),
+        (of("softmax", &[("scaling", "wild")]), "its `scaling` is neither"),
+        (of("softmax", &[("scaling", "divide"), ("divisor", "0")]), "its `divisor` divides nothing"),
+        (of("softmax", &[("scaling", "standardize"), ("means", "[1,nan]")]), "its `means` are not a number for each"),
+        (written(&[("format", "other")], &[1]), "its format is not `starling-model-1`"),
+        (written(&[], &[1]), "name no format"),
+    ] {
+        assert!(error.contains(part) && error.contains("model.safetensors"), "{part}: {error}");
+    }
+}
+
+#[test]
+fn a_folder_says_what_it_holds_and_is_the_same_each_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let exported = directory.path().join("out/");
+    let learner = trained("mlp:8", &options(&table(directory.path(), 300)));
+    let read = || {
+        learner.export(&exported).expect("exported");
+        ["model.safetensors", "model.json", "README.md", "predict.py"]
+            .map(|name| std::fs::read(exported.join(name)).expect(name))
+    };
+    let first = read();
+    assert_eq!(std::fs::read_dir(&exported).expect("read").count(), 4);
+    assert!(read() == first, "one checkpoint, one folder");
+    let told: serde_json::Value = serde_json::from_slice(&first[1]).expect("JSON");
+    let state = learner.state();
+    for (key, value) in [
+        ("task", "classification".to_owned()),
+        ("model", "mlp:8".to_owned()),
+        ("run", state.run.to_string()),
+        ("digest", state.digest().to_string()),
+        ("values", state.values().to_string()),
+    ] {
+        assert_eq!(told[key], value, "{key}");
+    }
+    assert_eq!((&told["step"], &told["parameters"]), (&STEPS.into(), &59.into()));
+    assert_eq!(told["inputs"]["names"], serde_json::json!(["width", "height", "same"]));
+    assert_eq!(told["classes"], serde_json::json!(["a,b", "c", "d \"e\""]));
+    assert_eq!((&told["preprocessing"]["scaling"], &told["data"]["samples"]), (&"standardize".into(), &300.into()));
+    assert_eq!(told["files"][MODEL], blake3::hash(&first[0]).to_string());
+    let card = String::from_utf8_lossy(&first[2]);
+    assert!(card.contains("# mlp:8") && card.contains("starling predict . --data table.csv"), "{card}");
+    let description = Description::open(&exported).expect("read back");
+    let dataset = Arc::new(crate::Dataset::load(&options(&directory.path().join("table.csv"))).expect("good data"));
+    let on = description.trained_on.as_ref().expect("known");
+    assert_eq!((&on.preprocessing, on.label), (dataset.preprocessing(), Some(2)));
+    assert_eq!(description.origin.digest, Some(state.digest().to_string()));
+    // What tells nothing that is not told is said to be damaged.
+    std::fs::write(exported.join(DESCRIPTION), "{").expect("written");
+    assert!(matches!(Description::open(&exported), Err(ModelError::Damaged { .. })));
+    assert!(exported.join(SCRIPT).is_file());
+}

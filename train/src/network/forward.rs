@@ -1,0 +1,51 @@
+//! Trained modules without a task: rows in, outputs out.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use starling_run::Schema;
+
+use super::{flatten, schema};
+
+/// What a model learns, which its outputs stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Learns {
+    /// One output for each class: the largest one says which it is.
+    Classes,
+    /// One output, which is the number.
+    Numbers,
+}
+
+/// A module whose outputs come of rows alone.
+pub trait Forward: Module {
+    /// Of rows `[samples, features]`, `[samples, outputs]`.
+    fn outputs(&self, rows: Tensor<2>) -> Tensor<2>;
+}
+
+/// Any such module.
+pub trait Computes: Send {
+    /// Its parameters.
+    fn schema(&self) -> Schema;
+
+    /// The same with these values in the order of its schema, `[parameters]`, on `device`, which has no autodiff.
+    ///
+    /// # Panics
+    /// If there are fewer of them.
+    fn load(self: Box<Self>, parameters: &[f32], device: &Device) -> Box<dyn Computes>;
+
+    /// Of rows `[samples, features]` on its device, `[samples, outputs]`.
+    fn outputs(&self, rows: Tensor<2>) -> Tensor<2>;
+}
+
+impl<M: Forward + 'static> Computes for M {
+    fn schema(&self) -> Schema {
+        schema::of_module(self)
+    }
+
+    fn load(self: Box<Self>, parameters: &[f32], device: &Device) -> Box<dyn Computes> {
+        Box::new(flatten::write_parameters(*self, parameters, &device.clone().autodiff()).valid())
+    }
+
+    fn outputs(&self, rows: Tensor<2>) -> Tensor<2> {
+        Forward::outputs(self, rows)
+    }
+}
