@@ -57,6 +57,20 @@ fn every_scenario_holds_where_two_thirds_decide() {
     assert!(summary.faults > 100 && summary.views > 300, "there is something to hold against: {summary:?}");
 }
 
+/// Through all that comes otherwise, shares that are lost come back whole, and each sample once.
+#[test]
+fn micro_batches_are_dealt_whole_in_the_middle_of_everything() {
+    let mut summary = Summary::default();
+    for (seed, micro_batches) in (0..90).zip([1, 2, 3, 5, 8].into_iter().cycle()) {
+        let scenario = Scenario::ALL[seed as usize % Scenario::ALL.len()];
+        let simulation = Simulation::new(seed, Setup { scenario, ..Setup::default() });
+        let outcome = simulation.replan(|plan| plan.micro_batches = micro_batches).run();
+        assert!(outcome.is_good(), "seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
+        summary.add(&outcome);
+    }
+    assert!(summary.faults > 90 && summary.views > 200, "there is something to hold against: {summary:?}");
+}
+
 #[test]
 fn views_are_replanned_in_the_middle_of_everything() {
     // Plans are worth a change of view some steps after the last one.

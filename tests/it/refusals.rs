@@ -77,6 +77,39 @@ fn a_peer_that_wants_another_model_seed_or_batch() {
 }
 
 #[test]
+fn what_can_not_be_computed_alike_by_whoever_computes_it() {
+    let dir = TempDir::new().expect("a temp dir");
+    for (flags, parts) in [
+        (
+            "--micro-batch 24",
+            &["--micro-batch: run.micro_batch: ", "a batch of 64 samples is no multiple of 24", "16"][..],
+        ),
+        ("--micro-batch 128", &["run.micro_batch", "it is 128, more than the 64 samples of a batch"]),
+        ("--dropout 0.1", &["run.micro_batch", "dropout needs micro-batches", "--micro-batch 16"]),
+        ("--dropout 1 --micro-batch 8", &["--dropout: run.dropout", "a number from 0 to 0.95"]),
+        (
+            "--dropout 0.1 --micro-batch 8 --model softmax",
+            &["run.model", "softmax has no layers to drop", "mlp or cnn"],
+        ),
+        ("--augment flip --micro-batch 8", &["run.model", "mlp takes no images as such", "cnn"]),
+        ("--augment turn --model cnn", &["--augment: run.augment", "`turn` is no way to change images"]),
+    ] {
+        let always = ["run", "--data-dir", "state", "--device", "cpu"];
+        let args: Vec<&str> = always.into_iter().chain(flags.split_whitespace()).collect();
+        assert_names(&refused(dir.path(), &args), parts);
+    }
+    let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --micro-batch 16 --dropout 0.25"));
+    for (flags, parts) in [
+        ("--micro-batch 8", ["micro_batch: ours 8, theirs 16"]),
+        ("--micro-batch 0", ["micro_batch: ours 0, theirs 16"]),
+        ("--dropout 0.5", ["model: ours mlp:64+dropout=0.5, theirs mlp:64+dropout=0.25"]),
+        ("--model mlp:8", ["model: ours mlp:8+dropout=0.25, theirs mlp:64+dropout=0.25"]),
+    ] {
+        assert_names(Peer::join(&founder.ticket(), &PeerOptions::flags(flags)).finish().error(), &parts);
+    }
+}
+
+#[test]
 fn a_peer_with_other_data() {
     let founder = Peer::run(&PeerOptions::flags("--min-peers 2").with("--data", data::breast_cancer()));
     let error = Peer::join(&founder.ticket(), &PeerOptions::flags("--data digits")).finish().error().to_owned();

@@ -40,6 +40,28 @@ fn idx() {
     three_peers_agree("--steps 60 --model cnn:4 --optimizer momentum", Some(folder.path()));
 }
 
+/// What is dropped, and how images are changed, does not depend on who computes it.
+#[test]
+fn dropout_and_augmentation_on_three_machines_as_on_one() {
+    let random = "--dropout 0.2 --augment flip,crop --batch-size 48 --micro-batch 8";
+    let flags = format!("--steps 60 --model cnn:4,8 --optimizer sgd --learning-rate 0.05 {random}");
+    let alone = Peer::run(&PeerOptions::networked(&flags)).finish();
+    let founder = Peer::run(&PeerOptions::networked(&format!("--min-peers 3 {flags}")));
+    let ticket = founder.ticket();
+    // One insists on what the run has.
+    let joiners = [random, ""].map(|flags| Peer::join(&ticket, &PeerOptions::networked(flags)));
+    let outcomes: Vec<Outcome> = joiners.into_iter().chain([founder]).map(Peer::finish).collect();
+    let loss = |outcome: &Outcome| outcome.summary()["loss"].as_f64().expect("a loss");
+    for outcome in &outcomes {
+        assert_eq!(
+            (outcome.summary()["steps"].as_u64(), outcome.summary()["world_size"].as_u64()),
+            (Some(60), Some(3))
+        );
+        assert_eq!(outcome.summary()["digest"], outcomes[0].summary()["digest"]);
+        assert!((loss(outcome) - loss(&alone)).abs() < 1e-4, "{} and {}", loss(outcome), loss(&alone));
+    }
+}
+
 #[test]
 fn softmax_with_a_batch_smaller_than_the_ring() {
     three_peers_agree("--steps 20 --model softmax --batch-size 2 --optimizer sgd", None);

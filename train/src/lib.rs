@@ -29,4 +29,4 @@ pub use starling_data::stream;
 pub use starling_data::{ClassCount, DataError, DataOptions, DataSummary, Dataset, LabelColumn, Samples};
 pub use task::classification::Classification;
 pub use task::tasks::TaskProgram;
-pub use task::{Task, TaskData, fingerprint};
+pub use task::{Draw, Task, TaskData, fingerprint};

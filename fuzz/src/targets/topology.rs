@@ -191,7 +191,10 @@ pub(super) const WALK: Target = Target {
 
 /// Ledgers at several steps, some with samples that were returned.
 pub(super) fn ledgers() -> Vec<Ledger> {
-    let mut ledger = Ledger::new(42, 50, 7);
+    [Ledger::new(42, 50, 7), Ledger::new(42, 50, 12).with_micro_batch(4)].into_iter().flat_map(stages).collect()
+}
+
+fn stages(mut ledger: Ledger) -> Vec<Ledger> {
     let mut all = vec![ledger.clone()];
     let members = [peer(1), peer(2), peer(3)];
     ledger.assign(&members);

@@ -341,6 +341,7 @@ pub(crate) async fn open(
             scalars: manifest.optimizer.scalars(),
             seed: manifest.seed,
             batch_size: manifest.batch_size,
+            micro_batch: manifest.micro_batch,
             samples: None,
         },
     };

@@ -39,6 +39,7 @@ pub(crate) struct Shape {
     /// The ledger's, as what follows.
     pub(crate) seed: u64,
     pub(crate) batch_size: u32,
+    pub(crate) micro_batch: u32,
     /// `None` if that does not matter.
     pub(crate) samples: Option<u32>,
 }
@@ -48,7 +49,8 @@ impl Shape {
         let ledger = &state.ledger;
         (state.parameters.len(), state.moments.len(), state.scalars.len())
             == (self.parameters, self.moments, self.scalars)
-            && (ledger.seed(), ledger.batch_size()) == (self.seed, self.batch_size)
+            && (ledger.seed(), ledger.batch_size(), ledger.micro_batch())
+                == (self.seed, self.batch_size, self.micro_batch)
             && self.samples.is_none_or(|samples| ledger.samples() == samples)
     }
 }

@@ -52,7 +52,8 @@ fn peer(name: u8) -> PeerId {
 }
 
 /// That of [`state`].
-const SHAPE: Shape = Shape { parameters: 800_000, moments: 0, scalars: 0, seed: 1, batch_size: 5, samples: Some(10) };
+const SHAPE: Shape =
+    Shape { parameters: 800_000, moments: 0, scalars: 0, seed: 1, batch_size: 5, micro_batch: 0, samples: Some(10) };
 
 /// Of a little more than three chunks.
 fn state(seed: f32) -> ReplicatedState {

@@ -38,7 +38,7 @@ pub use starling_run::training::optimizer;
 pub use starling_run::{Balance, Decay, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema};
 #[cfg(feature = "burn")]
 #[doc(inline)]
-pub use starling_train::{Cut, DeviceChoice, Task, TaskData, fingerprint};
+pub use starling_train::{Cut, DeviceChoice, Draw, Task, TaskData, fingerprint};
 
 /// Data as the command line reads it: the built-in digits, tables and images.
 #[cfg(feature = "burn")]
@@ -87,5 +87,5 @@ pub mod parts {
     #[doc(inline)]
     pub use starling_topology::plan::PlanPolicy;
     #[doc(inline)]
-    pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId};
+    pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId, SplitMix64};
 }

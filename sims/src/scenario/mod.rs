@@ -125,6 +125,8 @@ pub struct Plan {
     pub gated: bool,
     /// Whether donors mistake what they have now and then, serve rotten chunks, or don't answer.
     pub rots: bool,
+    /// How many micro-batches a batch has; 0: samples are dealt one by one, which they are unless a test says so.
+    pub micro_batches: u32,
     /// How often peers measure their links, if they do: then views are replanned besides.
     pub measures: Option<Duration>,
     /// Whether their clocks run at different rates, up to two in a hundred apart from the world's.
@@ -175,6 +177,7 @@ impl Plan {
             fork_after: [None, Some(MAX_STALL * 3), Some(MAX_STALL * 12)][size(rng.between(0, 2))],
             gated: rng.one_in(2),
             rots: rng.one_in(6),
+            micro_batches: 0,
             measures: None,
             drifts: false,
             words: false,

@@ -8,6 +8,7 @@ use starling_topology::ledger::Ledger;
 use starling_topology::plan::{Bucket, PlanPolicy};
 
 use crate::network::rng::Rng;
+use crate::scenario::Plan;
 
 /// What a plan is chosen for: a bucket that gives it time to be better than another.
 pub const PLANNED: Bucket = Bucket { bytes: 4 << 20, segment_bytes: 64 << 10 };
@@ -37,6 +38,8 @@ pub struct Workload {
     pub samples: u32,
     /// Samples of a step.
     pub batch_size: u32,
+    /// Those that are dealt together; 0: each by itself.
+    pub micro_batch: u32,
     /// The seed of their order.
     pub seed: u64,
     /// The shortest time that a peer computes before it reduces.
@@ -54,10 +57,10 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Draws a workload of `steps` steps for up to `peers` peers: from less than one element per rank to dozens of
+    /// Draws a workload of `steps` steps for the peers of a plan: from less than one element per rank to dozens of
     /// segments, from a part of an epoch to many.
-    pub fn draw(rng: &mut Rng, steps: u64, peers: usize) -> Self {
-        let large = peers > 32;
+    pub fn draw(rng: &mut Rng, steps: u64, plan: &Plan) -> Self {
+        let large = plan.peers > 32;
         let elements = if large || rng.one_in(6) { rng.between(1, 6) } else { rng.between(4, 64) };
         let segment = rng.between(1, 16);
         let bucket = rng.between(segment, 64);
@@ -74,6 +77,7 @@ impl Workload {
             codec: Codec::F32,
             samples: count(batch_size * rng.between(1, 12) + rng.between(0, 7)),
             batch_size: count(batch_size),
+            micro_batch: 0,
             seed: rng.bits(),
             compute_least: Duration::from_micros(compute),
             compute_most: Duration::from_micros(compute * rng.between(1, 4)),
@@ -85,13 +89,25 @@ impl Workload {
         // Apart, so that nothing else depends on it.
         let mut rng = Rng::new(drawn.seed ^ 0x91a2);
         let plans: &[PlanPolicy] = if large { &SPARSE } else { &PlanPolicy::ALL };
-        let plan = rng.pick(plans).unwrap_or_default();
-        Self { plan, codec: rng.pick(&Codec::ALL).unwrap_or_default(), ..drawn }
+        let wish = rng.pick(plans).unwrap_or_default();
+        let drawn = Self { plan: wish, codec: rng.pick(&Codec::ALL).unwrap_or_default(), ..drawn };
+        drawn.in_micro_batches(plan.micro_batches)
+    }
+
+    /// The same with so many micro-batches in a batch, which may have more samples then; 0: as it is.
+    fn in_micro_batches(self, micro_batches: u32) -> Self {
+        match micro_batches {
+            0 => self,
+            micro_batches => {
+                let micro_batch = self.batch_size.div_ceil(micro_batches);
+                Self { micro_batch, batch_size: micro_batch * micro_batches, ..self }
+            }
+        }
     }
 
     /// The ledger before the first assignment.
     pub fn ledger(&self) -> Ledger {
-        Ledger::new(self.seed, self.samples, self.batch_size)
+        Ledger::new(self.seed, self.samples, self.batch_size).with_micro_batch(self.micro_batch)
     }
 
     /// What sums are divided by.

@@ -197,7 +197,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let twins = Twins::of(&plan, Rng::new(seed ^ 0x0007_1125));
         let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers + twins.len());
-        let mut workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
+        let mut workload = Workload::draw(&mut rng.fork(), setup.steps, &plan);
         if plan.measures.is_some() || !plan.hostility.seats.is_empty() || setup.scenario == Scenario::Newcomers {
             // A view must be some time old before it is replanned, and lies take time, and so does a vote.
             workload.compute_least *= SLOWER;

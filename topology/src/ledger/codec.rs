@@ -5,7 +5,8 @@
 //!   | shares: u32, each: peer: 32 bytes, ranges: u32, each: start: u32, end: u32
 //!   | paces: u32, each: peer: 32 bytes, smoothed: u32, planned: u32
 //!   | doubtful: u32, each: start: u32, end: u32
-//!   | skips: u64, in a row: u32                                                          all little-endian, no padding
+//!   | skips: u64, in a row: u32
+//!   | micro-batch: u32, of a run that has them                                           all little-endian, no padding
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,8 +18,16 @@ use super::{Assignment, Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, Skips, Th
 use crate::id::PeerId;
 
 /// The longest encoded ledger, in bytes: each sample of the largest batch in a range of its own, all of them doubtful.
-pub const MAX_LEDGER_BYTES: usize =
-    36 + 4 + MAX_SHARES * 36 + MAX_BATCH_SIZE as usize * 8 + 4 + MAX_SHARES * 40 + 4 + MAX_BATCH_SIZE as usize * 8 + 12;
+pub const MAX_LEDGER_BYTES: usize = 36
+    + 4
+    + MAX_SHARES * 36
+    + MAX_BATCH_SIZE as usize * 8
+    + 4
+    + MAX_SHARES * 40
+    + 4
+    + MAX_BATCH_SIZE as usize * 8
+    + 12
+    + 4;
 /// No run takes more steps.
 const MAX_STEP: u64 = u64::MAX >> 1;
 
@@ -56,6 +65,9 @@ impl Ledger {
         bytes.extend(self.doubtful.iter().flat_map(|range| [range.start, range.end]).flat_map(u32::to_le_bytes));
         bytes.extend(self.skips.total.to_le_bytes());
         bytes.extend(self.skips.in_row.to_le_bytes());
+        if self.micro_batch > 0 {
+            bytes.extend(self.micro_batch.to_le_bytes());
+        }
         bytes
     }
 
@@ -63,7 +75,8 @@ impl Ledger {
     pub fn encoded_len(&self) -> usize {
         let ranges: usize = self.shares.iter().map(|(_, ranges)| ranges.len()).sum();
         let paces = 4 + self.paces.len() * 40;
-        36 + 4 + self.shares.len() * 36 + ranges * 8 + paces + 4 + self.doubtful.len() * 8 + 12
+        let micro_batch = if self.micro_batch > 0 { 4 } else { 0 };
+        36 + 4 + self.shares.len() * 36 + ranges * 8 + paces + 4 + self.doubtful.len() * 8 + 12 + micro_batch
     }
 
     /// Reads a ledger from its canonical bytes. Nothing is reserved on the word of the bytes.
@@ -83,6 +96,7 @@ impl Ledger {
             paces: rest.paces()?,
             doubtful: rest.ranges()?,
             skips: Skips { total: rest.u64()?, in_row: rest.u32()? },
+            micro_batch: if rest.bytes.is_empty() { 0 } else { rest.micro_batch()? },
         };
         if !rest.bytes.is_empty() {
             return Err(LedgerError { reason: "more bytes follow it" });
@@ -96,6 +110,9 @@ impl Ledger {
         let fail = |reason: &'static str| Err(LedgerError { reason });
         if self.samples == 0 || !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
             return fail("no run has its number of samples and batch size");
+        }
+        if !super::fits(self.batch_size, self.micro_batch) {
+            return fail("its batches are not of whole micro-batches");
         }
         if self.step == 0 {
             let has_batch = !self.shares.is_empty() || !self.paces.is_empty() || !self.doubtful.is_empty();
@@ -123,6 +140,11 @@ impl Ledger {
                 return fail("the positions of its batch do not ascend");
             }
             end = ranges.last().map_or(end, |range| range.end);
+        }
+        let is_border = |at: u32| at == self.samples || at.is_multiple_of(self.micro_batch.max(1));
+        let ranges = self.shares.iter().flat_map(|(_, ranges)| ranges).chain(&self.doubtful);
+        if !is_border(self.cursor) || !ranges.flat_map(|range| [range.start, range.end]).all(is_border) {
+            return fail("it cuts a micro-batch");
         }
         if end > self.cursor {
             return fail("its batch has positions that were not handed out");
@@ -159,6 +181,15 @@ impl Reader<'_> {
 
     fn u64(&mut self) -> Result<u64, LedgerError> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    /// That of a run which has them: others have no such bytes.
+    fn micro_batch(&mut self) -> Result<u32, LedgerError> {
+        let too_long = LedgerError { reason: "more bytes follow it" };
+        match self.u32() {
+            Ok(0) | Err(_) => Err(too_long),
+            found => found,
+        }
     }
 
     /// How many entries follow.

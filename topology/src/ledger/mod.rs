@@ -17,6 +17,9 @@
 //!
 //! Shares follow the members' measured speeds, which travel in the reduction itself, so that all members know the same
 //! ones (see [`Ledger::commit`]). Everything here is integer arithmetic: equal inputs give equal shares everywhere.
+//!
+//! A run may have micro-batches: every so many positions of an epoch are dealt whole, the last ones of the epoch may be
+//! fewer. Whatever is dealt, returned or given up is then cut at their borders alone.
 
 mod assignment;
 mod codec;
@@ -54,6 +57,8 @@ pub struct Ledger {
     seed: u64,
     samples: u32,
     batch_size: u32,
+    /// How many samples are dealt together; 0: each is dealt by itself.
+    micro_batch: u32,
     /// The epoch of the pending batch.
     epoch: u64,
     /// The first position of the epoch that was never handed out.
@@ -113,6 +118,7 @@ impl Ledger {
             seed,
             samples,
             batch_size,
+            micro_batch: 0,
             epoch: 0,
             cursor: 0,
             step: 0,
@@ -121,6 +127,17 @@ impl Ledger {
             doubtful: Vec::new(),
             skips: Skips::default(),
         }
+    }
+
+    /// The same ledger, which deals micro-batches of so many samples; 0: samples one by one, as it is.
+    ///
+    /// # Panics
+    /// If there is an assignment, or a batch is no multiple of `micro_batch`.
+    #[must_use]
+    pub fn with_micro_batch(self, micro_batch: u32) -> Self {
+        assert!(!self.is_assigned(), "what is dealt together is said before the first assignment");
+        assert!(fits(self.batch_size, micro_batch), "a batch of {} has whole micro-batches", self.batch_size);
+        Self { micro_batch, ..self }
     }
 
     /// Makes the assignment of step 1: equal shares to `members`. Does nothing if there is an assignment.
@@ -171,6 +188,11 @@ impl Ledger {
         self.batch_size
     }
 
+    /// How many samples are dealt together; 0: each is dealt by itself.
+    pub fn micro_batch(&self) -> u32 {
+        self.micro_batch
+    }
+
     /// The pending assignment, by ascending peer; positions in the epoch's order. A peer without samples is not in it.
     pub fn shares(&self) -> &[(PeerId, Vec<Range<u32>>)] {
         &self.shares
@@ -187,6 +209,21 @@ impl Ledger {
     /// How many samples `peer` computes in the pending step.
     pub fn share_len(&self, peer: PeerId) -> u32 {
         assignment::count(self.share_of(peer))
+    }
+
+    /// The positions that `peer` computes in the pending step, micro-batch by micro-batch; all of them at once in a run
+    /// without micro-batches. None of them is empty, and the first position of one tells it from all others of the epoch.
+    pub fn micro_batches_of(&self, peer: PeerId) -> Vec<Vec<Range<u32>>> {
+        let share = self.share_of(peer);
+        if self.micro_batch == 0 {
+            return if share.is_empty() { Vec::new() } else { vec![share.to_vec()] };
+        }
+        let cut = |range: &Range<u32>| {
+            let end = range.end;
+            let from = range.clone().step_by(self.micro_batch as usize);
+            from.map(move |start| start..end.min(start.saturating_add(self.micro_batch))).collect::<Vec<_>>()
+        };
+        share.iter().flat_map(cut).map(|range| vec![range]).collect()
     }
 
     /// How many samples of the pending step the members of `reduced_by` contribute together: the weight of its mean.
@@ -282,9 +319,20 @@ impl Ledger {
         self.cursor += fresh;
         self.step += 1;
         let weights: Vec<u32> = self.paces.values().map(|pace| pace.planned).collect();
-        let sizes = assignment::sizes(assignment::count(&batch), &weights);
-        self.shares = assignment::cut(batch, self.paces.keys().copied().zip(sizes));
+        // Counted in what is dealt together, then in samples again.
+        let unit = self.micro_batch.max(1);
+        let units: Vec<_> = batch.iter().map(|range| range.start / unit..range.end.div_ceil(unit)).collect();
+        let sizes = assignment::sizes(assignment::count(&units), &weights);
+        self.shares = assignment::cut(units, self.paces.keys().copied().zip(sizes));
+        for range in self.shares.iter_mut().flat_map(|(_, ranges)| ranges) {
+            *range = range.start * unit..range.end.saturating_mul(unit).min(self.samples);
+        }
     }
+}
+
+/// Whether batches of such a size can be made of such micro-batches.
+fn fits(batch_size: u32, micro_batch: u32) -> bool {
+    micro_batch == 0 || batch_size.is_multiple_of(micro_batch)
 }
 
 /// Those members that gave their share, if they had one.

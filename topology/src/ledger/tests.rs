@@ -202,6 +202,55 @@ fn orders_differ_by_epoch_and_seed_and_never_change() {
 }
 
 #[test]
+fn micro_batches_are_dealt_whole_whatever_the_speeds() {
+    let mut ledger = Ledger::new(42, 50, 24).with_micro_batch(8);
+    ledger.assign(&peers(0..3));
+    assert_eq!(lens(&ledger, 3), [8; 3]);
+    // Three micro-batches for two of which one is much faster: none gets half of one.
+    ledger.commit(1, &peers([0, 2]), &[100, 250]);
+    assert_eq!(ledger.shares(), [(peer(0), vec![8..16]), (peer(2), vec![24..40])]);
+    // Of what is left, the last one is short.
+    ledger.commit(2, &peers([0, 2]), &[100, 250]);
+    assert_eq!(ledger.shares(), [(peer(0), vec![40..48]), (peer(2), vec![48..50])]);
+    // It is returned and dealt as it is, and the epoch ends only after it.
+    ledger.commit(3, &peers([0]), &[100]);
+    assert_eq!((ledger.epoch(), ledger.shares()), (0, &[(peer(0), vec![48..50])][..]));
+    ledger.commit(4, &peers([0]), &[100]);
+    assert_eq!((ledger.epoch(), ledger.shares()), (1, &[(peer(0), vec![0..24])][..]));
+    assert_eq!(ledger.micro_batches_of(peer(0)), [vec![0..8], vec![8..16], vec![16..24]]);
+    assert_eq!(Ledger::decode(&ledger.encode()), Ok(ledger));
+}
+
+#[test]
+fn more_members_than_micro_batches_leave_some_without() {
+    let mut ledger = Ledger::new(42, 100, 16).with_micro_batch(8);
+    ledger.assign(&peers(0..5));
+    assert_eq!(lens(&ledger, 5), [8, 8, 0, 0, 0]);
+    assert!(ledger.micro_batches_of(peer(4)).is_empty());
+    // What is given up twice is a whole one.
+    ledger.commit(1, &peers(0..2), &[GAVE_UP, 1]);
+    let committed = ledger.commit(2, &peers(0..2), &[1, GAVE_UP]);
+    assert_eq!((committed.dropped, committed.returned), (vec![0..8], 8));
+}
+
+#[test]
+fn without_micro_batches_a_share_is_one() {
+    let mut ledger = begun(100, 12, 3);
+    ledger.commit(1, &peers([0, 2]), &[1, 1]);
+    assert_eq!(ledger.micro_batches_of(peer(0)), [vec![4..8, 12..14]]);
+    assert!(ledger.micro_batches_of(peer(1)).is_empty());
+    let bytes = ledger.encode();
+    ledger.micro_batch = 2;
+    assert_eq!(ledger.encode(), [&bytes[..], &[2, 0, 0, 0]].concat(), "others have the bytes that they had");
+}
+
+#[test]
+#[should_panic(expected = "a batch of 12 has whole micro-batches")]
+fn a_batch_is_of_whole_micro_batches() {
+    let _ = Ledger::new(1, 50, 12).with_micro_batch(5);
+}
+
+#[test]
 #[should_panic(expected = "step 2 is not the pending one, 1")]
 fn a_step_commits_once() {
     begun(10, 4, 1).commit(2, &peers([0]), &[1]);
@@ -269,7 +318,7 @@ fn bytes_that_no_run_can_reach_are_refused() {
         Ledger::decode(&ledger.encode()).expect_err("not reachable").reason
     };
     assert_eq!(Ledger::decode(&valid.encode()), Ok(valid.clone()));
-    let changes: [(Change, &str); 22] = [
+    let changes: [(Change, &str); 25] = [
         (|ledger| ledger.samples = 0, "samples and batch size"),
         (|ledger| ledger.batch_size = MAX_BATCH_SIZE + 1, "samples and batch size"),
         (|ledger| ledger.batch_size = 0, "samples and batch size"),
@@ -292,6 +341,9 @@ fn bytes_that_no_run_can_reach_are_refused() {
         (|ledger| ledger.doubtful = vec![5..5], "empty range"),
         (|ledger| ledger.skips.total = 2, "skips so many"),
         (|ledger| ledger.skips = Skips { total: 0, in_row: 1 }, "skips so many"),
+        (|ledger| ledger.micro_batch = 5, "not of whole micro-batches"),
+        (|ledger| ledger.micro_batch = 12, "cuts a micro-batch"),
+        (|ledger| ledger.micro_batch = u32::MAX, "not of whole micro-batches"),
     ];
     for (change, reason) in changes {
         let found = refused(change);
@@ -329,6 +381,7 @@ fn no_ledger_is_longer_than_the_longest() {
         *ranges = (at * 1024..(at + 1) * 1024).map(|sample| 2 * sample..2 * sample + 1).collect();
     }
     largest.cursor = 2 * MAX_BATCH_SIZE;
+    largest.micro_batch = 1;
     largest.doubtful = largest.shares.iter().flat_map(|(_, ranges)| ranges.clone()).collect();
     let bytes = largest.encode();
     assert_eq!((bytes.len(), largest.encoded_len()), (MAX_LEDGER_BYTES, MAX_LEDGER_BYTES));
@@ -396,6 +449,38 @@ proptest! {
         let mut restored = Ledger::decode(&bytes).expect("canonical bytes");
         prop_assert_eq!(churn(&mut unbroken, second), churn(&mut restored, second));
         prop_assert_eq!(unbroken.encode(), restored.encode());
+    }
+
+    #[test]
+    fn any_churn_deals_and_returns_whole_micro_batches_each_once(
+        samples in 1..200_u32, micro_batch in 1..9_u32, of_batch in 1..9_u32, views in views(),
+    ) {
+        let mut ledger = Ledger::new(42, samples, micro_batch * of_batch).with_micro_batch(micro_batch);
+        ledger.assign(&peers(0..4));
+        let is_border = |at: u32| at == samples || at % micro_batch == 0;
+        let is_whole = |range: &Range<u32>| is_border(range.start) && is_border(range.end);
+        let mut visits: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for view in &views {
+            let dealt: Vec<_> = ledger.shares().iter().flat_map(|(_, ranges)| ranges.clone()).collect();
+            prop_assert!(dealt.iter().all(is_whole), "{:?}", dealt);
+            for (peer, _) in ledger.shares() {
+                let cut = ledger.micro_batches_of(*peer);
+                prop_assert!(cut.iter().all(|one| one.len() == 1 && one[0].start % micro_batch == 0));
+                prop_assert!(cut.iter().all(|one| assignment::count(one) <= micro_batch && is_whole(&one[0])));
+                prop_assert_eq!(assignment::merge(cut.into_iter().flatten()), ledger.share_of(*peer));
+            }
+            let epoch = visits.entry(ledger.epoch()).or_insert_with(|| vec![0; samples as usize]);
+            let (names, speeds): (Vec<u8>, Vec<u32>) = view.iter().copied().unzip();
+            let commit = ledger.commit(ledger.step(), &peers(names), &speeds);
+            let contributed = commit.contributions.iter().flat_map(|(_, ranges)| ranges);
+            for range in contributed.chain(&commit.dropped) {
+                prop_assert!(is_whole(range), "{:?}", range);
+                range.clone().for_each(|position| epoch[position as usize] += 1);
+            }
+            prop_assert_eq!(Ledger::decode(&ledger.encode()), Ok(ledger.clone()));
+        }
+        visits.remove(&ledger.epoch());
+        prop_assert!(visits.values().flatten().all(|visits| *visits == 1));
     }
 
     #[test]

@@ -35,7 +35,16 @@ pub fn is_signatures(bytes: &[u8]) -> bool {
 pub fn audit_lines() -> Vec<Vec<u8>> {
     let view = AuditView { generation: Generation(3), view: ViewId([5; 32]), parent: Some(ViewId([6; 32])) };
     let header = |adopted, view| {
-        encode_header(&AuditHeader { run: RUN, samples: 50, batch_size: 7, seed: 42, first_step: 1, adopted, view })
+        encode_header(&AuditHeader {
+            run: RUN,
+            samples: 50,
+            batch_size: 7,
+            micro_batch: 0,
+            seed: 42,
+            first_step: 1,
+            adopted,
+            view,
+        })
     };
     let record = |digest, is_last| AuditRecord {
         step: 9,

@@ -89,7 +89,8 @@ impl Model {
             let (model, ours) = (description.model.to_string(), models::names().collect());
             return Err(ModelError::UnknownModel { path: path.to_owned(), model, ours });
         }
-        let (model, sizes) = models::sized(&description.model).map_err(|error| none(error.to_string()))?;
+        let chosen = models::choose(&description.model).map_err(|error| none(error.to_string()))?;
+        let models::Chosen { model, sizes, .. } = chosen;
         let computes = model.computes(&sizes, description.shape, description.classes).map_err(none)?;
         // Before any of it is built: what a file claims to be is as large as what it holds.
         let schema = computes.schema();

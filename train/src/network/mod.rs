@@ -2,6 +2,7 @@
 //! which names ([`schema`]), where gradients leave it on the way ([`cut`]), and what they compute once they are trained ([`forward`]).
 
 pub mod cut;
+pub(crate) mod dropout;
 pub(crate) mod flatten;
 pub mod forward;
 pub mod models;
@@ -65,18 +66,22 @@ impl Network {
 
     /// The logits `[samples, classes]` of samples `[samples, features]`.
     pub fn forward(&self, samples: Tensor<2>) -> Tensor<2> {
-        self.forward_through(samples, |features| features)
+        self.forward_through(samples, |features| features, |features| features)
     }
 
-    /// The same; between two linear layers, features go through `border`.
+    /// The same; between two linear layers, features go through `border`, and before it, as those of convolutions, through `drop`.
     pub(crate) fn forward_through(
         &self,
         samples: Tensor<2>,
+        mut drop: impl FnMut(Tensor<2>) -> Tensor<2>,
         mut border: impl FnMut(Tensor<2>) -> Tensor<2>,
     ) -> Tensor<2> {
         let mut features = self.convolve(samples);
+        if !self.convolutions.is_empty() {
+            features = drop(features);
+        }
         for hidden in &self.hidden {
-            features = border(relu(hidden.forward(features)));
+            features = border(drop(relu(hidden.forward(features))));
         }
         self.output.forward(features)
     }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use starling_data::Dataset;
-use starling_run::{DataNotes, Learner, Manifest, ManifestError, ModelSpec, RunSpec, Schema};
+use starling_run::manifest::micro_batch;
+use starling_run::{DataNotes, Learner, Manifest, ManifestError, ModelOptions, ModelSpec, RunSpec, Schema};
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
@@ -43,11 +44,27 @@ pub trait Model: fmt::Debug + Sync {
         if sizes.is_empty() { Ok(()) } else { Err(format!("{} has no sizes", self.name())) }
     }
 
-    /// The task that a model of these sizes is on a data set.
+    /// Checks that it can have these options, which may be a stranger's.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence. As it is, if there are any.
+    fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
+        let name = self.name();
+        match (options.dropout > 0.0, options.augment.is_empty()) {
+            (true, _) => {
+                Err(format!("{name} has no layers to drop numbers between; leave --dropout out, or take mlp or cnn"))
+            }
+            (_, false) => Err(format!("{name} takes no images as such; leave --augment out, or take cnn")),
+            (false, true) => Ok(()),
+        }
+    }
+
+    /// The task that a model of these sizes and options is on a data set.
     ///
     /// # Errors
     /// Why it can't work on that and what to do, as a sentence.
-    fn task(&self, sizes: &[u32], dataset: &Arc<Dataset>) -> Result<Box<dyn Trainable>, String>;
+    fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>)
+    -> Result<Box<dyn Trainable>, String>;
 
     /// What it learns. As it is, classes.
     fn learns(&self) -> Learns {
@@ -115,21 +132,53 @@ pub fn find(name: &str) -> Option<&'static dyn Model> {
     REGISTRY.iter().copied().find(|model| model.name() == name)
 }
 
-/// The model that is named, and its sizes, which are the usual ones if none are said.
+/// A model with its settings, checked.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) model: &'static dyn Model,
+    /// The usual ones if none are said.
+    pub(crate) sizes: Vec<u32>,
+    pub(crate) options: ModelOptions,
+}
+
+impl Chosen {
+    /// As it stands in a manifest.
+    pub(crate) fn spec(&self) -> ModelSpec {
+        ModelSpec::with_options(self.model.name(), &self.sizes, &self.options)
+    }
+}
+
+/// The model that is named, with its settings.
 ///
 /// # Errors
-/// If there is none of that name, or it can't have these sizes.
-pub(crate) fn sized(spec: &ModelSpec) -> Result<(&'static dyn Model, Vec<u32>), Error> {
+/// If there is none of that name, or it can't have these sizes or options.
+pub(crate) fn choose(spec: &ModelSpec) -> Result<Chosen, Error> {
     // Before its name is repeated: it may be a stranger's.
     spec.check().map_err(unusable)?;
     let Some(model) = spec.name().and_then(find) else {
         return Err(unusable(format!("there is no model `{spec}`; write {}", names().collect::<Vec<_>>().join(", "))));
     };
-    let said =
-        spec.sizes().ok_or_else(|| unusable(format!("its settings are no sizes, which {} takes", model.name())))?;
+    let parts = spec.parts();
+    let (said, options) =
+        parts.ok_or_else(|| unusable(format!("its settings are no sizes, which {} takes", model.name())))?;
     let sizes = if said.is_empty() { model.usual().to_vec() } else { said };
-    model.check(&sizes).map_err(unusable)?;
-    Ok((model, sizes))
+    let checked = model.check(&sizes).and_then(|()| options.check()).and_then(|()| model.check_options(&options));
+    checked.map_err(unusable)?;
+    Ok(Chosen { model, sizes, options })
+}
+
+/// Checks that what is dropped does not depend on who computes it: a mask is drawn for each micro-batch.
+pub(crate) fn check_masks(options: &ModelOptions, spec: &RunSpec) -> Result<(), Error> {
+    if options.dropout == 0.0 || spec.micro_batch > 0 {
+        return Ok(());
+    }
+    let fitting = micro_batch::fitting(spec.batch_size, spec.batch_size.div_ceil(4));
+    let reason = format!(
+        "it is 0, but dropout needs micro-batches: their masks are the same whoever computes them; take --micro-batch {fitting}, for \
+         example, which divides the batch of {}",
+        spec.batch_size
+    );
+    Err(starling_run::Error::from(ManifestError::Invalid { field: "micro_batch", reason }).into())
 }
 
 /// What a run of a model over a data set is, but for its initial parameters; and the task.
@@ -137,10 +186,10 @@ pub(crate) fn sized(spec: &ModelSpec) -> Result<(&'static dyn Model, Vec<u32>), 
 /// # Errors
 /// If there is no such model, or it can't work on the data.
 pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manifest, Box<dyn Trainable>), Error> {
-    let (model, sizes) = sized(&spec.model)?;
-    let task = model.task(&sizes, dataset).map_err(unusable)?;
-    let manifest =
-        Manifest { model: ModelSpec::sized(model.name(), &sizes), ..Manifest::of(spec, dataset.description()) };
+    let chosen = choose(&spec.model)?;
+    check_masks(&chosen.options, spec)?;
+    let task = chosen.model.task(&chosen.sizes, &chosen.options, dataset).map_err(unusable)?;
+    let manifest = Manifest { model: chosen.spec(), ..Manifest::of(spec, dataset.description()) };
     Ok((manifest.with_schema(&task.schema()), task))
 }
 
@@ -157,9 +206,16 @@ mod tests {
 
     #[test]
     fn sizes_are_written_out_and_bounded() {
-        for (text, full) in [("softmax", "softmax"), ("mlp", "mlp:64"), ("mlp:1,2", "mlp:1,2"), ("cnn", "cnn:8,16")] {
-            let (model, sizes) = sized(&text.parse().expect("a text")).expect("a model");
-            assert_eq!(ModelSpec::sized(model.name(), &sizes).to_string(), full);
+        for (text, full) in [
+            ("softmax", "softmax"),
+            ("mlp", "mlp:64"),
+            ("mlp:1,2", "mlp:1,2"),
+            ("cnn", "cnn:8,16"),
+            ("mlp+dropout=0.5", "mlp:64+dropout=0.5"),
+            ("cnn+augment=flip", "cnn:8,16+augment=flip"),
+        ] {
+            let chosen = choose(&text.parse().expect("a text")).expect("a model");
+            assert_eq!(chosen.spec().to_string(), full);
         }
         let of = |text: &str| text.parse::<ModelSpec>().expect("a text");
         for (spec, reason) in [
@@ -173,8 +229,17 @@ mod tests {
             (ModelSpec::named("mlp", &json!([1.5])), "its settings are no sizes"),
             (ModelSpec::named("\u{1b}[2J", &json!(null)), "and this one is none"),
             (ModelSpec::Raw, "there is no model `buffers`"),
+            (of("softmax+dropout=0.5"), "softmax has no layers to drop numbers between"),
+            (of("linear+dropout=0.5"), "linear has no layers to drop numbers between"),
+            (of("mlp+augment=flip"), "mlp takes no images as such; leave --augment out"),
+            (ModelSpec::named("mlp", &json!({ "sizes": [4], "dropout": 0.99 })), "it drops 0.99 of its numbers"),
+            (ModelSpec::named("mlp", &json!({ "sizes": [4], "dropout": -1 })), "its settings are no sizes"),
+            (
+                ModelSpec::named("cnn", &json!({ "sizes": [4], "augment": ["flip", "crop"] })),
+                "its settings are no sizes",
+            ),
         ] {
-            let error = sized(&spec).expect_err("no model").to_string();
+            let error = choose(&spec).expect_err("no model").to_string();
             assert!(error.contains("`model` is not usable") && error.contains(reason), "{error}");
             assert!(!error.contains('\u{1b}'), "{error}");
         }
@@ -188,7 +253,7 @@ mod tests {
             let (manifest, task) = describe(&spec, &dataset).expect("a run");
             assert_eq!((manifest.check(), manifest.listed()), (Ok(()), task.schema()), "{text}");
             assert_eq!(task.initial(&task.schema(), 1).expect("drawn").len(), manifest.parameters());
-            let (model, sizes) = sized(&manifest.model).expect("a model");
+            let Chosen { model, sizes, .. } = choose(&manifest.model).expect("a model");
             let computes = model.computes(&sizes, manifest.data.shape, manifest.data.classes).expect("a module");
             assert_eq!(computes.schema(), task.schema(), "{text}");
         }

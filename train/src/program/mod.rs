@@ -35,7 +35,8 @@ impl Program for Models {
             let (kind, ours) = (manifest.data.kind.clone(), kinds().map(|kind| kind.name).collect());
             return Err(error::Error::UnknownKind { kind, ours }.into());
         }
-        Ok(models::sized(&manifest.model).map(|_| ())?)
+        let chosen = models::choose(&manifest.model)?;
+        Ok(models::check_masks(&chosen.options, &manifest.spec())?)
     }
 
     fn kind(&self, name: &str) -> Option<Kind> {
@@ -91,7 +92,8 @@ impl Trainer {
         let dataset = Arc::new(dataset);
         check(manifest, &dataset)?;
         let notes = notes(manifest, &dataset);
-        let task = Classification::new(Classifier::find(&manifest.model)?, dataset);
+        let (layers, options) = Classifier::find(&manifest.model)?;
+        let task = Classification::new(layers, dataset).with_options(options);
         Self::open(Arc::new(task), manifest, notes, device)
     }
 }

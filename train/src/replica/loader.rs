@@ -1,39 +1,43 @@
-//! A member's samples of a step, and when they are loaded.
+//! A member's samples of a step, micro-batch by micro-batch, and when they are loaded.
 
 use std::ops::Range;
 
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Ledger, PeerId, SampleOrder};
 
-/// Loads a member's share of each step, the next one before its turn if there is time.
+use crate::task::Draw;
+
+/// Loads a member's micro-batches, the first one of the next step before its turn if there is time.
 #[derive(Debug)]
 pub(crate) struct Loader<B> {
     /// The sample order of the epoch last loaded from.
     order: Option<SampleOrder>,
-    /// What was loaded before its turn: the epoch, the share, and its samples.
+    /// What was loaded before its turn: the epoch, the positions, and their samples.
     ahead: Option<(u64, Vec<Range<u32>>, B)>,
 }
 
-impl<B> Loader<B> {
-    pub(crate) fn new() -> Self {
+impl<B> Default for Loader<B> {
+    fn default() -> Self {
         Self { order: None, ahead: None }
     }
+}
 
-    /// The share of `me` of the ledger's pending step. What is not here yet, `read` makes of the samples' numbers.
+impl<B> Loader<B> {
+    /// What lies at these positions, a micro-batch of the ledger's pending step. What is not here yet, `read` makes of the samples'
+    /// numbers.
     pub(crate) fn load<E>(
         &mut self,
         ledger: &Ledger,
-        me: PeerId,
-        read: impl FnOnce(&[u32]) -> Result<B, E>,
+        micro_batch: &[Range<u32>],
+        read: impl FnOnce(&[u32], Draw) -> Result<B, E>,
     ) -> Result<B, E> {
-        let share = ledger.share_of(me);
-        match self.ahead.take().filter(|(epoch, ranges, _)| *epoch == ledger.epoch() && ranges == share) {
+        match self.ahead.take().filter(|(epoch, ranges, _)| *epoch == ledger.epoch() && ranges == micro_batch) {
             Some((.., batch)) => Ok(batch),
-            None => read(&self.indices(ledger, share)),
+            None => read(&self.indices(ledger, micro_batch), draw(ledger, micro_batch)),
         }
     }
 
-    /// Loads what will be the share of `me` of the step after the pending one if `members` commit that, and nobody's speed
+    /// Loads what will be the first micro-batch of `me` of the step after the pending one if `members` commit that, and nobody's speed
     /// says that shares should change. If it comes to be another share, this was in vain. What can't be read is tried again in
     /// its turn.
     pub(crate) fn load_ahead<E>(
@@ -41,14 +45,13 @@ impl<B> Loader<B> {
         ledger: &Ledger,
         members: &[PeerId],
         me: PeerId,
-        read: impl FnOnce(&[u32]) -> Result<B, E>,
+        read: impl FnOnce(&[u32], Draw) -> Result<B, E>,
     ) {
         let mut next = ledger.clone();
         next.commit(ledger.step(), members, &vec![UNMEASURED; members.len()]);
-        let share = next.share_of(me).to_vec();
-        if !share.is_empty() {
-            let batch = read(&self.indices(&next, &share));
-            self.ahead = batch.ok().map(|batch| (next.epoch(), share, batch));
+        if let Some(first) = next.micro_batches_of(me).into_iter().next() {
+            let batch = read(&self.indices(&next, &first), draw(&next, &first));
+            self.ahead = batch.ok().map(|batch| (next.epoch(), first, batch));
         }
     }
 
@@ -61,10 +64,16 @@ impl<B> Loader<B> {
     }
 }
 
+/// What is random about a micro-batch of the ledger's pending step.
+pub(super) fn draw(ledger: &Ledger, micro_batch: &[Range<u32>]) -> Draw {
+    let first = micro_batch.first().map_or(0, |range| range.start);
+    Draw::new(ledger.seed(), ledger.epoch(), first)
+}
+
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use starling_data::{DataOptions, Dataset};
+    use starling_data::{DataOptions, Dataset, Samples};
 
     use super::*;
     use crate::task::classification::Batch;
@@ -86,17 +95,28 @@ mod tests {
         let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
         let samples = dataset.training();
         let count = u32::try_from(samples.len()).expect("few samples");
-        let mut ledger = Ledger::new(SEED, count, 96);
+        for micro_batch in [0, 8] {
+            check(Ledger::new(SEED, count, 96).with_micro_batch(micro_batch), samples);
+        }
+    }
+
+    fn check(mut ledger: Ledger, samples: &Samples) {
         let me = peers(&[2])[0];
         let mut members = peers(&[1, 2, 3]);
         ledger.assign(&members);
         let device = Device::flex();
-        let read = |indices: &[u32]| Ok::<_, ()>(Batch::new(samples, indices, &device));
-        let (mut loader, mut plain) = (Loader::new(), Loader::new());
+        let read = |indices: &[u32], _: Draw| Ok::<_, ()>(Batch::new(samples, indices, &device));
+        let (mut loader, mut plain) = (Loader::default(), Loader::default());
         let mut in_vain = 0;
         for step in 1..=40 {
-            let expected = plain.load(&ledger, me, read).expect("read");
-            assert_eq!(numbers(&loader.load(&ledger, me, read).expect("read")), numbers(&expected), "step {step}");
+            for part in ledger.micro_batches_of(me) {
+                let expected = plain.load(&ledger, &part, read).expect("read");
+                assert_eq!(
+                    numbers(&loader.load(&ledger, &part, read).expect("read")),
+                    numbers(&expected),
+                    "step {step}"
+                );
+            }
             loader.load_ahead(&ledger, &members, me, read);
             let speeds: Vec<u32> = match step {
                 10 => {
@@ -110,8 +130,8 @@ mod tests {
                 _ => vec![UNMEASURED; members.len()],
             };
             ledger.commit(step, &members, &speeds);
-            let (epoch, share, _) = loader.ahead.as_ref().expect("this member has a share in each step");
-            in_vain += u32::from(*epoch != ledger.epoch() || share != ledger.share_of(me));
+            let (epoch, first, _) = loader.ahead.as_ref().expect("this member has a share in each step");
+            in_vain += u32::from(*epoch != ledger.epoch() || *first != ledger.micro_batches_of(me)[0]);
         }
         assert!(ledger.epoch() >= 2, "the order is drawn anew");
         assert!((1..=4).contains(&in_vain), "{in_vain} of 40");

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   compute:       my share of the pending step -> device: forward, backward -> gradients, block by block; loss    (local)
+//!                  with micro-batches, one after the other: all but the last one are added up, the last one goes by block
 //!   contribution:  gradients and loss, weighted by samples, and my speed -> one buffer                             (local)
 //!   ...            members sum their buffers and divide by the batch size                                          (not here)
 //!   apply:         the result -> optimizer on the flat state -> ledger -> one write to the device        (same bits on all)
@@ -13,15 +14,17 @@
 
 mod beyond;
 pub(crate) mod loader;
+mod sums;
 mod warm_up;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::{Device, ExecutionError};
+use burn::tensor::{Device, ExecutionError, Tensor};
 use starling_run::{
     Beyond, DataNotes, Evaluation, Gradient, Learner, Manifest, Replicated, ReplicatedState, ResultRecord, Schema,
     StepReport, Training,
@@ -36,9 +39,10 @@ use crate::network::flatten;
 use crate::network::schema;
 use crate::panics::caught;
 use crate::replica::loader::Loader;
-use crate::task::evaluation::Sums;
-use crate::task::{Task, TaskData};
+use crate::task::draw::beside_others;
+use crate::task::{Draw, Task, TaskData, evaluation};
 use beyond::Factors;
+use sums::Sums;
 use warm_up::Delays;
 
 /// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
@@ -56,10 +60,12 @@ pub struct Replica<T: Task> {
     device_name: String,
     /// Whether the device compiles what it computes.
     compiles: bool,
-    /// The device with autodiff; samples go to `inner`.
+    /// The device with autodiff, where training is. Evaluation is on `inner`.
     device: Device,
     inner: Device,
     loader: Loader<T::Batch>,
+    /// Of the micro-batches of the present share that were computed.
+    sums: Sums,
     module: T::Module,
     /// Where backward pauses, of the task's borders.
     borders: Vec<Option<usize>>,
@@ -96,7 +102,8 @@ impl<T: Task> Replica<T> {
             compiles: open.compiles,
             device,
             inner: open.device,
-            loader: Loader::new(),
+            loader: Loader::default(),
+            sums: Sums::default(),
             beyond: None,
             evaluated: None,
             delays: Delays::from_environment(),
@@ -109,20 +116,49 @@ impl<T: Task> Replica<T> {
         &self.training
     }
 
-    /// The gradient over a batch of `weight` samples, block by block.
+    /// The loss over a batch of training.
+    fn forward(&self, batch: T::Batch, draw: Draw, cut: &mut Cut<'_>) -> Result<Tensor<1>, Error> {
+        let compute = || caught(self.task.name(), "loss", || self.task.loss_in_blocks(&self.module, batch, cut));
+        let loss = self.drawing(draw, "loss", compute)?;
+        if loss.dims() != [1] {
+            return Err(Error::Loss { task: self.task.name().to_owned(), shape: loss.dims().to_vec() });
+        }
+        Ok(loss)
+    }
+
+    /// Adds the gradient over a batch of `weight` samples to what this share comes to. Says whether it may be contributed.
+    fn add(&mut self, batch: T::Batch, draw: Draw, weight: u64) -> Result<bool, Error> {
+        self.delays.pass();
+        let loss = self.forward(batch, draw, &mut Cut::nowhere())?;
+        let mut gradients = loss.backward();
+        let all = 0..self.training.parameters().len();
+        let read = flatten::read_gradients(&self.module, all, &mut gradients, Some(loss.inner()));
+        let read = read.map_err(|source| self.failed(source))?;
+        let scaled = self.factors.of(self.training.ledger().step()).map(|factor| beyond::scaled(&read, factor));
+        let pieces: Vec<&[f32]> = match &scaled {
+            None => read.iter().map(flatten::numbers).collect(),
+            Some(scaled) => scaled.iter().map(Vec::as_slice).collect(),
+        };
+        let beyond = self.find_beyond(0, &pieces, weight);
+        match beyond {
+            None => self.sums.add(weight, &pieces),
+            Some(beyond) => self.beyond = Some(Beyond { is_whole: true, ..beyond }),
+        }
+        Ok(self.beyond.is_none())
+    }
+
+    /// The gradient over what was added and a batch of `weight` samples, block by block.
     fn differentiate(
         &mut self,
         batch: T::Batch,
+        draw: Draw,
         weight: u64,
         gradient: &Gradient,
         progressed: &mut dyn FnMut(usize),
     ) -> Result<(), Error> {
         self.delays.pass();
         let mut cut = Cut::new(&self.borders);
-        let loss = caught(self.task.name(), "loss", || self.task.loss_in_blocks(&self.module, batch, &mut cut))?;
-        if loss.dims() != [1] {
-            return Err(Error::Loss { task: self.task.name().to_owned(), shape: loss.dims().to_vec() });
-        }
+        let loss = self.forward(batch, draw, &mut cut)?;
         let mut passed = cut.passed();
         let mut gradients = loss.backward();
         let mut loss = Some(loss.inner());
@@ -143,12 +179,41 @@ impl<T: Task> Replica<T> {
                 progressed(0);
                 return Ok(());
             }
-            gradient.prepend(weight, pieces.iter().copied());
+            match self.sums.weight() {
+                // The numbers as they are.
+                0 => gradient.prepend(weight, pieces.iter().copied()),
+                before => {
+                    let means = self.sums.mean_with(start, weight, &pieces);
+                    gradient.prepend(before + weight, means.iter().map(Vec::as_slice));
+                }
+            }
             progressed(start);
             let Some(behind) = behind else { return Ok(()) };
             gradients = behind(&mut gradients);
             end = start;
         }
+    }
+
+    /// Has `compute` draw from Burn's generator as any member would, in a run with micro-batches.
+    fn drawing<R>(&self, draw: Draw, purpose: &str, compute: impl FnOnce() -> R) -> R {
+        match self.training.manifest().micro_batch {
+            0 => beside_others(compute),
+            _ => draw.alone(purpose, &self.device, compute),
+        }
+    }
+
+    /// These samples, for training.
+    fn batch(&self, samples: &[u32], draw: Draw) -> Result<T::Batch, Error> {
+        let batch = || self.task.training_batch(samples, &draw, &self.device);
+        self.drawing(draw, "batch", || caught(self.task.name(), "batch", batch))
+    }
+
+    /// A micro-batch of the pending step.
+    fn loaded(&mut self, micro_batch: &[Range<u32>]) -> Result<T::Batch, Error> {
+        let mut loader = std::mem::take(&mut self.loader);
+        let batch = loader.load(self.training.ledger(), micro_batch, |samples, draw| self.batch(samples, draw));
+        self.loader = loader;
+        batch
     }
 
     /// What the task measures of some samples, by the module without autodiff.
@@ -177,10 +242,6 @@ pub(crate) fn initial<T: Task>(task: &T, schema: &Schema, seed: u64) -> Result<V
         return Err(Error::Module { task: task.name().to_owned(), reason });
     }
     Ok(parameters)
-}
-
-fn batch<T: Task>(task: &T, samples: &[u32], device: &Device) -> Result<T::Batch, Error> {
-    caught(task.name(), "batch", || task.batch(samples, device))
 }
 
 impl<T: Task> Replicated for Replica<T> {
@@ -242,15 +303,26 @@ impl<T: Task> Learner for Replica<T> {
         if !ledger.is_assigned() {
             return Err(starling_run::Error::NotBegun);
         }
+        let mut micro_batches = ledger.micro_batches_of(me);
         self.beyond = None;
-        if ledger.share_of(me).is_empty() {
+        self.sums.clear();
+        let Some(last) = micro_batches.pop() else {
             gradient.set_nothing();
             progressed(0);
             return Ok(0);
+        };
+        let weight =
+            |ranges: &[Range<u32>]| -> u64 { ranges.iter().map(|range| u64::from(range.end - range.start)).sum() };
+        for ranges in &micro_batches {
+            let (batch, draw) = (self.loaded(ranges)?, loader::draw(self.training.ledger(), ranges));
+            if !self.add(batch, draw, weight(ranges))? {
+                gradient.give_up();
+                progressed(0);
+                return Ok(0);
+            }
         }
-        let weight = u64::from(ledger.share_len(me));
-        let batch = self.loader.load(ledger, me, |samples| batch(&*self.task, samples, &self.inner))?;
-        self.differentiate(batch, weight, gradient, progressed)?;
+        let (batch, draw) = (self.loaded(&last)?, loader::draw(self.training.ledger(), &last));
+        self.differentiate(batch, draw, weight(&last), gradient, progressed)?;
         Ok(gradient.weight())
     }
 
@@ -259,9 +331,10 @@ impl<T: Task> Learner for Replica<T> {
     }
 
     fn load_ahead(&mut self, members: &[PeerId], me: PeerId) {
-        let ledger = self.training.ledger();
-        if ledger.is_assigned() {
-            self.loader.load_ahead(ledger, members, me, |samples| batch(&*self.task, samples, &self.inner));
+        if self.training.ledger().is_assigned() {
+            let mut loader = std::mem::take(&mut self.loader);
+            loader.load_ahead(self.training.ledger(), members, me, |samples, draw| self.batch(samples, draw));
+            self.loader = loader;
         }
     }
 
@@ -295,7 +368,7 @@ impl<T: Task> Learner for Replica<T> {
             Cow::Owned(average) => flatten::write_parameters(self.module.clone(), &average, &self.device).valid(),
         };
         let TaskData { training, held_out, .. } = self.data;
-        let mut sums = Sums::default();
+        let mut sums = evaluation::Sums::default();
         for first in (0..held_out).step_by(EVALUATED_AT_ONCE as usize) {
             begins();
             let last = held_out.min(first.saturating_add(EVALUATED_AT_ONCE));

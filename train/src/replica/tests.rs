@@ -1,4 +1,5 @@
 mod churn;
+mod micro_batches;
 
 use starling_run::training::contribution;
 use starling_run::{Balance, Decay, OptimizerSpec, RunSpec, Schedule};

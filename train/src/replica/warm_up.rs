@@ -7,7 +7,7 @@ use burn::module::Module;
 use starling_run::Gradient;
 
 use crate::error::Error;
-use crate::task::{Task, TaskData};
+use crate::task::{Draw, Task, TaskData};
 
 use super::{EVALUATED_AT_ONCE, Replica};
 
@@ -29,7 +29,12 @@ impl<T: Task> Replica<T> {
     /// If the device failed, or the task did.
     pub(super) fn warm_up_device(&mut self, share: u32) -> Result<(), Error> {
         let TaskData { training: samples, held_out, .. } = self.data;
-        let halvings = if self.compiles { HALVINGS } else { 0 };
+        // A member's micro-batches are all of one size but for an epoch's last one.
+        let micro_batch = self.training.manifest().micro_batch;
+        let halvings = if self.compiles && micro_batch == 0 { HALVINGS } else { 0 };
+        let share = if micro_batch == 0 { share } else { share.min(micro_batch) };
+        let draw = Draw::new(self.training.manifest().seed, 0, 0);
+        self.sums.clear();
         let mut seen = 0;
         for halving in 0..=halvings {
             let share = (share >> halving).clamp(1, samples.max(1));
@@ -38,9 +43,9 @@ impl<T: Task> Replica<T> {
             }
             seen = share;
             let indices: Vec<u32> = (0..share).collect();
-            let batch = super::batch(&*self.task, &indices, &self.inner)?;
+            let batch = self.batch(&indices, draw)?;
             let gradient = Gradient::new(self.training.parameters().len());
-            self.differentiate(batch, u64::from(share), &gradient, &mut |_| ())?;
+            self.differentiate(batch, draw, u64::from(share), &gradient, &mut |_| ())?;
         }
         // Should it be so in a step, it is told there.
         self.beyond = None;

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
 use starling_data::{Dataset, Samples};
+use starling_run::ModelOptions;
 
 use crate::network::cut::Cut;
+use crate::network::dropout::Dropout;
 use crate::network::{Layers, Network};
+use crate::task::augment::augment;
 use crate::task::evaluation;
-use crate::task::{Task, TaskData};
+use crate::task::{Draw, Task, TaskData};
 
 /// Samples on a device.
 #[derive(Debug, Clone)]
@@ -18,15 +21,22 @@ pub struct Batch {
     pub rows: Tensor<2>,
     /// `[samples]`: of each, the index of its class.
     pub labels: Tensor<1, Int>,
+    /// What is random about it, in training.
+    pub draw: Option<Draw>,
 }
 
 impl Batch {
     /// Copies the samples of `indices` to `device`.
     pub(crate) fn new(samples: &Samples, indices: &[u32], device: &Device) -> Self {
-        let rows = TensorData::new(samples.gather(indices), [indices.len(), samples.features()]);
+        Self::of_rows(samples, indices, samples.gather(indices), device)
+    }
+
+    /// The samples of `indices`, with these features.
+    fn of_rows(samples: &Samples, indices: &[u32], rows: Vec<f32>, device: &Device) -> Self {
+        let rows = TensorData::new(rows, [indices.len(), samples.features()]);
         let labels: Vec<i64> = indices.iter().map(|index| i64::from(samples.labels()[*index as usize])).collect();
         let labels = TensorData::new(labels, [indices.len()]);
-        Self { rows: Tensor::from_data(rows, device), labels: Tensor::from_data(labels, device) }
+        Self { rows: Tensor::from_data(rows, device), labels: Tensor::from_data(labels, device), draw: None }
     }
 }
 
@@ -34,13 +44,20 @@ impl Batch {
 #[derive(Debug)]
 pub struct Classification {
     layers: Layers,
+    options: ModelOptions,
     dataset: Arc<Dataset>,
 }
 
 impl Classification {
     /// By a network of these layers.
     pub fn new(layers: Layers, dataset: Arc<Dataset>) -> Self {
-        Self { layers, dataset }
+        Self { layers, options: ModelOptions::default(), dataset }
+    }
+
+    /// The same, trained with these options.
+    #[must_use]
+    pub fn with_options(self, options: ModelOptions) -> Self {
+        Self { options, ..self }
     }
 }
 
@@ -66,6 +83,19 @@ impl Task for Classification {
         Batch::new(samples, &places, device)
     }
 
+    /// With images changed as the options say: each as its number and the epoch have it.
+    fn training_batch(&self, samples: &[u32], draw: &Draw, device: &Device) -> Batch {
+        let (data, places) = self.dataset.numbered(samples);
+        let mut rows = data.gather(&places);
+        if !self.options.augment.is_empty() {
+            let shape = self.dataset.description().shape.map(|dimension| dimension as usize);
+            for (image, sample) in rows.chunks_exact_mut(data.features()).zip(samples) {
+                augment(&self.options.augment, shape, image, &mut draw.of_sample("augment", *sample));
+            }
+        }
+        Batch { draw: Some(*draw), ..Batch::of_rows(data, &places, rows, device) }
+    }
+
     fn loss(&self, network: &Network, batch: Batch) -> Tensor<1> {
         self.loss_in_blocks(network, batch, &mut Cut::nowhere())
     }
@@ -74,9 +104,15 @@ impl Task for Classification {
         network.borders()
     }
 
-    fn loss_in_blocks(&self, network: &Network, Batch { rows, labels }: Batch, cut: &mut Cut<'_>) -> Tensor<1> {
+    fn loss_in_blocks(&self, network: &Network, batch: Batch, cut: &mut Cut<'_>) -> Tensor<1> {
+        let Batch { rows, labels, draw } = batch;
+        let mut dropout = draw.and_then(|draw| Dropout::new(self.options.dropout, &draw));
+        let drop = |features: Tensor<2>| match &mut dropout {
+            Some(dropout) => dropout.apply(features),
+            None => features,
+        };
         let loss = CrossEntropyLossConfig::new().init(&rows.device());
-        loss.forward(network.forward_through(rows, |features| cut.here(features)), labels)
+        loss.forward(network.forward_through(rows, drop, |features| cut.here(features)), labels)
     }
 
     fn measure(

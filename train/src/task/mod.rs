@@ -1,6 +1,8 @@
 //! What is trained: a module with its batches, its loss and its measures, as a user writes it.
 
+pub(crate) mod augment;
 pub mod classification;
+pub(crate) mod draw;
 pub(crate) mod evaluation;
 pub mod tasks;
 
@@ -13,6 +15,7 @@ use starling_run::{ModelSpec, Schema};
 use starling_topology::Digest;
 
 use crate::network::cut::Cut;
+pub use draw::Draw;
 
 /// The samples of a task, in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +70,17 @@ pub trait Task: Send + Sync + 'static {
     /// The module on `device`, which has autodiff. Its values don't count, its leaves do: each time the same ones.
     fn module(&self, device: &Device) -> Self::Module;
 
-    /// Copies the samples of these numbers to `device`, which has no autodiff.
+    /// Copies the samples of these numbers to `device`, which has autodiff in training and none in evaluation: Burn's dropout goes
+    /// by that.
     fn batch(&self, samples: &[u32], device: &Device) -> Self::Batch;
+
+    /// The same for training alone, where `draw` has what is to be random: samples that are changed each time they come, for
+    /// example. In a run with micro-batches, so has Burn's own generator, here and in [`Self::loss`]: it is set for each of
+    /// them. As it is, [`Self::batch`].
+    fn training_batch(&self, samples: &[u32], draw: &Draw, device: &Device) -> Self::Batch {
+        let _ = draw;
+        self.batch(samples, device)
+    }
 
     /// The mean loss over a batch: one number, `[1]`.
     fn loss(&self, module: &Self::Module, batch: Self::Batch) -> Tensor<1>;

@@ -112,8 +112,7 @@ impl<T: Task> TaskProgram<T> {
         let Some((model, _)) = self.task.stands_for() else {
             return Ok(ModelSpec::named(self.task.name(), &self.task.settings()));
         };
-        let (model, sizes) = models::sized(&model)?;
-        Ok(ModelSpec::sized(model.name(), &sizes))
+        Ok(models::choose(&model)?.spec())
     }
 }
 

@@ -391,6 +391,7 @@ fn what_no_run_can_have_is_told_by_its_key() {
         ("schedule", "run.schedule"),
         ("clip", "run.clip"),
         ("batch_size", "run.batch_size"),
+        ("micro_batch", "run.micro_batch"),
         ("steps", "run.steps"),
         ("layout", "collective.bucket_kib"),
         ("bound", "collective.bound"),

@@ -37,6 +37,7 @@ impl AuditLog {
             run: learner.manifest().run_id(),
             samples: ledger.samples(),
             batch_size: ledger.batch_size(),
+            micro_batch: ledger.micro_batch(),
             seed: ledger.seed(),
             // Of a member whose state comes from others, it is told when that is there.
             first_step: learner.step() + 1,
@@ -127,8 +128,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.jsonl");
         let run = RunId([1; 32]);
-        let header =
-            AuditHeader { run, samples: 40, batch_size: 8, seed: 1, first_step: 1, adopted: false, view: None };
+        let header = AuditHeader {
+            run,
+            samples: 40,
+            batch_size: 8,
+            micro_batch: 0,
+            seed: 1,
+            first_step: 1,
+            adopted: false,
+            view: None,
+        };
         let writer = Some(AuditWriter::open(&path, header).expect("a file"));
         let mut audit_log = AuditLog { writer, unconfirmed: None, begun: false, observer: Arc::new(Deaf) };
         let view = AuditView { generation: Generation(1), view: ViewId([2; 32]), parent: None };

@@ -1,7 +1,8 @@
 //! Keys of what all members share, and of what a founder says besides.
 
+use starling_run::manifest::spec::MAX_DROPOUT;
 use starling_run::training::optimizer::{NAMES, OptimizerSpec, Setting};
-use starling_run::{CLIP, MAX_STALL_MS, RunSpec};
+use starling_run::{Augment, CLIP, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec};
 
 use super::Unsaid::{None as Unset, Value as Is};
 use super::{FILES, Key, Kind, NETWORKS, Sets, TRAINING, Unsaid, Value};
@@ -19,9 +20,38 @@ pub(super) static RUN: &[Key] = &[
         Kind::Text,
         Is("mlp:64"),
         "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) for classes; linear for labels that are numbers.",
-        Sets::Run(|run, value| value.parse().map(|model| run.model = model)),
+        Sets::Run(|run, value| {
+            let said: ModelSpec = value.parse()?;
+            // Options that are known stay, unless it says some.
+            let known = run.model.parts().map(|(_, options)| options).unwrap_or_default();
+            let is_plain = said.parts().is_some_and(|(_, options)| options == ModelOptions::default());
+            run.model = if is_plain { said.having(|options| *options = known) } else { said };
+            Ok(())
+        }),
     )
     .flag("--model", "MODEL"),
+    Key::new(
+        "run.dropout",
+        Kind::Float(0.0, MAX_DROPOUT),
+        Unset("what the model says, or none"),
+        "Share of the numbers between the layers of an mlp or a cnn that is dropped in training, drawn for each micro-batch: it \
+         needs micro-batches.",
+        Sets::Run(|run, value| option(run, |options| options.dropout = value.float())),
+    )
+    .flag("--dropout", "SHARE")
+    .under(TRAINING),
+    Key::new(
+        "run.augment",
+        Kind::List,
+        Unset("what the model says, or nothing"),
+        "How a cnn's images are changed each time they are trained on: crop (moved a little), flip (mirrored) or both.",
+        Sets::Run(|run, value| {
+            let ways = value.list().iter().map(|way| way.parse()).collect::<Result<Vec<Augment>, _>>()?;
+            option(run, |options| options.augment = ModelOptions::augmented(ways))
+        }),
+    )
+    .flag("--augment", "WAYS")
+    .under(TRAINING),
     Key::new(
         "run.optimizer",
         Kind::Choice(&NAMES),
@@ -146,6 +176,16 @@ pub(super) static RUN: &[Key] = &[
         Sets::Run(put!(|run, value| run.batch_size = value.small())),
     )
     .flag("--batch-size", "N")
+    .under(TRAINING),
+    Key::new(
+        "run.micro_batch",
+        Kind::Integer(0, 1 << 20),
+        Is("0"),
+        "Samples that are computed together, from a seed of their own, so that it does not matter which member does it; the \
+         batch is a multiple of it. Bounds the memory that a step takes. 0: each member computes its whole share at once.",
+        Sets::Run(put!(|run, value| run.micro_batch = value.small())),
+    )
+    .flag("--micro-batch", "N")
     .under(TRAINING),
     Key::new(
         "run.steps",
@@ -289,6 +329,15 @@ pub(super) const MAX_STALL: Key = Key::new(
 /// The key of a setting of optimizers.
 const fn setting(id: &'static str, setting: Setting, default: Unsaid, about: &'static str, sets: Sets) -> Key {
     Key::new(id, Kind::Float(setting.least, setting.most), default, about, sets)
+}
+
+/// Changes one of the model's options.
+fn option(run: &mut RunSpec, change: impl FnOnce(&mut ModelOptions)) -> Result<(), String> {
+    if run.model.parts().is_none() {
+        return Err(format!("`{}` is no model of the command line, and has settings of its own", run.model));
+    }
+    run.model = std::mem::take(&mut run.model).having(change);
+    Ok(())
 }
 
 /// Changes one setting of the optimizer, if that has it.

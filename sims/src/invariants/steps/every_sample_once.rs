@@ -1,5 +1,5 @@
 //! Promise P4, no lost and no repeated sample: along the chain of commits that leads to the final state, each epoch visits
-//! each sample exactly once, and the last one, if it is not over, none twice.
+//! each sample exactly once, and the last one, if it is not over, none twice; in whole micro-batches, of a run that has such.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,6 +24,8 @@ struct Link {
     step: u64,
     epoch: u64,
     positions: Vec<Range<u32>>,
+    /// As of the ledger.
+    micro_batch: u32,
 }
 
 impl EverySampleOnce {
@@ -32,7 +34,8 @@ impl EverySampleOnce {
         let link = || {
             let contributions = oracle::contributions(before, record);
             let positions = contributions.into_iter().flat_map(|(_, ranges)| ranges).collect();
-            Link { before: before.digest, step: after.step, epoch: before.ledger.epoch(), positions }
+            let (epoch, micro_batch) = (before.ledger.epoch(), before.ledger.micro_batch());
+            Link { before: before.digest, step: after.step, epoch, positions, micro_batch }
         };
         self.commits.entry(after.digest).or_insert_with(link);
     }
@@ -62,6 +65,12 @@ impl EverySampleOnce {
                 epoch = link.epoch;
                 visited.fill(false);
             }
+            let is_border = |at: &u32| *at == samples || at.is_multiple_of(link.micro_batch.max(1));
+            if let Some(cut) =
+                link.positions.iter().flat_map(|range| [range.start, range.end]).find(|at| !is_border(at))
+            {
+                return Err(Broken::new(NAME, format!("step {} cuts a micro-batch at position {cut}", link.step)));
+            }
             for position in link.positions.iter().flat_map(|range| range.clone()) {
                 match visited.get_mut(position as usize) {
                     Some(visited) if !*visited => *visited = true,
@@ -82,6 +91,11 @@ mod tests {
 
     /// Commits that visit these positions in these epochs, of four samples.
     fn check(commits: &[(u64, Range<u32>)]) -> Result<(), Broken> {
+        check_in(1, commits)
+    }
+
+    /// The same, in micro-batches of so many.
+    fn check_in(micro_batch: u32, commits: &[(u64, Range<u32>)]) -> Result<(), Broken> {
         let mut invariant = EverySampleOnce::default();
         for (step, (epoch, range)) in (1..).zip(commits) {
             let link = Link {
@@ -89,6 +103,7 @@ mod tests {
                 step: u64::from(step),
                 epoch: *epoch,
                 positions: vec![range.clone()],
+                micro_batch,
             };
             invariant.commits.insert(Digest([step; 32]), link);
         }
@@ -107,6 +122,13 @@ mod tests {
         assert!(check(&[(0, 0..2), (0, 2..3), (1, 0..2)]).is_err(), "lost");
         assert!(check(&[(0, 0..4), (2, 0..2)]).is_err(), "an epoch is missing");
         assert!(check(&[(0, 0..9)]).is_err(), "there is no such sample");
+    }
+
+    #[test]
+    fn a_micro_batch_that_is_cut_is_noticed() {
+        assert_eq!(check_in(3, &[(0, 0..3), (0, 3..4), (1, 0..3)]), Ok(()), "the last one is short");
+        assert!(check_in(3, &[(0, 0..2), (0, 2..4)]).is_err());
+        assert!(check_in(2, &[(0, 0..2), (0, 2..3)]).is_err());
     }
 
     #[test]

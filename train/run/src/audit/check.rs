@@ -120,6 +120,7 @@ fn one_run(sources: &[Source]) -> Result<AuditHeader, AuditError> {
             ("run", header.run.to_string(), first.run.to_string()),
             ("samples", header.samples.to_string(), first.samples.to_string()),
             ("batch_size", header.batch_size.to_string(), first.batch_size.to_string()),
+            ("micro_batch", header.micro_batch.to_string(), first.micro_batch.to_string()),
             ("seed", header.seed.to_string(), first.seed.to_string()),
         ];
         if let Some((field, theirs, ours)) = differences.into_iter().find(|(_, theirs, ours)| theirs != ours) {
@@ -323,11 +324,16 @@ impl Books {
             }
             self.turn(path, *line);
         }
-        let mut batch = 0;
+        let (mut batch, unit) = (0, self.header.micro_batch.max(1));
+        let is_border = |at: u32| at == self.header.samples || at.is_multiple_of(unit);
         for range in record.contributions.iter().flat_map(|(_, ranges)| ranges).chain(&record.dropped) {
             if range.start >= range.end || range.end > self.header.samples {
                 let (start, end) = (range.start, range.end);
                 return Err(malformed(path, *line, format!("[{start},{end}] is not a range of samples")));
+            }
+            if !is_border(range.start) || !is_border(range.end) {
+                let (start, end) = (range.start, range.end);
+                return Err(malformed(path, *line, format!("[{start},{end}] cuts a micro-batch of {unit} samples")));
             }
             batch += u64::from(range.end - range.start);
         }

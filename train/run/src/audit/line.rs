@@ -22,6 +22,8 @@ struct JsonHeader {
     run: String,
     samples: u32,
     batch_size: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    micro_batch: u32,
     seed: u64,
     first_step: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -64,6 +66,7 @@ pub(crate) fn encode_header(header: &AuditHeader) -> Vec<u8> {
         run: header.run.to_string(),
         samples: header.samples,
         batch_size: header.batch_size,
+        micro_batch: header.micro_batch,
         seed: header.seed,
         first_step: header.first_step,
         adopted: header.adopted,
@@ -116,6 +119,7 @@ pub(crate) fn decode_header(line: &[u8]) -> Result<AuditHeader, String> {
         run: RunId(digest(&json.run)?),
         samples: json.samples,
         batch_size: json.batch_size,
+        micro_batch: json.micro_batch,
         seed: json.seed,
         first_step: json.first_step,
         adopted: json.adopted,
@@ -154,6 +158,10 @@ pub(crate) fn decode_record(line: &[u8]) -> Result<AuditRecord, String> {
 pub(crate) fn decode_place(line: &[u8]) -> Option<(u64, ViewKey)> {
     let json: JsonPlace = serde_json::from_slice(line).ok()?;
     Some((json.step, (Generation(json.generation), ViewId(digest(&json.view).ok()?))))
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn digest(text: &str) -> Result<[u8; 32], String> {

@@ -41,6 +41,8 @@ pub struct AuditHeader {
     pub samples: u32,
     /// How many samples a full batch has.
     pub batch_size: u32,
+    /// How many samples are contributed together; 0: each by itself.
+    pub micro_batch: u32,
     /// The seed of the sample order.
     pub seed: u64,
     /// The first step that may follow. What the file says before this header of this step and later ones is void.

@@ -21,6 +21,7 @@ fn header(first_step: u64) -> AuditHeader {
         run: RunId([7; 32]),
         samples: SAMPLES,
         batch_size: BATCH,
+        micro_batch: 0,
         seed: 3,
         first_step,
         adopted: false,
@@ -221,10 +222,11 @@ type Change = fn(&mut AuditHeader);
 fn files_of_different_runs_are_refused() {
     let folder = Folder::new();
     let good = folder.write("good", &records(3));
-    let changes: [(Change, &str); 4] = [
+    let changes: [(Change, &str); 5] = [
         (|header| header.run = RunId([8; 32]), "its run is 0808"),
         (|header| header.samples = 51, "its samples is 51, theirs is 50"),
         (|header| header.batch_size = 9, "its batch_size is 9, theirs is 8"),
+        (|header| header.micro_batch = 4, "its micro_batch is 4, theirs is 0"),
         (|header| header.seed = 4, "its seed is 4, theirs is 3"),
     ];
     for (at, (change, reason)) in changes.into_iter().enumerate() {
@@ -235,6 +237,32 @@ fn files_of_different_runs_are_refused() {
         let message = check(&[&good, &path]).expect_err("another run").to_string();
         assert!(message.contains(reason) && message.contains(&format!("other{at}:1")), "{message}");
     }
+}
+
+#[test]
+fn a_contribution_that_cuts_a_micro_batch_is_an_offence() {
+    let folder = Folder::new();
+    let micro_batch = 4;
+    let write = |name: &str, records: &[AuditRecord]| {
+        let path = folder.path(name);
+        let mut writer = AuditWriter::open(&path, AuditHeader { micro_batch, ..header(1) }).expect("opened");
+        records.iter().for_each(|record| writer.record(record).expect("written"));
+        writer.flush().expect("written");
+        path
+    };
+    let mut ledger = Ledger::new(3, SAMPLES, BATCH).with_micro_batch(micro_batch);
+    ledger.assign(&[peer(1), peer(2)]);
+    let mut records = records(14);
+    for record in &mut records {
+        let committed = ledger.commit(record.step, &[peer(1), peer(2)], &[5, 9]);
+        (record.epoch, record.contributions) = (committed.epoch, committed.contributions);
+    }
+    // 50 samples: the last two are a short one.
+    assert_eq!(check(&[write("whole", &records)]).expect("proven").epochs, 2);
+    let [(_, first), (_, second)] = &mut records[3].contributions[..] else { panic!("both have a share") };
+    (first[0].end, second[0].start) = (first[0].end - 1, second[0].start - 1);
+    let message = check(&[write("cut", &records)]).expect_err("an offence").to_string();
+    assert!(message.contains("cut:5") && message.contains("cuts a micro-batch of 4 samples"), "{message}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What all members of a run share: the model by its [`spec`] and [`schema`], the [`schedule`] of the learning rate, how a batch is divided
-//! ([`balance`]); and for programs' buffers their [`tag`].
+//! ([`balance`], [`micro_batch`]); and for programs' buffers their [`tag`].
 
 pub mod balance;
 pub mod hint;
+pub mod micro_batch;
 pub mod schedule;
 pub mod schema;
 pub mod spec;
@@ -106,6 +107,10 @@ pub struct Manifest {
     pub founder: Option<PeerId>,
     /// Which members of a view decide the next one.
     pub quorum: Quorum,
+    /// How many samples are computed together, from one seed; 0: a member's whole share, whatever that is. It comes last, and
+    /// only in the bytes of a run that has it.
+    #[serde(skip_deserializing, skip_serializing_if = "is_zero")]
+    pub micro_batch: u32,
 }
 
 /// Bytes that are not a manifest this version can run.
@@ -174,6 +179,7 @@ impl Manifest {
             schedule: Schedule::default(),
             clip: None,
             batch_size: 1,
+            micro_batch: 0,
             balance: Balance::default(),
             steps: u64::MAX >> 1,
             checkpoint_every: 0,
@@ -212,6 +218,7 @@ impl Manifest {
             from: None,
             founder: None,
             quorum: spec.quorum,
+            micro_batch: spec.micro_batch,
         }
     }
 
@@ -253,6 +260,7 @@ impl Manifest {
             max_stall_ms: self.max_stall_ms,
             checkpoint_every: self.checkpoint_every,
             quorum: self.quorum,
+            micro_batch: self.micro_batch,
         }
     }
 
@@ -282,8 +290,13 @@ impl Manifest {
         if wire_version != WIRE_VERSION {
             return Err(ManifestError::WireVersion { theirs: wire_version });
         }
-        let (manifest, rest) =
+        let (mut manifest, mut rest) =
             postcard::take_from_bytes::<Self>(bytes).map_err(|error| undecodable(error.to_string()))?;
+        if let Ok((micro_batch, behind)) = postcard::take_from_bytes::<u32>(rest)
+            && micro_batch > 0
+        {
+            (manifest.micro_batch, rest) = (micro_batch, behind);
+        }
         if !rest.is_empty() {
             return Err(undecodable(format!("{} bytes follow it", rest.len())));
         }
@@ -335,6 +348,9 @@ impl Manifest {
         if !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
             return invalid("batch_size", format!("it is {}, but 1 to {MAX_BATCH_SIZE} are possible", self.batch_size));
         }
+        if let Err(reason) = micro_batch::check(self.micro_batch, self.batch_size, &self.model) {
+            return invalid("micro_batch", reason);
+        }
         if !(1..=u64::MAX >> 1).contains(&self.steps) {
             return invalid("steps", format!("they are {}, but 1 to 2^63 - 1 are possible", self.steps));
         }
@@ -358,7 +374,11 @@ impl Manifest {
     /// All fields in which `theirs` is not equal to this manifest, by name, in a fixed order.
     pub fn differences(&self, theirs: &Self) -> Vec<Difference> {
         let value = |manifest: &Self| {
-            serde_json::to_value(manifest).expect("invariant: a manifest has no type that cannot be JSON")
+            let mut value =
+                serde_json::to_value(manifest).expect("invariant: a manifest has no type that cannot be JSON");
+            // Of a run without, too.
+            value["micro_batch"] = manifest.micro_batch.into();
+            value
         };
         let mut differences = Vec::new();
         compare(String::new(), &value(self), &value(theirs), &mut differences);
@@ -369,6 +389,10 @@ impl Manifest {
         differences.retain(|difference| !follows.iter().any(|field| difference.field.split('.').next() == Some(field)));
         differences
     }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A field in which two manifests differ.
@@ -499,8 +523,28 @@ mod tests {
             Manifest { founder: Some(PeerId([7; 32])), ..manifest.clone() },
             Manifest { quorum: Quorum::TwoThirds, ..manifest.clone() },
             Manifest { clip: Some(1.0), ..manifest.clone() },
+            Manifest { micro_batch: 16, ..manifest.clone() },
         ] {
             assert_ne!(other.run_id(), manifest.run_id());
+        }
+    }
+
+    #[test]
+    fn a_run_without_micro_batches_has_the_bytes_that_it_had() {
+        let plain = manifest().encode();
+        let run = Manifest { micro_batch: 16, ..manifest() };
+        let bytes = run.encode();
+        assert_eq!(bytes, [&plain[..], &[16]].concat());
+        assert_eq!(Manifest::decode(&bytes), Ok(run));
+        for (tail, reason) in [
+            (&[0][..], "1 bytes follow it"),
+            (&[16, 16], "1 bytes follow it"),
+            (&[0x90, 0x00], "not in its canonical form"),
+            (&[0x90], "1 bytes follow it"),
+            (&[7], "`micro_batch` is not usable"),
+        ] {
+            let error = Manifest::decode(&[&plain[..], tail].concat()).expect_err("no manifest").to_string();
+            assert!(error.contains(reason), "{tail:?}: {error}");
         }
     }
 
@@ -514,6 +558,11 @@ mod tests {
         for (change, reason) in [
             ((|spec| spec.batch_size = 0) as fn(&mut RunSpec), "`batch_size` is not usable: it is 0"),
             (|spec| spec.batch_size = u32::MAX, "`batch_size` is not usable"),
+            (
+                |spec| spec.micro_batch = 128,
+                "`micro_batch` is not usable: it is 128, more than the 64 samples of a batch",
+            ),
+            (|spec| spec.micro_batch = 24, "a batch of 64 samples is no multiple of 24"),
             (|spec| spec.steps = 0, "`steps` is not usable"),
             (|spec| spec.bound = 0.0, "`bound` is not usable: it is 0e0"),
             (|spec| spec.bound = f32::NAN, "`bound` is not usable"),
@@ -624,6 +673,7 @@ mod tests {
         };
         assert_eq!(lines(|_| {}), Vec::<String>::new());
         assert_eq!(lines(|manifest| manifest.batch_size = 32), ["batch_size: ours 64, theirs 32"]);
+        assert_eq!(lines(|manifest| manifest.micro_batch = 16), ["micro_batch: ours 0, theirs 16"]);
         assert_eq!(lines(|manifest| manifest.balance = Balance::Equal), ["balance: ours speed, theirs equal"]);
         assert_eq!(lines(|manifest| manifest.codec = Codec::Int8), ["codec: ours f32, theirs int8"]);
         assert_eq!(lines(|manifest| manifest.plan = PlanPolicy::Mesh), ["plan: ours ring, theirs mesh"]);

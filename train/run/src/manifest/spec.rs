@@ -2,6 +2,7 @@
 
 mod leaf;
 mod model;
+mod options;
 
 use serde::{Deserialize, Serialize};
 use starling_collective::Codec;
@@ -11,6 +12,7 @@ use starling_topology::plan::PlanPolicy;
 pub(crate) use leaf::check_leaves;
 pub use leaf::{Leaf, MAX_LEAF_BYTES};
 pub use model::{MAX_MODEL_NAME, MAX_MODEL_SETTINGS, ModelSpec, ModelSpecError};
+pub use options::{Augment, MAX_DROPOUT, ModelOptions};
 
 use crate::manifest::balance::Balance;
 use crate::manifest::schedule::Schedule;
@@ -67,6 +69,8 @@ pub struct RunSpec {
     pub clip: Option<f32>,
     /// Samples per step, over all members.
     pub batch_size: u32,
+    /// How many samples are computed together, from one seed: the batch is a multiple of it. 0: a member's whole share.
+    pub micro_batch: u32,
     /// How a batch is divided among members.
     pub balance: Balance,
     /// How many steps the run takes.
@@ -99,6 +103,7 @@ impl Default for RunSpec {
             schedule: Schedule::default(),
             clip: None,
             batch_size: 64,
+            micro_batch: 0,
             balance: Balance::default(),
             steps: 1_000,
             seed: 42,

@@ -93,7 +93,7 @@ impl Training {
         }
         Ok(Self {
             run: manifest.run_id(),
-            ledger: Ledger::new(manifest.seed, samples, manifest.batch_size),
+            ledger: Ledger::new(manifest.seed, samples, manifest.batch_size).with_micro_batch(manifest.micro_batch),
             optimizer: OptimizerState::new(manifest.optimizer, parameters.len()),
             manifest: manifest.clone(),
             schema,
@@ -153,7 +153,8 @@ impl Training {
         if self.step > 0 {
             return false;
         }
-        let mut ledger = Ledger::new(self.ledger.seed(), self.ledger.samples(), self.ledger.batch_size());
+        let mut ledger = Ledger::new(self.ledger.seed(), self.ledger.samples(), self.ledger.batch_size())
+            .with_micro_batch(self.ledger.micro_batch());
         ledger.assign(members);
         let has_changed = ledger != self.ledger;
         if has_changed {
@@ -219,7 +220,11 @@ impl Training {
         state.check_ledger()?;
         let order = |ledger: &Ledger| {
             let (seed, samples, batch_size) = (ledger.seed(), ledger.samples(), ledger.batch_size());
-            format!("a ledger of {samples} samples with seed {seed} and batches of {batch_size}")
+            let batches = format!("a ledger of {samples} samples with seed {seed} and batches of {batch_size}");
+            match ledger.micro_batch() {
+                0 => batches,
+                micro_batch => format!("{batches} in micro-batches of {micro_batch}"),
+            }
         };
         let (expected, found) = (order(&self.ledger), order(&state.ledger));
         if expected != found {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use starling_data::Dataset;
-use starling_run::ModelSpec;
+use starling_run::{ModelOptions, ModelSpec};
 
-use super::{Model, Trainable, sized, unusable};
+use super::{Chosen, Model, Trainable, choose, unusable};
 use crate::network::forward::{Computes, Forward};
 use crate::network::{Layers, Network};
 use crate::task::classification::Classification;
@@ -42,21 +42,21 @@ impl Classifier {
     /// Convolutions, by their channels.
     pub const CNN: Self = Self { name: "cnn", usual: &[8, 16], sizes: Sizes::Channels };
 
-    /// The layers of the classifier that is named.
+    /// The layers and options of the classifier that is named.
     ///
     /// # Errors
     /// If there is no such model, or it is no classifier.
-    pub(crate) fn find(spec: &ModelSpec) -> Result<Layers, crate::error::Error> {
-        let (model, sizes) = sized(spec)?;
+    pub(crate) fn find(spec: &ModelSpec) -> Result<(Layers, ModelOptions), crate::error::Error> {
+        let Chosen { model, sizes, options } = choose(spec)?;
         let found = [Self::SOFTMAX, Self::MLP, Self::CNN].into_iter().find(|own| own.name == model.name());
         let found = found.ok_or_else(|| unusable(format!("{} is no classifier", model.name())))?;
-        Ok(found.layers(&sizes))
+        Ok((found.layers(&sizes), options))
     }
 
     /// The same of a text.
     #[cfg(test)]
     pub(crate) fn layers_of(text: &str) -> Layers {
-        Self::find(&text.parse().expect("a model")).expect("a classifier")
+        Self::find(&text.parse().expect("a model")).expect("a classifier").0
     }
 
     /// Checks that the convolutions can halve images of this shape.
@@ -117,7 +117,26 @@ impl Model for Classifier {
         }
     }
 
-    fn task(&self, sizes: &[u32], dataset: &Arc<Dataset>) -> Result<Box<dyn Trainable>, String> {
+    fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
+        match self.sizes {
+            Sizes::Channels => Ok(()),
+            Sizes::Widths if options.augment.is_empty() => Ok(()),
+            Sizes::Widths => Err(format!("{} takes no images as such; leave --augment out, or take cnn", self.name)),
+            Sizes::None if *options == ModelOptions::default() => Ok(()),
+            Sizes::None => Err(format!(
+                "{} has no layers to drop numbers between, and takes no images as such; leave --dropout and --augment out, or take \
+                 mlp or cnn",
+                self.name
+            )),
+        }
+    }
+
+    fn task(
+        &self,
+        sizes: &[u32],
+        options: &ModelOptions,
+        dataset: &Arc<Dataset>,
+    ) -> Result<Box<dyn Trainable>, String> {
         let layers = self.layers(sizes);
         if let Some(fraction) = dataset.class_names().iter().find(|label| is_fraction(label)) {
             return Err(format!(
@@ -127,7 +146,7 @@ impl Model for Classifier {
             ));
         }
         self.check_images(&layers, dataset.description().shape)?;
-        Ok(Box::new(Classification::new(layers, dataset.clone())))
+        Ok(Box::new(Classification::new(layers, dataset.clone()).with_options(options.clone())))
     }
 
     fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn Computes>, String> {
@@ -153,11 +172,12 @@ mod tests {
         let source = table.to_str().expect("a path").to_owned();
         let options = starling_data::DataOptions { source, ..Default::default() };
         let dataset = Arc::new(Dataset::load(&options).expect("good data"));
-        let refused = Classifier::MLP.task(&[8], &dataset).err().expect("refused");
+        let none = ModelOptions::default();
+        let refused = Classifier::MLP.task(&[8], &none, &dataset).err().expect("refused");
         assert!(refused.contains("`2.5` is a measurement, not a class, but mlp learns classes"), "{refused}");
         assert!(refused.contains("take `--model linear`") && refused.contains("(`--label`)"), "{refused}");
-        let (linear, sizes) = sized(&"linear".parse().expect("a text")).expect("a model");
-        assert!(linear.task(&sizes, &dataset).is_ok());
+        let linear = choose(&"linear".parse().expect("a text")).expect("a model");
+        assert!(linear.model.task(&linear.sizes, &none, &dataset).is_ok());
     }
 
     #[test]
@@ -166,15 +186,15 @@ mod tests {
             let options = starling_data::DataOptions { source: source.to_owned(), ..Default::default() };
             Arc::new(Dataset::load(&options).expect("good data"))
         };
-        let digits = load("digits");
-        assert!(Classifier::CNN.task(&[2; 3], &digits).is_ok());
-        let refused = |sizes: &[u32], dataset| Classifier::CNN.task(sizes, dataset).err().expect("refused");
+        let (digits, none) = (load("digits"), ModelOptions::default());
+        assert!(Classifier::CNN.task(&[2; 3], &none, &digits).is_ok());
+        let refused = |sizes: &[u32], dataset| Classifier::CNN.task(sizes, &none, dataset).err().expect("refused");
         assert!(refused(&[2; 4], &digits).contains("halves its images 4 times, but they have only 8x8"));
         let dir = tempfile::tempdir().expect("a directory");
         let table = dir.path().join("table.csv");
         std::fs::write(&table, "a,b,c\n1,2,x\n2,1,y\n3,5,x\n4,4,y\n").expect("written");
         let table = load(table.to_str().expect("a path"));
         assert!(refused(&[8], &table).contains("needs images, but the data has flat rows of 2 features"));
-        assert!(Classifier::MLP.task(&[8], &table).is_ok());
+        assert!(Classifier::MLP.task(&[8], &none, &table).is_ok());
     }
 }

@@ -6,6 +6,7 @@ use burn::module::Module;
 use burn::nn::LinearConfig;
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::Dataset;
+use starling_run::ModelOptions;
 
 use super::{Model, Trainable};
 use crate::network::forward::{Computes, Forward, Learns};
@@ -21,7 +22,7 @@ impl Model for Linear {
         "linear"
     }
 
-    fn task(&self, _: &[u32], dataset: &Arc<Dataset>) -> Result<Box<dyn Trainable>, String> {
+    fn task(&self, _: &[u32], _: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn Trainable>, String> {
         let values =
             dataset.class_names().iter().map(|label| label.parse().ok().filter(|value: &f32| value.is_finite()));
         let values = values.collect::<Option<_>>().ok_or_else(|| {

@@ -6,26 +6,29 @@ use starling_run::{Assembly, StateSnapshot};
 
 use super::*;
 
-fn peer(name: u8) -> PeerId {
+pub(super) fn peer(name: u8) -> PeerId {
     PeerId([name; 32])
 }
 
 /// A member: its trainer, and how fast it claims to be. One that is syncing queues what it cannot apply yet.
-struct Member {
-    trainer: Trainer,
+pub(super) struct Member {
+    pub(super) trainer: Trainer,
     speed: u32,
     queue: Option<Vec<ResultRecord>>,
 }
 
-struct Swarm {
-    members: BTreeMap<PeerId, Member>,
+pub(super) struct Swarm {
+    pub(super) members: BTreeMap<PeerId, Member>,
     batch_size: u32,
 }
 
 impl Swarm {
     fn new(speeds: &[u32], optimizer: OptimizerSpec, batch_size: u32) -> Self {
-        let member =
-            |speed: &u32| Member { trainer: trainer("mlp:32", optimizer, batch_size), speed: *speed, queue: None };
+        Self::of(speeds, batch_size, &|| trainer("mlp:32", optimizer, batch_size))
+    }
+
+    pub(super) fn of(speeds: &[u32], batch_size: u32, trainer: &dyn Fn() -> Trainer) -> Self {
+        let member = |speed: &u32| Member { trainer: trainer(), speed: *speed, queue: None };
         let mut members: BTreeMap<_, _> = (1..).map(peer).zip(speeds.iter().map(member)).collect();
         let names: Vec<PeerId> = members.keys().copied().collect();
         members.values_mut().for_each(|member| assert!(member.trainer.begin(&names)));
@@ -37,7 +40,7 @@ impl Swarm {
     }
 
     /// Each member's gradient and weight for the pending step. Syncing ones have none.
-    fn compute(&mut self) -> BTreeMap<PeerId, (Vec<f32>, u64)> {
+    pub(super) fn compute(&mut self) -> BTreeMap<PeerId, (Vec<f32>, u64)> {
         let mut computed = BTreeMap::new();
         for (name, member) in self.members.iter_mut().filter(|(_, member)| member.queue.is_none()) {
             let mut gradient = Vec::new();
@@ -48,7 +51,7 @@ impl Swarm {
     }
 
     /// Reduces what `computed` has of the present members, as a ring of them would.
-    fn reduce(&self, computed: &BTreeMap<PeerId, (Vec<f32>, u64)>) -> ResultRecord {
+    pub(super) fn reduce(&self, computed: &BTreeMap<PeerId, (Vec<f32>, u64)>) -> ResultRecord {
         let (names, (gradient, _)) = (self.names(), computed.values().next().expect("somebody computes"));
         let step = self.members.values().map(|member| member.trainer.step() + 1).max().expect("somebody is there");
         let mut sum = vec![0.0; gradient.len() + names.len()];
@@ -63,7 +66,7 @@ impl Swarm {
     }
 
     /// All members commit the record, or queue it.
-    fn apply(&mut self, record: &ResultRecord) -> StepReport {
+    pub(super) fn apply(&mut self, record: &ResultRecord) -> StepReport {
         let mut reports = Vec::new();
         for (number, member) in self.members.values_mut().enumerate() {
             match &mut member.queue {
@@ -75,13 +78,13 @@ impl Swarm {
         reports.swap_remove(0)
     }
 
-    fn step(&mut self) -> StepReport {
+    pub(super) fn step(&mut self) -> StepReport {
         let computed = self.compute();
         let record = self.reduce(&computed);
         self.apply(&record)
     }
 
-    fn check_digests(&self) -> Digest {
+    pub(super) fn check_digests(&self) -> Digest {
         let digests: Vec<_> = self.members.values().map(|member| member.trainer.digest()).collect();
         assert!(digests.iter().all(|digest| *digest == digests[0]), "members must hold the same bits");
         digests[0]
@@ -89,7 +92,7 @@ impl Swarm {
 }
 
 /// The length of the difference, relative to the length of the first.
-fn distance(ours: &[f32], theirs: &[f32]) -> f64 {
+pub(super) fn distance(ours: &[f32], theirs: &[f32]) -> f64 {
     let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|number| number * number).sum::<f64>().sqrt();
     let difference = square(&mut ours.iter().zip(theirs).map(|(a, b)| f64::from(a - b)));
     difference / square(&mut ours.iter().map(|number| f64::from(*number)))

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use super::options::{Augment, ModelOptions};
 use crate::state::canonical::{canonical, check_canonical};
 
 /// The longest name of a model, in bytes.
@@ -18,7 +19,8 @@ pub const MAX_MODEL_SETTINGS: usize = 4_096;
 
 /// What is trained: a name, and what it is set to as [canonical] JSON. The sizes of the data are not in it.
 ///
-/// Settings that are whole numbers alone can be written as text: `softmax`, `mlp:128,64`.
+/// Settings that are whole numbers can be written as text, and with them what else the command line's models have: `softmax`,
+/// `mlp:128,64`, `cnn:8,16+dropout=0.1+augment=crop,flip`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub enum ModelSpec {
     /// Nothing: members bring buffers of their own, and take their mean. No text names it, since no verb can train it.
@@ -30,6 +32,17 @@ pub enum ModelSpec {
         /// What it is set to, as [canonical] JSON.
         settings: String,
     },
+}
+
+/// Settings that are more than sizes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WithOptions {
+    sizes: Vec<u32>,
+    #[serde(default)]
+    dropout: f64,
+    #[serde(default)]
+    augment: Vec<Augment>,
 }
 
 /// A text that is not a model.
@@ -53,6 +66,19 @@ impl ModelSpec {
         Self::named(name, &if sizes.is_empty() { Value::Null } else { json!(sizes) })
     }
 
+    /// The model of this name and these sizes, with these options.
+    pub fn with_options(name: &str, sizes: &[u32], options: &ModelOptions) -> Self {
+        let mut settings = json!({ "sizes": sizes });
+        if options.dropout != 0.0 {
+            settings["dropout"] = json!(options.dropout);
+        }
+        if !options.augment.is_empty() {
+            settings["augment"] = json!(options.augment);
+        }
+        // Whoever has none is called as ever.
+        if *options == ModelOptions::default() { Self::sized(name, sizes) } else { Self::named(name, &settings) }
+    }
+
     /// What it is called; `None` of buffers.
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -61,13 +87,34 @@ impl ModelSpec {
         }
     }
 
-    /// Its sizes, if it is set to nothing else; none if they are not said.
+    /// Its sizes, if it is set to nothing else than these and options; none if they are not said.
     pub fn sizes(&self) -> Option<Vec<u32>> {
+        self.parts().map(|(sizes, _)| sizes)
+    }
+
+    /// Its sizes and options, if it is set to nothing else.
+    pub fn parts(&self) -> Option<(Vec<u32>, ModelOptions)> {
         match self {
             Self::Raw => None,
-            Self::Named { settings, .. } if settings == "null" => Some(Vec::new()),
-            Self::Named { settings, .. } => serde_json::from_str(settings).ok(),
+            Self::Named { settings, .. } if settings == "null" => Some(<_>::default()),
+            Self::Named { settings, .. } if settings.starts_with('[') => {
+                Some((serde_json::from_str(settings).ok()?, ModelOptions::default()))
+            }
+            Self::Named { name, settings } => {
+                let WithOptions { sizes, dropout, augment } = serde_json::from_str(settings).ok()?;
+                // What can be written in two ways is none of ours.
+                let options = ModelOptions { dropout, augment: ModelOptions::augmented(augment) };
+                (Self::with_options(name, &sizes, &options) == *self).then_some((sizes, options))
+            }
         }
+    }
+
+    /// The same model with other options. Of one that has other settings, nothing changes.
+    #[must_use]
+    pub fn having(self, change: impl FnOnce(&mut ModelOptions)) -> Self {
+        let Some((name, (sizes, mut options))) = self.name().zip(self.parts()) else { return self };
+        change(&mut options);
+        Self::with_options(name, &sizes, &options)
     }
 
     /// Checks that a terminal can show its name and settings, and that they are no longer than they may be.
@@ -102,11 +149,15 @@ impl FromStr for ModelSpec {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let fail = |reason: String| ModelSpecError { text: text.to_owned(), reason };
-        let (name, sizes) = text.split_once(':').map_or((text, None), |(name, sizes)| (name, Some(sizes)));
+        let mut parts = text.split('+');
+        let model = parts.next().unwrap_or_default();
+        let (name, sizes) = model.split_once(':').map_or((model, None), |(name, sizes)| (name, Some(sizes)));
         let size = |size: &str| size.trim().parse().map_err(|_| fail(format!("`{size}` is not a size")));
         let sizes: Vec<u32> =
             sizes.into_iter().flat_map(|sizes| sizes.split(',')).map(size).collect::<Result<_, _>>()?;
-        let spec = Self::sized(name.trim(), &sizes);
+        let mut options = ModelOptions::default();
+        parts.try_for_each(|part| options.read(part)).map_err(fail)?;
+        let spec = Self::with_options(name.trim(), &sizes, &options);
         spec.check().map_err(fail)?;
         Ok(spec)
     }
@@ -115,10 +166,11 @@ impl FromStr for ModelSpec {
 impl fmt::Display for ModelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name().unwrap_or("buffers"))?;
-        for (at, size) in self.sizes().unwrap_or_default().iter().enumerate() {
+        let (sizes, options) = self.parts().unwrap_or_default();
+        for (at, size) in sizes.iter().enumerate() {
             write!(f, "{}{size}", if at == 0 { ':' } else { ',' })?;
         }
-        Ok(())
+        options.fmt(f)
     }
 }
 
@@ -161,6 +213,28 @@ mod tests {
             let bytes = postcard::to_allocvec(&spec).expect("plain data");
             assert_eq!(postcard::from_bytes(&bytes), Ok(spec));
         }
+        let options = ModelOptions { dropout: 0.1, augment: vec![Augment::Crop, Augment::Flip] };
+        let full = ModelSpec::with_options("cnn", &[8, 16], &options);
+        let ModelSpec::Named { settings, .. } = &full else { panic!("it has a name") };
+        assert_eq!(settings, r#"{"augment":["crop","flip"],"dropout":0.1,"sizes":[8,16]}"#);
+        for text in ["cnn:8,16+dropout=0.1+augment=crop,flip", "cnn:8,16 + augment=flip,crop,flip + dropout=0.10"] {
+            assert_eq!(text.parse(), Ok(full.clone()), "{text}");
+        }
+        assert_eq!(full.to_string(), "cnn:8,16+dropout=0.1+augment=crop,flip");
+        assert_eq!(serde_json::to_value(&full).expect("JSON"), json!(full.to_string()));
+        assert_eq!((full.sizes(), full.parts()), (Some(vec![8, 16]), Some((vec![8, 16], options))));
+        assert_eq!("mlp+dropout=0".parse(), Ok(ModelSpec::sized("mlp", &[])));
+        // A program's own settings are no options.
+        for settings in [
+            json!({ "dropout": 0.1 }),
+            json!({ "sizes": [1], "rate": 2 }),
+            json!({ "sizes": [1], "dropout": 0 }),
+            json!({ "sizes": [1], "augment": ["flip", "crop"] }),
+        ] {
+            let own = ModelSpec::named("own", &settings);
+            assert_eq!((own.parts(), own.to_string()), (None, "own".to_owned()));
+            assert_eq!(own.clone().having(|options| options.dropout = 0.5), own);
+        }
         assert_eq!(postcard::from_bytes(&[0]), Ok(ModelSpec::Raw));
         assert_eq!(ModelSpec::Raw.to_string(), "buffers");
     }
@@ -174,6 +248,11 @@ mod tests {
             ("mlp:a", "`a` is not a size"),
             ("mlp:-1", "`-1` is not a size"),
             ("mlp:1,,2", "`` is not a size"),
+            ("mlp:1+drop=0.1", "`drop=0.1` is neither dropout=SHARE nor augment=WAYS"),
+            ("mlp+dropout=1", "it drops 1 of its numbers, but 0 to 0.95"),
+            ("mlp+dropout=NaN", "it drops NaN"),
+            ("mlp+dropout=x", "`x` is not a share"),
+            ("cnn+augment=turn", "`turn` is no way to change images"),
         ] {
             let error = text.parse::<ModelSpec>().expect_err("not a model").to_string();
             assert!(error.contains(reason) && error.contains(&format!("`{text}`")), "{error}");

@@ -1,0 +1,104 @@
+//! What a model of the command line is set to besides its sizes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The largest share of a layer's numbers that may be dropped.
+pub const MAX_DROPOUT: f64 = 0.95;
+
+/// How images are changed each time they are trained on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Augment {
+    /// Moved by up to an eighth of their size in each direction; what comes in is 0.
+    Crop,
+    /// Mirrored, left to right, every other time.
+    Flip,
+}
+
+impl Augment {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Crop, Self::Flip];
+}
+
+impl fmt::Display for Augment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Crop => "crop",
+            Self::Flip => "flip",
+        })
+    }
+}
+
+impl FromStr for Augment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|known| known.to_string() == text.trim());
+        found.ok_or_else(|| format!("`{text}` is no way to change images; write crop, flip or both"))
+    }
+}
+
+/// What of a model matters in training alone. Nothing, as it is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ModelOptions {
+    /// What share of the numbers between its layers is dropped (Srivastava et al.: "Dropout", 2014); the others are made as
+    /// much larger.
+    pub dropout: f64,
+    /// How its images are changed: sorted, and each once.
+    pub augment: Vec<Augment>,
+}
+
+impl ModelOptions {
+    /// How images are changed that are changed in these ways.
+    pub fn augmented(ways: impl IntoIterator<Item = Augment>) -> Vec<Augment> {
+        let mut ways: Vec<Augment> = ways.into_iter().collect();
+        ways.sort_unstable();
+        ways.dedup();
+        ways
+    }
+
+    /// Those that `text` says, as in `dropout=0.1` or `augment=crop,flip`.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence.
+    pub(super) fn read(&mut self, text: &str) -> Result<(), String> {
+        match text.split_once('=').map(|(name, value)| (name.trim(), value)) {
+            Some(("dropout", share)) => {
+                self.dropout = share.trim().parse().map_err(|_| format!("`{share}` is not a share"))?;
+            }
+            Some(("augment", ways)) => {
+                let ways = ways.split(',').map(str::parse).collect::<Result<Vec<_>, _>>()?;
+                self.augment = Self::augmented(ways);
+            }
+            _ => return Err(format!("`{text}` is neither dropout=SHARE nor augment=WAYS")),
+        }
+        self.check()
+    }
+
+    /// Checks what may be a stranger's.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        match (0.0..=MAX_DROPOUT).contains(&self.dropout) {
+            true => Ok(()),
+            false => Err(format!("it drops {} of its numbers, but 0 to {MAX_DROPOUT} are possible", self.dropout)),
+        }
+    }
+}
+
+impl fmt::Display for ModelOptions {
+    /// What comes behind a model's sizes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.dropout != 0.0 {
+            write!(f, "+dropout={}", self.dropout)?;
+        }
+        for (at, way) in self.augment.iter().enumerate() {
+            write!(f, "{}{way}", if at == 0 { "+augment=" } else { "," })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! Micro-batches: whoever computes one, and whatever else a process computes meanwhile, it comes to the same bits.
+
+use std::collections::BTreeMap;
+
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
+use burn::tensor::TensorData;
+use starling_run::Program;
+
+use super::churn::{Swarm, distance, peer};
+use super::*;
+use crate::TaskProgram;
+
+/// Trainers of one run on the digits.
+struct Run {
+    manifest: Manifest,
+    dataset: Dataset,
+}
+
+impl Run {
+    fn new(model: &str, batch_size: u32, micro_batch: u32) -> Self {
+        let (model, optimizer) = (model.parse().expect("a model"), OptimizerSpec::sgd(0.05));
+        let spec = RunSpec { model, optimizer, batch_size, micro_batch, steps: 400, ..RunSpec::default() };
+        let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+        Self { manifest: found(&spec, &dataset).expect("a run"), dataset }
+    }
+
+    fn trainer(&self) -> Trainer {
+        Trainer::new(&self.manifest, self.dataset.clone(), DeviceChoice::Cpu).expect("a trainer")
+    }
+}
+
+/// All that is random at once, and one model of each kind.
+const RANDOM: [&str; 2] = ["cnn:4,6+dropout=0.2+augment=crop,flip", "mlp:24,16+dropout=0.3"];
+
+#[test]
+fn three_members_take_the_same_random_steps_as_one() {
+    for model in RANDOM {
+        let run = Run::new(model, 60, 6);
+        let mut alone = run.trainer();
+        // Through two ends of an epoch, whose last micro-batch is short.
+        let mut swarm = Swarm::of(&[100, 200, 700], 60, &|| run.trainer());
+        for step in 1..=50 {
+            let (ours, theirs) = (advance(&mut alone, &mut Vec::new()), swarm.step());
+            swarm.check_digests();
+            assert_eq!((theirs.samples, theirs.epoch), (ours.samples, ours.epoch));
+            let member = &swarm.members[&peer(1)].trainer;
+            let relative = distance(&alone.state().parameters, &member.state().parameters);
+            assert!(step > 1 || relative <= 1e-6, "{model}: relative difference {relative} after the first step");
+            assert!(relative <= 1e-5, "{model}: relative difference {relative} after step {step}");
+            assert!((theirs.loss / ours.loss - 1.0).abs() < 1e-4, "{} and {}", theirs.loss, ours.loss);
+        }
+        assert!(alone.ledger().epoch() >= 2);
+    }
+}
+
+#[test]
+fn whoever_computes_a_micro_batch_comes_to_the_same_bits_also_after_a_loss() {
+    for model in RANDOM {
+        let run = Run::new(model, 48, 8);
+        let mut swarm = Swarm::of(&[100, 300, 200], 48, &|| run.trainer());
+        // It computes what each of the others does.
+        let mut witness = run.trainer();
+        let mut visits: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for step in 1..=40 {
+            witness.load(swarm.members[&peer(1)].trainer.state()).expect("the same run");
+            let computed = swarm.compute();
+            for (name, (gradient, weight)) in &computed {
+                let mut ours = Vec::new();
+                assert_eq!(compute(&mut witness, *name, &mut ours).expect("computed"), *weight);
+                assert!(ours.iter().zip(gradient).all(|(a, b)| a.to_bits() == b.to_bits()), "{model}, step {step}");
+            }
+            // One is lost in mid-step: others compute its micro-batches in the next one.
+            if step == 15 {
+                swarm.members.remove(&peer(2));
+            }
+            let record = swarm.reduce(&computed);
+            let report = swarm.apply(&record);
+            swarm.check_digests();
+            assert_eq!(report.returned > 0, step == 15);
+            let visits = visits.entry(report.epoch).or_insert_with(|| vec![0; 1438]);
+            let ranges = report.contributions.iter().flat_map(|(_, ranges)| ranges.iter().cloned());
+            ranges.flatten().for_each(|position| visits[position as usize] += 1);
+        }
+        assert!(visits[&0].iter().all(|visits| *visits == 1), "each sample once in the first epoch");
+    }
+}
+
+/// With nothing random, a micro-batch as large as the batch is no other computation, and smaller ones are another order of sums.
+#[test]
+fn a_batch_of_one_micro_batch_has_the_bits_of_a_batch_without() {
+    let first = |micro_batch| {
+        let mut trainer = Run::new("mlp:700,700", 64, micro_batch).trainer();
+        trainer.begin(&[ME]);
+        computed(&mut trainer, ME).expect("computed").values()
+    };
+    let whole = first(0);
+    assert_eq!(first(64), whole);
+    let (halves, bits) = (first(32), |numbers: &[f32]| numbers.iter().map(|it| it.to_bits()).collect::<Vec<_>>());
+    assert!(bits(&halves) != bits(&whole) && distance(&whole, &halves) < 1e-5);
+    assert!(distance(&whole, &first(1)) < 1e-5);
+}
+
+#[test]
+fn what_is_random_differs_between_steps_and_is_not_there_in_evaluation() {
+    for model in RANDOM {
+        let mut trainer = Run::new(model, 64, 16).trainer();
+        trainer.begin(&[ME]);
+        let plain = {
+            let name = model.split('+').next().expect("a name");
+            let mut trainer = Run::new(name, 64, 16).trainer();
+            trainer.begin(&[ME]);
+            (computed(&mut trainer, ME).expect("computed").values(), trainer.evaluate(&|| ()).expect("evaluated"))
+        };
+        let gradient = computed(&mut trainer, ME).expect("computed").values();
+        assert!(distance(&plain.0, &gradient) > 1e-2, "{model}");
+        assert_eq!(computed(&mut trainer, ME).expect("computed again").values(), gradient);
+        assert_eq!(trainer.evaluate(&|| ()).expect("evaluated"), plain.1, "{model}");
+    }
+}
+
+#[test]
+fn a_micro_batch_that_explodes_takes_its_share_along() {
+    let mut trainer = Run::new("mlp:8", 64, 16).trainer();
+    advance(&mut trainer, &mut Vec::new());
+    trainer.factors = Factors::read("1+:inf");
+    let gradient = computed(&mut trainer, ME).expect("computed");
+    let beyond = trainer.take_beyond().expect("told");
+    assert!(beyond.is_whole && beyond.samples == 16 && gradient.has_given_up(), "{beyond}");
+    trainer.factors = Factors::default();
+    assert!(!computed(&mut trainer, ME).expect("computed").has_given_up());
+}
+
+#[test]
+fn dropout_needs_micro_batches() {
+    let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+    let spec = RunSpec { model: "mlp:8+dropout=0.5".parse().expect("a model"), ..RunSpec::default() };
+    let error = found(&spec, &dataset).expect_err("refused").to_string();
+    assert!(
+        error.contains("`micro_batch` is not usable: it is 0, but dropout needs") && error.contains("--micro-batch 16")
+    );
+    // From a stranger, too.
+    let good = found(&RunSpec { micro_batch: 16, ..spec }, &dataset).expect("a run");
+    let bad = Manifest { micro_batch: 0, ..good };
+    let refused = [
+        crate::Models::new(DeviceChoice::Cpu).check(&bad).expect_err("refused").to_string(),
+        Trainer::new(&bad, dataset, DeviceChoice::Cpu).expect_err("refused").to_string(),
+    ];
+    assert!(refused.iter().all(|error| error.contains("dropout needs micro-batches")), "{refused:?}");
+}
+
+/// A user's task, with Burn's own dropout before the first layer.
+struct Dropped;
+
+#[derive(Module, Debug)]
+struct Layers {
+    dropout: Dropout,
+    output: Linear,
+}
+
+impl Task for Dropped {
+    type Module = Layers;
+    type Batch = Tensor<2>;
+
+    fn name(&self) -> &str {
+        "dropped"
+    }
+
+    fn data(&self) -> TaskData {
+        TaskData { training: 96, held_out: 8, fingerprint: crate::fingerprint(&[]) }
+    }
+
+    fn module(&self, device: &Device) -> Layers {
+        Layers { dropout: DropoutConfig::new(0.5).init(), output: LinearConfig::new(8, 1).init(device) }
+    }
+
+    fn batch(&self, samples: &[u32], device: &Device) -> Tensor<2> {
+        let values: Vec<f32> =
+            samples.iter().flat_map(|sample| (0..8).map(move |at| (sample % 7 + at) as f32)).collect();
+        Tensor::from_data(TensorData::new(values, [samples.len(), 8]), device)
+    }
+
+    fn loss(&self, module: &Layers, batch: Tensor<2>) -> Tensor<1> {
+        module.output.forward(module.dropout.forward(batch)).square().mean()
+    }
+}
+
+#[test]
+fn burns_own_dropout_is_the_same_in_whatever_thread_beside_whatever_others() {
+    let spec = RunSpec { batch_size: 32, micro_batch: 4, ..RunSpec::default() };
+    let open = |spec: &RunSpec| {
+        let workload = TaskProgram::new(Dropped, DeviceChoice::Cpu).read(&DataOptions::default()).expect("read");
+        let manifest = workload.found(spec).expect("a run");
+        workload.open(&manifest).expect("opened")
+    };
+    let gradient = |learner: &mut dyn Learner| {
+        learner.begin(&[ME]);
+        let gradient = Gradient::new(9);
+        learner.compute(ME, &gradient, &mut |_| ()).expect("computed");
+        gradient.values()
+    };
+    let expected = gradient(open(&spec).as_mut());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut learner = open(&spec);
+                (0..30).for_each(|_| assert_eq!(gradient(learner.as_mut()), expected));
+            });
+            // Without micro-batches nothing is promised, and nothing is disturbed.
+            scope.spawn(|| {
+                let mut learner = open(&RunSpec { micro_batch: 0, ..spec.clone() });
+                let first = gradient(learner.as_mut());
+                assert!((0..30).any(|_| gradient(learner.as_mut()) != first), "it does drop");
+            });
+        }
+    });
+    let mut learner = open(&spec);
+    let before = learner.evaluate(&|| ()).expect("evaluated");
+    assert_eq!(learner.evaluate(&|| ()).expect("evaluated"), before, "nothing is dropped");
+}
