@@ -45,7 +45,7 @@ fn trained(flags: &str) -> (TempDir, Value, TempDir) {
     let folder = TempDir::new().expect("a temp dir");
     std::fs::copy(data::breast_cancer(), folder.path().join("table.csv")).expect("copied");
     let options = PeerOptions::flags(&format!("--steps 60 --seed 5 {flags}"));
-    let peer = Peer::run(&options.with("--data", &folder.path().join("table.csv")));
+    let peer = Peer::run(&options.with("--data", folder.path().join("table.csv")));
     let dir = peer.dir();
     let summary = peer.finish().summary().clone();
     let state = TempDir::new().expect("a temp dir");
@@ -135,8 +135,8 @@ fn predictions_stream_and_what_is_not_finished_is_not_there() {
     assert_eq!(lines.next().expect("a line").expect("text"), "prediction");
     let first: Vec<String> = lines.by_ref().take(1024).map(|line| line.expect("text")).collect();
     drop(feed.join().expect("fed"));
-    let rest = lines.map(|line| line.expect("text")).count();
-    assert_eq!((first.len() + rest, child.wait().expect("ended").code()), (4 * 569, Some(0)));
+    let rest: Vec<String> = lines.map(|line| line.expect("text")).collect();
+    assert_eq!((first.len() + rest.len(), child.wait().expect("ended").code()), (4 * 569, Some(0)));
 
     // Interrupted in the middle.
     let mut child = start(&["--out", "predictions.csv"]);

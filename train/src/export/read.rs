@@ -64,7 +64,8 @@ pub(super) fn open(path: &Path) -> Result<Held, ModelError> {
     let model = if is_folder { path.join(MODEL) } else { path.to_owned() };
     let beside = model.with_file_name(DESCRIPTION);
     let bytes = read(&model, MAX_MODEL_BYTES)?;
-    if !is_folder && !(model.ends_with(MODEL) && beside.is_file()) {
+    let is_in_folder = is_folder || (model.ends_with(MODEL) && beside.is_file());
+    if !is_in_folder {
         return decode(&bytes, &model);
     }
     let text = read(&beside, MAX_DESCRIPTION_BYTES)?;
