@@ -457,7 +457,7 @@ proptest! {
     ) {
         let mut ledger = Ledger::new(42, samples, micro_batch * of_batch).with_micro_batch(micro_batch);
         ledger.assign(&peers(0..4));
-        let is_border = |at: u32| at == samples || at % micro_batch == 0;
+        let is_border = |at: u32| at == samples || at.is_multiple_of(micro_batch);
         let is_whole = |range: &Range<u32>| is_border(range.start) && is_border(range.end);
         let mut visits: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for view in &views {
@@ -465,7 +465,7 @@ proptest! {
             prop_assert!(dealt.iter().all(is_whole), "{:?}", dealt);
             for (peer, _) in ledger.shares() {
                 let cut = ledger.micro_batches_of(*peer);
-                prop_assert!(cut.iter().all(|one| one.len() == 1 && one[0].start % micro_batch == 0));
+                prop_assert!(cut.iter().all(|one| one.len() == 1 && one[0].start.is_multiple_of(micro_batch)));
                 prop_assert!(cut.iter().all(|one| assignment::count(one) <= micro_batch && is_whole(&one[0])));
                 prop_assert_eq!(assignment::merge(cut.into_iter().flatten()), ledger.share_of(*peer));
             }

@@ -19,7 +19,8 @@ impl Dropout {
     /// Of this share of all numbers; `None` if that is none.
     pub(crate) fn new(share: f64, draw: &Draw) -> Option<Self> {
         let kept = 1.0 - share;
-        let below = (kept * 2.0_f64.powi(32)) as u64;
+        // Of 2^32 words.
+        let below = (kept * 4_294_967_296.0) as u64;
         (share > 0.0).then(|| Self { below, scale: (1.0 / kept) as f32, generator: draw.of_batch("dropout") })
     }
 
