@@ -94,16 +94,19 @@ fn models_of_the_command_line_are_written_as_users_write_theirs() {
     // What those of the registry are to it, and what classifiers share.
     let own = [
         "Batch",
+        "Chosen",
         "Classification",
         "Computes",
+        "Dropout",
         "Forward",
         "Layers",
         "Learns",
         "Model",
         "Network",
         "Trainable",
+        "augment",
+        "choose",
         "evaluation",
-        "sized",
         "unusable",
     ];
     hold(

@@ -35,7 +35,9 @@ pub use starling_run::manifest::schedule;
 pub use starling_run::state::initial;
 pub use starling_run::training::optimizer;
 #[doc(inline)]
-pub use starling_run::{Balance, Decay, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema};
+pub use starling_run::{
+    Augment, Balance, Decay, LayoutSpec, ModelOptions, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema,
+};
 #[cfg(feature = "burn")]
 #[doc(inline)]
 pub use starling_train::{Cut, DeviceChoice, Draw, Task, TaskData, fingerprint};
