@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use starling_tests::{Peer, PeerOptions, data, eventually, starling};
@@ -139,13 +139,14 @@ fn predictions_stream_and_what_is_not_finished_is_not_there() {
     assert_eq!((first.len() + rest.len(), child.wait().expect("ended").code()), (4 * 569, Some(0)));
 
     // Interrupted in the middle.
+    let before = names(dir);
     let mut child = start(&["--out", "predictions.csv"]);
     let mut stdin = child.stdin.take().expect("piped");
     stdin.write_all(format!("{header}\n{}", rows.repeat(4)).as_bytes()).expect("taken");
-    let before = names(dir);
-    let kill = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
+    eventually("file under way", || names(dir).iter().any(|name| name.ends_with(".part")).then_some(()));
+    let kill = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
     assert!(kill.expect("kill runs").success());
-    assert!(!child.wait().expect("ended").success());
+    assert_eq!(child.wait().expect("ended").code(), Some(130));
     drop(stdin);
     assert_eq!(names(dir), before);
     // A bad row behind good ones.
@@ -208,6 +209,13 @@ fn what_can_not_be_used_is_one_error_that_says_what_to_do() {
         (
             "eval STATE --run ffffffffff --data table.csv",
             ["0 runs whose id begins with `ffffffffff`", "starling checkpoint ls"],
+        ),
+        ("predict out --data table.csv --out table.csv", ["can't write table.csv", "made of"]),
+        ("predict out --data table.csv --out out/model.safetensors", ["can't write out/model.safetensors", "made of"]),
+        ("predict out --data table.csv --out /dev/null", ["/dev/null", "it is no file"]),
+        (
+            "checkpoint export --data-dir STATE --to STATE/identity.key",
+            ["identity.key", "a file of the data directory"],
         ),
         ("model show STATE --step 7", ["no checkpoint of step 7", "it has steps"]),
     ] {

@@ -21,16 +21,17 @@ pub fn keep_to_owner() {
 }
 
 /// Writes a file, or a folder of files, that is the user's and not the node's: a new one has the mode that any other program
-/// would give it.
+/// would give it; one that was there, its own.
 ///
 /// # Errors
 /// What `write` says.
 pub fn for_others<T, E>(path: &Path, write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    let was_there = path.is_file();
+    let (was_there, folder) = (path.is_file(), path.metadata().ok().filter(std::fs::Metadata::is_dir));
     let written = write()?;
     #[cfg(unix)]
-    if let (false, Some(mask)) = (was_there, USERS_MASK.get()) {
+    if let (false, Some(users)) = (was_there, USERS_MASK.get()) {
         use std::os::unix::fs::PermissionsExt as _;
+        let mask = folder.map_or(*users, |folder| users | !folder.permissions().mode());
         // A folder comes about anew each time. What is in it comes first: it is opened with what it contains.
         let inside = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
         for path in inside.chain([path.to_owned()]) {

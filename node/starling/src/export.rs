@@ -110,6 +110,12 @@ impl Place {
                 return Err(starling_run::Error::Export { path: to.to_owned(), reason }.into());
             }
         };
+        let folder = |path: &Path| path.canonicalize().ok();
+        if to.is_file() && to.parent().is_some_and(|parent| folder(parent) == folder(&self.path)) {
+            let reason =
+                "it is a file of the data directory, and would be replaced; write the model elsewhere".to_owned();
+            return Err(starling_run::Error::Export { path: to.to_owned(), reason }.into());
+        }
         for_others(to, || saved.as_export(|export| export.write(to)))?;
         Ok(Exported {
             run: saved.state.run.to_string(),

@@ -89,8 +89,8 @@ impl Workload {
         // Apart, so that nothing else depends on it.
         let mut rng = Rng::new(drawn.seed ^ 0x91a2);
         let plans: &[PlanPolicy] = if large { &SPARSE } else { &PlanPolicy::ALL };
-        let wish = rng.pick(plans).unwrap_or_default();
-        let drawn = Self { plan: wish, codec: rng.pick(&Codec::ALL).unwrap_or_default(), ..drawn };
+        let policy = rng.pick(plans).unwrap_or_default();
+        let drawn = Self { plan: policy, codec: rng.pick(&Codec::ALL).unwrap_or_default(), ..drawn };
         drawn.in_micro_batches(plan.micro_batches)
     }
 

@@ -8,7 +8,7 @@ shape = [int(side) for side in meta["shape"].split(",")]
 if open(sys.argv[1], "rb").read(4) == b"\0\0\10\3":  # IDX images
     x = np.fromfile(sys.argv[1], np.uint8, offset=16).astype(float)
 else:  # a table of their pixels
-    x = np.array([row[: int(np.prod(shape))] for row in csv.reader(open(sys.argv[1])) if row], float)
+    x = np.array([row[: int(np.prod(shape))] for row in csv.reader(open(sys.argv[1], encoding="utf-8-sig", newline="")) if row], float)
 x = (x / float(meta["divisor"])).astype(np.float32).reshape(-1, *shape)
 for layer in range(sum(name.startswith("convolutions.") for name in tensors) // 2):
     weight, bias = tensors[f"convolutions.{layer}.weight"], tensors[f"convolutions.{layer}.bias"]

@@ -9,9 +9,13 @@ if open(sys.argv[1], "rb").read(4) == b"\0\0\10\3":  # IDX images
     x = np.fromfile(sys.argv[1], np.uint8, offset=16).reshape(-1, inputs).astype(float)
 else:
     cells = {"tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}.get(meta.get("delimiter"), ",")
-    rows = [row for row in csv.reader(open(sys.argv[1]), delimiter=cells, skipinitialspace=True) if row]
-    drop = int(label or inputs) if len(rows[0]) > inputs else inputs
-    x = np.array([row[:drop] + row[drop + 1 :] for row in rows[meta.get("header") == "true" :]], float)
+    rows = [row for row in csv.reader(open(sys.argv[1], encoding="utf-8-sig", newline=""), delimiter=cells, skipinitialspace=True) if row]
+    names, head = json.loads(meta.get("feature_names", "[]")), [cell.strip() for cell in rows[0]]
+    drop = int(label or inputs) if len(head) > inputs else inputs
+    places = [place for place in range(len(head)) if place != drop]
+    if meta.get("header") == "true" and len(set(names)) == inputs:
+        places = [head.index(name) for name in names]  # in whatever order they come
+    x = np.array([[row[place] for place in places] for row in rows[meta.get("header") == "true" :]], float)
 if meta["scaling"] == "divide":
     x = (x / float(meta["divisor"])).astype(np.float32)
 else:

@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::json;
 use starling_run::checkpoint::write_atomically;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
-use starling_run::program::export::{is_folder, write_folder};
+use starling_run::program::export::{file_place, is_folder, write_folder};
 use starling_run::state::bytes::write_numbers;
 use starling_run::{Error, Evaluation, Manifest, ModelSpec, Preprocessing, ReplicatedState, Scales, Schema};
 
@@ -44,8 +44,8 @@ impl Export<'_> {
         if is_folder(path) {
             return write_folder(path, &folder::files(self, path)?);
         }
-        let bytes = self.encode(path)?;
-        write_atomically(path, &bytes)
+        let (bytes, place) = (self.encode(path)?, file_place(path)?);
+        write_atomically(&place, &bytes)
             .map_err(|error| Error::Export { path: path.to_owned(), reason: error.to_string() })
     }
 

@@ -15,6 +15,9 @@ use super::{Description, ModelError};
 
 /// The longest file that is read: the parameters that are possible, and the longest header that readers of such files take.
 const MAX_MODEL_BYTES: u64 = 4 * MAX_PARAMETERS + 100_000_000 + 8;
+/// The most tensors of a file, and what each has in its header.
+const MAX_TENSORS: usize = 1 << 16;
+const OFFSETS: &[u8] = b"data_offsets";
 /// The longest description of a folder.
 const MAX_DESCRIPTION_BYTES: u64 = 64 << 20;
 
@@ -100,6 +103,13 @@ pub(super) fn open(path: &Path) -> Result<Held, ModelError> {
 /// If they are no model, or were changed in a way that shows.
 pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Held, ModelError> {
     let none = |reason: String| ModelError::NotAModel { path: path.to_owned(), reason };
+    // Each tensor says where it lies. What would be parsed into more memory than a model takes is none.
+    let header = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
+    let header =
+        bytes.get(8..).unwrap_or_default().get(..usize::try_from(header).unwrap_or(usize::MAX)).unwrap_or_default();
+    if header.windows(OFFSETS.len()).filter(|window| *window == OFFSETS).count() > MAX_TENSORS {
+        return Err(none(format!("it has more than {MAX_TENSORS} tensors")));
+    }
     let file = SafeTensors::deserialize(bytes)
         .map_err(|error| none(format!("it is no safetensors file, or was cut off or changed ({error})")))?;
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| none(error.to_string()))?;
@@ -131,9 +141,14 @@ fn damaged(path: &Path, reason: String) -> ModelError {
 /// Reads a file of at most `most` bytes.
 fn read(path: &Path, most: u64) -> Result<Vec<u8>, ModelError> {
     let unreadable = |source| ModelError::Unreadable { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
-    if bytes.len() as u64 > most {
+    // A file that says that it is too long is not read before.
+    let length = file.metadata().map_or(0, |found| found.len());
+    if length <= most {
+        file.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    }
+    if length.max(bytes.len() as u64) > most {
         let reason = format!("it has more than {most} bytes");
         return Err(ModelError::NotAModel { path: path.to_owned(), reason });
     }

@@ -218,7 +218,10 @@ impl<T: Task> Replica<T> {
 
     /// What the task measures of some samples, by the module without autodiff.
     fn measure(&self, module: &T::Module, samples: &[u32]) -> Result<Vec<(&'static str, f64)>, Error> {
-        let measured = caught(self.task.name(), "measure", || self.task.measure(module, samples, &self.inner))?;
+        let measured = caught(self.task.name(), "measure", || {
+            // A loss may draw: not from the numbers of who has set a seed.
+            beside_others(|| self.task.measure(module, samples, &self.inner))
+        })?;
         measured.map_err(|source| self.failed(source))
     }
 

@@ -9,8 +9,8 @@ use burn::module::Module;
 use burn::tensor::Device;
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ModelSpec, Program, ReplicatedState,
-    RunSpec, Schema, Workload,
+    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ManifestError, ModelOptions, ModelSpec,
+    Program, ReplicatedState, RunSpec, Schema, Workload,
 };
 
 use crate::device::DeviceChoice;
@@ -112,7 +112,14 @@ impl<T: Task> TaskProgram<T> {
         let Some((model, _)) = self.task.stands_for() else {
             return Ok(ModelSpec::named(self.task.name(), &self.task.settings()));
         };
-        Ok(models::choose(&model)?.spec())
+        let chosen = models::choose(&model)?;
+        if chosen.options != ModelOptions::default() {
+            let reason = "a task stands for a model that neither drops numbers nor changes its images: how the command line's does so, \
+                          a task can't know";
+            let invalid = ManifestError::Invalid { field: "model", reason: reason.to_owned() };
+            return Err(starling_run::Error::from(invalid).into());
+        }
+        Ok(chosen.spec())
     }
 }
 

@@ -70,6 +70,11 @@ pub enum CommandError {
     /// A demo's folder is not empty.
     #[error("{} is not empty; --keep takes a folder that is empty or not there", .0.display())]
     NotEmpty(PathBuf),
+    /// What is written can't be JSON and a table.
+    #[error(
+        "with --json, predictions are JSON lines; leave --json or --format csv out, or pass --out FILE for the table"
+    )]
+    OneFormat,
     /// There is no such checkpoint.
     #[error("there is no checkpoint in {}", .0.display())]
     NoCheckpoint(PathBuf),
@@ -97,7 +102,7 @@ impl CommandError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::NotEmpty(_) => EXIT_USAGE,
+            Self::Config(_) | Self::NotEmpty(_) | Self::OneFormat => EXIT_USAGE,
             #[cfg(feature = "train")]
             Self::Model(_) => EXIT_FAILED,
             Self::Node(_)

@@ -28,6 +28,22 @@ pub fn is_folder(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().last().is_some_and(is_separator) || path.is_dir()
 }
 
+/// The file that is written where a user names `path`: what a link leads to.
+///
+/// # Errors
+/// If a device, a pipe or a folder is there: none is replaced by a file.
+pub fn file_place(path: &Path) -> Result<PathBuf, Error> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(path.to_owned()) };
+    let place = if found.is_symlink() { path.canonicalize() } else { Ok(path.to_owned()) };
+    let place = place.or_else(|error| fail(path, format!("{error}; it is a link that leads nowhere")))?;
+    match fs::metadata(&place) {
+        Ok(there) if !there.is_file() => {
+            fail(path, "it is no file, and would be replaced by one; name a file".to_owned())
+        }
+        _ => Ok(place),
+    }
+}
+
 /// Checks that a model could be written to `path`, so that nobody learns it only after a long run. Leaves nothing there.
 ///
 /// # Errors
@@ -36,7 +52,7 @@ pub fn check_place(path: &Path) -> Result<(), Error> {
     if is_folder(path) {
         return Folder::at(path)?.beside("new", |folder| fs::create_dir(folder)).map(drop);
     }
-    match AtomicWriteFile::open(path).and_then(AtomicWriteFile::discard) {
+    match AtomicWriteFile::open(file_place(path)?).and_then(AtomicWriteFile::discard) {
         Ok(()) => Ok(()),
         Err(source) => {
             fail(path, format!("{source}; its directory must be there, and you must be allowed to write in it"))
@@ -100,6 +116,12 @@ impl Folder {
                     format!(
                         "it holds `{other}`, which is no part of an export, and would be removed; name a new folder in it"
                     ),
+                );
+            }
+            if std::env::current_dir().is_ok_and(|here| here.canonicalize().is_ok_and(|here| here == place)) {
+                return fail(
+                    path,
+                    "it is where this command was started, and would be replaced; name a folder in it".to_owned(),
                 );
             }
         }
@@ -167,6 +189,24 @@ mod tests {
         ] {
             let message = check_place(&path).expect_err("no place").to_string();
             assert!(message.contains("cannot write the model to") && message.contains(reason), "{message}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_link_leads_to_is_written_and_what_is_no_file_is_left_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [file, link, lost] = ["model", "link", "lost"].map(|name| directory.path().join(name));
+        fs::write(&file, b"an older model").expect("written");
+        std::os::unix::fs::symlink(&file, &link).expect("a link");
+        std::os::unix::fs::symlink(directory.path().join("nowhere"), &lost).expect("a link");
+        let place = file_place(&link).expect("a file");
+        assert_eq!(place, file.canonicalize().expect("it is there"));
+        for (path, reason) in
+            [(&lost, "leads nowhere"), (&directory.path().to_owned(), "no file"), (&"/dev/null".into(), "no file")]
+        {
+            let message = file_place(path).expect_err("no file").to_string();
+            assert!(message.contains(reason), "{message}");
         }
     }
 

@@ -3,6 +3,8 @@
 #[cfg(feature = "train")]
 mod eval;
 #[cfg(feature = "train")]
+mod part;
+#[cfg(feature = "train")]
 mod predict;
 #[cfg(feature = "train")]
 mod show;

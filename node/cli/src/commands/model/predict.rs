@@ -2,18 +2,23 @@
 
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use atomic_write_file::AtomicWriteFile;
 use serde_json::json;
 use starling::export::{Format, Labels, Model, ModelError, Reader, Shown};
 use starling_node::store::private_file::for_others;
+use starling_run::program::export::file_place;
 
+use super::part::Part;
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::{FormatName, PredictFlags};
 use crate::output::format;
 
 pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Result<u8, CommandError> {
+    if context.global.json && flags.out.is_none() && flags.format == Some(FormatName::Csv) {
+        return Err(CommandError::OneFormat);
+    }
+    let place = flags.out.as_ref().map(|out| place_of(out, flags)).transpose()?;
     let device = context.load(&flags.values())?.device()?;
     let model = flags.model.place().open(device)?;
     let mut reader = Reader::open(&flags.data, &model.inputs()?, Labels::Unused).map_err(ModelError::from)?;
@@ -22,14 +27,14 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
         probabilities: flags.proba,
         top: flags.top_k.unwrap_or(0).into(),
     };
-    let Some(path) = &flags.out else {
+    let Some((path, place)) = flags.out.as_ref().zip(place) else {
         return match model.predict_all(&mut reader, &shown, &mut BufWriter::new(io::stdout().lock())) {
             // Who reads has seen enough.
             Err(ModelError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(EXIT_DONE),
             result => Ok(result.map(|_| EXIT_DONE)?),
         };
     };
-    let samples = write(path, &model, &mut reader, &shown)?;
+    let samples = write(path, place, &model, &mut reader, &shown)?;
     print(
         context.global.json,
         || json!({ "file": path, "samples": samples, "model": model.name() }),
@@ -38,14 +43,34 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
     Ok(EXIT_DONE)
 }
 
-/// Until all is written, the file has no name: who is interrupted leaves nothing.
-fn write(path: &Path, model: &Model, reader: &mut Reader, shown: &Shown) -> Result<u64, CommandError> {
+/// Where predictions are written that are to be at `out`: not over what they are made of.
+fn place_of(out: &Path, flags: &PredictFlags) -> Result<PathBuf, CommandError> {
+    let refused = |reason: String| CommandError::io(format!("write {}", out.display()))(io::Error::other(reason));
+    let place = file_place(out).map_err(|error| match error {
+        starling_run::Error::Export { reason, .. } => refused(reason),
+        other => other.into(),
+    })?;
+    if let Ok(there) = place.canonicalize() {
+        let sources = [Path::new(&flags.data), flags.model.model.as_path()].map(Path::canonicalize);
+        let is_source = |source: &PathBuf| there == *source || there.parent() == Some(source.as_path());
+        if let Some(source) = sources.into_iter().flatten().find(is_source) {
+            let reason =
+                format!("it is what the predictions are made of, or lies in {}; name another file", source.display());
+            return Err(refused(reason));
+        }
+    }
+    Ok(place)
+}
+
+/// Until all is written, the file has another name: who is interrupted leaves nothing.
+fn write(path: &Path, place: PathBuf, model: &Model, reader: &mut Reader, shown: &Shown) -> Result<u64, CommandError> {
     let failed = || CommandError::io(format!("write {}", path.display()));
-    let mut file = BufWriter::new(AtomicWriteFile::open(path).map_err(failed())?);
+    let part = Part::begin(place).map_err(failed())?;
+    let mut file = BufWriter::new(&part.file);
     let samples = model.predict_all(reader, shown, &mut file)?;
     file.flush().map_err(failed())?;
-    let file = file.into_inner().map_err(|error| failed()(error.into_error()))?;
-    for_others(path, || file.commit()).map_err(failed())?;
+    drop(file);
+    for_others(path, || part.finish()).map_err(failed())?;
     Ok(samples)
 }
 

@@ -83,10 +83,15 @@ impl ModelOptions {
     /// # Errors
     /// What is wrong, as a sentence.
     pub fn check(&self) -> Result<(), String> {
-        match (0.0..=MAX_DROPOUT).contains(&self.dropout) {
-            true => Ok(()),
-            false => Err(format!("it drops {} of its numbers, but 0 to {MAX_DROPOUT} are possible", self.dropout)),
+        let Self { dropout, .. } = *self;
+        if !(0.0..=MAX_DROPOUT).contains(&dropout) {
+            return Err(format!("it drops {dropout} of its numbers, but 0 to {MAX_DROPOUT} are possible"));
         }
+        // Readers of JSON differ in the last digits of long numbers.
+        if (dropout * 1e6).round() / 1e6 != dropout {
+            return Err(format!("it drops {dropout} of its numbers, but six decimals are possible"));
+        }
+        Ok(())
     }
 }
 
