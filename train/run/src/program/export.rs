@@ -97,12 +97,14 @@ struct Folder {
 impl Folder {
     /// Looks at what is there.
     fn at(path: &Path) -> Result<Self, Error> {
-        let is_there = path.is_dir();
-        if !is_there && path.exists() {
+        // With its last slash, a file is nothing to the system.
+        let plain: PathBuf = path.components().collect();
+        let is_there = plain.is_dir();
+        if !is_there && plain.exists() {
             return fail(path, "it is a file; a path that ends with a slash stands for a folder".to_owned());
         }
         // A link stays, and what it leads to is replaced.
-        let place = if is_there { path.canonicalize() } else { Ok(path.components().collect()) };
+        let place = if is_there { plain.canonicalize() } else { Ok(plain) };
         let place = place.or_else(|error| fail(path, error.to_string()))?;
         if is_there {
             let names = fs::read_dir(&place).and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
