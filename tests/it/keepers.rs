@@ -206,6 +206,10 @@ fn who_is_away_when_the_others_finish_takes_their_last_state_from_a_keeper() {
     };
     eventually("the keeper in its list", || lists(&away.dir()));
     away.signal("STOP");
+    // On a slow machine, many steps take longer than one deadline.
+    for step in [4_000, 8_000] {
+        others[0].wait_for_step(step);
+    }
     let [first, second] = others.map(|peer| peer.finish().summary().clone());
     away.signal("CONT");
     let outcome = away.finish();

@@ -92,7 +92,7 @@ pub trait Learner: Replicated + fmt::Debug {
     /// comes otherwise, they are loaded when they are needed.
     fn load_ahead(&mut self, members: &[PeerId], me: PeerId);
 
-    /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin
+    /// How many bytes [`Self::stage`] takes beside the state; `None` if it does nothing, because no part of an update can begin
     /// before the whole gradient is there.
     fn stage_bytes(&self) -> Option<u64>;
 

@@ -16,14 +16,14 @@ use crate::training::optimizer::{StepFactors, Unfit};
 use crate::training::staged_update::StagedUpdate;
 
 impl Training {
-    /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin
+    /// How many bytes [`Self::stage`] takes beside the state; `None` if it does nothing, because no part of an update can begin
     /// before the whole gradient is there.
     pub fn stage_bytes(&self) -> Option<u64> {
         StepFactors::ahead(&self.manifest, self.step + 1, 1.0)?;
         Some(4 * self.parameters.len() as u64 * (1 + self.optimizer.moments().len() as u64))
     }
 
-    /// As [`Learner::draft`](crate::Learner::stage).
+    /// As [`Learner::stage`](crate::Learner::stage).
     pub fn stage(&mut self, members: &[PeerId], start: usize, part: &[f32]) {
         let is_finite = kernel::first_non_finite(part).is_none();
         if start == self.parameters.len() {

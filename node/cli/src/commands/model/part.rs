@@ -42,7 +42,7 @@ impl Part {
         fs::rename(&self.part, &self.place)?;
         // That the name is on disk, too, is wished for where the system can say so.
         let folder = self.place.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        let _ = File::open(folder.unwrap_or_else(|| Path::new("."))).and_then(|folder| folder.sync_all());
         Ok(())
     }
 }
