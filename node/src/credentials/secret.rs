@@ -43,6 +43,22 @@ fn path(data_dir: &Path, run: RunId) -> PathBuf {
     data_dir.join(format!("secret-{}", &run.to_string()[..16]))
 }
 
+/// Where the same bytes lie once more, behind their blake3.
+fn copy_path(data_dir: &Path, run: RunId) -> PathBuf {
+    path(data_dir, run).with_extension("copy")
+}
+
+/// Bits in which a file may differ from its copy and be damaged. One that somebody has put in its place differs in many more.
+const MAX_FLIPPED: u32 = 8;
+
+/// What was `read`, or what its `copy` says that it was before some bits of it flipped: nobody would admit us with that.
+fn mended(read: Vec<u8>, copy: &[u8]) -> Vec<u8> {
+    let Some((hash, whole)) = copy.split_first_chunk::<32>() else { return read };
+    let flipped: u32 = read.iter().zip(whole).map(|(ours, theirs)| (ours ^ theirs).count_ones()).sum();
+    let is_damaged = read.len() == whole.len() && (1..=MAX_FLIPPED).contains(&flipped);
+    if is_damaged && blake3::hash(whole) == *hash { whole.to_vec() } else { read }
+}
+
 /// What admits to `run`, as it is kept in `data_dir`, if anything: the secret, and behind it the invitation.
 ///
 /// # Errors
@@ -50,6 +66,8 @@ fn path(data_dir: &Path, run: RunId) -> PathBuf {
 pub(crate) fn load(data_dir: &Path, run: RunId) -> Result<Credentials, NodeError> {
     let path = path(data_dir, run);
     let Some(bytes) = private_file::read(&path)? else { return Ok(Credentials::default()) };
+    // A copy that can't be read mends nothing.
+    let bytes = mended(bytes, &private_file::read(&copy_path(data_dir, run)).ok().flatten().unwrap_or_default());
     let (secret, invitation) = parse(&bytes).ok_or_else(|| {
         let message =
             format!("a secret has 32 bytes, and an invitation may follow; this file has {} bytes", bytes.len());
@@ -69,7 +87,9 @@ pub fn parse(bytes: &[u8]) -> Option<([u8; 32], Option<Grant>)> {
 pub(crate) fn store(data_dir: &Path, run: RunId, credentials: &Credentials) -> Result<(), NodeError> {
     let Credentials { secret: Some(secret), invitation, .. } = credentials else { return Ok(()) };
     let invitation = invitation.as_ref().map(Grant::encode).unwrap_or_default();
-    private_file::write(&path(data_dir, run), &[&secret[..], &invitation].concat())
+    let bytes = [&secret[..], &invitation].concat();
+    private_file::write(&copy_path(data_dir, run), &[blake3::hash(&bytes).as_bytes(), &bytes[..]].concat())?;
+    private_file::write(&path(data_dir, run), &bytes)
 }
 
 /// The same unless something is there: what a new ticket says takes its place once a member has let us in by it
@@ -107,4 +127,33 @@ pub(crate) fn own_invitation(
     let holds = |kept: &Grant| !office.has_ended(&kept.invitation, renewal.as_ref());
     let fresh = || Grant::sign(&key, run, Terms::open(epoch));
     Ok(Some(kept.filter(holds).unwrap_or_else(fresh)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_that_flip_are_mended_and_what_was_put_in_its_place_stays() {
+        let folder = tempfile::tempdir().expect("a temp dir");
+        let (dir, run) = (folder.path(), RunId([7; 32]));
+        let credentials = |secret| Credentials { secret: Some(secret), invitation: None, bearer: None };
+        let kept = || load(dir, run).expect("a secret").secret;
+        store(dir, run, &credentials([5; 32])).expect("stored");
+        for (at, bit) in [(0, 1), (17, 0x80), (31, 4)] {
+            for file in [path(dir, run), copy_path(dir, run)] {
+                store(dir, run, &credentials([5; 32])).expect("stored");
+                let mut bytes = std::fs::read(&file).expect("there");
+                bytes[at] ^= bit;
+                std::fs::write(&file, bytes).expect("written");
+                assert_eq!(kept(), Some([5; 32]), "{} at {at}", file.display());
+            }
+        }
+        // One of another member, by hand.
+        std::fs::write(path(dir, run), [9; 32]).expect("written");
+        assert_eq!(kept(), Some([9; 32]));
+        std::fs::remove_file(copy_path(dir, run)).expect("there");
+        assert_eq!(kept(), Some([9; 32]));
+        assert_eq!(load(dir, RunId([8; 32])).expect("none").secret, None);
+    }
 }
