@@ -26,9 +26,16 @@ impl Optimizer for Adam {
     }
 
     fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update> {
+        Box::new(self.step(context))
+    }
+}
+
+impl Adam {
+    /// The constants of a step.
+    pub(super) fn step(&self, context: &StepContext<'_>) -> Step {
         let [learning_rate, beta1, beta2, epsilon, weight_decay] = context.values();
         let powers = context.scalars;
-        Box::new(Step {
+        Step {
             scale: context.scale,
             beta1,
             rest1: 1.0 - beta1,
@@ -39,26 +46,26 @@ impl Optimizer for Adam {
             epsilon,
             penalty: if self.decoupled { None } else { Some(weight_decay) },
             keep: if self.decoupled { 1.0 - learning_rate * weight_decay } else { 1.0 },
-        })
+        }
     }
 }
 
 #[derive(Debug)]
-struct Step {
-    scale: f32,
-    beta1: f32,
-    rest1: f32,
-    beta2: f32,
-    rest2: f32,
+pub(super) struct Step {
+    pub(super) scale: f32,
+    pub(super) beta1: f32,
+    pub(super) rest1: f32,
+    pub(super) beta2: f32,
+    pub(super) rest2: f32,
     /// `lr / (1 - beta1^t)`.
-    step_size: f32,
+    pub(super) step_size: f32,
     /// `1 / (1 - beta2^t)`.
-    unbias2: f32,
-    epsilon: f32,
+    pub(super) unbias2: f32,
+    pub(super) epsilon: f32,
     /// `wd`, if it is part of the gradient.
-    penalty: Option<f32>,
+    pub(super) penalty: Option<f32>,
     /// `1 - lr * wd`, if it is not.
-    keep: f32,
+    pub(super) keep: f32,
 }
 
 impl Update for Step {

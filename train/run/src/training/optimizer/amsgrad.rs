@@ -1,6 +1,10 @@
 //! AMSGrad: Adam whose second moment never falls.
 
+use super::adam::{self, Adam};
 use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
+
+/// But for the moment that never falls, it is AdamW.
+const ADAM_W: Adam = Adam { decoupled: true };
 
 /// Reddi, Kale, Kumar: "On the Convergence of Adam and Beyond", 2018, algorithm 2, with Adam's corrections for the first steps and
 /// decoupled weight decay, as `torch.optim.AdamW` has it: the largest second moment until now takes the place of the present one.
@@ -9,7 +13,7 @@ pub(super) struct AmsGrad;
 
 impl Optimizer for AmsGrad {
     fn settings(&self) -> &'static [Setting] {
-        const { &[Setting::LEARNING_RATE.or(0.003), Setting::BETA1, Setting::BETA2, Setting::EPSILON, Setting::WEIGHT_DECAY] }
+        ADAM_W.settings()
     }
 
     /// First and second moment, and the largest second one; `beta1^t` and `beta2^t`.
@@ -18,60 +22,35 @@ impl Optimizer for AmsGrad {
     }
 
     fn advance(&self, values: &[f32], scalars: &[f64]) -> Vec<f64> {
-        // The learning rate comes first, then the betas.
-        scalars.iter().zip(&values[1..3]).map(|(power, beta)| power * f64::from(*beta)).collect()
+        ADAM_W.advance(values, scalars)
     }
 
     fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update> {
-        let [learning_rate, beta1, beta2, epsilon, weight_decay] = context.values();
-        let powers = context.scalars;
-        Box::new(Step {
-            scale: context.scale,
-            beta1,
-            rest1: 1.0 - beta1,
-            beta2,
-            rest2: 1.0 - beta2,
-            step_size: (f64::from(learning_rate) / (1.0 - powers[0])) as f32,
-            unbias2: (1.0 / (1.0 - powers[1])) as f32,
-            epsilon,
-            keep: 1.0 - learning_rate * weight_decay,
-        })
+        Box::new(Step(ADAM_W.step(context)))
     }
 }
 
 #[derive(Debug)]
-struct Step {
-    scale: f32,
-    beta1: f32,
-    rest1: f32,
-    beta2: f32,
-    rest2: f32,
-    /// `lr / (1 - beta1^t)`.
-    step_size: f32,
-    /// `1 / (1 - beta2^t)`.
-    unbias2: f32,
-    epsilon: f32,
-    /// `1 - lr * wd`.
-    keep: f32,
-}
+struct Step(adam::Step);
 
 impl Update for Step {
     fn run(&self, parameters: &mut [f32], gradients: &[f32], moments: &mut [&mut [f32]]) {
+        let adam::Step { scale, beta1, rest1, beta2, rest2, step_size, unbias2, epsilon, keep, .. } = self.0;
         let [first, second, largest] = own(moments);
         let moments = first.iter_mut().zip(second.iter_mut()).zip(largest.iter_mut());
         for ((parameter, gradient), ((first, second), largest)) in parameters.iter_mut().zip(gradients).zip(moments) {
-            let gradient = self.scale * gradient;
-            *first = self.beta1 * *first + self.rest1 * gradient;
-            *second = self.beta2 * *second + self.rest2 * (gradient * gradient);
+            let gradient = scale * gradient;
+            *first = beta1 * *first + rest1 * gradient;
+            *second = beta2 * *second + rest2 * (gradient * gradient);
             // Not `f32::max`, which leaves open which zero it takes.
             *largest = if *second > *largest { *second } else { *largest };
-            let scale = (*largest * self.unbias2).sqrt() + self.epsilon;
-            *parameter = *parameter * self.keep - self.step_size * *first / scale;
+            let root = (*largest * unbias2).sqrt() + epsilon;
+            *parameter = *parameter * keep - step_size * *first / root;
         }
     }
 
     fn is_safe(&self, state: f64, gradient: f64) -> bool {
-        let Self { scale, beta1, rest1, beta2, rest2, step_size, unbias2, epsilon, keep } = *self;
+        let adam::Step { scale, beta1, rest1, beta2, rest2, step_size, unbias2, epsilon, keep, .. } = self.0;
         let gradient = f64::from(scale.abs()) * gradient;
         let first = f64::from(beta1) * state + f64::from(rest1) * gradient;
         let second = f64::from(beta2) * state + f64::from(rest2) * (gradient * gradient);
