@@ -4,7 +4,7 @@ use starling_run::{
     DataDescription, DataManifest, Manifest, Preprocessing, ReplicatedState, ResultRecord, RunSpec, Scales, SharedFile,
     SnapshotManifest, fuzzed,
 };
-use starling_topology::{Digest, Lineage};
+use starling_topology::{Digest, Ledger, Lineage};
 
 use super::topology::ledgers;
 use crate::seeds::{RUN, peer};
@@ -17,16 +17,16 @@ const PARAMETERS: usize = 5;
 pub(super) const STATE: Target = Target {
     name: "state",
     seeds: || {
-        let state = |(step, ledger): (usize, _)| ReplicatedState {
+        let state = |ledger: Ledger| ReplicatedState {
             run: RUN,
-            step: step as u64,
+            step: ledger.step().saturating_sub(1),
             lineage: Lineage::NONE,
             parameters: vec![1.0, -0.0, 3.5e-40].into(),
             moments: vec![vec![0.5, 0.25, 0.0].into(), vec![1.0, 2.0, 3.0].into()],
             scalars: vec![0.9, 0.999],
             ledger,
         };
-        ledgers().into_iter().enumerate().map(|ledger| state(ledger).encode()).collect()
+        ledgers().into_iter().map(|ledger| state(ledger).encode()).collect()
     },
     take: |bytes| {
         let Ok(state) = ReplicatedState::decode(bytes) else { return false };
@@ -88,8 +88,8 @@ pub(super) const MANIFEST: Target = Target {
     },
     take: |bytes| Manifest::decode(bytes).is_ok_and(|manifest| manifest.encode() == bytes),
     longest: 64 * KIB,
-    // An empty leaf is two bytes.
-    per_byte: 64,
+    // A leaf takes 72 bytes, and room is made for as many as there are bytes.
+    per_byte: 80,
     besides: 16 * KIB,
 };
 

@@ -338,7 +338,7 @@ impl World {
         let (name, id) = (self.hosts[seat].name(), entry.view);
         // Who has a view installed by its word alone says what it likes of why.
         let is_first = view.forked && view.parent.is_some_and(|parent| self.views.get(&parent) == Some(&false));
-        let forks = entry.forks || is_first;
+        let forks = entry.forks || is_first || self.is_among_liars(seat, view);
         self.forked |= view.forked; // The fork itself may only have waited for members.
         self.tell(|world| {
             let generation = view.generation;
@@ -371,6 +371,15 @@ impl World {
             held.push(self.invariants.bitwise_agreement.resumes(name, id, state));
         }
         held.into_iter().for_each(|held| self.breaks(held));
+    }
+
+    /// Whether it has come to this view by their word, among liars alone: once nobody else has answered for long, nothing but their word
+    /// is left.
+    fn is_among_liars(&self, seat: Seat, view: &View) -> bool {
+        let (name, came_by_word) =
+            (self.hosts[seat].name(), self.hosts[seat].peer.as_ref().is_some_and(Peer::came_by_word));
+        let is_liar = |peer: &PeerId| self.seats.get(peer).is_some_and(|seat| self.hosts[*seat].is_hostile());
+        came_by_word && view.members().iter().filter(|peer| **peer != name).all(is_liar)
     }
 
     fn committed(&mut self, seat: Seat, commit: &Commit) {

@@ -600,6 +600,39 @@ fn what_two_see_of_a_member_one_after_the_other_puts_it_out() {
 }
 
 #[test]
+fn what_an_accused_member_says_of_others_is_not_heeded() {
+    for seed in 0..20 {
+        let mut cluster = super::changes::formed(seed, 400, &MEMBERS);
+        for name in [1, 2] {
+            let (liar, evidence) = (peer(LIAR), Evidence::Misbehaved);
+            cluster.input(peer(name), Input::Suspected { peer: liar, evidence });
+            cluster.say(liar, peer(name), Body::Suspect { peer: peer(3), evidence: Evidence::Closed });
+        }
+        cluster.run_for(std::time::Duration::from_secs(1));
+        let is_by_liar =
+            |event: &Event| matches!(event, Event::Suspected { reporter, .. } if *reporter == Some(peer(LIAR)));
+        assert!([1, 2].iter().all(|name| !cluster.has_event(peer(*name), is_by_liar)), "seed {seed}");
+    }
+}
+
+#[test]
+fn who_is_put_out_for_what_it_did_waits_before_it_is_let_in_again() {
+    for seed in 0..20 {
+        let mut cluster = super::changes::formed(seed, 4_000, &MEMBERS);
+        for name in [1, 2, 3] {
+            cluster.input(peer(name), Input::Suspected { peer: peer(LIAR), evidence: Evidence::Misbehaved });
+        }
+        let has_liar =
+            |cluster: &Cluster| cluster.peers[&peer(1)].machine.view().is_some_and(|view| view.contains(peer(LIAR)));
+        cluster.run_until(|cluster| !has_liar(cluster));
+        let begun = cluster.now;
+        cluster.run_until(has_liar);
+        let waited = cluster.now - begun;
+        assert!(waited >= Config::default().quarantine(), "seed {seed}: let in again after {waited:?}");
+    }
+}
+
+#[test]
 fn whoever_is_refused_a_result_by_those_it_has_no_link_to_gives_up_neither_its_state_nor_its_seat() {
     for seed in 0..20 {
         let mut cluster = formed(seed);

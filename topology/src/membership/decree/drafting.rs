@@ -200,8 +200,10 @@ impl Membership {
             None => self.candidates(now).cloned().collect(),
         };
         let ours = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
-        let untrusted = seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(peer, why)| (*peer, *why));
-        let excluded: BTreeMap<PeerId, Evidence> = untrusted.collect();
+        // Whom to put out for what it did, the promises say together: one member alone is not believed.
+        let is_accused = |why: Evidence| why == Evidence::Misbehaved && seat.view.most_hostile() > 0;
+        let untrusted = seat.suspects.iter().filter(|(peer, why)| !trusted(peer) && !is_accused(**why));
+        let excluded: BTreeMap<PeerId, Evidence> = untrusted.map(|(peer, why)| (*peer, *why)).collect();
         let inputs = ProposalInputs {
             config: &self.config,
             view: &seat.view,

@@ -18,6 +18,8 @@ use crate::vote::proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 
 /// So many views that it is bound in does a member leave by somebody's word.
 const MAX_BOUND: usize = 64;
+/// From so many voters on no voter puts out another alone.
+const LEAST_SURE: u32 = 4;
 
 /// A proposal that is decided, and what shows that.
 #[derive(Debug)]
@@ -423,7 +425,11 @@ impl Membership {
         for reason in &proposal.reasons {
             match reason {
                 Reason::Lost { peer, .. } | Reason::Restarted(peer) => {
-                    self.quarantine.lose(now, *peer, &self.config);
+                    let misbehaved = matches!(reason, Reason::Lost { evidence: Evidence::Misbehaved, .. });
+                    match misbehaved && proposal.of >= LEAST_SURE {
+                        true => self.quarantine.convict(now, *peer, &self.config),
+                        false => self.quarantine.lose(now, *peer, &self.config),
+                    }
                     self.probe_later(now, *peer);
                     let may_come = !matches!(reason, Reason::Lost { evidence, .. } if !evidence.may_pass());
                     self.put_out.insert(*peer, (now, may_come));

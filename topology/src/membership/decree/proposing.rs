@@ -422,7 +422,8 @@ impl Membership {
         let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !decree.refused.contains(peer)).collect();
         // Fewer than four can't tell who is wrong.
         let few = seat.view.voter_count() < 4;
-        let counts = is_new && (few || self.refusals.take(now, from, self.config.call_limit()));
+        let is_credible = is_new && !seat.accused.contains(&from);
+        let counts = is_credible && (few || self.refusals.take(now, from, self.config.call_limit()));
         if seat.view.has_quorum(&rest) && !counts {
             return;
         }

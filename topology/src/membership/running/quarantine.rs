@@ -1,5 +1,5 @@
-//! Peers that are lost again and again wait before they are let in again; so do those against whom others object. And whoever lets in
-//! some that never were there is not believed about those whom nobody else has heard.
+//! Peers that are lost again and again wait before they are let in again; so do those that misbehave, and those against whom others
+//! object. And whoever lets in some that never were there is not believed about those whom nobody else has heard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,11 +52,16 @@ impl Quarantine {
         past.losses.retain(|loss| now - *loss < config.quarantine_window());
         past.losses.push(now);
         if past.losses.len() >= LOSSES {
-            past.losses.clear();
-            past.losses.push(now);
-            past.waits(now, config.quarantine() * (1 << past.times.min(MAX_DOUBLINGS)));
-            past.times += 1;
+            self.convict(now, peer, config);
         }
+    }
+
+    /// `peer` is lost too often, or more than can be hostile saw it do what no correct peer does.
+    pub(in crate::membership) fn convict(&mut self, now: Time, peer: PeerId, config: &Config) {
+        let past = self.past(peer);
+        past.losses = vec![now];
+        past.waits(now, config.quarantine() * (1 << past.times.min(MAX_DOUBLINGS)));
+        past.times = past.times.saturating_add(1);
     }
 
     /// Another member does not accept what we proposed, which lets `peer` in. The two may differ for good, and meanwhile nobody
@@ -133,6 +138,16 @@ mod tests {
         assert_eq!(quarantine.remaining(at(32), peer, config.quarantine()), Some(Duration::from_secs(10)));
         assert_eq!(quarantine.remaining(at(42), peer, config.quarantine()), None);
         assert_eq!(quarantine.remaining(at(32), PeerId([2; 32]), Duration::MAX), None);
+    }
+
+    #[test]
+    fn who_misbehaves_waits_at_once_and_twice_as_long_each_time() {
+        let (config, peer) = (Config::default(), PeerId([1; 32]));
+        let mut quarantine = Quarantine::default();
+        for (second, wait) in [(0, 10), (1_000, 20), (2_000, 40)] {
+            quarantine.convict(at(second), peer, &config);
+            assert_eq!(quarantine.remaining(at(second), peer, Duration::MAX), Some(Duration::from_secs(wait)));
+        }
     }
 
     #[test]

@@ -87,7 +87,8 @@ impl Membership {
         }
         let me = self.me.peer;
         let Some(seat) = &mut self.seat else { return };
-        if peer == me || !seat.view.contains(peer) || seat.view.is_severed(from, peer) {
+        let is_believed = !seat.view.is_severed(from, peer) && !seat.accused.contains(&from);
+        if peer == me || !seat.view.contains(peer) || !is_believed {
             return;
         }
         if !seat.suspicion_reports.knows(from, peer) && !self.reports.take(now, from, self.config.call_limit()) {

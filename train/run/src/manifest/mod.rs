@@ -32,7 +32,7 @@ use crate::state::max_encoded_len;
 use crate::training::optimizer::OptimizerSpec;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 22;
+pub const WIRE_VERSION: u32 = 23;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -74,6 +74,8 @@ pub struct Manifest {
     pub clip: Option<f32>,
     /// Samples per step, over all members.
     pub batch_size: u32,
+    /// How many of them are computed together, from one seed; 0: a member's whole share, whatever that is.
+    pub micro_batch: u32,
     /// How a batch is divided among members.
     pub balance: Balance,
     /// How many steps the run takes.
@@ -107,10 +109,6 @@ pub struct Manifest {
     pub founder: Option<PeerId>,
     /// Which members of a view decide the next one.
     pub quorum: Quorum,
-    /// How many samples are computed together, from one seed; 0: a member's whole share, whatever that is. It comes last, and
-    /// only in the bytes of a run that has it.
-    #[serde(skip_deserializing, skip_serializing_if = "is_zero")]
-    pub micro_batch: u32,
 }
 
 /// Bytes that are not a manifest this version can run.
@@ -290,13 +288,8 @@ impl Manifest {
         if wire_version != WIRE_VERSION {
             return Err(ManifestError::WireVersion { theirs: wire_version });
         }
-        let (mut manifest, mut rest) =
+        let (manifest, rest) =
             postcard::take_from_bytes::<Self>(bytes).map_err(|error| undecodable(error.to_string()))?;
-        if let Ok((micro_batch, behind)) = postcard::take_from_bytes::<u32>(rest)
-            && micro_batch > 0
-        {
-            (manifest.micro_batch, rest) = (micro_batch, behind);
-        }
         if !rest.is_empty() {
             return Err(undecodable(format!("{} bytes follow it", rest.len())));
         }
@@ -374,11 +367,7 @@ impl Manifest {
     /// All fields in which `theirs` is not equal to this manifest, by name, in a fixed order.
     pub fn differences(&self, theirs: &Self) -> Vec<Difference> {
         let value = |manifest: &Self| {
-            let mut value =
-                serde_json::to_value(manifest).expect("invariant: a manifest has no type that cannot be JSON");
-            // Of a run without, too.
-            value["micro_batch"] = manifest.micro_batch.into();
-            value
+            serde_json::to_value(manifest).expect("invariant: a manifest has no type that cannot be JSON")
         };
         let mut differences = Vec::new();
         compare(String::new(), &value(self), &value(theirs), &mut differences);
@@ -389,10 +378,6 @@ impl Manifest {
         differences.retain(|difference| !follows.iter().any(|field| difference.field.split('.').next() == Some(field)));
         differences
     }
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// A field in which two manifests differ.
@@ -526,25 +511,6 @@ mod tests {
             Manifest { micro_batch: 16, ..manifest.clone() },
         ] {
             assert_ne!(other.run_id(), manifest.run_id());
-        }
-    }
-
-    #[test]
-    fn a_run_without_micro_batches_has_the_bytes_that_it_had() {
-        let plain = manifest().encode();
-        let run = Manifest { micro_batch: 16, ..manifest() };
-        let bytes = run.encode();
-        assert_eq!(bytes, [&plain[..], &[16]].concat());
-        assert_eq!(Manifest::decode(&bytes), Ok(run));
-        for (tail, reason) in [
-            (&[0][..], "1 bytes follow it"),
-            (&[16, 16], "1 bytes follow it"),
-            (&[0x90, 0x00], "not in its canonical form"),
-            (&[0x90], "1 bytes follow it"),
-            (&[7], "`micro_batch` is not usable"),
-        ] {
-            let error = Manifest::decode(&[&plain[..], tail].concat()).expect_err("no manifest").to_string();
-            assert!(error.contains(reason), "{tail:?}: {error}");
         }
     }
 
