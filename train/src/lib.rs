@@ -26,7 +26,7 @@ pub use network::{Layers, Network};
 pub use program::{Models, Trainer, found};
 pub use replica::Replica;
 pub use starling_data::stream;
-pub use starling_data::{ClassCount, DataError, DataOptions, DataSummary, Dataset, LabelColumn, Samples};
+pub use starling_data::{ClassCount, DataError, DataOptions, DataSummary, Dataset, Samples, TableColumn};
 pub use task::classification::Classification;
 pub use task::tasks::TaskProgram;
 pub use task::{Draw, Task, TaskData, fingerprint};

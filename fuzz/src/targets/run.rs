@@ -1,5 +1,6 @@
 //! States, results and manifests.
 
+use starling_run::data::columns::{Coding, Column};
 use starling_run::{
     DataDescription, DataManifest, Manifest, Preprocessing, ReplicatedState, ResultRecord, RunSpec, Scales, SharedFile,
     SnapshotManifest, fuzzed,
@@ -111,13 +112,22 @@ pub(super) const DATA: Target = Target {
 pub(super) const PREPROCESSING: Target = Target {
     name: "preprocessing",
     seeds: || {
-        let of = |scales, features: &[&str]| {
+        let of = |scales, features: &[&str], columns| {
             let classes = ["a", "b"].map(ToOwned::to_owned).to_vec();
             let features = features.iter().map(|&name| name.to_owned()).collect();
-            Preprocessing { scales, classes, features, label: Some("kind".to_owned()) }.encode()
+            Preprocessing { scales, classes, features, label: Some("kind".to_owned()), columns }.encode()
         };
-        let columns = Scales::Standardize { means: vec![1.0, f64::MAX], deviations: vec![0.0, -0.0] };
-        vec![of(Scales::Divide(16.0), &[]), of(columns, &["x", "y"])]
+        let each = Scales::Standardize { means: vec![1.0, f64::MAX], deviations: vec![0.0, -0.0] };
+        let column = |name: &str, coding| Column { name: name.to_owned(), coding };
+        let texts = ["", "red"].map(ToOwned::to_owned).to_vec();
+        let columns = vec![column("id", Coding::Ignored), column("color", Coding::Category(texts))];
+        let gaps = vec![column("", Coding::Gaps)];
+        vec![
+            of(Scales::Divide(16.0), &[], Vec::new()),
+            of(each.clone(), &["x", "y"], Vec::new()),
+            of(each.clone(), &["color = ", "color = red"], columns),
+            of(each, &[], gaps),
+        ]
     },
     take: |bytes| {
         let preprocessing = Digest(*blake3::hash(bytes).as_bytes());

@@ -33,6 +33,10 @@ pub struct Settings {
     pub header: Option<bool>,
     /// CSV: what separates cells; `None` detects it.
     pub delimiter: Option<Delimiter>,
+    /// CSV: the columns that are left out.
+    pub ignored: Vec<String>,
+    /// CSV: the columns that hold categories, whatever they look like.
+    pub categories: Vec<String>,
     /// Whether joiners may have the files of the data set.
     pub share_data: bool,
     /// The most bytes of a data set that are taken from members.
@@ -112,6 +116,8 @@ impl Settings {
             label: None,
             header: None,
             delimiter: None,
+            ignored: Vec::new(),
+            categories: Vec::new(),
             share_data: false,
             data_limit: 1 << 30,
             listen: Vec::new(),

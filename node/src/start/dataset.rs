@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::Multiaddr;
-use starling_run::data::{DIGITS, LabelColumn};
+use starling_run::data::{DIGITS, TableColumn};
 use starling_run::{DataOptions, Kind, Manifest, Program, SharedData, Workload};
 use starling_topology::{Contact, PeerId};
 use tokio::time::Instant;
@@ -47,11 +47,14 @@ pub(crate) fn source(settings: &Settings) -> &str {
 
 /// How the user wants [`source`] to be read.
 pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
+    let columns = |names: &[String]| names.iter().cloned().map(TableColumn::Written).collect();
     DataOptions {
         source: source(settings).to_owned(),
-        label: settings.label.clone().map(LabelColumn::Written),
+        label: settings.label.clone().map(TableColumn::Written),
         header: settings.header,
         delimiter: settings.delimiter,
+        ignored: columns(&settings.ignored),
+        categories: columns(&settings.categories),
         held_out,
         seed,
         ..DataOptions::default()

@@ -48,7 +48,7 @@ pub mod data {
     #[doc(inline)]
     pub use starling_run::{DataDescription, Preprocessing, Scales};
     #[doc(inline)]
-    pub use starling_train::{ClassCount, DataError, DataOptions, DataSummary, Dataset, LabelColumn, Samples};
+    pub use starling_train::{ClassCount, DataError, DataOptions, DataSummary, Dataset, Samples, TableColumn};
 }
 
 /// What an [`Error`] holds, for programs that look into it. What a task did is within

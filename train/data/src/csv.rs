@@ -1,27 +1,41 @@
 //! CSV files: one sample per row, one column of labels, the others features.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ::csv::ByteRecord;
 use starling_run::Kind;
+use starling_run::data::columns::{self, Coding, Column};
 use starling_run::manifest::MAX_FEATURES;
 
-use super::doubts::{Understood, is_rising};
+use super::doubts::{Understood, column};
 use super::error::DataError;
 use super::files::{Capped, unpacked};
 use super::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
 use super::rows::{Rows, Text, cells, next};
 use super::source::Source;
-use super::{DataSummary, Delimiter, LabelColumn, labels};
+use super::survey::Survey;
+use super::{DataSummary, Delimiter, TableColumn, labels};
 
 /// What is said of how a table is written. The rest is found out.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TableForm<'a> {
-    pub(super) label: Option<&'a LabelColumn>,
+    pub(super) label: Option<&'a TableColumn>,
     pub(super) header: Option<bool>,
     pub(super) delimiter: Option<Delimiter>,
+    /// The columns that are left out.
+    pub(super) ignored: &'a [TableColumn],
+    /// The columns that hold categories, whatever they look like.
+    pub(super) categories: &'a [TableColumn],
+}
+
+impl TableForm<'_> {
+    /// Whether it says something of columns besides the label's.
+    pub(super) fn says_columns(&self) -> bool {
+        !self.ignored.is_empty() || !self.categories.is_empty()
+    }
 }
 
 /// A table.
@@ -47,88 +61,170 @@ impl Source for Csv {
 
     fn read(&self, source: &str, form: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
         let path = Path::new(source);
-        let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-        parse(file, path, form, max)
+        let open = || File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source });
+        parse(open, path, form, max)
     }
 }
 
-/// Reads at most `max` bytes of CSV text from `bytes`, gzipped or not. `path` is for messages.
-pub(super) fn parse(bytes: impl Read, path: &Path, form: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
-    Table::read(Capped::new(unpacked(bytes, path)?, max), path, form)
+/// Reads at most `max` bytes of CSV text from what `open` gives, gzipped or not, once or several times. `path` is for messages.
+pub(super) fn parse<R: Read>(
+    open: impl Fn() -> Result<R, DataError>,
+    path: &Path,
+    form: TableForm<'_>,
+    max: u64,
+) -> Result<Raw, DataError> {
+    let text = || Text::open(Capped::new(unpacked(open()?, path)?, max), path);
+    let opened = text()?;
+    let delimiter = form.delimiter.unwrap_or_else(|| opened.delimiter());
+    let mut reader = opened.rows(delimiter);
+    let mut record = ByteRecord::new();
+    if !next(&mut reader, &mut record, path)? {
+        return Err(DataError::File { path: path.to_owned(), reason: "it is empty".to_owned() });
+    }
+    let table = Table::settle(path, delimiter, cells(&record), form)?;
+    let open = || Ok(text()?.rows(delimiter));
+    let survey = Survey::of(&table, open()?)?;
+    table.finish(survey, open)
 }
 
 /// What the first row has settled.
-struct Table {
-    rows: Rows,
-    is_header: bool,
-    label: usize,
+pub(super) struct Table {
+    /// How rows are read. No column is taken yet.
+    pub(super) rows: Rows,
+    first: Vec<String>,
+    pub(super) is_header: bool,
+    is_header_said: bool,
+    pub(super) label: usize,
+    pub(super) is_label_said: bool,
+    ignored: BTreeSet<usize>,
+    pub(super) categories: BTreeSet<usize>,
 }
 
 impl Table {
-    fn read(text: impl Read, path: &Path, form: TableForm<'_>) -> Result<Raw, DataError> {
-        let text = Text::open(text, path)?;
-        let delimiter = form.delimiter.unwrap_or_else(|| text.delimiter());
-        let mut reader = text.rows(delimiter);
+    /// The columns that give features, in their order.
+    pub(super) fn taken(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.rows.columns).filter(|column| *column != self.label && !self.ignored.contains(column))
+    }
+
+    /// Calls `each` with all rows but the header.
+    pub(super) fn each_row<R: Read>(
+        &self,
+        mut reader: ::csv::Reader<R>,
+        mut each: impl FnMut(&ByteRecord) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
         let mut record = ByteRecord::new();
-        if !next(&mut reader, &mut record, path)? {
-            return Err(DataError::File { path: path.to_owned(), reason: "it is empty".to_owned() });
-        }
-        let first = cells(&record);
-        let table = Self::settle(path, delimiter, &first, form)?;
-        let (mut values, mut written, mut rising_rows) = (Vec::new(), Vec::new(), 0);
-        let mut more = if table.is_header { next(&mut reader, &mut record, path)? } else { true };
-        while more {
-            let row = values.len();
-            if (row + first.len()) as u64 > MAX_VALUES {
-                let reason = format!("the file has more than {MAX_VALUES} values");
-                return Err(DataError::File { path: path.to_owned(), reason });
+        let mut is_header = self.is_header;
+        while next(&mut reader, &mut record, &self.rows.path)? {
+            if !std::mem::take(&mut is_header) {
+                each(&record)?;
             }
-            written.extend(table.rows.read(&record, &mut values)?);
-            rising_rows += usize::from(is_rising(&values[row..]));
-            more = next(&mut reader, &mut record, path)?;
         }
-        if written.is_empty() {
-            return Err(DataError::File { path: path.to_owned(), reason: "it has a header, but no rows".to_owned() });
+        Ok(())
+    }
+
+    /// Reads the features as the survey found them to be: once more, unless they all were numbers.
+    fn finish<R: Read>(
+        mut self,
+        survey: Survey,
+        open: impl Fn() -> Result<::csv::Reader<R>, DataError>,
+    ) -> Result<Raw, DataError> {
+        let path = self.rows.path.clone();
+        let fail = |reason: String| DataError::File { path: path.clone(), reason };
+        if survey.labels.is_empty() {
+            return Err(fail("it has a header, but no rows".to_owned()));
         }
-        let (labels, class_names) = labels::classify(&written).map_err(|reason| DataError::File {
-            path: path.to_owned(),
-            reason: format!("{}: {reason}", table.rows.name(table.label)),
-        })?;
+        let (labels, class_names) = labels::classify(&survey.labels)
+            .map_err(|reason| fail(format!("{}: {reason}", self.rows.name(self.label))))?;
+        let (coded, values, rising_rows) = match survey.plain {
+            Some(values) if self.ignored.is_empty() => (Vec::new(), values, survey.rising_rows),
+            Some(values) => (self.columns(|_| Coding::Number), values, survey.rising_rows),
+            None => {
+                let codings = survey.codings(&self, &class_names, &open)?;
+                let coded = self.columns(|column| codings.get(&column).cloned().unwrap_or(Coding::Number));
+                (coded, self.encode(codings, survey.labels.len(), open()?)?, 0)
+            }
+        };
+        let is_plain = coded.iter().all(|column| matches!(column.coding, Coding::Number | Coding::Ignored));
         let understood = Understood {
-            label: table.label,
-            is_label_said: table.rows.is_label_said,
-            names: &table.rows.names,
-            first: (!table.is_header && form.header.is_none()).then_some(first.as_slice()),
+            label: self.label,
+            is_label_said: self.is_label_said,
+            names: &self.rows.names,
+            first: (!self.is_header && !self.is_header_said && coded.is_empty()).then_some(&*self.first),
+            taken_for_names: (self.is_header && !self.is_header_said && !is_plain && !has_numbers(&coded))
+                .then_some(&*self.first),
             rising_rows,
-            values: &values,
+            values: if coded.is_empty() { &values } else { &[] },
             labels: &labels,
             classes: &class_names,
             counts: &DataSummary::count(&class_names, labels.iter()),
         };
         let doubts = understood.doubts();
-        let label = u32::try_from(table.label).expect("invariant: the number of columns is bounded");
-        let features = u32::try_from(first.len() - 1).expect("invariant: the number of columns is bounded");
-        let (mut feature_names, mut label_name) = (table.rows.names, None);
-        if !feature_names.is_empty() {
-            label_name = Some(feature_names.remove(table.label));
-        }
+        let column = |column: usize| u32::try_from(column).expect("invariant: the number of columns is bounded");
+        let features = values.len() / labels.len();
+        let feature_names = match (&*self.rows.names, &*coded) {
+            ([], _) => Vec::new(),
+            (names, []) => (0..names.len()).filter(|at| *at != self.label).map(|at| names[at].clone()).collect(),
+            (_, coded) => columns::feature_names(coded),
+        };
         Ok(Raw {
             kind: KIND,
             origin: path.display().to_string(),
-            shape: [1, 1, features],
+            shape: [1, 1, u32::try_from(features).map_err(|_| fail("it has too many features".to_owned()))?],
             values: Values::Numbers(values),
             labels,
             class_names,
             feature_names,
             scaling: Scaling::Standardize,
-            columns: Some(Columns { label, label_name, header: table.is_header, delimiter }),
+            columns: Some(Columns {
+                label: column(self.label),
+                label_name: self.rows.names.get(self.label).cloned(),
+                header: self.is_header,
+                delimiter: self.rows.delimiter,
+                ignored: self.ignored.iter().copied().map(column).collect(),
+                categories: self.categories.iter().copied().map(column).collect(),
+            }),
+            coded,
             held_out: None,
             doubts,
         })
     }
 
+    /// All columns but the label's, those that are left out with them.
+    fn columns(&self, coding: impl Fn(usize) -> Coding) -> Vec<Column> {
+        let others = (0..self.rows.columns).filter(|column| *column != self.label);
+        let column = |at: usize| Column {
+            name: self.rows.names.get(at).cloned().unwrap_or_default(),
+            coding: if self.ignored.contains(&at) { Coding::Ignored } else { coding(at) },
+        };
+        others.map(column).collect()
+    }
+
+    /// The features of all rows.
+    fn encode<R: Read>(
+        &mut self,
+        codings: BTreeMap<usize, Coding>,
+        samples: usize,
+        reader: ::csv::Reader<R>,
+    ) -> Result<Vec<f64>, DataError> {
+        let path = self.rows.path.clone();
+        let fail = |reason: String| DataError::File { path: path.clone(), reason };
+        let width = codings.values().map(Coding::width).sum::<usize>();
+        if width > MAX_FEATURES as usize || width as u64 * samples as u64 > MAX_VALUES {
+            let reason = "its categories become too many features: leave columns out with --ignore";
+            return Err(fail(format!("{reason} ({width} features of {samples} rows)")));
+        }
+        self.rows.taken = codings.into_iter().collect();
+        let (mut values, mut found) = (Vec::with_capacity(width * samples), 0);
+        self.each_row(reader, |record| {
+            found += 1;
+            // More rows than there were would take more memory than was counted.
+            if found <= samples { self.rows.read(record, &mut values).map(|_| ()) } else { Ok(()) }
+        })?;
+        if found == samples { Ok(values) } else { Err(fail("it changed while it was read".to_owned())) }
+    }
+
     /// Finds out from the first row whether it is a header, and which column the label is.
-    fn settle(path: &Path, delimiter: Delimiter, cells: &[String], form: TableForm<'_>) -> Result<Self, DataError> {
+    fn settle(path: &Path, delimiter: Delimiter, cells: Vec<String>, form: TableForm<'_>) -> Result<Self, DataError> {
         let fail = |reason: String| DataError::File { path: path.to_owned(), reason };
         let columns = cells.len();
         if columns < 2 {
@@ -145,8 +241,8 @@ impl Table {
         }
         let (written, index) = match form.label {
             None => (None, None),
-            Some(LabelColumn::Written(text)) => (Some(text), text.parse::<usize>().ok()),
-            Some(LabelColumn::Index(index)) => (None, Some(*index as usize)),
+            Some(TableColumn::Written(text)) => (Some(text), text.parse::<usize>().ok()),
+            Some(TableColumn::Index(index)) => (None, Some(*index as usize)),
         };
         let named = written.and_then(|text| cells.iter().position(|cell| cell == text));
         let is_number = |cell: &String| cell.parse::<f64>().is_ok();
@@ -156,27 +252,69 @@ impl Table {
             // A label that is named, and is not a number, can only be in a header.
             features_are_text || (named.is_some() && index.is_none())
         });
-        let named = named.filter(|_| is_header);
-        let label = match (written, named.or(index)) {
-            (None, None) => columns - 1,
-            (_, Some(column)) if column < columns => column,
-            (_, Some(column)) => {
-                return Err(fail(format!("the label is column {column}, but columns run from 0 to {}", columns - 1)));
-            }
-            (Some(wanted), None) if is_header => {
-                let nearest = nearest(wanted, cells).expect("invariant: there are columns");
-                return Err(fail(format!("it has no column `{wanted}` for the label; did you mean `{nearest}`?")));
-            }
-            (Some(wanted), None) => {
-                return Err(fail(format!(
-                    "it has no header, so there is no column `{wanted}` for the label; give its 0-based index"
-                )));
+        let names = if is_header { &*cells } else { &[] };
+        let label = match form.label {
+            None => columns - 1,
+            Some(label) => find(label, names, columns, "the label").map_err(fail)?,
+        };
+        let said = |columns_said: &[TableColumn], flag: &str| {
+            let found = columns_said.iter().map(|column| find(column, names, columns, flag));
+            let found = found.collect::<Result<BTreeSet<usize>, String>>().map_err(fail)?;
+            match found.contains(&label) {
+                true => Err(fail(format!("{flag} names {}, which is the label", column(names, label)))),
+                false => Ok(found),
             }
         };
-        let names = if is_header { cells.to_vec() } else { Vec::new() };
-        let is_label_said = form.label.is_some();
-        let rows = Rows { path: path.to_owned(), delimiter, names, columns, label: Some(label), is_label_said };
-        Ok(Self { rows, is_header, label })
+        let ignored = said(form.ignored, "--ignore")?;
+        let categories = said(form.categories, "--categories")?;
+        if let Some(both) = ignored.intersection(&categories).next() {
+            return Err(fail(format!("--ignore and --categories both name {}", column(names, *both))));
+        }
+        if ignored.len() + 1 >= columns {
+            return Err(fail("--ignore leaves no column to learn from".to_owned()));
+        }
+        let rows = Rows {
+            path: path.to_owned(),
+            delimiter,
+            names: names.to_vec(),
+            columns,
+            label: Some(label),
+            taken: Vec::new(),
+        };
+        let (is_header_said, is_label_said) = (form.header.is_some(), form.label.is_some());
+        Ok(Self { rows, first: cells, is_header, is_header_said, label, is_label_said, ignored, categories })
+    }
+}
+
+/// Whether one of these columns is a number.
+fn has_numbers(coded: &[Column]) -> bool {
+    coded.iter().any(|column| matches!(column.coding, Coding::Number | Coding::Gaps))
+}
+
+/// Which of `columns` columns is meant, by its name in the header or its 0-based index. `of_what` is for messages.
+fn find(wanted: &TableColumn, names: &[String], columns: usize, of_what: &str) -> Result<usize, String> {
+    let index = match wanted {
+        TableColumn::Index(index) => *index as usize,
+        TableColumn::Written(text) => match (names.iter().position(|name| name == text), text.parse()) {
+            (Some(column), _) => return Ok(column),
+            (None, Ok(index)) => index,
+            (None, Err(_)) => {
+                return Err(match nearest(text, names) {
+                    Some(nearest) => {
+                        format!("it has no column `{text}` for {of_what}; did you mean `{nearest}`?")
+                    }
+                    None => {
+                        format!(
+                            "it has no header, so there is no column `{text}` for {of_what}; give its 0-based index"
+                        )
+                    }
+                });
+            }
+        },
+    };
+    match index < columns {
+        true => Ok(index),
+        false => Err(format!("{of_what} is column {index}, but columns run from 0 to {}", columns - 1)),
     }
 }
 

@@ -38,8 +38,8 @@ impl Source for Digits {
     }
 
     fn read(&self, _: &str, _: TableForm<'_>, _: u64) -> Result<Raw, DataError> {
-        let form = TableForm { label: None, header: Some(false), delimiter: Some(Delimiter::Comma) };
-        let raw = csv::parse(ROWS, Path::new("digits (embedded)"), form, u64::MAX)?;
+        let form = TableForm { header: Some(false), delimiter: Some(Delimiter::Comma), ..TableForm::default() };
+        let raw = csv::parse(|| Ok(ROWS), Path::new("digits (embedded)"), form, u64::MAX)?;
         let (origin, scaling) = (DIGITS.to_owned(), Scaling::Divide(16.0));
         Ok(Raw { kind: KIND, origin, shape: [1, 8, 8], scaling, columns: None, doubts: Vec::new(), ..raw })
     }

@@ -27,9 +27,11 @@ pub(super) struct Understood<'a> {
     pub(super) names: &'a [String],
     /// The first row, if it was taken for a sample and nobody said that it is one.
     pub(super) first: Option<&'a [String]>,
+    /// The first row, if it was taken for names, nobody said that it has them, and nothing below it is a number that tells.
+    pub(super) taken_for_names: Option<&'a [String]>,
     /// How many rows have nothing but whole numbers as features, each larger than the one before.
     pub(super) rising_rows: usize,
-    /// Row after row, without the labels.
+    /// Row after row, without the labels; none if there are features that are no numbers as they are written.
     pub(super) values: &'a [f64],
     pub(super) labels: &'a [u32],
     pub(super) classes: &'a [String],
@@ -40,14 +42,25 @@ pub(super) struct Understood<'a> {
 impl Understood<'_> {
     /// All doubts, as sentences.
     pub(super) fn doubts(&self) -> Vec<String> {
-        let header = self.first.filter(|first| self.is_header_like(first)).map(|first| {
+        let shown = |first: &[String]| {
             let row = first.iter().map(|cell| shorten(cell)).take(6).collect::<Vec<_>>().join(",");
             let more = if first.len() > 6 { ",..." } else { "" };
+            format!("the first row, `{row}{more}`,")
+        };
+        let header = self.first.filter(|first| self.is_header_like(first)).map(|first| {
             format!(
-                "the first row, `{row}{more}`, looks like the columns' names, but was read as a sample: pass --header if \
-                 it has the names, --no-header if it is a sample"
+                "{} looks like the columns' names, but was read as a sample: pass --header if it has the names, --no-header if it is a \
+                 sample",
+                shown(first)
             )
         });
+        let names = self.taken_for_names.map(|first| {
+            format!(
+                "{} was taken for the columns' names: pass --no-header if it is a sample, --header if it has the names",
+                shown(first)
+            )
+        });
+        let header = header.or(names);
         let own = header.as_ref().and_then(|_| self.own_class());
         let labels = self.label_doubt().or_else(|| self.lonely_classes(own));
         header.into_iter().chain(labels).collect()
@@ -96,6 +109,9 @@ impl Understood<'_> {
 
     /// How many different values the first column has, if they may be classes: few whole numbers.
     fn distinct_in_first(&self) -> Option<usize> {
+        if self.values.is_empty() {
+            return None;
+        }
         let rows = self.labels.len();
         let features = self.values.len() / rows;
         let mut distinct = BTreeSet::new();

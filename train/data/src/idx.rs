@@ -107,6 +107,7 @@ fn raw(path: &Path, images: &Path, training: Part, held_out: Option<Part>) -> Re
         feature_names: Vec::new(),
         scaling: Scaling::Divide(255.0),
         columns: None,
+        coded: Vec::new(),
         held_out: held_out.map(|part| RawSamples { values: Values::Bytes(part.pixels), labels: held_out_labels }),
         doubts: Vec::new(),
     })

@@ -19,8 +19,10 @@ mod samples;
 mod source;
 mod split;
 pub mod stream;
+mod survey;
 
-use starling_run::data::shorten;
+use starling_run::data::columns::Coding;
+use starling_run::data::{MAX_PREPROCESSING_BYTES, shorten};
 use starling_run::{DataDescription, Delimiter, Preprocessing};
 use starling_topology::Digest;
 
@@ -29,7 +31,7 @@ pub use labels::Known;
 pub use samples::Samples;
 pub use source::{files, kinds};
 pub use split::held_out_rows;
-pub use starling_run::data::{ClassCount, DataOptions, DataSummary, LabelColumn};
+pub use starling_run::data::{ClassCount, DataOptions, DataSummary, TableColumn};
 
 use csv::TableForm;
 use raw::Raw;
@@ -54,22 +56,30 @@ impl Dataset {
     /// Reads, checks and splits the data that `options` name.
     ///
     /// Features of digits are divided by 16, those of IDX files by 255. Columns of a CSV file are standardized: less the
-    /// mean of the training samples, divided by their standard deviation, in f64; a constant column becomes 0.
+    /// mean of the training samples, divided by their standard deviation, in f64; a constant column becomes 0. A column of text becomes
+    /// categories, and a gap among numbers their mean: [`Coding`](starling_run::data::columns::Coding).
     ///
     /// # Errors
     /// If a file cannot be read or does not hold what it should. The error names the file, and the row and column or
     /// the offending header field.
     pub fn load(options: &DataOptions) -> Result<Self, DataError> {
         let permille = split::permille(options.held_out)?;
-        let form = TableForm { label: options.label.as_ref(), header: options.header, delimiter: options.delimiter };
+        let form = TableForm {
+            label: options.label.as_ref(),
+            header: options.header,
+            delimiter: options.delimiter,
+            ignored: &options.ignored,
+            categories: &options.categories,
+        };
         let raw = source::find(&options.source)?.read(&options.source, form, options.max_file_bytes)?;
         let mut dataset = Self::build(raw, permille, options.seed)?;
         if !dataset.description.is_table()
-            && (form.label.is_some() || form.header.is_some() || form.delimiter.is_some())
+            && (form.label.is_some() || form.header.is_some() || form.delimiter.is_some() || form.says_columns())
         {
-            dataset
-                .doubts
-                .push("--label, --header and --delimiter say how a table is read; this data is none".to_owned());
+            dataset.doubts.push(
+                "--label, --header, --delimiter, --ignore and --categories say how a table is read; this data is none"
+                    .to_owned(),
+            );
         }
         Ok(dataset)
     }
@@ -166,7 +176,7 @@ impl Dataset {
             (raw.fingerprint(), raw.kind.name.to_owned(), raw.origin.clone(), raw.shape);
         let own_held_out = raw.held_out.iter().flat_map(|held_out| &held_out.labels);
         let counts = DataSummary::count(&raw.class_names, raw.labels.iter().chain(own_held_out));
-        let (columns, mut doubts) = (raw.columns.clone(), raw.doubts.clone());
+        let (columns, coded, mut doubts) = (raw.columns.clone(), raw.coded.clone(), raw.doubts.clone());
         let (classes, feature_names) = (raw.class_names.clone(), raw.feature_names.clone());
         let mut description = DataDescription {
             kind: kind.clone(),
@@ -177,6 +187,8 @@ impl Dataset {
             label: columns.as_ref().map(|columns| columns.label),
             header: columns.as_ref().map(|columns| columns.header),
             delimiter: columns.as_ref().map(|columns| columns.delimiter),
+            ignored: columns.as_ref().map(|columns| columns.ignored.clone()).unwrap_or_default(),
+            categories: columns.as_ref().map(|columns| columns.categories.clone()).unwrap_or_default(),
             held_out: permille,
             fingerprint,
             preprocessing: Digest([0; 32]),
@@ -184,9 +196,23 @@ impl Dataset {
         description.check().map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
         let Split { training, held_out, scales, lost } = split::split(raw, permille, seed);
         let label = columns.and_then(|columns| columns.label_name);
-        let preprocessing = Preprocessing { scales, classes, features: feature_names, label: label.clone() };
+        let count = |is_counted: fn(&Coding) -> bool| {
+            let counted = coded.iter().filter(|column| is_counted(&column.coding)).count();
+            u32::try_from(counted).expect("invariant: the number of columns is bounded")
+        };
+        let category_columns = count(|coding| matches!(coding, Coding::Category(_)));
+        let gap_columns = count(|coding| matches!(coding, Coding::Gaps));
+        let ignored_columns = count(|coding| matches!(coding, Coding::Ignored));
+        let (features, columns) = (feature_names, coded);
+        let preprocessing = Preprocessing { scales, classes, features, label: label.clone(), columns };
+        let bytes = preprocessing.encode().len();
+        if bytes > MAX_PREPROCESSING_BYTES {
+            let reason =
+                format!("its names and categories take {bytes} bytes, but {MAX_PREPROCESSING_BYTES} are possible");
+            return Err(DataError::Unusable { origin, reason });
+        }
         description.preprocessing = preprocessing.digest();
-        if let Some(doubt) = lost_features(&lost, &description, &preprocessing.features) {
+        if let Some(doubt) = lost_features(&lost, &description, &preprocessing) {
             doubts.push(doubt);
         }
         let DataDescription { samples, features, classes, header, delimiter, .. } = description;
@@ -201,6 +227,9 @@ impl Dataset {
             label_name: label.as_deref().map(shorten),
             header,
             delimiter,
+            category_columns,
+            gap_columns,
+            ignored_columns,
             classes,
             counts: DataSummary::told(&preprocessing.classes, &counts),
         };
@@ -209,13 +238,15 @@ impl Dataset {
 }
 
 /// What to say of features that became 0 although they are no constants.
-fn lost_features(lost: &[usize], description: &DataDescription, names: &[String]) -> Option<String> {
+fn lost_features(lost: &[usize], description: &DataDescription, preprocessing: &Preprocessing) -> Option<String> {
     let label = description.label.map_or(usize::MAX, |label| label as usize);
     let column = |feature: &usize| {
-        let column = feature + usize::from(*feature >= label);
-        names
-            .get(*feature)
-            .map_or_else(|| format!("column {column}"), |name| format!("column {column} (`{}`)", shorten(name)))
+        let name =
+            preprocessing.features.get(*feature).map(|name| format!(" (`{}`)", shorten(name))).unwrap_or_default();
+        match preprocessing.columns.is_empty() {
+            true => format!("column {}{name}", feature + usize::from(*feature >= label)),
+            false => format!("feature {feature}{name}"),
+        }
     };
     let told = lost.iter().take(3).map(column).collect::<Vec<_>>().join(", ");
     let more = lost.len().saturating_sub(3);

@@ -1,14 +1,17 @@
 //! Data as it was read, before split and scaling.
 
 use starling_run::Kind;
+use starling_run::data::columns::{Coding, Column};
 use starling_topology::Digest;
 
 use super::Delimiter;
 
 /// The most numbers a data set may have.
 pub(super) const MAX_VALUES: u64 = 1 << 31;
+/// What a gap is in a fingerprint: NaN has many forms.
+const GAP: u64 = 0x7ff8_0000_0000_0000;
 
-/// What a reader hands over. All vectors agree in length; values are finite.
+/// What a reader hands over. All vectors agree in length; values are finite, but for gaps in a table, which are NaN.
 #[derive(Debug)]
 pub(super) struct Raw {
     /// What members compare by its name.
@@ -27,6 +30,8 @@ pub(super) struct Raw {
     pub(super) scaling: Scaling,
     /// How the table was read, if it was one.
     pub(super) columns: Option<Columns>,
+    /// Its columns but for the label's, unless each is a number without gaps.
+    pub(super) coded: Vec<Column>,
     /// Samples that the source itself holds out.
     pub(super) held_out: Option<RawSamples>,
     /// What its user should look at, as sentences.
@@ -44,6 +49,10 @@ pub(super) struct Columns {
     pub(super) header: bool,
     /// What separates cells.
     pub(super) delimiter: Delimiter,
+    /// The columns that are left out.
+    pub(super) ignored: Vec<u32>,
+    /// The columns that hold categories because their user says so.
+    pub(super) categories: Vec<u32>,
 }
 
 /// Samples that come apart from the others.
@@ -86,8 +95,9 @@ impl Values {
                 let mut bytes = Vec::with_capacity(8 * 1024);
                 for block in numbers.chunks(1024) {
                     bytes.clear();
-                    // -0 and 0 are the same value, however the file writes it.
-                    bytes.extend(block.iter().flat_map(|number| (number + 0.0).to_le_bytes()));
+                    // -0 and 0 are the same value, however the file writes it, and so are all gaps.
+                    let bits = |number: &f64| if number.is_nan() { GAP } else { (number + 0.0).to_bits() };
+                    bytes.extend(block.iter().flat_map(|number| bits(number).to_le_bytes()));
                     hasher.update(&bytes);
                 }
             }
@@ -96,7 +106,7 @@ impl Values {
 }
 
 impl Raw {
-    /// blake3 of shape, values, labels and class names.
+    /// blake3 of shape, values, labels, class names and categories.
     pub(super) fn fingerprint(&self) -> Digest {
         let mut hasher = blake3::Hasher::new();
         for dimension in self.shape {
@@ -106,7 +116,11 @@ impl Raw {
         if let Some(held_out) = &self.held_out {
             hash_samples(&held_out.values, &held_out.labels, &mut hasher);
         }
-        for name in &self.class_names {
+        let categories = self.coded.iter().flat_map(|column| match &column.coding {
+            Coding::Category(texts) => &texts[..],
+            Coding::Number | Coding::Gaps | Coding::Ignored => &[],
+        });
+        for name in self.class_names.iter().chain(categories) {
             hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
         }
         Digest(*hasher.finalize().as_bytes())

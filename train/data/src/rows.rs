@@ -4,14 +4,17 @@ use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use ::csv::ByteRecord;
+use starling_run::data::columns::{Coding, Unknown};
 
 use super::delimiter::{self, has_decimal_comma};
-use super::doubts::{column, quoted};
+use super::doubts::column;
 use super::error::DataError;
 use super::{Delimiter, foreign, shorten};
 
 /// What is looked at to find out what separates cells, and whether it is text at all.
 const START_BYTES: u64 = 64 << 10;
+/// Categories that a message names.
+const MAX_NAMED: usize = 5;
 
 /// Text that may be a table, of which the beginning was looked at.
 pub(super) struct Text<R> {
@@ -56,62 +59,87 @@ pub(super) struct Rows {
     /// Of the columns. Empty without a header.
     pub(super) names: Vec<String>,
     pub(super) columns: usize,
-    /// Which of them holds text; all others hold numbers.
+    /// Which of them holds the labels.
     pub(super) label: Option<usize>,
-    /// Whether it is settled which one that is, so that nobody needs to be told how to say it.
-    pub(super) is_label_said: bool,
+    /// Which of them have features, in the order of those, and how they become them.
+    pub(super) taken: Vec<(usize, Coding)>,
 }
 
 impl Rows {
-    /// Appends the numbers of a row to `values`, in the order of their columns, and returns its label if there is one.
+    /// Appends the features of a row to `values`, before scaling, and returns its label if there is one.
     ///
     /// # Errors
     /// If it has more or fewer cells than the first row, or a cell is not what its column holds: with row and column.
     pub(super) fn read(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<Option<String>, DataError> {
-        let row = line(record);
-        let fail = |column: Option<usize>, reason: String| DataError::Row {
-            path: self.path.clone(),
-            row,
-            column: column.map(|column| self.name(column)),
-            reason,
-        };
-        if record.len() != self.columns {
-            return Err(fail(None, format!("it has {} columns, but the first row has {}", record.len(), self.columns)));
+        self.check_width(record)?;
+        for (column, coding) in &self.taken {
+            let cell = self.cell(record, *column)?;
+            let coded = coding.encode(cell, values);
+            coded.map_err(|unknown| self.fault(record, Some(*column), self.unknown(unknown, cell, coding)))?;
         }
-        let mut label = None;
-        for (column, cell) in record.iter().enumerate() {
-            let cell =
-                std::str::from_utf8(cell).map_err(|_| fail(Some(column), "it is not UTF-8 text".to_owned()))?.trim();
-            if cell.is_empty() {
-                return Err(fail(Some(column), "it is empty; fill it in, or leave the row out".to_owned()));
-            }
-            if cell.contains('\n') {
-                return Err(fail(Some(column), "a quote opens in it and is not closed in its line".to_owned()));
-            }
-            if Some(column) == self.label {
-                label = Some(cell.to_owned());
-                continue;
-            }
-            let number: f64 = cell.parse().map_err(|_| fail(Some(column), self.not_a_number(column, cell)))?;
-            if !number.is_finite() {
-                return Err(fail(Some(column), format!("`{cell}` is not a finite number")));
-            }
-            values.push(number);
-        }
-        Ok(label)
+        self.label(record)
     }
 
-    /// Why a cell is no feature, with what its user may have meant.
-    fn not_a_number(&self, column: usize, cell: &str) -> String {
-        let told = format!("`{}` is not a number", shorten(cell));
-        if self.delimiter != Delimiter::Comma && has_decimal_comma(cell) {
-            return format!("{told}; write decimals with a point");
+    /// The label of a row, if it has one.
+    ///
+    /// # Errors
+    /// If it is empty, or no text.
+    pub(super) fn label(&self, record: &ByteRecord) -> Result<Option<String>, DataError> {
+        let Some(column) = self.label else { return Ok(None) };
+        match self.cell(record, column)? {
+            "" => {
+                let reason = "the label is empty; fill it in, or leave the row out".to_owned();
+                Err(self.fault(record, Some(column), reason))
+            }
+            label => Ok(Some(label.to_owned())),
         }
-        if self.is_label_said || cell.chars().all(|letter| !letter.is_alphabetic()) {
-            return told;
+    }
+
+    /// Checks that a row has as many cells as the first one.
+    ///
+    /// # Errors
+    /// If it has not.
+    pub(super) fn check_width(&self, record: &ByteRecord) -> Result<(), DataError> {
+        if record.len() == self.columns {
+            return Ok(());
         }
-        let label = self.names.get(column).map_or_else(|| column.to_string(), |name| shorten(name));
-        format!("{told}; if the column holds the classes, pass --label {}", quoted(&label))
+        let reason = format!("it has {} columns, but the first row has {}", record.len(), self.columns);
+        Err(self.fault(record, None, reason))
+    }
+
+    /// The cell in `column`, without blanks around it.
+    ///
+    /// # Errors
+    /// If it is no text, or runs over its line.
+    pub(super) fn cell<'r>(&self, record: &'r ByteRecord, column: usize) -> Result<&'r str, DataError> {
+        let bytes = record.get(column).unwrap_or_default();
+        let fail = |reason: &str| self.fault(record, Some(column), reason.to_owned());
+        let cell = std::str::from_utf8(bytes).map_err(|_| fail("it is not UTF-8 text"))?.trim();
+        if cell.contains('\n') { Err(fail("a quote opens in it and is not closed in its line")) } else { Ok(cell) }
+    }
+
+    /// What is wrong in a row, and where.
+    pub(super) fn fault(&self, record: &ByteRecord, column: Option<usize>, reason: String) -> DataError {
+        let column = column.map(|column| self.name(column));
+        DataError::Row { path: self.path.clone(), row: line(record), column, reason }
+    }
+
+    /// Why a cell has no features, with what its user may have meant.
+    fn unknown(&self, unknown: Unknown, cell: &str, coding: &Coding) -> String {
+        let told = format!("`{}`", shorten(cell));
+        match (unknown, coding) {
+            (Unknown::Category, Coding::Category(texts)) => {
+                let known: Vec<String> =
+                    texts.iter().take(MAX_NAMED).map(|text| format!("`{}`", shorten(text))).collect();
+                let more = if texts.len() > MAX_NAMED { ", ..." } else { "" };
+                format!("{told} is none of the column's {} categories: {}{more}", texts.len(), known.join(", "))
+            }
+            _ if self.delimiter != Delimiter::Comma && has_decimal_comma(cell) => {
+                format!("{told} is not a number; write decimals with a point")
+            }
+            _ if cell.parse::<f64>().is_ok() => format!("{told} is not a finite number"),
+            _ => format!("{told} is not a number"),
+        }
     }
 
     /// A column for messages: its index, and its name if it has one.

@@ -1,5 +1,6 @@
 //! Raw data to scaled training and held-out samples.
 
+use starling_run::data::columns::measured;
 use starling_run::{DataDescription, Scales};
 use starling_topology::SplitMix64;
 
@@ -39,7 +40,11 @@ pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
     };
     let (scales, lost) = match raw.scaling {
         Scaling::Divide(divisor) => (Scales::Divide(divisor), Vec::new()),
-        Scaling::Standardize => standards(&raw.values, features, &training),
+        Scaling::Standardize => {
+            let mut measured = measured(&raw.coded);
+            measured.resize(features, true);
+            standards(&raw.values, &measured, &training)
+        }
     };
     let select = |values: &Values, labels: &[u32], indices: &[u32]| {
         let mut rows = Vec::with_capacity(indices.len() * features);
@@ -80,35 +85,49 @@ pub fn held_out_rows(description: &DataDescription, seed: u64) -> Option<Vec<u32
     has_rows.then(|| draw(samples, description.held_out, seed).1)
 }
 
-/// Mean and standard deviation of each column over `rows`, in f64, in row order; and the columns that are no constants, but
-/// whose numbers are too large, or too near to each other, for that.
-fn standards(values: &Values, features: usize, rows: &[u32]) -> (Scales, Vec<usize>) {
-    let count = rows.len() as f64;
+/// Mean and standard deviation of each feature over `rows`, in f64, in row order, without gaps; and the features that are no constants,
+/// but whose numbers are too large, or too near to each other, for that. What is not `measured` stays as it is.
+fn standards(values: &Values, measured: &[bool], rows: &[u32]) -> (Scales, Vec<usize>) {
+    let features = measured.len();
+    let at = |row: u32, feature: usize| values.get(row as usize * features + feature);
+    let mut counts = vec![0_u32; features];
+    for row in rows {
+        (0..features).for_each(|feature| counts[feature] += u32::from(!at(*row, feature).is_nan()));
+    }
     let mut means = vec![0.0; features];
     for row in rows {
-        for (column, sum) in means.iter_mut().enumerate() {
-            *sum += values.get(*row as usize * features + column) / count;
+        for (feature, sum) in means.iter_mut().enumerate() {
+            let value = at(*row, feature);
+            if measured[feature] && !value.is_nan() {
+                *sum += value / f64::from(counts[feature]);
+            }
         }
     }
     let mut squares = vec![0.0; features];
     for row in rows {
-        for (column, sum) in squares.iter_mut().enumerate() {
-            let distance = values.get(*row as usize * features + column) - means[column];
-            *sum += distance * distance / count;
+        for (feature, sum) in squares.iter_mut().enumerate() {
+            let value = at(*row, feature);
+            if measured[feature] && !value.is_nan() {
+                let distance = value - means[feature];
+                *sum += distance * distance / f64::from(counts[feature]);
+            }
         }
     }
-    let first = rows[0] as usize * features;
     let mut lost = Vec::new();
-    let deviation = |column: usize| {
-        // A constant column is recognized by its values: its computed variance may be a rounding error above zero.
-        let is_constant =
-            rows.iter().all(|row| values.get(*row as usize * features + column) == values.get(first + column));
-        let deviation = squares[column].sqrt();
+    let deviation = |feature: usize| {
+        if !measured[feature] {
+            return 1.0;
+        }
+        // A constant is recognized by its values: its computed variance may be a rounding error above zero.
+        let mut known = rows.iter().map(|row| at(*row, feature)).filter(|value| !value.is_nan());
+        let first = known.next();
+        let is_constant = known.all(|value| Some(value) == first);
+        let deviation = squares[feature].sqrt();
         if !is_constant && deviation.is_normal() {
             return deviation;
         }
         if !is_constant {
-            lost.push(column);
+            lost.push(feature);
         }
         0.0
     };

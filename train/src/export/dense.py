@@ -10,17 +10,28 @@ if open(sys.argv[1], "rb").read(4) == b"\0\0\10\3":  # IDX images
 else:
     cells = {"tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}.get(meta.get("delimiter"), ",")
     rows = [row for row in csv.reader(open(sys.argv[1], encoding="utf-8-sig", newline=""), delimiter=cells, skipinitialspace=True) if row]
-    names, head = json.loads(meta.get("feature_names", "[]")), [cell.strip() for cell in rows[0]]
-    drop = int(label or inputs) if len(head) > inputs else inputs
+    names, head = json.loads(meta.get("feature_names", "[]")) or [""] * inputs, [cell.strip() for cell in rows[0]]
+    columns = json.loads(meta.get("columns", "[]")) or [{"name": name, "coding": "number"} for name in names]
+    names, width = [column["name"] for column in columns], len(columns)
+    drop = int(label or width) if len(head) > width else width
     places = [place for place in range(len(head)) if place != drop]
-    if meta.get("header") == "true" and len(set(names)) == inputs:
-        places = [head.index(name) for name in names]  # in whatever order they come
-    x = np.array([[row[place] for place in places] for row in rows[meta.get("header") == "true" :]], float)
+    if meta.get("header") == "true" and len(set(names)) == width:  # in whatever order they come
+        places = [head.index(name) if name in head or column["coding"] != "ignored" else 0 for name, column in zip(names, columns)]
+
+    def features(cell, coding):  # numbers, 1 where there is none, 1 for the category that it is
+        gap = cell == "?" or cell.lower() in ("", "na", "n/a", "nan", "null", "none")
+        if isinstance(coding, dict):
+            coding["category"].index(cell)  # or it is none of them
+            return [float(cell == text) for text in coding["category"]]
+        return {"ignored": lambda: [], "number": lambda: [np.nan if gap else float(cell)], "gaps": lambda: [np.nan if gap else float(cell), float(gap)]}[coding]()
+
+    data = rows[meta.get("header") == "true" :]
+    x = np.array([[it for place, column in zip(places, columns) for it in features(row[place].strip(), column["coding"])] for row in data], float)
 if meta["scaling"] == "divide":
     x = (x / float(meta["divisor"])).astype(np.float32)
 else:
     means, deviations = np.array(json.loads(meta["means"])), np.array(json.loads(meta["deviations"]))
-    x = np.divide(x - means, deviations, out=np.zeros_like(x), where=deviations > 0).astype(np.float32)
+    x = np.divide(x - means, deviations, out=np.zeros_like(x), where=(deviations > 0) & ~np.isnan(x)).astype(np.float32)
 for layer in range(sum(name.startswith("hidden.") for name in tensors) // 2):
     x = np.maximum(x @ tensors[f"hidden.{layer}.weight"] + tensors[f"hidden.{layer}.bias"], 0)
 x = x @ tensors["output.weight"] + tensors["output.bias"]

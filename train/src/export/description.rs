@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use starling_data::stream::Inputs;
+use starling_run::data::columns::Column;
+use starling_run::data::{are_coded, shorten};
 use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
 use starling_run::{Delimiter, ModelSpec, Preprocessing, Scales};
@@ -155,6 +157,19 @@ impl Description {
         self.shape.iter().map(|side| *side as usize).product()
     }
 
+    /// What the columns of a table hold that it takes, the first `most` of them, as people read it. Empty if each is a number.
+    pub fn columns(&self, most: usize) -> Vec<String> {
+        let columns = self.trained_on.as_ref().map(|on| &*on.preprocessing.columns).unwrap_or_default();
+        let label = self.trained_on.as_ref().and_then(|on| on.label).map_or(usize::MAX, |label| label as usize);
+        let name = |(at, column): (usize, &Column)| match &*column.name {
+            "" => format!("column {} ({})", at + usize::from(at >= label), column.coding),
+            name => format!("`{}` ({})", shorten(name), column.coding),
+        };
+        let shown = columns.iter().enumerate().take(most).map(name);
+        let more = columns.len().saturating_sub(most);
+        shown.chain((more > 0).then(|| format!("and {more} more"))).collect()
+    }
+
     /// What it takes; `None` if that is not known.
     pub fn inputs(&self) -> Option<Inputs> {
         let TrainedOn { preprocessing, label, header, delimiter, .. } = self.trained_on.as_ref()?;
@@ -162,6 +177,7 @@ impl Description {
             features: self.features(),
             shape: self.shape,
             names: preprocessing.features.clone(),
+            columns: preprocessing.columns.clone(),
             label: *label,
             label_name: preprocessing.label.clone(),
             header: *header,
@@ -206,6 +222,14 @@ impl Metadata<'_> {
         names.ok_or_else(|| format!("its `{key}` are not {count} names"))
     }
 
+    /// The columns of a table that are no plain numbers, if there are such.
+    fn columns(&self, features: u32) -> Result<Vec<Column>, String> {
+        let Some(text) = self.0.get("columns") else { return Ok(Vec::new()) };
+        let columns: Option<Vec<Column>> = serde_json::from_str(text).ok();
+        let columns = columns.filter(|columns| !columns.is_empty() && are_coded(columns, features as usize));
+        columns.ok_or_else(|| format!("its `columns` are not those of {features} features"))
+    }
+
     fn trained_on(&self, features: u32, classes: u32) -> Result<TrainedOn, String> {
         let scales = match self.text("scaling")? {
             "divide" => {
@@ -223,9 +247,11 @@ impl Metadata<'_> {
         };
         let has_names = self.0.contains_key("feature_names");
         let names = if has_names { self.names("feature_names", features)? } else { Vec::new() };
+        let columns = self.columns(features)?;
+        let others = if columns.is_empty() { features as usize } else { columns.len() };
         let label: Option<u32> = self.optional("label_column")?;
-        if label.is_some_and(|label| label > features) {
-            return Err(format!("its `label_column` is beyond its {features} features"));
+        if label.is_some_and(|label| label as usize > others) {
+            return Err(format!("its `label_column` is beyond its {others} other columns"));
         }
         let held_out = self.0.get("held_out_rows").map(|text| serde_json::from_str::<Vec<u32>>(text).ok());
         let held_out = held_out.map(|rows| rows.filter(|rows| rows.is_sorted_by(|a, b| a < b)));
@@ -236,6 +262,7 @@ impl Metadata<'_> {
                 classes: self.names("class_names", classes)?,
                 features: names,
                 label: self.0.get("label_name").cloned(),
+                columns,
             },
             label,
             header: self.optional("header")?,

@@ -141,6 +141,9 @@ fn preprocessed(manifest: &Manifest, preprocessing: &Preprocessing) -> Vec<(&'st
     if !preprocessing.features.is_empty() {
         metadata.push(("feature_names", list(&preprocessing.features)));
     }
+    if !preprocessing.columns.is_empty() {
+        metadata.push(("columns", json!(preprocessing.columns).to_string()));
+    }
     let column = manifest.data.label.map(|column| column.to_string());
     let header = manifest.data.header.map(|header| header.to_string());
     let delimiter = manifest.data.delimiter.map(|delimiter| delimiter.to_string());
@@ -189,7 +192,7 @@ mod tests {
     ) -> Result<(), Error> {
         Export { state, schema, manifest, preprocessing, evaluation: None }.write(path)
     }
-    use starling_data::{DataOptions, Dataset, LabelColumn};
+    use starling_data::{DataOptions, Dataset, TableColumn};
 
     #[test]
     fn a_model_file_holds_every_parameter_by_name() {
@@ -255,7 +258,7 @@ mod tests {
         let rows: String = (0..20).map(|row| format!("{};{};7;{row}.5\n", ["b", "a"][row % 2], row * row)).collect();
         std::fs::write(&table, format!("kind;area;same;height\n{rows}")).expect("written");
         let source = table.display().to_string();
-        let label = Some(LabelColumn::Written("kind".to_owned()));
+        let label = Some(TableColumn::Written("kind".to_owned()));
         let dataset = Dataset::load(&DataOptions { source, label, ..DataOptions::default() }).expect("a table");
         let spec = RunSpec { model: "softmax".parse().expect("a model"), ..RunSpec::default() };
         let manifest = found(&spec, &dataset).expect("a run");

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
+use starling_run::data::columns::Column;
 use starling_run::program::export::{CARD, DESCRIPTION, MODEL, SCRIPT};
 use starling_run::{Error, Scales};
 
@@ -75,6 +76,8 @@ struct Inputs<'a> {
     features: usize,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     names: &'a [String],
+    #[serde(skip_serializing_if = "<[Column]>::is_empty")]
+    columns: &'a [Column],
     #[serde(skip_serializing_if = "Option::is_none")]
     label_column: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,6 +125,7 @@ impl<'a> Told<'a> {
             shape: *shape,
             features: description.features(),
             names: &on.preprocessing.features,
+            columns: &on.preprocessing.columns,
             label_column: on.label,
             label_name: on.preprocessing.label.as_deref(),
             header: on.header,
@@ -189,6 +193,10 @@ fn card(description: &Description, task: &str) -> String {
     let [channels, height, width] = shape;
     let inputs = match on.label {
         None => format!("images of {channels}x{height}x{width}"),
+        Some(_) if !on.preprocessing.columns.is_empty() => {
+            let columns = description.columns(MAX_NAMED).join(", ").replace(['\n', '\r'], " ");
+            format!("{} columns: {columns}", on.preprocessing.columns.len())
+        }
         Some(_) if on.preprocessing.features.is_empty() => format!("{} columns of numbers", description.features()),
         Some(_) => format!("{} columns: {}", description.features(), list(&on.preprocessing.features)),
     };

@@ -53,7 +53,7 @@ fn table(folder: &Path, rows: u32) -> PathBuf {
 }
 
 fn options(path: &Path) -> DataOptions {
-    let label = Some(starling_data::LabelColumn::Written("kind".to_owned()));
+    let label = Some(starling_data::TableColumn::Written("kind".to_owned()));
     DataOptions { source: path.display().to_string(), label, ..DataOptions::default() }
 }
 

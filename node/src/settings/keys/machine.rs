@@ -56,6 +56,26 @@ pub(super) static DATA: &[Key] = &[
     .under(TABLES)
     .of_run(),
     Key::new(
+        "data.ignore",
+        Kind::Text,
+        Unset("none"),
+        "CSV: columns that are left out, by name or 0-based index, separated by commas.",
+        Sets::Machine(put!(|machine, value| machine.ignored = columns(value.text()))),
+    )
+    .flag("--ignore", "COLUMNS")
+    .under(TABLES)
+    .of_run(),
+    Key::new(
+        "data.categories",
+        Kind::Text,
+        Unset("those that hold text"),
+        "CSV: columns whose cells are categories although they could be numbers, as those that hold text are.",
+        Sets::Machine(put!(|machine, value| machine.categories = columns(value.text()))),
+    )
+    .flag("--categories", "COLUMNS")
+    .under(TABLES)
+    .of_run(),
+    Key::new(
         "data.share",
         Kind::Bool,
         Is("false"),
@@ -278,4 +298,9 @@ fn addresses(texts: &[String]) -> Result<Vec<Multiaddr>, String> {
 fn peer(text: &str) -> Result<PeerId, String> {
     let peer = text.parse::<libp2p::PeerId>().ok().and_then(|peer| from_libp2p(&peer));
     peer.ok_or_else(|| format!("`{text}` is no peer id; `starling id` prints a machine's"))
+}
+
+/// The columns of a list.
+fn columns(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|column| !column.is_empty()).map(ToOwned::to_owned).collect()
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use starling_run::Delimiter;
 use starling_run::data::DIGITS;
+use starling_run::data::columns::{Coding, Column};
 
 use super::digits;
 use super::error::DataError;
@@ -31,6 +32,8 @@ pub struct Inputs {
     pub shape: [u32; 3],
     /// What the features are called, in their order. Empty if they have no names.
     pub names: Vec<String>,
+    /// Of a table: its columns but for the label's. Empty if each is a number, a feature of its own.
+    pub columns: Vec<Column>,
     /// Of a table: the column that held the labels, from 0.
     pub label: Option<u32>,
     /// What that column was called.
@@ -39,6 +42,17 @@ pub struct Inputs {
     pub header: Option<bool>,
     /// Of a table: what separated its cells.
     pub delimiter: Option<Delimiter>,
+}
+
+impl Inputs {
+    /// The columns of a table but for the label's.
+    fn table_columns(&self) -> Vec<Column> {
+        if !self.columns.is_empty() {
+            return self.columns.clone();
+        }
+        let name = |at: usize| self.names.get(at).cloned().unwrap_or_default();
+        (0..self.features).map(|at| Column { name: name(at), coding: Coding::Number }).collect()
+    }
 }
 
 /// Whether labels are looked for beside images. Those of tables are in them, or are not.
@@ -103,6 +117,7 @@ impl Reader {
             let table = unpacked(digits::ROWS, Path::new("digits (embedded)"))?;
             let inputs = Inputs {
                 names: Vec::new(),
+                columns: Vec::new(),
                 label: u32::try_from(inputs.features).ok(),
                 label_name: None,
                 header: Some(false),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use ::csv::ByteRecord;
+use starling_run::data::columns::{Coding, Column};
 
 use super::{Block, Blocks, Inputs};
 use crate::error::DataError;
@@ -27,17 +28,14 @@ pub(super) struct Table {
     record: ByteRecord,
     /// Whether `record` is a row that was read to find out how the table is written.
     is_read: bool,
-    /// For each feature of the model, its place among the numbers of a row; `None` if they are in order.
-    order: Option<Vec<usize>>,
     budget: Rc<Cell<u64>>,
     row_bytes: u64,
-    /// The numbers of a row in their order in the table.
-    row: Vec<f64>,
 }
 
 impl Table {
     pub(super) fn open(bytes: Box<dyn Read>, path: &Path, inputs: &Inputs) -> Result<Self, DataError> {
-        let row_bytes = ROW_BYTES + ROW_BYTES_PER_COLUMN * (inputs.features as u64 + 1);
+        let columns = inputs.table_columns();
+        let row_bytes = ROW_BYTES + ROW_BYTES_PER_COLUMN * (columns.len() as u64 + 1);
         let budget = Rc::new(Cell::new(u64::MAX));
         let text = Text::open(Budgeted { inner: bytes, left: budget.clone(), row_bytes }, path)?;
         let delimiter = inputs.delimiter.unwrap_or_else(|| text.delimiter());
@@ -48,16 +46,18 @@ impl Table {
             return Err(DataError::File { path: path.to_owned(), reason: "it is empty".to_owned() });
         }
         let first = cells(&record);
-        let is_header = inputs.header.unwrap_or_else(|| is_header(&first, inputs.features));
+        let is_header = inputs.header.unwrap_or_else(|| is_header(&first, columns.len()));
         let fail = |reason| DataError::File { path: path.to_owned(), reason };
-        let Places { label, order } = match is_header && !inputs.names.is_empty() {
-            true => by_name(&first, inputs).map_err(fail)?,
-            false => by_place(&first, inputs).map_err(fail)?,
+        let Places { label, of_columns } = match is_header && !inputs.names.is_empty() {
+            true => by_name(&first, &columns, inputs).map_err(fail)?,
+            false => by_place(&first, &columns, inputs).map_err(fail)?,
         };
+        let codings = columns.into_iter().map(|column| column.coding);
+        let taken = of_columns.into_iter().zip(codings).filter_map(|(place, coding)| Some((place?, coding)));
+        let taken = taken.filter(|(_, coding)| *coding != Coding::Ignored).collect();
         let names = if is_header { first.clone() } else { Vec::new() };
-        let (path, columns) = (path.to_owned(), first.len());
-        let rows = Rows { path, delimiter, names, columns, label, is_label_said: true };
-        Ok(Self { reader, rows, record, is_read: !is_header, order, budget, row_bytes, row: Vec::new() })
+        let rows = Rows { path: path.to_owned(), delimiter, names, columns: first.len(), label, taken };
+        Ok(Self { reader, rows, record, is_read: !is_header, budget, row_bytes })
     }
 }
 
@@ -71,16 +71,7 @@ impl Blocks for Table {
                     break;
                 }
             }
-            let label = match &self.order {
-                None => self.rows.read(&self.record, &mut block.values)?,
-                Some(order) => {
-                    self.row.clear();
-                    let label = self.rows.read(&self.record, &mut self.row)?;
-                    block.values.extend(order.iter().map(|at| self.row[*at]));
-                    label
-                }
-            };
-            block.labels.extend(label);
+            block.labels.extend(self.rows.read(&self.record, &mut block.values)?);
             block.rows.push(line(&self.record));
         }
         Ok(block)
@@ -94,21 +85,30 @@ impl Blocks for Table {
 /// Where a table has what a model takes.
 struct Places {
     label: Option<usize>,
-    order: Option<Vec<usize>>,
+    /// For each of the model's columns, where it is; `None` if it is not there, and need not be.
+    of_columns: Vec<Option<usize>>,
 }
 
-/// Whether the first row holds names, where nothing says so: no feature is a number.
-fn is_header(first: &[String], features: usize) -> bool {
-    first.iter().take(features).all(|cell| cell.parse::<f64>().is_err())
+impl Places {
+    /// As they were in the table that the model was trained on.
+    fn in_order(label: Option<usize>, columns: usize) -> Self {
+        let place = |column: usize| column + usize::from(label.is_some_and(|label| label <= column));
+        Self { label, of_columns: (0..columns).map(|column| Some(place(column))).collect() }
+    }
 }
 
-/// By the names in the header: each feature once, the label or not, and no other.
-fn by_name(header: &[String], inputs: &Inputs) -> Result<Places, String> {
+/// Whether the first row holds names, where nothing says so: no column holds a number.
+fn is_header(first: &[String], columns: usize) -> bool {
+    first.iter().take(columns).all(|cell| cell.parse::<f64>().is_err())
+}
+
+/// By the names in the header: each column once, the label or not, those that the model leaves out or not, and no other.
+fn by_name(header: &[String], columns: &[Column], inputs: &Inputs) -> Result<Places, String> {
     let label_name = inputs.label_name.as_ref();
-    let mut known: BTreeMap<&String, Option<usize>> = inputs.names.iter().map(|name| (name, None)).collect();
+    let mut known: BTreeMap<&String, Option<usize>> = columns.iter().map(|column| (&column.name, None)).collect();
     known.extend(label_name.map(|name| (name, None)));
-    if known.len() < inputs.names.len() + usize::from(label_name.is_some()) {
-        return in_order(header, inputs);
+    if known.len() < columns.len() + usize::from(label_name.is_some()) {
+        return in_order(header, columns, inputs);
     }
     let (mut additional, mut twice) = (Vec::new(), Vec::new());
     for (column, name) in header.iter().enumerate() {
@@ -118,19 +118,18 @@ fn by_name(header: &[String], inputs: &Inputs) -> Result<Places, String> {
             Some(place) => *place = Some(column),
         }
     }
-    let missing: Vec<&String> = inputs.names.iter().filter(|name| known[name].is_none()).collect();
+    let taken: Vec<&String> =
+        columns.iter().filter(|column| column.coding != Coding::Ignored).map(|column| &column.name).collect();
+    let missing: Vec<&String> = taken.iter().copied().filter(|name| known[name].is_none()).collect();
     if missing.is_empty() && additional.is_empty() && twice.is_empty() {
         let label = label_name.and_then(|name| known[name]);
-        // Numbers are counted without the label's column.
-        let place = |column: usize| column - usize::from(label.is_some_and(|label| label < column));
-        let order: Vec<usize> = inputs.names.iter().filter_map(|name| known[name]).map(place).collect();
-        return Ok(Places { label, order: (!order.is_sorted()).then_some(order) });
+        return Ok(Places { label, of_columns: columns.iter().map(|column| known[&column.name]).collect() });
     }
-    if missing.len() == inputs.names.len() && header.iter().any(|cell| cell.parse::<f64>().is_ok()) {
+    if missing.len() == taken.len() && header.iter().any(|cell| cell.parse::<f64>().is_ok()) {
         return Err(format!(
             "its first row is `{}`, but the model takes columns by their names: write {} above it",
             shorten(&header.join(",")),
-            named(&inputs.names.iter().collect::<Vec<_>>())
+            named(&taken)
         ));
     }
     let told = [(missing, "missing"), (additional, "not the model's"), (twice, "there twice")];
@@ -142,41 +141,44 @@ fn by_name(header: &[String], inputs: &Inputs) -> Result<Places, String> {
     Err(format!(
         "its columns are not those that the model takes: {}; the model takes {} columns by their names{label} (`starling model show`)",
         told.collect::<Vec<_>>().join("; "),
-        inputs.names.len()
+        taken.len()
     ))
 }
 
 /// Of a table whose columns have no names of their own each: the same header as the table that the model was trained on, with or
 /// without the label.
-fn in_order(header: &[String], inputs: &Inputs) -> Result<Places, String> {
-    if header == inputs.names {
-        return Ok(Places { label: None, order: None });
+fn in_order(header: &[String], columns: &[Column], inputs: &Inputs) -> Result<Places, String> {
+    let mut names: Vec<&String> = columns.iter().map(|column| &column.name).collect();
+    let is_header = |names: &[&String]| header.iter().eq(names.iter().copied());
+    if is_header(&names) {
+        return Ok(Places::in_order(None, columns.len()));
     }
-    let mut names = inputs.names.clone();
     let label = inputs.label.map(|label| label as usize).filter(|label| *label <= names.len());
     if let (Some(label), Some(name)) = (label, &inputs.label_name) {
-        names.insert(label, name.clone());
-        if header == names {
-            return Ok(Places { label: Some(label), order: None });
+        names.insert(label, name);
+        if is_header(&names) {
+            return Ok(Places::in_order(Some(label), columns.len()));
         }
     }
     Err("several of the model's columns have one name, so that its header must be that of the table that the model was trained on"
         .to_owned())
 }
 
-/// By their number: the features alone, or with the label where it was.
-fn by_place(first: &[String], inputs: &Inputs) -> Result<Places, String> {
-    let (columns, features) = (first.len(), inputs.features);
-    let label = inputs.label.map_or(features, |label| label as usize);
-    if columns == features {
-        return Ok(Places { label: None, order: None });
+/// By their number: all columns alone, or with the label where it was.
+fn by_place(first: &[String], columns: &[Column], inputs: &Inputs) -> Result<Places, String> {
+    let label = inputs.label.map_or(columns.len(), |label| label as usize);
+    if first.len() == columns.len() {
+        return Ok(Places::in_order(None, columns.len()));
     }
-    if columns == features + 1 {
-        return Ok(Places { label: Some(label), order: None });
+    if first.len() == columns.len() + 1 && label <= columns.len() {
+        return Ok(Places::in_order(Some(label), columns.len()));
     }
+    let noun = if inputs.columns.is_empty() { "features" } else { "columns" };
     Err(format!(
-        "it has {columns} columns, but the model takes {features} features, or these and a label as column {label}{}",
-        if columns == 1 {
+        "it has {} columns, but the model takes {} {noun}, or these and a label as column {label}{}",
+        first.len(),
+        columns.len(),
+        if first.len() == 1 {
             "; what separates its cells is what separated those that the model was trained on"
         } else {
             ""

@@ -11,6 +11,7 @@ fn of_table() -> Inputs {
         features: 2,
         shape: [1, 1, 2],
         names: ["a", "b"].map(str::to_owned).to_vec(),
+        columns: Vec::new(),
         label: Some(1),
         label_name: Some("kind".to_owned()),
         header: Some(true),
@@ -20,7 +21,8 @@ fn of_table() -> Inputs {
 
 fn of_images(shape: [u32; 3]) -> Inputs {
     let features = shape.iter().map(|side| *side as usize).product();
-    Inputs { features, shape, names: Vec::new(), label: None, label_name: None, header: None, delimiter: None }
+    let (names, columns) = (Vec::new(), Vec::new());
+    Inputs { features, shape, names, columns, label: None, label_name: None, header: None, delimiter: None }
 }
 
 fn read(text: &[u8], inputs: &Inputs) -> Result<Vec<Block>, DataError> {
@@ -193,4 +195,53 @@ fn the_built_in_digits_are_there_for_whatever_takes_as_many_pixels() {
     assert_eq!(count, 1797);
     let error = Reader::open("digits", &of_images([1, 9, 9]), Labels::Wanted).expect_err("others").to_string();
     assert!(error.contains("it has 65 columns, but the model takes 81 features"), "{error}");
+}
+
+#[test]
+fn columns_are_coded_as_in_training() {
+    let (directory, text) =
+        (tempfile::tempdir().expect("a directory"), "id,age,sex,kind\n1,30,f,x\n2,,m,y\n3,50,m,x\n");
+    let path = directory.path().join("table.csv");
+    std::fs::write(&path, text).expect("written");
+    let ignored = vec![crate::TableColumn::Written("id".to_owned())];
+    let options = DataOptions { source: path.display().to_string(), held_out: 0.0, ignored, ..DataOptions::default() };
+    let dataset = Dataset::load(&options).expect("a table");
+    let (description, preprocessing) = (dataset.description(), dataset.preprocessing());
+    let inputs = Inputs {
+        features: description.features as usize,
+        shape: description.shape,
+        names: preprocessing.features.clone(),
+        columns: preprocessing.columns.clone(),
+        label: description.label,
+        label_name: preprocessing.label.clone(),
+        header: description.header,
+        delimiter: description.delimiter,
+    };
+    let features = |text: &str, inputs: &Inputs| {
+        let values = read(text.as_bytes(), inputs).map(|blocks| blocks.into_iter().flat_map(|block| block.values));
+        values.map(|values| values.collect::<Vec<f64>>()).map_err(|error| error.to_string())
+    };
+    let scaled = |values: &[f64]| {
+        let width = inputs.features;
+        let scaled = values.iter().enumerate().map(|(at, value)| preprocessing.scales.scaled(at % width, *value));
+        scaled.collect::<Vec<f32>>()
+    };
+    let all = dataset.training().gather(&[0, 1, 2]);
+    assert_eq!(scaled(&features(text, &inputs).expect("itself")), all);
+    // In another order, without what is left out, and with it.
+    let other = "sex,kind,age\nf,x,30\nm,y,na\nm,x,50\n";
+    assert_eq!(scaled(&features(other, &inputs).expect("by name")), all);
+    assert_eq!(scaled(&features("age,sex,id\n30,f,\n,m,?\n50,m,x\n", &inputs).expect("by name")), all);
+    let by_place = Inputs { names: Vec::new(), header: Some(false), ..inputs.clone() };
+    assert_eq!(scaled(&features("1,30,f\n2,,m\n3,50,m\n", &by_place).expect("by place")), all);
+    for (text, part) in [
+        ("age,sex\n30,d\n", "row 2, column 1 (`sex`): `d` is none of the column's 2 categories: `f`, `m`"),
+        ("age,sex\ntwo,f\n", "`two` is not a number"),
+        ("age,kind\n1,x\n", "`sex` is missing"),
+        ("age,sex,extra\n1,f,2\n", "`extra` is not the model's"),
+    ] {
+        let told = features(text, &inputs).expect_err("not such a table");
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(features("30,f\n", &by_place).expect_err("too few").contains("the model takes 3 columns"));
 }

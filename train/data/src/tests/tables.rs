@@ -136,17 +136,16 @@ fn columns_that_can_not_be_scaled_are_told() {
 #[test]
 fn a_text_column_is_offered_as_the_label() {
     let none = |_: &mut DataOptions| {};
-    refused("cultivar,alcohol\na,1.5\nb,2.5\n", none, &["row 2", "`a` is not a number", "pass --label cultivar"]);
-    refused("my kind,x\na,1\nb,2\n", none, &["pass --label 'my kind'"]);
-    refused("a,1\nb,2\n", |options| options.header = Some(false), &["pass --label 0"]);
-    let message =
-        |text: &str, change: fn(&mut DataOptions)| load_csv(text.as_bytes(), change).expect_err("text").to_string();
-    let told = message("cultivar,alcohol,kind\na,1.5,x\n", |options| options.label = Some(written("kind")));
-    assert!(!told.contains("--label"), "{told}");
-    let told = message("a,b,kind\n2024-01-05,1.5,x\n2024-01-06,2.5,y\n", none);
-    assert!(!told.contains("--label"), "{told}");
+    let asks =
+        ["which column is the label?", "column 0 (`cultivar`) holds text", "pass --label cultivar, or --label alcohol"];
+    refused("cultivar,alcohol\na,1.5\nb,2.5\n", none, &asks);
+    refused("my kind,x\na,1.5\nb,2.5\n", none, &["pass --label 'my kind'"]);
+    refused("a,1.5\nb,2.5\n", |options| options.header = Some(false), &["pass --label 0, or --label 1"]);
+    // Whoever says it is believed, and few whole numbers are classes.
+    let said = load_csv(b"cultivar,alcohol\na,1.5\nb,2.5\n", |options| options.label = Some(written("alcohol")));
+    assert_eq!(said.expect("a table").description().features, 2);
+    assert_eq!(load_csv(b"sex,class\nf,1\nm,2\n", none).expect("a table").description().classes, 2);
     refused("a;b;kind\n1,5;2;x\n2,5;3;y\n", none, &["`1,5` is not a number; write decimals with a point"]);
-    refused("a,b\n1,\n", none, &["it is empty; fill it in"]);
 }
 
 #[test]
@@ -207,8 +206,12 @@ fn flags_for_tables_are_told_where_there_is_none() {
         digits(|options| options.label = Some(written("3"))),
         digits(|options| options.header = Some(true)),
         digits(|options| options.delimiter = Some(Delimiter::Tab)),
+        digits(|options| options.ignored = vec![written("3")]),
     ] {
-        assert!(told.len() == 1 && told[0].contains("--label, --header and --delimiter"), "{told:?}");
+        assert!(
+            told.len() == 1 && told[0].contains("--label, --header, --delimiter, --ignore and --categories"),
+            "{told:?}"
+        );
     }
 }
 

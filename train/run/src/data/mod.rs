@@ -1,5 +1,6 @@
 //! What a run's manifest says of its data: enough to tell whether a machine has the same. Reading it is not done here.
 
+pub mod columns;
 mod delimiter;
 mod options;
 mod preprocessing;
@@ -11,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
 pub use delimiter::Delimiter;
-pub use options::{DataOptions, LabelColumn};
-pub use preprocessing::{MAX_PREPROCESSING_BYTES, Preprocessing, Scales};
+pub use options::{DataOptions, TableColumn};
+pub use preprocessing::{MAX_PREPROCESSING_BYTES, Preprocessing, Scales, are_coded};
 pub use summary::{ClassCount, DataSummary, shorten};
 
 use crate::manifest::spec::ModelSpec;
@@ -24,6 +25,8 @@ pub const DIGITS: &str = "digits";
 pub const NONE: &str = "none";
 /// What a program brings: see [`DataDescription::of_program`].
 pub const PROGRAM: &str = "program";
+/// How many columns a user can say something of.
+pub const MAX_SAID: usize = 1024;
 /// The longest name of a kind of data, in bytes.
 const MAX_KIND: usize = 64;
 
@@ -72,6 +75,10 @@ pub struct DataDescription {
     pub header: Option<bool>,
     /// CSV: what separates cells.
     pub delimiter: Option<Delimiter>,
+    /// CSV: the columns that are left out, ascending.
+    pub ignored: Vec<u32>,
+    /// CSV: the columns whose cells are categories although they could be numbers, ascending.
+    pub categories: Vec<u32>,
     /// Share of the samples kept from training, in thousandths.
     pub held_out: u32,
     /// blake3 of the values and labels as they were read, before scaling.
@@ -92,6 +99,8 @@ impl DataDescription {
             label: None,
             header: None,
             delimiter: None,
+            ignored: Vec::new(),
+            categories: Vec::new(),
             held_out: 0,
             fingerprint: Digest([0; 32]),
             preprocessing: Digest([0; 32]),
@@ -157,8 +166,22 @@ impl DataDescription {
         if !(1..=MAX_FEATURES).contains(&self.features) {
             return Err(format!("it has {} features, but 1 to {MAX_FEATURES} are possible", self.features));
         }
-        if let Some(label) = self.label.filter(|label| *label > self.features) {
-            return Err(format!("its label is column {label}, but columns run from 0 to {}", self.features));
+        let said = [("ignored", &self.ignored), ("categories", &self.categories)];
+        if !self.is_table() && said.iter().any(|(_, columns)| !columns.is_empty()) {
+            return Err("columns that are ignored or hold categories belong to a table".to_owned());
+        }
+        for (what, columns) in said {
+            if columns.len() > MAX_SAID || !columns.is_sorted_by(|a, b| a < b) {
+                return Err(format!("its columns that are {what} are not at most {MAX_SAID}, ascending"));
+            }
+        }
+        // Each column has a feature at least, but for those that are ignored.
+        let last = u64::from(self.features) + self.ignored.len() as u64;
+        if let Some(label) = self.label.filter(|label| u64::from(*label) > last) {
+            return Err(format!("its label is column {label}, but columns run from 0 to {last}"));
+        }
+        if let Some(said) = self.ignored.iter().chain(&self.categories).find(|column| u64::from(**column) > last) {
+            return Err(format!("it says something of column {said}, but columns run from 0 to {last}"));
         }
         if product != Some(self.features) {
             return Err(format!("its shape {:?} does not hold its {} features", self.shape, self.features));
@@ -185,6 +208,8 @@ pub(crate) fn digits() -> DataDescription {
         label: None,
         header: None,
         delimiter: None,
+        ignored: Vec::new(),
+        categories: Vec::new(),
         held_out: 200,
         fingerprint: Digest([3; 32]),
         preprocessing: Digest([4; 32]),
@@ -201,7 +226,7 @@ mod tests {
     fn a_description_that_cannot_be_is_refused() {
         let good = digits();
         assert_eq!(good.check(), Ok(()));
-        let changes: [(Change, &str); 12] = [
+        let changes: [(Change, &str); 15] = [
             (|data| data.samples = 1, "1 samples"),
             (|data| data.samples = 1 << 40, "samples"),
             (|data| data.features = 0, "0 features"),
@@ -213,12 +238,27 @@ mod tests {
             (|data| data.kind = "\u{1b}[2J".to_owned(), "a kind has 1 to 64 lower-case letters"),
             (|data| data.label = Some(3), "belong to a table"),
             (|data| data.header = Some(true), "belong to a table"),
+            (|data| data.ignored = vec![1], "belong to a table"),
             (
                 |data| {
                     (data.kind, data.label, data.header) = ("csv".to_owned(), Some(65), Some(true));
                     data.delimiter = Some(Delimiter::Comma);
                 },
                 "column 65, but columns run from 0 to 64",
+            ),
+            (
+                |data| {
+                    (data.label, data.header, data.delimiter) = (Some(65), Some(true), Some(Delimiter::Comma));
+                    data.ignored = vec![66];
+                },
+                "column 66, but columns run from 0 to 65",
+            ),
+            (
+                |data| {
+                    (data.label, data.header, data.delimiter) = (Some(1), Some(true), Some(Delimiter::Comma));
+                    data.categories = vec![3, 2];
+                },
+                "ascending",
             ),
         ];
         for (change, reason) in changes {

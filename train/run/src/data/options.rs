@@ -9,11 +9,15 @@ pub struct DataOptions {
     /// `digits`, a CSV file, an IDX images file, or a directory with IDX files. Each file may be gzipped.
     pub source: String,
     /// The label column of a CSV file. The last column by default.
-    pub label: Option<LabelColumn>,
+    pub label: Option<TableColumn>,
     /// Whether a CSV file starts with a header. `None`: found out from its first row.
     pub header: Option<bool>,
     /// What separates the cells of a CSV file. `None`: found out from its first rows.
     pub delimiter: Option<Delimiter>,
+    /// Columns of a CSV file that are left out.
+    pub ignored: Vec<TableColumn>,
+    /// Columns of a CSV file whose cells are categories although they could be numbers.
+    pub categories: Vec<TableColumn>,
     /// Share of the samples kept from training, 0 to below 1, counted in thousandths. Ignored if the source brings its
     /// own held-out samples.
     pub held_out: f32,
@@ -23,9 +27,9 @@ pub struct DataOptions {
     pub max_file_bytes: u64,
 }
 
-/// Which column of a CSV file holds the labels.
+/// A column of a CSV file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LabelColumn {
+pub enum TableColumn {
     /// What a user wrote: a column's name or, if no column has it, a 0-based index.
     Written(String),
     /// A 0-based index, even where a column has that number for its name.
@@ -39,6 +43,8 @@ impl Default for DataOptions {
             label: None,
             header: None,
             delimiter: None,
+            ignored: Vec::new(),
+            categories: Vec::new(),
             held_out: 0.2,
             seed: 42,
             max_file_bytes: u64::MAX,
@@ -47,15 +53,19 @@ impl Default for DataOptions {
 }
 
 impl DataOptions {
-    /// These options with the split that `manifest` prescribes, and with its label column, header and delimiter where they
-    /// have none: what a joiner uses.
+    /// These options with the split that `manifest` prescribes, and with what it says of a table where they say nothing: what a
+    /// joiner uses.
     #[must_use]
     pub fn for_run(mut self, manifest: &Manifest) -> Self {
         self.held_out = manifest.data.held_out as f32 / 1000.0;
         self.seed = manifest.seed;
-        self.label = self.label.or_else(|| manifest.data.label.map(LabelColumn::Index));
+        self.label = self.label.or_else(|| manifest.data.label.map(TableColumn::Index));
         self.header = self.header.or(manifest.data.header);
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
+        let said = [(&mut self.ignored, &manifest.data.ignored), (&mut self.categories, &manifest.data.categories)];
+        for (ours, theirs) in said.into_iter().filter(|(ours, _)| ours.is_empty()) {
+            *ours = theirs.iter().map(|column| TableColumn::Index(*column)).collect();
+        }
         self
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
 use super::DataDescription;
+use super::columns::Column;
 
 /// The longest encoded preprocessing that is kept and handed out: some hundred thousand columns.
 pub const MAX_PREPROCESSING_BYTES: usize = 8 << 20;
@@ -25,14 +26,15 @@ pub enum Scales {
 }
 
 impl Scales {
-    /// A value of the feature `column` as a model takes it: computed in f64, then rounded.
+    /// A value of the feature `column` as a model takes it: computed in f64, then rounded. NaN, which stands for a gap, counts as the
+    /// mean.
     ///
     /// # Panics
     /// If there is no such feature.
     pub fn scaled(&self, column: usize, value: f64) -> f32 {
         match self {
             Self::Divide(divisor) => (value / divisor) as f32,
-            Self::Standardize { deviations, .. } if deviations[column] == 0.0 => 0.0,
+            Self::Standardize { deviations, .. } if deviations[column] == 0.0 || value.is_nan() => 0.0,
             Self::Standardize { means, deviations } => ((value - means[column]) / deviations[column]) as f32,
         }
     }
@@ -49,6 +51,8 @@ pub struct Preprocessing {
     pub features: Vec<String>,
     /// What the label column is called, if it has a name.
     pub label: Option<String>,
+    /// The columns of a table, but for the label's, in their order. Empty if each is a number without gaps.
+    pub columns: Vec<Column>,
 }
 
 impl Preprocessing {
@@ -81,11 +85,19 @@ impl Preprocessing {
             Scales::Standardize { means, deviations } => means.len() == features && deviations.len() == features,
         };
         let are_named = preprocessing.features.is_empty() || preprocessing.features.len() == features;
-        if are_scaled && are_named && preprocessing.classes.len() == classes {
+        let are_coded = preprocessing.columns.is_empty() || are_coded(&preprocessing.columns, features);
+        if are_scaled && are_named && are_coded && preprocessing.classes.len() == classes {
             return Ok(preprocessing);
         }
         Err("it does not have the features and classes that the run says".to_owned())
     }
+}
+
+/// Whether these columns have so many features together.
+pub fn are_coded(columns: &[Column], features: usize) -> bool {
+    let widths = columns.iter().map(|column| column.coding.width());
+    let total = widths.fold(0_usize, usize::saturating_add);
+    total == features && columns.iter().all(|column| column.coding.is_canonical())
 }
 
 #[cfg(test)]
@@ -93,12 +105,14 @@ mod tests {
     use starling_topology::SplitMix64;
 
     use super::*;
+    use crate::data::columns::Coding;
     use crate::data::digits;
 
     #[test]
     fn only_the_bytes_that_the_run_names_are_read() {
         let classes = (0..10).map(|class: u32| class.to_string()).collect();
-        let preprocessing = Preprocessing { scales: Scales::Divide(16.0), classes, features: Vec::new(), label: None };
+        let scales = Scales::Divide(16.0);
+        let preprocessing = Preprocessing { scales, classes, features: Vec::new(), label: None, columns: Vec::new() };
         let description = DataDescription { preprocessing: preprocessing.digest(), ..digits() };
         let bytes = preprocessing.encode();
         assert_eq!(Preprocessing::decode(&bytes, &description).as_ref(), Ok(&preprocessing));
@@ -118,6 +132,10 @@ mod tests {
             assert!(Preprocessing::decode(&bytes, &change).is_err_and(|reason| reason.contains(part)));
         }
         let other = Preprocessing { features: vec!["a".to_owned()], ..preprocessing.clone() };
+        let named = DataDescription { preprocessing: other.digest(), ..description.clone() };
+        assert!(Preprocessing::decode(&other.encode(), &named).is_err_and(|reason| reason.contains("features")));
+        let columns = vec![Column { name: String::new(), coding: Coding::Number }; 63];
+        let other = Preprocessing { columns, ..preprocessing.clone() };
         let named = DataDescription { preprocessing: other.digest(), ..description.clone() };
         assert!(Preprocessing::decode(&other.encode(), &named).is_err_and(|reason| reason.contains("features")));
         let long = vec![0; MAX_PREPROCESSING_BYTES + 1];

@@ -45,6 +45,12 @@ pub struct DataSummary {
     pub header: Option<bool>,
     /// Of a table: what separates its cells.
     pub delimiter: Option<Delimiter>,
+    /// Of a table: how many columns hold categories.
+    pub category_columns: u32,
+    /// Of a table: how many columns of numbers have gaps.
+    pub gap_columns: u32,
+    /// Of a table: how many columns are left out.
+    pub ignored_columns: u32,
     /// How many classes there are.
     pub classes: u32,
     /// The first classes, with their samples.
@@ -104,7 +110,22 @@ impl fmt::Display for DataSummary {
             );
         }
         let noun = if *features == 1 { "feature" } else { "features" };
-        write!(f, "{source}: {samples} rows, {features} {noun}, label column {}", self.label.unwrap_or_default())?;
+        let coded = [
+            (self.category_columns, "with categories"),
+            (self.gap_columns, "with empty cells"),
+            (self.ignored_columns, "left out"),
+        ];
+        let coded = coded.iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
+            let noun = if *count == 1 { "column" } else { "columns" };
+            format!("{count} {noun} {what}")
+        });
+        let coded = coded.collect::<Vec<_>>().join(", ");
+        let coded = if coded.is_empty() { coded } else { format!(" ({coded})") };
+        write!(
+            f,
+            "{source}: {samples} rows, {features} {noun}{coded}, label column {}",
+            self.label.unwrap_or_default()
+        )?;
         if let Some(name) = &self.label_name {
             write!(f, " `{name}`")?;
         }
@@ -142,6 +163,9 @@ mod tests {
             label_name: Some("cultivar".to_owned()),
             header: Some(true),
             delimiter: Some(Delimiter::Comma),
+            category_columns: 0,
+            gap_columns: 0,
+            ignored_columns: 0,
             classes: 3,
             counts: counts.map(|(name, samples)| ClassCount { name: name.to_owned(), samples }).to_vec(),
         }
@@ -163,6 +187,15 @@ mod tests {
         let line = bare.to_string();
         assert!(line.contains("1 feature, label column 0 (3 classes"), "{line}");
         assert!(line.ends_with("no header, 36 held out, separated by tab"), "{line}");
+    }
+
+    #[test]
+    fn columns_that_are_no_plain_numbers_are_counted() {
+        let coded = DataSummary { category_columns: 2, gap_columns: 1, ignored_columns: 3, ..summary() };
+        let line = coded.to_string();
+        let told =
+            "13 features (2 columns with categories, 1 column with empty cells, 3 columns left out), label column 0";
+        assert!(line.contains(told), "{line}");
     }
 
     #[test]

@@ -39,6 +39,9 @@ fn to_json(description: &Description) -> Value {
     if let Some(on) = trained_on {
         value["classes"] = json!(classes(description, on));
         value["feature_names"] = json!(on.preprocessing.features);
+        if !on.preprocessing.columns.is_empty() {
+            value["columns"] = json!(on.preprocessing.columns);
+        }
         value["data"] = json!({
             "kind": on.kind,
             "label_column": on.label,
@@ -81,6 +84,14 @@ fn table(description: &Description) -> String {
             let named = named(&on.preprocessing.features);
             let inputs = match on.label {
                 None => format!("images of {image}"),
+                Some(_) if !on.preprocessing.columns.is_empty() => {
+                    let columns = description.columns(MAX_NAMED).join(", ");
+                    format!(
+                        "{} features of {} columns: {columns}",
+                        description.features(),
+                        on.preprocessing.columns.len()
+                    )
+                }
                 Some(_) if named.is_empty() => format!("{} columns, by their order", description.features()),
                 Some(_) => format!("{} columns, by their names: {named}", description.features()),
             };

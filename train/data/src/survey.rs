@@ -1,0 +1,217 @@
+//! A first reading of a table: what its columns hold, so that each can be coded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+use ::csv::{ByteRecord, Reader};
+use starling_run::data::columns::{Coding, is_gap};
+
+use super::csv::Table;
+use super::delimiter::has_decimal_comma;
+use super::doubts::{is_rising, quoted};
+use super::error::DataError;
+use super::raw::MAX_VALUES;
+use super::rows::line;
+use super::{Delimiter, shorten};
+
+/// A column has so many categories at most.
+const MAX_CATEGORIES: usize = 1000;
+/// With at most so many, it does not matter how few rows each has.
+const FEW_CATEGORIES: usize = 20;
+/// Columns that a message names.
+const MAX_NAMED: usize = 5;
+
+/// What a first reading found.
+pub(super) struct Survey {
+    /// Of all rows.
+    pub(super) labels: Vec<String>,
+    /// The numbers of all rows, if there is nothing else in the columns that are taken.
+    pub(super) plain: Option<Vec<f64>>,
+    /// How many rows of these have nothing but whole numbers, each larger than the one before.
+    pub(super) rising_rows: usize,
+    seen: BTreeMap<usize, Seen>,
+}
+
+/// What the cells of a column are.
+#[derive(Debug, Default)]
+struct Seen {
+    numbers: u64,
+    gaps: u64,
+    texts: u64,
+    /// The first one that is neither a number nor a gap, and its line.
+    first: Option<(u64, String)>,
+}
+
+impl Survey {
+    /// Reads all rows of `table`.
+    ///
+    /// # Errors
+    /// If a row has more or fewer cells than the first one, has no label, or is no text.
+    pub(super) fn of<R: Read>(table: &Table, reader: Reader<R>) -> Result<Self, DataError> {
+        let taken: Vec<usize> = table.taken().collect();
+        let seen = taken.iter().map(|column| (*column, Seen::default())).collect();
+        let plain = table.categories.is_empty().then(Vec::new);
+        let mut survey = Self { labels: Vec::new(), plain, rising_rows: 0, seen };
+        table.each_row(reader, |record| survey.note(table, &taken, record))?;
+        Ok(survey)
+    }
+
+    fn note(&mut self, table: &Table, taken: &[usize], record: &ByteRecord) -> Result<(), DataError> {
+        let rows = &table.rows;
+        rows.check_width(record)?;
+        let from = self.plain.as_ref().map_or(0, Vec::len);
+        if (from + taken.len()) as u64 > MAX_VALUES {
+            let reason = format!("the file has more than {MAX_VALUES} values");
+            return Err(DataError::File { path: rows.path.clone(), reason });
+        }
+        for column in taken {
+            let cell = rows.cell(record, *column)?;
+            let number = cell.parse().ok().filter(|number: &f64| !number.is_nan());
+            let seen = self.seen.entry(*column).or_default();
+            match number {
+                Some(number) if !number.is_finite() => {
+                    let reason = format!("`{}` is not a finite number", shorten(cell));
+                    return Err(rows.fault(record, Some(*column), reason));
+                }
+                Some(number) => {
+                    seen.numbers += 1;
+                    self.plain.iter_mut().for_each(|plain| plain.push(number));
+                    continue;
+                }
+                None if is_gap(cell) => seen.gaps += 1,
+                None => seen.texts += 1,
+            }
+            if !is_gap(cell) && seen.first.is_none() {
+                seen.first = Some((line(record), cell.to_owned()));
+            }
+            self.plain = None;
+        }
+        self.rising_rows += usize::from(self.plain.as_ref().is_some_and(|plain| is_rising(&plain[from..])));
+        self.labels.extend(rows.label(record)?);
+        Ok(())
+    }
+
+    /// How the cells of each column that is taken become features.
+    ///
+    /// # Errors
+    /// If a column is neither of numbers nor of categories, or it is not clear which one the label is.
+    pub(super) fn codings<R: Read>(
+        &self,
+        table: &Table,
+        classes: &[String],
+        open: impl Fn() -> Result<Reader<R>, DataError>,
+    ) -> Result<BTreeMap<usize, Coding>, DataError> {
+        let (mut codings, mut texts) = (BTreeMap::new(), BTreeMap::new());
+        for (column, seen) in &self.seen {
+            if table.categories.contains(column) || seen.are_categories(table, *column)? {
+                texts.insert(*column, BTreeSet::new());
+                continue;
+            }
+            let has_gaps = seen.gaps > 0 && seen.numbers > 0;
+            codings.insert(*column, if has_gaps { Coding::Gaps } else { Coding::Number });
+        }
+        self.check_label(table, classes)?;
+        self.collect(table, &mut texts, open()?)?;
+        codings
+            .extend(texts.into_iter().map(|(column, texts)| (column, Coding::Category(texts.into_iter().collect()))));
+        Ok(codings)
+    }
+
+    /// Collects the texts of the columns with categories.
+    fn collect<R: Read>(
+        &self,
+        table: &Table,
+        texts: &mut BTreeMap<usize, BTreeSet<String>>,
+        reader: Reader<R>,
+    ) -> Result<(), DataError> {
+        let rows = &table.rows;
+        table.each_row(reader, |record| {
+            rows.check_width(record)?;
+            for (column, texts) in texts.iter_mut().filter(|(_, texts)| texts.len() <= MAX_CATEGORIES) {
+                let cell = rows.cell(record, *column)?;
+                if !texts.contains(cell) {
+                    texts.insert(cell.to_owned());
+                }
+            }
+            Ok(())
+        })?;
+        let are_too_many = |(column, texts): &(&usize, &BTreeSet<String>)| {
+            let filled = self.seen.get(column).map_or(0, |seen| seen.numbers + seen.texts);
+            texts.len() > MAX_CATEGORIES || (texts.len() > FEW_CATEGORIES && 2 * texts.len() as u64 > filled)
+        };
+        let too_many: Vec<(&usize, &BTreeSet<String>)> = texts.iter().filter(are_too_many).collect();
+        let Some((first, of_first)) = too_many.first() else { return Ok(()) };
+        let count = match of_first.len() {
+            more if more > MAX_CATEGORIES => format!("more than {MAX_CATEGORIES}"),
+            count => count.to_string(),
+        };
+        let named: Vec<String> = too_many.iter().map(|(column, _)| flag(table, **column)).collect();
+        let others = match too_many.len() {
+            1 => String::new(),
+            _ => format!(
+                ", and {} hold as much",
+                named[1..].iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ")
+            ),
+        };
+        let reason = format!(
+            "{} holds {count} different texts in {} rows{others}: names, dates or numbers of rows rather than categories. Leave such \
+             columns out: --ignore {}",
+            rows.name(**first),
+            self.labels.len(),
+            quoted(&named.join(","))
+        );
+        Err(DataError::File { path: rows.path.clone(), reason })
+    }
+
+    /// Refuses to guess that the last column is the label, where that holds measurements and another one holds text.
+    fn check_label(&self, table: &Table, classes: &[String]) -> Result<(), DataError> {
+        let texts = self.seen.iter().filter(|(column, seen)| seen.texts > 0 && !table.categories.contains(column));
+        let Some((column, _)) = texts.min_by_key(|(column, _)| **column).filter(|_| !table.is_label_said) else {
+            return Ok(());
+        };
+        let are_numbers = classes.iter().all(|class| class.parse::<f64>().is_ok());
+        let are_measured = classes.len() > FEW_CATEGORIES || classes.iter().any(|class| class.parse::<i64>().is_err());
+        if !are_numbers || !are_measured {
+            return Ok(());
+        }
+        let (text, last) = (table.rows.name(*column), table.rows.name(table.label));
+        let reason = format!(
+            "which column is the label? {text} holds text, and {last}, the last one, holds measurements: pass --label {}, or --label {} \
+             if it is that one",
+            quoted(&flag(table, *column)),
+            quoted(&flag(table, table.label))
+        );
+        Err(DataError::File { path: table.rows.path.clone(), reason })
+    }
+}
+
+impl Seen {
+    /// Whether the column holds categories: more texts than numbers.
+    fn are_categories(&self, table: &Table, column: usize) -> Result<bool, DataError> {
+        let Some((line, text)) = &self.first else { return Ok(false) };
+        let has_decimals = table.rows.delimiter != Delimiter::Comma && has_decimal_comma(text);
+        if self.texts > self.numbers && !has_decimals {
+            return Ok(true);
+        }
+        let told = format!("`{}` is not a number", shorten(text));
+        let (path, row, column_name) = (table.rows.path.clone(), *line, table.rows.name(column));
+        let reason = match has_decimals {
+            true => format!("{told}; write decimals with a point"),
+            false => {
+                let header = if *line == 1 { "pass --header if the first row has the columns' names, " } else { "" };
+                let (flag, numbers, cells) = (quoted(&flag(table, column)), self.numbers, self.numbers + self.texts);
+                format!(
+                    "{told}, as {numbers} of {cells} cells of the column are; {header}mend it, or pass --categories {flag} if they are no \
+                     measurements"
+                )
+            }
+        };
+        Err(DataError::Row { path, row, column: Some(column_name), reason })
+    }
+}
+
+/// A column as flags take it: by its name, unless that can't be written in a list.
+fn flag(table: &Table, column: usize) -> String {
+    let name = table.rows.names.get(column).filter(|name| !name.is_empty() && !name.contains(',') && name.len() <= 40);
+    name.cloned().unwrap_or_else(|| column.to_string())
+}
