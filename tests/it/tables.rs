@@ -197,3 +197,68 @@ fn copies_with_other_delimiters_are_one_data_set() {
     let joined = joiner.finish().summary().clone();
     assert_eq!(joined["digest"], founder.finish().summary()["digest"]);
 }
+
+/// Who has which fruit, with what their users leave empty, and a name for each row.
+fn fruit(rows: u32) -> String {
+    let row = |at: u32| {
+        let sweet = at % 3 != 0;
+        let color = match (at % 7, sweet) {
+            (0, _) => "",
+            (_, true) => "red",
+            (_, false) => "green",
+        };
+        let weight = if at.is_multiple_of(5) { "NA".to_owned() } else { format!("{}.5", 100 + at % 40) };
+        format!("fruit {at},{color},{weight},{}\n", if sweet { "sweet" } else { "sour" })
+    };
+    "name,color,weight,taste\n".to_owned() + &(0..rows).map(row).collect::<String>()
+}
+
+#[test]
+fn a_table_of_texts_and_gaps_is_learned_shared_and_predicted() {
+    let folder = TempDir::new().expect("a temp dir");
+    let table = folder.path().join("fruit.csv");
+    std::fs::write(&table, fruit(200)).expect("written");
+    let flags = "--ignore name --share-data --model mlp:8 --steps 60 --seed 5 --min-peers 2";
+    let exported = folder.path().join("out");
+    std::fs::create_dir(&exported).expect("made");
+    let founder = Peer::run(&PeerOptions::flags(flags).with("--data", &table).with("--export", &exported));
+    let joiner = Peer::join(&founder.ticket(), &PeerOptions::flags(""));
+    let joined = joiner.finish().summary().clone();
+    let outcome = founder.finish();
+    let (data, warnings) = understood(&outcome);
+    assert_eq!(
+        [&data["features"], &data["category_columns"], &data["gap_columns"], &data["ignored_columns"]],
+        [&5.into(), &1.into(), &1.into(), &1.into()]
+    );
+    assert_eq!((joined["digest"].clone(), warnings), (outcome.summary()["digest"].clone(), Vec::new()));
+    assert!(outcome.summary()["measures"]["accuracy"].as_f64().is_some_and(|share| share > 0.8), "{joined}");
+
+    let said = |line: &[&str]| starling(folder.path()).args(line).output().expect("it runs");
+    let evaluated = said(&["eval", "out", "--data", "fruit.csv", "--held-out", "--json"]);
+    let evaluated: Value = serde_json::from_slice(&evaluated.stdout).expect("JSON");
+    assert_eq!(evaluated["measures"]["accuracy"], outcome.summary()["measures"]["accuracy"]);
+    // In another order, without the label and what was left out.
+    std::fs::write(folder.path().join("new.csv"), "weight,color\n104.5,red\n,green\n").expect("written");
+    let predicted = said(&["predict", "out", "--data", "new.csv"]);
+    assert_eq!(String::from_utf8_lossy(&predicted.stdout).lines().skip(1).collect::<Vec<_>>(), ["sweet", "sour"]);
+    std::fs::write(folder.path().join("new.csv"), "weight,color\n104.5,blue\n").expect("written");
+    let refused = said(&["predict", "out", "--data", "new.csv"]);
+    let refused = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.contains("row 2, column 1 (`color`): `blue` is none of the column's 3 categories"), "{refused}");
+    let shown = said(&["model", "show", "out"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("5 features of 3 columns: `name` (left out), `color` (one of 3: , green, red)"), "{shown}");
+}
+
+#[test]
+fn columns_that_are_names_are_refused_with_the_flag_that_leaves_them_out() {
+    let folder = TempDir::new().expect("a temp dir");
+    std::fs::write(folder.path().join("fruit.csv"), fruit(200)).expect("written");
+    let run = ["run", "--data", "fruit.csv", "--steps", "1", "--data-dir", "state"];
+    let output = starling(folder.path()).args(run).args(["--listen", "/ip4/127.0.0.1/tcp/0"]).output();
+    let output = output.expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("column 0 (`name`) holds 200 different texts in 200 rows"), "{text}");
+    assert!(text.contains("--ignore name"), "{text}");
+}
