@@ -137,8 +137,9 @@ fn an_address_where_nobody_listens() {
 #[test]
 fn bad_tables() {
     assert_names(&refused_csv("1,2,0\n3,4,1\n5,1\n"), &["row 3", "2", "3"]);
-    assert_names(&refused_csv("a,b,y\n1,2,0\n3,x,1\n"), &["row 3", "`b`", "x"]);
-    assert_names(&refused_csv("1,2,0\n3,nan,1\n"), &["row 2", "column"]);
+    assert_names(&refused_csv("a,b,y\n1,2,0\n3,x,1\n5,6,0\n"), &["row 3", "`b`", "x"]);
+    assert_names(&refused_csv("1,2,0\n3,inf,1\n"), &["row 2", "column"]);
+    assert_names(&refused_csv("1,2,0\n3,4,\n"), &["row 2", "column 2", "the label is empty"]);
     refused_csv("");
     let dir = TempDir::new().expect("a temp dir");
     let error = refused(dir.path(), &["run", "--data", "nowhere.csv", "--data-dir", "state"]);

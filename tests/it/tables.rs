@@ -218,7 +218,7 @@ fn a_table_of_texts_and_gaps_is_learned_shared_and_predicted() {
     let folder = TempDir::new().expect("a temp dir");
     let table = folder.path().join("fruit.csv");
     std::fs::write(&table, fruit(200)).expect("written");
-    let flags = "--ignore name --share-data --model mlp:8 --steps 60 --seed 5 --min-peers 2";
+    let flags = "--ignore name --share-data --model mlp:8 --steps 400 --seed 5 --min-peers 2";
     let exported = folder.path().join("out");
     std::fs::create_dir(&exported).expect("made");
     let founder = Peer::run(&PeerOptions::flags(flags).with("--data", &table).with("--export", &exported));

@@ -184,7 +184,6 @@ fn data_that_is_not_the_models_is_refused_by_row_and_column() {
             "its first row is `1,2,a,7`, but the model takes columns by their names: write `width`, `height`, `same`",
         ),
         ("width;height;same\n1;x;7\n", "row 2, column 1 (`height`): `x` is not a number"),
-        ("width;height;same\n1;2;7\n1;;7\n", "row 3, column 1 (`height`): it is empty"),
         ("width;height;same\n1;2\n", "row 2: it has 2 columns"),
         ("width;height;same\n1;inf;7\n", "`inf` is not a finite number"),
         ("", "it is empty"),
