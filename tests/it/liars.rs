@@ -55,7 +55,9 @@ impl Honest {
         let reached = self.peers.each_ref().map(Peer::reached);
         for (peer, reached) in self.peers.iter().zip(reached) {
             peer.wait_for_step(reached + MORE);
-            assert!(!peer.told().iter().any(|event| event["event"] == "evicted"), "{what}: {} was put out", peer.id());
+            let told = peer.told();
+            let put_out = told.iter().find(|event| event["event"] == "evicted");
+            assert!(put_out.is_none(), "{what}: {} was put out: {put_out:?}", peer.id());
         }
     }
 

@@ -1,5 +1,6 @@
 //! States, results and manifests.
 
+use starling_run::data::LabelScale;
 use starling_run::data::columns::{Coding, Column};
 use starling_run::{
     DataDescription, DataManifest, Manifest, Preprocessing, ReplicatedState, ResultRecord, RunSpec, Scales, SharedFile,
@@ -115,7 +116,15 @@ pub(super) const PREPROCESSING: Target = Target {
         let of = |scales, features: &[&str], columns| {
             let classes = ["a", "b"].map(ToOwned::to_owned).to_vec();
             let features = features.iter().map(|&name| name.to_owned()).collect();
-            Preprocessing { scales, classes, features, label: Some("kind".to_owned()), columns }.encode()
+            Preprocessing {
+                scales,
+                classes,
+                features,
+                label: Some("kind".to_owned()),
+                columns,
+                labels: Some(LabelScale { mean: 2.0, deviation: 0.5 }),
+            }
+            .encode()
         };
         let each = Scales::Standardize { means: vec![1.0, f64::MAX], deviations: vec![0.0, -0.0] };
         let column = |name: &str, coding| Column { name: name.to_owned(), coding };

@@ -63,7 +63,8 @@ mod tests {
     fn what_the_run_names_is_kept_and_nothing_else() {
         let classes = (0..10).map(|class: u32| class.to_string()).collect();
         let (features, columns) = (Vec::new(), Vec::new());
-        let ours = Preprocessing { scales: Scales::Divide(16.0), classes, features, label: None, columns };
+        let ours =
+            Preprocessing { scales: Scales::Divide(16.0), classes, features, label: None, columns, labels: None };
         let mut manifest = digits();
         manifest.data.preprocessing = ours.digest();
         let dir = tempfile::tempdir().expect("a temp dir");

@@ -36,7 +36,7 @@ pub use starling_run::state::initial;
 pub use starling_run::training::optimizer;
 #[doc(inline)]
 pub use starling_run::{
-    Augment, Balance, Decay, LayoutSpec, ModelOptions, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema,
+    Augment, Balance, Decay, LayoutSpec, Loss, ModelOptions, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema,
 };
 #[cfg(feature = "burn")]
 #[doc(inline)]
@@ -45,6 +45,10 @@ pub use starling_train::{Cut, DeviceChoice, Draw, Task, TaskData, fingerprint};
 /// Data as the command line reads it: the built-in digits, tables and images.
 #[cfg(feature = "burn")]
 pub mod data {
+    #[doc(inline)]
+    pub use starling_run::data::LabelScale;
+    #[doc(inline)]
+    pub use starling_run::data::columns::{Coding, Column};
     #[doc(inline)]
     pub use starling_run::{DataDescription, Preprocessing, Scales};
     #[doc(inline)]

@@ -194,7 +194,7 @@ impl Dataset {
             preprocessing: Digest([0; 32]),
         };
         description.check().map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
-        let Split { training, held_out, scales, lost } = split::split(raw, permille, seed);
+        let Split { training, held_out, scales, label_scale, lost } = split::split(raw, permille, seed);
         let label = columns.and_then(|columns| columns.label_name);
         let count = |is_counted: fn(&Coding) -> bool| {
             let counted = coded.iter().filter(|column| is_counted(&column.coding)).count();
@@ -204,7 +204,8 @@ impl Dataset {
         let gap_columns = count(|coding| matches!(coding, Coding::Gaps));
         let ignored_columns = count(|coding| matches!(coding, Coding::Ignored));
         let (features, columns) = (feature_names, coded);
-        let preprocessing = Preprocessing { scales, classes, features, label: label.clone(), columns };
+        let preprocessing =
+            Preprocessing { scales, classes, features, label: label.clone(), columns, labels: label_scale };
         let bytes = preprocessing.encode().len();
         if bytes > MAX_PREPROCESSING_BYTES {
             let reason =

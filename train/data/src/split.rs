@@ -1,5 +1,6 @@
 //! Raw data to scaled training and held-out samples.
 
+use starling_run::data::LabelScale;
 use starling_run::data::columns::measured;
 use starling_run::{DataDescription, Scales};
 use starling_topology::SplitMix64;
@@ -17,6 +18,8 @@ pub(super) struct Split {
     pub(super) training: Samples,
     pub(super) held_out: Samples,
     pub(super) scales: Scales,
+    /// Of labels that all are numbers.
+    pub(super) label_scale: Option<LabelScale>,
     /// Features that are no constants, but became 0 because their deviation can't be computed.
     pub(super) lost: Vec<usize>,
 }
@@ -46,6 +49,7 @@ pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
             standards(&raw.values, &measured, &training)
         }
     };
+    let label_scale = label_scale(&raw.class_names, &raw.labels, &training);
     let select = |values: &Values, labels: &[u32], indices: &[u32]| {
         let mut rows = Vec::with_capacity(indices.len() * features);
         for index in indices {
@@ -62,7 +66,20 @@ pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
         }
         None => select(&raw.values, &raw.labels, &held_out),
     };
-    Split { training, held_out, scales, lost }
+    Split { training, held_out, scales, label_scale, lost }
+}
+
+/// Mean and standard deviation of the labels of `rows`, in f64, in row order; `None` if one of `names` is no finite number.
+fn label_scale(names: &[String], labels: &[u32], rows: &[u32]) -> Option<LabelScale> {
+    let numbers = names.iter().map(|name| name.parse().ok().filter(|number: &f64| number.is_finite()));
+    let numbers = numbers.collect::<Option<Vec<f64>>>()?;
+    let of = |row: &u32| numbers[labels[*row as usize] as usize];
+    let count = rows.len() as f64;
+    let mean = rows.iter().map(|row| of(row) / count).sum::<f64>();
+    let variance = rows.iter().map(|row| (of(row) - mean).powi(2) / count).sum::<f64>();
+    let are_alike = rows.iter().all(|row| of(row) == of(&rows[0]));
+    let scale = LabelScale { mean, deviation: if are_alike { 1.0 } else { variance.sqrt() } };
+    Some(scale).filter(LabelScale::is_usable)
 }
 
 /// Indices to train on and indices held out, each in ascending order. If any share is held out, at least one sample is,

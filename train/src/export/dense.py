@@ -35,5 +35,5 @@ else:
 for layer in range(sum(name.startswith("hidden.") for name in tensors) // 2):
     x = np.maximum(x @ tensors[f"hidden.{layer}.weight"] + tensors[f"hidden.{layer}.bias"], 0)
 x = x @ tensors["output.weight"] + tensors["output.bias"]
-names = json.loads(meta["class_names"])
-print(*(row[0] if len(row) == 1 else names[row.argmax()] for row in x), sep="\n")
+names, mean, deviation = json.loads(meta["class_names"]), float(meta.get("label_mean", 0)), float(meta.get("label_deviation", 1))
+print(*(np.float32(row[0] * deviation + mean) if len(row) == 1 else names[row.argmax()] for row in x), sep="\n")

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use starling_data::stream::Inputs;
 use starling_run::data::columns::Column;
-use starling_run::data::{are_coded, shorten};
+use starling_run::data::{LabelScale, are_coded, shorten};
 use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
 use starling_run::{Delimiter, ModelSpec, Preprocessing, Scales};
@@ -253,6 +253,16 @@ impl Metadata<'_> {
         if label.is_some_and(|label| label as usize > others) {
             return Err(format!("its `label_column` is beyond its {others} other columns"));
         }
+        let labels = match self.optional("label_mean")?.zip(self.optional("label_deviation")?) {
+            None => None,
+            Some((mean, deviation)) => {
+                let scale = LabelScale { mean, deviation };
+                Some(scale)
+                    .filter(LabelScale::is_usable)
+                    .ok_or("its `label_mean` and `label_deviation` scale nothing")?
+                    .into()
+            }
+        };
         let held_out = self.0.get("held_out_rows").map(|text| serde_json::from_str::<Vec<u32>>(text).ok());
         let held_out = held_out.map(|rows| rows.filter(|rows| rows.is_sorted_by(|a, b| a < b)));
         Ok(TrainedOn {
@@ -263,6 +273,7 @@ impl Metadata<'_> {
                 features: names,
                 label: self.0.get("label_name").cloned(),
                 columns,
+                labels,
             },
             label,
             header: self.optional("header")?,

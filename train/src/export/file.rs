@@ -7,7 +7,7 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::json;
 use starling_run::checkpoint::write_atomically;
-use starling_run::data::MAX_PREPROCESSING_BYTES;
+use starling_run::data::{LabelScale, MAX_PREPROCESSING_BYTES};
 use starling_run::program::export::{file_place, is_folder, write_folder};
 use starling_run::state::bytes::write_numbers;
 use starling_run::{Error, Evaluation, Manifest, ModelSpec, Preprocessing, ReplicatedState, Scales, Schema};
@@ -143,6 +143,9 @@ fn preprocessed(manifest: &Manifest, preprocessing: &Preprocessing) -> Vec<(&'st
     }
     if !preprocessing.columns.is_empty() {
         metadata.push(("columns", json!(preprocessing.columns).to_string()));
+    }
+    if let Some(LabelScale { mean, deviation }) = preprocessing.labels {
+        metadata.extend([("label_mean", json!(mean).to_string()), ("label_deviation", json!(deviation).to_string())]);
     }
     let column = manifest.data.label.map(|column| column.to_string());
     let header = manifest.data.header.map(|header| header.to_string());

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
+use starling_run::data::LabelScale;
 use starling_run::data::columns::Column;
 use starling_run::program::export::{CARD, DESCRIPTION, MODEL, SCRIPT};
 use starling_run::{Error, Scales};
@@ -83,6 +84,8 @@ struct Inputs<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     label_name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    label_scale: Option<LabelScale>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     header: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     delimiter: Option<&'static str>,
@@ -128,6 +131,7 @@ impl<'a> Told<'a> {
             columns: &on.preprocessing.columns,
             label_column: on.label,
             label_name: on.preprocessing.label.as_deref(),
+            label_scale: on.preprocessing.labels.filter(|_| description.learns() == Some(Learns::Numbers)),
             header: on.header,
             delimiter: on.delimiter.map(|delimiter| delimiter.name()),
         };

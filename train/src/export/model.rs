@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{Device, Tensor, TensorData};
 use starling_data::Known;
 use starling_data::stream::{Inputs, Reader};
-use starling_run::data::shorten;
+use starling_run::data::{LabelScale, shorten};
 use starling_run::manifest::schema::Entry;
-use starling_run::{Evaluation, Preprocessing, Scales};
+use starling_run::{Evaluation, Loss, Preprocessing, Scales};
 
 use super::predictions::{self, Shown};
 use super::{Description, Export, ModelError, read};
@@ -122,6 +122,12 @@ impl Model {
         (self.learns == Learns::Classes).then_some(&trained_on.preprocessing.classes)
     }
 
+    /// How its labels were scaled; of classes, they were not.
+    fn label_scale(&self) -> LabelScale {
+        let labels = self.description.trained_on.as_ref().and_then(|on| on.preprocessing.labels);
+        labels.unwrap_or(LabelScale { mean: 0.0, deviation: 1.0 })
+    }
+
     /// What it takes, for a [`Reader`].
     ///
     /// # Errors
@@ -146,6 +152,7 @@ impl Model {
         let outputs = self.outputs(values)?;
         let samples = values.len() / self.description.features();
         let width = outputs.len() / samples.max(1);
+        let scale = self.label_scale();
         let said = outputs.chunks_exact(width.max(1)).zip(1..).map(|(outputs, row)| {
             if outputs.iter().any(|output| !output.is_finite()) {
                 return Err(ModelError::NotFinite { path: self.path.clone(), row });
@@ -155,7 +162,7 @@ impl Model {
                     class: evaluation::largest(outputs),
                     probabilities: evaluation::probabilities(outputs),
                 },
-                Learns::Numbers => Prediction::Number(outputs[0]),
+                Learns::Numbers => Prediction::Number(scale.unscaled(f64::from(outputs[0])) as f32),
             })
         });
         said.collect()
@@ -302,12 +309,17 @@ fn in_order(ours: &[Entry], theirs: &[Entry], values: &[f32]) -> Result<Vec<f32>
 /// What samples are of.
 enum Targets {
     Classes { known: Known, names: Vec<String>, of: Vec<u32> },
-    Numbers(Vec<f32>),
+    Numbers { scale: LabelScale, loss: Loss, of: Vec<f64> },
 }
 
 impl Targets {
     fn new(model: &Model) -> Self {
-        model.classes().map_or(Self::Numbers(Vec::new()), |names| Self::Classes {
+        let numbers = || {
+            let options = model.description.model.parts().map(|(_, options)| options).unwrap_or_default();
+            let loss = options.loss.unwrap_or(Loss::Squared);
+            Self::Numbers { scale: model.label_scale(), loss, of: Vec::new() }
+        };
+        model.classes().map_or_else(numbers, |names| Self::Classes {
             known: Known::new(names),
             names: names.to_vec(),
             of: Vec::new(),
@@ -317,14 +329,14 @@ impl Targets {
     fn len(&self) -> usize {
         match self {
             Self::Classes { of, .. } => of.len(),
-            Self::Numbers(numbers) => numbers.len(),
+            Self::Numbers { of, .. } => of.len(),
         }
     }
 
     fn clear(&mut self) {
         match self {
             Self::Classes { of, .. } => of.clear(),
-            Self::Numbers(numbers) => numbers.clear(),
+            Self::Numbers { of, .. } => of.clear(),
         }
     }
 
@@ -337,9 +349,9 @@ impl Targets {
                 let more = if names.len() > MAX_NAMED { ", ..." } else { "" };
                 format!("no class that the model knows: it has {}{more}", shown.join(", "))
             })?),
-            Self::Numbers(numbers) => {
-                let number = label.parse().ok().filter(|number: &f32| number.is_finite());
-                numbers.push(number.ok_or("no number, which the model predicts")?);
+            Self::Numbers { of, .. } => {
+                let number = label.parse().ok().filter(|number: &f64| number.is_finite());
+                of.push(number.ok_or("no number, which the model predicts")?);
             }
         }
         Ok(())
@@ -348,7 +360,7 @@ impl Targets {
     fn measure(&self, outputs: &[f32]) -> Vec<(&'static str, f64)> {
         match self {
             Self::Classes { of, .. } => evaluation::classified(outputs, of.iter().copied()),
-            Self::Numbers(numbers) => evaluation::estimated(outputs, numbers.iter().copied()),
+            Self::Numbers { scale, loss, of } => evaluation::estimated(outputs, of.iter().copied(), scale, *loss),
         }
     }
 }

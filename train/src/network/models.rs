@@ -4,7 +4,7 @@
 //! and whatever takes, shows or completes a name goes by that list: a new model is a file and a line there.
 
 mod classifier;
-mod linear;
+mod regressor;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,9 +22,16 @@ use crate::replica::{self, Replica};
 use crate::task::Task;
 
 pub use classifier::Classifier;
+use regressor::Regressor;
+
+/// The most layers that sizes are given for.
+const MAX_LAYERS: usize = 16;
+/// The widest hidden layer.
+const MAX_WIDTH: u32 = 65_536;
 
 /// All models. An order that is shown, and nothing else: runs know them by name.
-pub const REGISTRY: &[&dyn Model] = &[&Classifier::SOFTMAX, &Classifier::MLP, &Classifier::CNN, &linear::Linear];
+pub const REGISTRY: &[&dyn Model] =
+    &[&Classifier::SOFTMAX, &Classifier::MLP, &Classifier::CNN, &Regressor::LINEAR, &Regressor::LAYERED];
 
 /// What the command line trains by a name, on whatever data it reads.
 pub trait Model: fmt::Debug + Sync {
@@ -50,12 +57,15 @@ pub trait Model: fmt::Debug + Sync {
     /// What is wrong, as a sentence. As it is, if there are any.
     fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
         let name = self.name();
-        match (options.dropout > 0.0, options.augment.is_empty()) {
-            (true, _) => {
+        match options {
+            ModelOptions { dropout, .. } if *dropout > 0.0 => {
                 Err(format!("{name} has no layers to drop numbers between; leave --dropout out, or take mlp or cnn"))
             }
-            (_, false) => Err(format!("{name} takes no images as such; leave --augment out, or take cnn")),
-            (false, true) => Ok(()),
+            ModelOptions { augment, .. } if !augment.is_empty() => {
+                Err(format!("{name} takes no images as such; leave --augment out, or take cnn"))
+            }
+            ModelOptions { loss: Some(loss), .. } => Err(format!("{name} can't make {loss} small; leave --loss out")),
+            ModelOptions { .. } => Ok(()),
         }
     }
 
@@ -119,6 +129,22 @@ impl<T: Task> Trainable for T {
     ) -> Result<Box<dyn Learner>, Error> {
         let task: Arc<T> = self.into();
         Ok(Box::new(Replica::open(task, manifest, notes, device)?))
+    }
+}
+
+/// Checks the widths of hidden layers.
+fn check_widths(sizes: &[u32]) -> Result<(), String> {
+    check_layers(sizes, MAX_WIDTH, "hidden layer")
+}
+
+/// Checks the sizes of layers, of which none is larger than `limit`.
+fn check_layers(sizes: &[u32], limit: u32, what: &str) -> Result<(), String> {
+    if sizes.is_empty() || sizes.len() > MAX_LAYERS {
+        return Err(format!("it has {} {what}s, but 1 to {MAX_LAYERS} are possible", sizes.len()));
+    }
+    match sizes.iter().find(|size| !(1..=limit).contains(*size)) {
+        Some(size) => Err(format!("a {what} has size {size}, but 1 to {limit} are possible")),
+        None => Ok(()),
     }
 }
 
@@ -213,13 +239,15 @@ mod tests {
             ("cnn", "cnn:8,16"),
             ("mlp+dropout=0.5", "mlp:64+dropout=0.5"),
             ("cnn+augment=flip", "cnn:8,16+augment=flip"),
+            ("regression+loss=huber", "regression:64+loss=huber"),
+            ("linear+loss=quantile:0.90", "linear+loss=quantile:0.9"),
         ] {
             let chosen = choose(&text.parse().expect("a text")).expect("a model");
             assert_eq!(chosen.spec().to_string(), full);
         }
         let of = |text: &str| text.parse::<ModelSpec>().expect("a text");
         for (spec, reason) in [
-            (of("gpt:1"), "there is no model `gpt:1`; write softmax, mlp:64, cnn:8,16, linear"),
+            (of("gpt:1"), "there is no model `gpt:1`; write softmax, mlp:64, cnn:8,16, linear, regression:64"),
             (of("softmax:3"), "softmax has no sizes"),
             (of("mlp:0"), "a hidden layer has size 0, but 1 to 65536"),
             (of("mlp:70000"), "a hidden layer has size 70000"),
@@ -231,6 +259,10 @@ mod tests {
             (ModelSpec::Raw, "there is no model `buffers`"),
             (of("softmax+dropout=0.5"), "softmax has no layers to drop numbers between"),
             (of("linear+dropout=0.5"), "linear has no layers to drop numbers between"),
+            (of("mlp+loss=huber"), "mlp learns classes, by cross-entropy; leave --loss out, or take regression"),
+            (of("linear:3"), "linear has no sizes; regression:64 has hidden layers"),
+            (of("regression:0"), "a hidden layer has size 0, but 1 to 65536"),
+            (of("regression+augment=flip"), "regression takes no images as such"),
             (of("mlp+augment=flip"), "mlp takes no images as such; leave --augment out"),
             (ModelSpec::named("mlp", &json!({ "sizes": [4], "dropout": 0.99 })), "it drops 0.99 of its numbers"),
             (ModelSpec::named("mlp", &json!({ "sizes": [4], "dropout": -1 })), "its settings are no sizes"),

@@ -5,6 +5,8 @@ use burn::tensor::{Device, ExecutionError};
 use crate::network::Network;
 use crate::task::classification::Batch;
 use starling_data::Samples;
+use starling_run::Loss;
+use starling_run::data::LabelScale;
 
 /// [`classified`] of the samples at these places.
 pub(crate) fn measure(
@@ -32,11 +34,30 @@ pub(crate) fn classified(logits: &[f32], labels: impl ExactSizeIterator<Item = u
     vec![("loss", loss), ("accuracy", f64::from(hits))]
 }
 
-/// Sums over samples with these outputs, one each, and labels: squared errors as `loss`, and how far off the labels are as
-/// `absolute_error`. Squared and added in f64 on the CPU.
-pub(crate) fn estimated(outputs: &[f32], labels: impl ExactSizeIterator<Item = f32>) -> Vec<(&'static str, f64)> {
-    let errors: Vec<f64> = outputs.iter().zip(labels).map(|(output, label)| f64::from(output - label).abs()).collect();
-    vec![("loss", errors.iter().map(|error| error * error).sum()), ("absolute_error", errors.iter().sum())]
+/// Sums over samples with these outputs, one each, and labels, which are scaled for training: the loss as `loss`, of what is scaled; how
+/// far off the labels are as `absolute_error`; and as `r2` 1 less the square of that by the variance of those to train on. Computed in
+/// f64 on the CPU.
+pub(crate) fn estimated(
+    outputs: &[f32],
+    labels: impl ExactSizeIterator<Item = f64>,
+    scale: &LabelScale,
+    loss: Loss,
+) -> Vec<(&'static str, f64)> {
+    let off = outputs.iter().zip(labels).map(|(output, label)| scale.scaled(label) - f64::from(*output));
+    let (mut losses, mut distances, mut explained) = (0.0, 0.0, 0.0);
+    for off in off {
+        let distance = off.abs();
+        losses += match loss {
+            Loss::Squared => off * off,
+            Loss::Absolute => distance,
+            Loss::Huber if distance <= 1.0 => off * off / 2.0,
+            Loss::Huber => distance - 0.5,
+            Loss::Quantile(share) => f64::max(share * off, (share - 1.0) * off),
+        };
+        distances += distance * scale.deviation;
+        explained += 1.0 - off * off;
+    }
+    vec![("loss", losses), ("absolute_error", distances), ("r2", explained)]
 }
 
 /// The place of the largest logit, the first of equal ones: the class that is predicted.

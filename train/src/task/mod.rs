@@ -4,6 +4,7 @@ pub(crate) mod augment;
 pub mod classification;
 pub(crate) mod draw;
 pub(crate) mod evaluation;
+pub mod regression;
 pub mod tasks;
 
 use burn::module::Module;

@@ -2,7 +2,7 @@
 
 use starling_run::manifest::spec::MAX_DROPOUT;
 use starling_run::training::optimizer::{NAMES, OptimizerSpec, Setting};
-use starling_run::{Augment, CLIP, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec};
+use starling_run::{Augment, CLIP, Loss, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec};
 
 use super::Unsaid::{None as Unset, Value as Is};
 use super::{FILES, Key, Kind, NETWORKS, Sets, TRAINING, Unsaid, Value};
@@ -19,7 +19,7 @@ pub(super) static RUN: &[Key] = &[
         "run.model",
         Kind::Text,
         Is("mlp:64"),
-        "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) for classes; linear for labels that are numbers.",
+        "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) for classes; linear or regression:64,64 (hidden layers) for labels that are numbers.",
         Sets::Run(|run, value| {
             let said: ModelSpec = value.parse()?;
             // Options that are known stay, unless it says some.
@@ -51,6 +51,19 @@ pub(super) static RUN: &[Key] = &[
         }),
     )
     .flag("--augment", "WAYS")
+    .under(TRAINING),
+    Key::new(
+        "run.loss",
+        Kind::Text,
+        Unset("what the model says, or the usual one"),
+        "What linear and regression make small: squared (outputs become means), absolute (medians), huber (in between), or \
+         quantile:0.9 (that quantile).",
+        Sets::Run(|run, value| {
+            let loss = value.text().parse::<Loss>()?;
+            option(run, |options| options.loss = Some(loss))
+        }),
+    )
+    .flag("--loss", "LOSS")
     .under(TRAINING),
     Key::new(
         "run.optimizer",

@@ -13,7 +13,7 @@ use starling_topology::Digest;
 
 pub use delimiter::Delimiter;
 pub use options::{DataOptions, TableColumn};
-pub use preprocessing::{MAX_PREPROCESSING_BYTES, Preprocessing, Scales, are_coded};
+pub use preprocessing::{LabelScale, MAX_PREPROCESSING_BYTES, Preprocessing, Scales, are_coded};
 pub use summary::{ClassCount, DataSummary, shorten};
 
 use crate::manifest::spec::ModelSpec;

@@ -40,6 +40,32 @@ impl Scales {
     }
 }
 
+/// How labels that are numbers become targets, and outputs numbers again: less their mean, divided by their standard deviation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LabelScale {
+    /// Over the training samples.
+    pub mean: f64,
+    /// Over the training samples; 1 if they are all alike.
+    pub deviation: f64,
+}
+
+impl LabelScale {
+    /// The target of a label.
+    pub fn scaled(&self, label: f64) -> f64 {
+        (label - self.mean) / self.deviation
+    }
+
+    /// The number that an output stands for.
+    pub fn unscaled(&self, output: f64) -> f64 {
+        output * self.deviation + self.mean
+    }
+
+    /// Whether both can be computed.
+    pub fn is_usable(&self) -> bool {
+        self.mean.is_finite() && self.deviation.is_normal() && self.deviation > 0.0
+    }
+}
+
 /// Everything that a trained model's user must know of the data besides its description.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Preprocessing {
@@ -53,6 +79,8 @@ pub struct Preprocessing {
     pub label: Option<String>,
     /// The columns of a table, but for the label's, in their order. Empty if each is a number without gaps.
     pub columns: Vec<Column>,
+    /// How labels are scaled, if all of them are numbers.
+    pub labels: Option<LabelScale>,
 }
 
 impl Preprocessing {
@@ -86,7 +114,8 @@ impl Preprocessing {
         };
         let are_named = preprocessing.features.is_empty() || preprocessing.features.len() == features;
         let are_coded = preprocessing.columns.is_empty() || are_coded(&preprocessing.columns, features);
-        if are_scaled && are_named && are_coded && preprocessing.classes.len() == classes {
+        let are_usable = preprocessing.labels.is_none_or(|labels| labels.is_usable());
+        if are_scaled && are_named && are_coded && are_usable && preprocessing.classes.len() == classes {
             return Ok(preprocessing);
         }
         Err("it does not have the features and classes that the run says".to_owned())
@@ -112,7 +141,8 @@ mod tests {
     fn only_the_bytes_that_the_run_names_are_read() {
         let classes = (0..10).map(|class: u32| class.to_string()).collect();
         let scales = Scales::Divide(16.0);
-        let preprocessing = Preprocessing { scales, classes, features: Vec::new(), label: None, columns: Vec::new() };
+        let preprocessing =
+            Preprocessing { scales, classes, features: Vec::new(), label: None, columns: Vec::new(), labels: None };
         let description = DataDescription { preprocessing: preprocessing.digest(), ..digits() };
         let bytes = preprocessing.encode();
         assert_eq!(Preprocessing::decode(&bytes, &description).as_ref(), Ok(&preprocessing));

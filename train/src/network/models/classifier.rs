@@ -6,15 +6,11 @@ use burn::tensor::{Device, Tensor};
 use starling_data::Dataset;
 use starling_run::{ModelOptions, ModelSpec};
 
-use super::{Chosen, Model, Trainable, choose, unusable};
+use super::{Chosen, Model, Trainable, check_layers, check_widths, choose, unusable};
 use crate::network::forward::{Computes, Forward};
 use crate::network::{Layers, Network};
 use crate::task::classification::Classification;
 
-/// The most layers that sizes are given for.
-const MAX_LAYERS: usize = 16;
-/// The widest hidden layer.
-const MAX_WIDTH: u32 = 65_536;
 /// The most channels of a convolution.
 const MAX_CHANNELS: u32 = 4_096;
 
@@ -102,22 +98,21 @@ impl Model for Classifier {
     }
 
     fn check(&self, sizes: &[u32]) -> Result<(), String> {
-        let (limit, what) = match self.sizes {
-            Sizes::None if sizes.is_empty() => return Ok(()),
-            Sizes::None => return Err(format!("{} has no sizes", self.name)),
-            Sizes::Widths => (MAX_WIDTH, "hidden layer"),
-            Sizes::Channels => (MAX_CHANNELS, "convolution"),
-        };
-        if sizes.is_empty() || sizes.len() > MAX_LAYERS {
-            return Err(format!("it has {} {what}s, but 1 to {MAX_LAYERS} are possible", sizes.len()));
-        }
-        match sizes.iter().find(|size| !(1..=limit).contains(*size)) {
-            Some(size) => Err(format!("a {what} has size {size}, but 1 to {limit} are possible")),
-            None => Ok(()),
+        match self.sizes {
+            Sizes::None if sizes.is_empty() => Ok(()),
+            Sizes::None => Err(format!("{} has no sizes", self.name)),
+            Sizes::Widths => check_widths(sizes),
+            Sizes::Channels => check_layers(sizes, MAX_CHANNELS, "convolution"),
         }
     }
 
     fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
+        if options.loss.is_some() {
+            return Err(format!(
+                "{} learns classes, by cross-entropy; leave --loss out, or take regression",
+                self.name
+            ));
+        }
         match self.sizes {
             Sizes::Channels => Ok(()),
             Sizes::Widths if options.augment.is_empty() => Ok(()),
@@ -140,7 +135,7 @@ impl Model for Classifier {
         let layers = self.layers(sizes);
         if let Some(fraction) = dataset.class_names().iter().find(|label| is_fraction(label)) {
             return Err(format!(
-                "`{fraction}` is a measurement, not a class, but {} learns classes; take `--model linear`, which learns numbers, or \
+                "`{fraction}` is a measurement, not a class, but {} learns classes; take `--model regression`, which learns numbers, or \
                  name another label column (`--label`)",
                 self.name
             ));
@@ -175,7 +170,7 @@ mod tests {
         let none = ModelOptions::default();
         let refused = Classifier::MLP.task(&[8], &none, &dataset).err().expect("refused");
         assert!(refused.contains("`2.5` is a measurement, not a class, but mlp learns classes"), "{refused}");
-        assert!(refused.contains("take `--model linear`") && refused.contains("(`--label`)"), "{refused}");
+        assert!(refused.contains("take `--model regression`") && refused.contains("(`--label`)"), "{refused}");
         let linear = choose(&"linear".parse().expect("a text")).expect("a model");
         assert!(linear.model.task(&linear.sizes, &none, &dataset).is_ok());
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::options::{Augment, ModelOptions};
+use super::options::{Augment, Loss, ModelOptions};
 use crate::state::canonical::{canonical, check_canonical};
 
 /// The longest name of a model, in bytes.
@@ -20,7 +20,7 @@ pub const MAX_MODEL_SETTINGS: usize = 4_096;
 /// What is trained: a name, and what it is set to as [canonical] JSON. The sizes of the data are not in it.
 ///
 /// Settings that are whole numbers can be written as text, and with them what else the command line's models have: `softmax`,
-/// `mlp:128,64`, `cnn:8,16+dropout=0.1+augment=crop,flip`.
+/// `mlp:128,64`, `cnn:8,16+dropout=0.1+augment=crop,flip`, `regression:64+loss=huber`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub enum ModelSpec {
     /// Nothing: members bring buffers of their own, and take their mean. No text names it, since no verb can train it.
@@ -43,6 +43,8 @@ struct WithOptions {
     dropout: f64,
     #[serde(default)]
     augment: Vec<Augment>,
+    #[serde(default)]
+    loss: Option<Loss>,
 }
 
 /// A text that is not a model.
@@ -75,6 +77,9 @@ impl ModelSpec {
         if !options.augment.is_empty() {
             settings["augment"] = json!(options.augment);
         }
+        if let Some(loss) = options.loss {
+            settings["loss"] = json!(loss);
+        }
         // Whoever has none is called as ever.
         if *options == ModelOptions::default() { Self::sized(name, sizes) } else { Self::named(name, &settings) }
     }
@@ -101,9 +106,9 @@ impl ModelSpec {
                 Some((serde_json::from_str(settings).ok()?, ModelOptions::default()))
             }
             Self::Named { name, settings } => {
-                let WithOptions { sizes, dropout, augment } = serde_json::from_str(settings).ok()?;
+                let WithOptions { sizes, dropout, augment, loss } = serde_json::from_str(settings).ok()?;
                 // What can be written in two ways is none of ours.
-                let options = ModelOptions { dropout, augment: ModelOptions::augmented(augment) };
+                let options = ModelOptions { dropout, augment: ModelOptions::augmented(augment), loss };
                 (Self::with_options(name, &sizes, &options) == *self).then_some((sizes, options))
             }
         }
@@ -213,7 +218,7 @@ mod tests {
             let bytes = postcard::to_allocvec(&spec).expect("plain data");
             assert_eq!(postcard::from_bytes(&bytes), Ok(spec));
         }
-        let options = ModelOptions { dropout: 0.1, augment: vec![Augment::Crop, Augment::Flip] };
+        let options = ModelOptions { dropout: 0.1, augment: vec![Augment::Crop, Augment::Flip], loss: None };
         let full = ModelSpec::with_options("cnn", &[8, 16], &options);
         let ModelSpec::Named { settings, .. } = &full else { panic!("it has a name") };
         assert_eq!(settings, r#"{"augment":["crop","flip"],"dropout":0.1,"sizes":[8,16]}"#);
@@ -248,7 +253,9 @@ mod tests {
             ("mlp:a", "`a` is not a size"),
             ("mlp:-1", "`-1` is not a size"),
             ("mlp:1,,2", "`` is not a size"),
-            ("mlp:1+drop=0.1", "`drop=0.1` is neither dropout=SHARE nor augment=WAYS"),
+            ("mlp:1+drop=0.1", "`drop=0.1` is none of dropout=SHARE, augment=WAYS and loss=LOSS"),
+            ("linear+loss=cubic", "`cubic` is no loss; write squared, absolute, huber or quantile:0.9"),
+            ("linear+loss=quantile:1", "it learns the quantile 1, but one between 0 and 1"),
             ("mlp+dropout=1", "it drops 1 of its numbers, but 0 to 0.95"),
             ("mlp+dropout=NaN", "it drops NaN"),
             ("mlp+dropout=x", "`x` is not a share"),

@@ -1,0 +1,185 @@
+//! The task of the command line's models for numbers: how large a label is.
+
+use std::sync::Arc;
+
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
+use starling_data::Dataset;
+use starling_run::data::LabelScale;
+use starling_run::{Loss, ModelOptions};
+
+use crate::network::cut::Cut;
+use crate::network::dropout::Dropout;
+use crate::network::{Layers, Network};
+use crate::task::evaluation;
+use crate::task::{Draw, Task, TaskData};
+
+/// A [`Network`] with one output that learns the labels of a [`Dataset`], scaled, as numbers.
+#[derive(Debug)]
+pub struct Regression {
+    name: &'static str,
+    layers: Layers,
+    options: ModelOptions,
+    dataset: Arc<Dataset>,
+    scale: LabelScale,
+    /// What each label stands for.
+    numbers: Vec<f64>,
+}
+
+/// Samples on a device.
+#[derive(Debug, Clone)]
+pub struct NumberBatch {
+    /// `[samples, features]`.
+    rows: Tensor<2>,
+    /// `[samples, 1]`: the labels, scaled.
+    targets: Tensor<2>,
+    /// What is random about it, in training.
+    draw: Option<Draw>,
+}
+
+impl Regression {
+    /// By a network of these layers, as the model `name`.
+    ///
+    /// # Errors
+    /// If a label is no number, as a sentence.
+    pub fn new(
+        name: &'static str,
+        layers: Layers,
+        options: ModelOptions,
+        dataset: Arc<Dataset>,
+    ) -> Result<Self, String> {
+        let scale = dataset.preprocessing().labels.ok_or_else(|| {
+            format!(
+                "{name} needs labels that are numbers, but the data has others; take softmax or mlp, which learn classes, or name another \
+                 column (`--label`)"
+            )
+        })?;
+        let number = |label: &String| label.parse().expect("invariant: labels with a scale are numbers");
+        let numbers = dataset.class_names().iter().map(number).collect();
+        Ok(Self { name, layers, options, dataset, scale, numbers })
+    }
+
+    fn loss_of(&self) -> Loss {
+        self.options.loss.unwrap_or(Loss::Squared)
+    }
+}
+
+impl Task for Regression {
+    type Module = Network;
+    type Batch = NumberBatch;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn data(&self) -> TaskData {
+        (&*self.dataset).into()
+    }
+
+    fn module(&self, device: &Device) -> Network {
+        Network::new(&self.layers, self.dataset.description().shape, 1, device)
+    }
+
+    fn batch(&self, samples: &[u32], device: &Device) -> NumberBatch {
+        let (data, places) = self.dataset.numbered(samples);
+        let target = |place: &u32| self.scale.scaled(self.numbers[data.labels()[*place as usize] as usize]) as f32;
+        let targets: Vec<f32> = places.iter().map(target).collect();
+        let tensor =
+            |values: Vec<f32>, width| Tensor::from_data(TensorData::new(values, [places.len(), width]), device);
+        let (rows, targets) = (tensor(data.gather(&places), data.features()), tensor(targets, 1));
+        NumberBatch { rows, targets, draw: None }
+    }
+
+    fn training_batch(&self, samples: &[u32], draw: &Draw, device: &Device) -> NumberBatch {
+        NumberBatch { draw: Some(*draw), ..self.batch(samples, device) }
+    }
+
+    fn loss(&self, network: &Network, batch: NumberBatch) -> Tensor<1> {
+        self.loss_in_blocks(network, batch, &mut Cut::nowhere())
+    }
+
+    fn borders(&self, network: &Network) -> Vec<usize> {
+        network.borders()
+    }
+
+    fn loss_in_blocks(&self, network: &Network, batch: NumberBatch, cut: &mut Cut<'_>) -> Tensor<1> {
+        let NumberBatch { rows, targets, draw } = batch;
+        let mut dropout = draw.and_then(|draw| Dropout::new(self.options.dropout, &draw));
+        let drop = |features: Tensor<2>| match &mut dropout {
+            Some(dropout) => dropout.apply(features),
+            None => features,
+        };
+        let off = targets - network.forward_through(rows, drop, |features| cut.here(features));
+        let losses = match self.loss_of() {
+            Loss::Squared => off.square(),
+            Loss::Absolute => off.abs(),
+            Loss::Huber => {
+                let distance = off.abs();
+                let near = distance.clone().clamp(0.0, 1.0);
+                near.clone() * (distance - near * 0.5)
+            }
+            Loss::Quantile(share) => off.clone() * (share - 1.0) + relu(off),
+        };
+        losses.mean()
+    }
+
+    fn measure(
+        &self,
+        network: &Network,
+        samples: &[u32],
+        device: &Device,
+    ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
+        let (data, places) = self.dataset.numbered(samples);
+        let rows = TensorData::new(data.gather(&places), [places.len(), data.features()]);
+        let outputs = network.forward(Tensor::from_data(rows, device)).try_into_data()?;
+        let outputs = outputs.as_slice::<f32>().expect("invariant: every device computes in f32");
+        let labels = places.iter().map(|place| self.numbers[data.labels()[*place as usize] as usize]);
+        Ok(evaluation::estimated(outputs, labels, &self.scale, self.loss_of()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The losses of a model whose output is the label's mean, and what the labels are, scaled.
+    fn losses(loss: Loss) -> (f64, Vec<f64>) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("table.csv");
+        let rows: String = (0..20).map(|at| format!("0.5,{}\n", at * at)).collect();
+        std::fs::write(&path, rows).expect("written");
+        let source = path.display().to_string();
+        let options = starling_data::DataOptions { source, held_out: 0.0, ..Default::default() };
+        let dataset = Arc::new(Dataset::load(&options).expect("a table"));
+        let options = ModelOptions { loss: Some(loss), ..ModelOptions::default() };
+        let task = Regression::new("linear", Layers::default(), options, dataset).expect("numbers");
+        let device = Device::flex();
+        let network = task.module(&device);
+        let parameters = vec![0.0; 2];
+        let network = crate::network::flatten::write_parameters(network, &parameters, &device.clone().autodiff());
+        let all: Vec<u32> = (0..20).collect();
+        let batch = task.batch(&all, &device.clone().autodiff());
+        let trained: f32 = task.loss(&network, batch).into_scalar();
+        use burn::module::Module;
+        let measured = task.measure(&network.valid(), &all, &device).expect("computed");
+        assert!((measured[0].1 / 20.0 - f64::from(trained)).abs() < 1e-5, "{loss}: {trained} and {measured:?}");
+        let labels: Vec<f64> = (0..20).map(|at| task.scale.scaled(f64::from(at * at))).collect();
+        let off: f64 = labels.iter().map(|label| label.abs()).sum();
+        assert_eq!(measured.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["loss", "absolute_error", "r2"]);
+        assert!((measured[1].1 - off * task.scale.deviation).abs() < 1e-6 && measured[2].1.abs() < 1e-6);
+        (f64::from(trained), labels)
+    }
+
+    #[test]
+    fn each_loss_is_what_it_says() {
+        let mean = |labels: &[f64], of: fn(f64) -> f64| labels.iter().map(|off| of(*off)).sum::<f64>() / 20.0;
+        let close = |(found, labels): (f64, Vec<f64>), of: fn(f64) -> f64| {
+            let expected = mean(&labels, of);
+            assert!((found - expected).abs() < 1e-5, "{found} instead of {expected}");
+        };
+        close(losses(Loss::Squared), |off| off * off);
+        close(losses(Loss::Absolute), f64::abs);
+        close(losses(Loss::Huber), |off| if off.abs() <= 1.0 { off * off / 2.0 } else { off.abs() - 0.5 });
+        close(losses(Loss::Quantile(0.9)), |off| if off > 0.0 { 0.9 * off } else { -0.1 * off });
+    }
+}
