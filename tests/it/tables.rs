@@ -260,3 +260,36 @@ fn columns_that_are_names_are_refused_with_the_flag_that_leaves_them_out() {
     assert!(text.contains("column 0 (`name`) holds 200 different texts in 200 rows"), "{text}");
     assert!(text.contains("--ignore name"), "{text}");
 }
+
+#[test]
+fn a_network_learns_numbers_and_predicts_them_in_their_units() {
+    let folder = TempDir::new().expect("a temp dir");
+    // A price that no line fits: a base, and a step at some size.
+    let row = |at: u32| {
+        let (size, rooms) = (at * 7 % 200, at % 5);
+        format!("{size}.5,{rooms},{}\n", 100_000 + 1_000 * rooms + if size > 100 { 250_000 } else { 0 })
+    };
+    let rows: String = (0..400).map(row).collect();
+    std::fs::write(folder.path().join("houses.csv"), format!("size,rooms,price\n{rows}")).expect("written");
+    let exported = folder.path().join("out");
+    std::fs::create_dir(&exported).expect("made");
+    let flags = "--model regression:32 --loss huber --learning-rate 0.01 --steps 600 --seed 5";
+    let peer = Peer::run(
+        &PeerOptions::flags(flags).with("--data", folder.path().join("houses.csv")).with("--export", &exported),
+    );
+    let measures = peer.finish().summary()["measures"].clone();
+    let [error, explained] = ["absolute_error", "r2"].map(|name| measures[name].as_f64().expect("a number"));
+    assert!(error < 20_000.0 && explained > 0.9, "{measures}");
+    let said = |line: &[&str]| {
+        let output = starling(folder.path()).args(line).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let evaluated = said(&["eval", "out", "--data", "houses.csv", "--held-out", "--json"]);
+    let evaluated: Value = serde_json::from_str(&evaluated).expect("JSON");
+    assert_eq!(evaluated["measures"], measures);
+    std::fs::write(folder.path().join("new.csv"), "rooms,size\n2,20.5\n2,180.5\n").expect("written");
+    let predicted = said(&["predict", "out", "--data", "new.csv"]);
+    let numbers: Vec<f64> = predicted.lines().skip(1).map(|line| line.parse().expect("a number")).collect();
+    assert!((numbers[0] - 102_000.0).abs() < 50_000.0 && (numbers[1] - 352_000.0).abs() < 50_000.0, "{predicted}");
+}
