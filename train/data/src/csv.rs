@@ -158,7 +158,7 @@ impl Table {
             classes: &class_names,
             counts: &DataSummary::count(&class_names, labels.iter()),
         };
-        let doubts = understood.doubts();
+        let [doubts, class_doubts] = understood.doubts();
         let column = |column: usize| u32::try_from(column).expect("invariant: the number of columns is bounded");
         let features = values.len() / labels.len();
         let feature_names = match (&*self.rows.names, &*coded) {
@@ -186,6 +186,7 @@ impl Table {
             coded,
             held_out: None,
             doubts,
+            class_doubts,
         })
     }
 

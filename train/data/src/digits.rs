@@ -41,6 +41,15 @@ impl Source for Digits {
         let form = TableForm { header: Some(false), delimiter: Some(Delimiter::Comma), ..TableForm::default() };
         let raw = csv::parse(|| Ok(ROWS), Path::new("digits (embedded)"), form, u64::MAX)?;
         let (origin, scaling) = (DIGITS.to_owned(), Scaling::Divide(16.0));
-        Ok(Raw { kind: KIND, origin, shape: [1, 8, 8], scaling, columns: None, doubts: Vec::new(), ..raw })
+        Ok(Raw {
+            kind: KIND,
+            origin,
+            shape: [1, 8, 8],
+            scaling,
+            columns: None,
+            doubts: Vec::new(),
+            class_doubts: Vec::new(),
+            ..raw
+        })
     }
 }

@@ -40,8 +40,8 @@ pub(super) struct Understood<'a> {
 }
 
 impl Understood<'_> {
-    /// All doubts, as sentences.
-    pub(super) fn doubts(&self) -> Vec<String> {
+    /// All doubts, as sentences, and apart from them those about labels as classes.
+    pub(super) fn doubts(&self) -> [Vec<String>; 2] {
         let shown = |first: &[String]| {
             let row = first.iter().map(|cell| shorten(cell)).take(6).collect::<Vec<_>>().join(",");
             let more = if first.len() > 6 { ",..." } else { "" };
@@ -63,7 +63,7 @@ impl Understood<'_> {
         let header = header.or(names);
         let own = header.as_ref().and_then(|_| self.own_class());
         let labels = self.label_doubt().or_else(|| self.lonely_classes(own));
-        header.into_iter().chain(labels).collect()
+        [header, labels].map(|doubt| doubt.into_iter().collect())
     }
 
     /// The class of the first row, if it has no other row.
@@ -98,7 +98,7 @@ impl Understood<'_> {
         }
         let told = format!(
             "the label, {}, has {classes} different values in {rows} rows, and each is learned as a class of its own: if it is \
-             a measurement, name the column of the classes with --label",
+             a measurement, take --model regression, which learns numbers, or name the column of the classes with --label",
             column(self.names, self.label)
         );
         let first = self.distinct_in_first().filter(|_| !self.is_label_said && self.label != 0);

@@ -110,6 +110,7 @@ fn raw(path: &Path, images: &Path, training: Part, held_out: Option<Part>) -> Re
         coded: Vec::new(),
         held_out: held_out.map(|part| RawSamples { values: Values::Bytes(part.pixels), labels: held_out_labels }),
         doubts: Vec::new(),
+        class_doubts: Vec::new(),
     })
 }
 

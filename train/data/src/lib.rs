@@ -47,6 +47,7 @@ pub struct Dataset {
     summary: DataSummary,
     preprocessing: Preprocessing,
     doubts: Vec<String>,
+    class_doubts: Vec<String>,
     seed: u64,
     training: Samples,
     held_out: Samples,
@@ -136,9 +137,11 @@ impl Dataset {
         &self.summary
     }
 
-    /// What its user should look at before it is trained on in batches of `batch_size`, as sentences.
-    pub fn warnings(&self, batch_size: u32) -> Vec<String> {
+    /// What its user should look at before it is trained on in batches of `batch_size`, as sentences; its labels are learned as classes, or
+    /// else as numbers.
+    pub fn warnings(&self, batch_size: u32, as_classes: bool) -> Vec<String> {
         let mut warnings = self.doubts.clone();
+        warnings.extend(self.class_doubts.iter().filter(|_| as_classes).cloned());
         let samples = self.training.len();
         if samples < FEW_SAMPLES {
             let noun = if samples == 1 { "sample" } else { "samples" };
@@ -176,7 +179,8 @@ impl Dataset {
             (raw.fingerprint(), raw.kind.name.to_owned(), raw.origin.clone(), raw.shape);
         let own_held_out = raw.held_out.iter().flat_map(|held_out| &held_out.labels);
         let counts = DataSummary::count(&raw.class_names, raw.labels.iter().chain(own_held_out));
-        let (columns, coded, mut doubts) = (raw.columns.clone(), raw.coded.clone(), raw.doubts.clone());
+        let (columns, coded) = (raw.columns.clone(), raw.coded.clone());
+        let (mut doubts, class_doubts) = (raw.doubts.clone(), raw.class_doubts.clone());
         let (classes, feature_names) = (raw.class_names.clone(), raw.feature_names.clone());
         let mut description = DataDescription {
             kind: kind.clone(),
@@ -234,7 +238,7 @@ impl Dataset {
             classes,
             counts: DataSummary::told(&preprocessing.classes, &counts),
         };
-        Ok(Self { description, summary, preprocessing, doubts, seed, training, held_out })
+        Ok(Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out })
     }
 }
 

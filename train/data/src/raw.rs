@@ -36,6 +36,8 @@ pub(super) struct Raw {
     pub(super) held_out: Option<RawSamples>,
     /// What its user should look at, as sentences.
     pub(super) doubts: Vec<String>,
+    /// The same of labels that are learned as classes.
+    pub(super) class_doubts: Vec<String>,
 }
 
 /// What a CSV file's reader settled.

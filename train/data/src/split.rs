@@ -49,7 +49,11 @@ pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
             standards(&raw.values, &measured, &training)
         }
     };
-    let label_scale = label_scale(&raw.class_names, &raw.labels, &training);
+    let label_scale = match raw.scaling {
+        Scaling::Standardize => label_scale(&raw.class_names, &raw.labels, &training),
+        // What is known of such data does not depend on its split.
+        Scaling::Divide(_) => label_scale(&raw.class_names, &raw.labels, &(0..total).collect::<Vec<u32>>()),
+    };
     let select = |values: &Values, labels: &[u32], indices: &[u32]| {
         let mut rows = Vec::with_capacity(indices.len() * features);
         for index in indices {

@@ -11,6 +11,7 @@ use starling_run::{
 
 use crate::device::DeviceChoice;
 use crate::error::{self, Trained};
+use crate::network::forward::Learns;
 use crate::network::models::{self, Classifier};
 use crate::replica::Replica;
 use crate::task::classification::Classification;
@@ -143,10 +144,11 @@ fn check_model(manifest: &Manifest) -> Result<(), error::Error> {
 }
 
 fn notes(manifest: &Manifest, dataset: &Dataset) -> DataNotes {
+    let learns = manifest.model.name().and_then(models::find).map(|model| model.learns());
     DataNotes {
         summary: Some(dataset.summary().clone()),
         preprocessing: Some(dataset.preprocessing().clone()),
-        warnings: dataset.warnings(manifest.batch_size),
+        warnings: dataset.warnings(manifest.batch_size, learns != Some(Learns::Numbers)),
     }
 }
 

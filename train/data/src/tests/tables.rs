@@ -3,7 +3,7 @@
 use super::*;
 
 fn doubts(text: &str, change: impl FnOnce(&mut DataOptions)) -> Vec<String> {
-    load_csv(text.as_bytes(), change).expect("a table that can be trained on").warnings(1)
+    load_csv(text.as_bytes(), change).expect("a table that can be trained on").warnings(1, true)
 }
 
 /// There must be one warning, and it must have all of `parts`.
@@ -29,13 +29,18 @@ fn classes_in_the_first_column_are_seen() {
     let named = format!("my class,alcohol,proline\n{text}");
     warned(&named, &["column 2 (`proline`)", "column 0 (`my class`) has only 3 values: --label 'my class'"]);
     let right = load_csv(text.as_bytes(), |options| options.label = Some(written("0"))).expect("good data");
-    assert_eq!((right.warnings(1), right.class_names().len()), (vec![], 3));
+    assert_eq!((right.warnings(1, true), right.class_names().len()), (vec![], 3));
 }
 
 #[test]
 fn a_measurement_as_label_is_seen() {
     let text = table("area,price", 200, |row| format!("{}.25,{}", row * row, 10_000 + 37 * row));
-    warned(&text, &["column 1 (`price`)", "200 different values in 200 rows", "with --label"]);
+    warned(
+        &text,
+        &["column 1 (`price`)", "200 different values in 200 rows", "take --model regression", "with --label"],
+    );
+    let learned = load_csv(text.as_bytes(), |_| {}).expect("a table").warnings(1, false);
+    assert_eq!(learned, Vec::<String>::new(), "it is learned as a number");
     // By the hundred, though some have several rows.
     let text = table("", 3000, |row| format!("{}.25,{}", row, row % 150));
     warned(&text, &["150 different values in 3000 rows"]);
@@ -102,21 +107,21 @@ fn sound_tables_draw_no_warning() {
     ] {
         assert_eq!(doubts(&text, |_| {}), Vec::<String>::new(), "{what}");
     }
-    assert_eq!(Dataset::load(&DataOptions::default()).expect("embedded").warnings(1438), Vec::<String>::new());
+    assert_eq!(Dataset::load(&DataOptions::default()).expect("embedded").warnings(1438, true), Vec::<String>::new());
 }
 
 #[test]
 fn little_data_and_large_batches_are_told() {
     let dataset = load_csv(b"1,2,a\n3,4,b\n", |options| options.held_out = 0.2).expect("two rows");
-    let warnings = dataset.warnings(64).join("\n");
+    let warnings = dataset.warnings(64, true).join("\n");
     for part in
         ["only 1 sample to train on, and 1 held out", "a batch of 64 is larger than the 1 samples", "--batch-size"]
     {
         assert!(warnings.contains(part), "`{part}` is not in: {warnings}");
     }
     let digits = Dataset::load(&DataOptions::default()).expect("embedded");
-    assert_eq!(digits.warnings(1439).len(), 1);
-    assert!(digits.warnings(1439)[0].contains("1438 samples"));
+    assert_eq!(digits.warnings(1439, true).len(), 1);
+    assert!(digits.warnings(1439, true)[0].contains("1438 samples"));
 }
 
 #[test]
@@ -126,7 +131,7 @@ fn columns_that_can_not_be_scaled_are_told() {
         format!("{row},{},{b},5", row % 2)
     });
     let dataset = load_csv(text.as_bytes(), |options| options.label = Some(written("kind"))).expect("finite numbers");
-    let warnings = dataset.warnings(1);
+    let warnings = dataset.warnings(1, true);
     assert!(warnings.len() == 1 && warnings[0].starts_with("column 2 (`b`): "), "{warnings:?}");
     assert!((0..dataset.training().len()).all(|row| dataset.training().row(row)[1] == 0.0));
     let Scales::Standardize { deviations, .. } = &dataset.preprocessing().scales else { panic!("a table") };
@@ -200,7 +205,7 @@ fn flags_for_tables_are_told_where_there_is_none() {
     let digits = |change: fn(&mut DataOptions)| {
         let mut options = DataOptions::default();
         change(&mut options);
-        Dataset::load(&options).expect("embedded").warnings(1)
+        Dataset::load(&options).expect("embedded").warnings(1, true)
     };
     for told in [
         digits(|options| options.label = Some(written("3"))),

@@ -43,9 +43,9 @@ impl Scales {
 /// How labels that are numbers become targets, and outputs numbers again: less their mean, divided by their standard deviation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LabelScale {
-    /// Over the training samples.
+    /// Of a table, over the training samples; else over all that are not held out apart.
     pub mean: f64,
-    /// Over the training samples; 1 if they are all alike.
+    /// Over the same; 1 if they are all alike.
     pub deviation: f64,
 }
 
