@@ -50,7 +50,7 @@ fn is_sound(dataset: &Dataset) -> bool {
     let samples = (dataset.training().len() + dataset.held_out().len()) as u64;
     assert_eq!(dataset.description().check(), Ok(()), "its description is none");
     assert_eq!(dataset.description().samples, samples, "some samples are lost");
-    let _told = dataset.warnings(64);
+    let _told = dataset.warnings(64, true);
     true
 }
 

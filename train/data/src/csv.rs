@@ -61,7 +61,13 @@ impl Source for Csv {
 
     fn read(&self, source: &str, form: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
         let path = Path::new(source);
-        let open = || File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source });
+        let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
+        if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+            let reason =
+                "it is no file, but a pipe or a device: a table is read several times; write it to a file first";
+            return Err(DataError::File { path: path.to_owned(), reason: reason.to_owned() });
+        }
+        let open = || File::open(path).map_err(unreadable);
         parse(open, path, form, max)
     }
 }
@@ -135,6 +141,7 @@ impl Table {
         }
         let (labels, class_names) = labels::classify(&survey.labels)
             .map_err(|reason| fail(format!("{}: {reason}", self.rows.name(self.label))))?;
+        let survey_doubts = survey.doubts(&self);
         let (coded, values, rising_rows) = match survey.plain {
             Some(values) if self.ignored.is_empty() => (Vec::new(), values, survey.rising_rows),
             Some(values) => (self.columns(|_| Coding::Number), values, survey.rising_rows),
@@ -158,7 +165,8 @@ impl Table {
             classes: &class_names,
             counts: &DataSummary::count(&class_names, labels.iter()),
         };
-        let [doubts, class_doubts] = understood.doubts();
+        let [mut doubts, class_doubts] = understood.doubts();
+        doubts.extend(survey_doubts);
         let column = |column: usize| u32::try_from(column).expect("invariant: the number of columns is bounded");
         let features = values.len() / labels.len();
         let feature_names = match (&*self.rows.names, &*coded) {
@@ -215,7 +223,12 @@ impl Table {
             return Err(fail(format!("{reason} ({width} features of {samples} rows)")));
         }
         self.rows.taken = codings.into_iter().collect();
-        let (mut values, mut found) = (Vec::with_capacity(width * samples), 0);
+        let (mut values, mut found) = (Vec::new(), 0);
+        let bytes = width * samples * size_of::<f64>();
+        values.try_reserve_exact(width * samples).map_err(|_| {
+            let mib = bytes >> 20;
+            fail(format!("its {width} features of {samples} rows take {mib} MiB of memory, which this machine has not: leave columns out with --ignore"))
+        })?;
         self.each_row(reader, |record| {
             found += 1;
             // More rows than there were would take more memory than was counted.

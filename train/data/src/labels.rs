@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use starling_run::data::shorten;
 use starling_run::manifest::MAX_CLASSES;
 
 /// Maps labels to indices into the sorted list of distinct ones: in numeric order if all are integers (`3` and `3.0`
@@ -19,7 +20,11 @@ pub(super) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), Str
         None => index(labels),
     };
     match names.len() {
-        1 => Err(format!("all {} labels are `{}`; training needs at least two classes", labels.len(), names[0])),
+        1 => Err(format!(
+            "all {} labels are `{}`; training needs at least two classes",
+            labels.len(),
+            shorten(&names[0])
+        )),
         classes if classes > MAX_CLASSES as usize => {
             Err(format!("there are {classes} different labels, but at most {MAX_CLASSES} classes are possible"))
         }

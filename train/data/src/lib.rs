@@ -37,6 +37,8 @@ use csv::TableForm;
 use raw::Raw;
 use split::Split;
 
+/// Columns that are named for programs.
+const MAX_TOLD: usize = 100;
 /// With fewer samples to train on, something is likely missing.
 const FEW_SAMPLES: usize = 10;
 
@@ -204,7 +206,12 @@ impl Dataset {
             let counted = coded.iter().filter(|column| is_counted(&column.coding)).count();
             u32::try_from(counted).expect("invariant: the number of columns is bounded")
         };
-        let category_columns = count(|coding| matches!(coding, Coding::Category(_)));
+        let categories = coded.iter().enumerate().filter(|(_, column)| matches!(column.coding, Coding::Category(_)));
+        let category_columns = categories.take(MAX_TOLD).map(|(at, column)| match &*column.name {
+            "" => format!("column {}", at + usize::from(description.label.is_some_and(|label| label as usize <= at))),
+            name => shorten(name),
+        });
+        let category_columns: Vec<String> = category_columns.collect();
         let gap_columns = count(|coding| matches!(coding, Coding::Gaps));
         let ignored_columns = count(|coding| matches!(coding, Coding::Ignored));
         let (features, columns) = (feature_names, coded);

@@ -42,6 +42,12 @@ impl<R: Read> Text<R> {
         delimiter::found(&self.start, (self.start.len() as u64) < START_BYTES)
     }
 
+    /// Whether this separates the cells of its first row.
+    pub(super) fn is_separated_by(&self, delimiter: Delimiter) -> bool {
+        let mut rows = delimiter::rows(delimiter, &*self.start).into_byte_records();
+        rows.next().is_some_and(|row| row.is_ok_and(|row| row.len() > 1))
+    }
+
     /// All its rows.
     pub(super) fn rows<'t>(self, delimiter: Delimiter) -> ::csv::Reader<Box<dyn Read + 't>>
     where
@@ -114,7 +120,7 @@ impl Rows {
     pub(super) fn cell<'r>(&self, record: &'r ByteRecord, column: usize) -> Result<&'r str, DataError> {
         let bytes = record.get(column).unwrap_or_default();
         let fail = |reason: &str| self.fault(record, Some(column), reason.to_owned());
-        let cell = std::str::from_utf8(bytes).map_err(|_| fail("it is not UTF-8 text"))?.trim();
+        let cell = bare(std::str::from_utf8(bytes).map_err(|_| fail("it is not UTF-8 text"))?);
         if cell.contains('\n') { Err(fail("a quote opens in it and is not closed in its line")) } else { Ok(cell) }
     }
 
@@ -155,7 +161,15 @@ pub(super) fn line(record: &ByteRecord) -> u64 {
 
 /// The cells of a row.
 pub(super) fn cells(record: &ByteRecord) -> Vec<String> {
-    record.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned()).collect()
+    record.iter().map(|cell| bare(&String::from_utf8_lossy(cell)).to_owned()).collect()
+}
+
+/// A cell without the blanks around it, and without quotes that a blank before them has kept from being taken for such.
+fn bare(cell: &str) -> &str {
+    let bare = cell.trim();
+    let is_quoted = cell.len() > bare.len() && bare.len() > 1;
+    let inner = bare.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).filter(|_| is_quoted);
+    inner.map_or(bare, str::trim)
 }
 
 /// Reads the next row that is not empty. False at the end.

@@ -18,6 +18,8 @@ use super::{Delimiter, shorten};
 const MAX_CATEGORIES: usize = 1000;
 /// With at most so many, it does not matter how few rows each has.
 const FEW_CATEGORIES: usize = 20;
+/// With fewer rows, numbers may count up by chance.
+const FEW_ROWS: u64 = 20;
 /// Columns that a message names.
 const MAX_NAMED: usize = 5;
 
@@ -40,6 +42,8 @@ struct Seen {
     texts: u64,
     /// The first one that is neither a number nor a gap, and its line.
     first: Option<(u64, String)>,
+    /// The number that comes next, if so far each was one more than the one before.
+    counted: Option<f64>,
 }
 
 impl Survey {
@@ -74,6 +78,8 @@ impl Survey {
                     return Err(rows.fault(record, Some(*column), reason));
                 }
                 Some(number) => {
+                    let counts = seen.counted == Some(number) || (seen.is_empty() && number.fract() == 0.0);
+                    seen.counted = counts.then_some(number + 1.0);
                     seen.numbers += 1;
                     self.plain.iter_mut().for_each(|plain| plain.push(number));
                     continue;
@@ -81,6 +87,7 @@ impl Survey {
                 None if is_gap(cell) => seen.gaps += 1,
                 None => seen.texts += 1,
             }
+            seen.counted = None;
             if !is_gap(cell) && seen.first.is_none() {
                 seen.first = Some((line(record), cell.to_owned()));
             }
@@ -89,6 +96,23 @@ impl Survey {
         self.rising_rows += usize::from(self.plain.as_ref().is_some_and(|plain| is_rising(&plain[from..])));
         self.labels.extend(rows.label(record)?);
         Ok(())
+    }
+
+    /// What its user should look at, as sentences.
+    pub(super) fn doubts(&self, table: &Table) -> Vec<String> {
+        let counted = self.seen.iter().filter(|(_, seen)| seen.counted.is_some() && seen.numbers >= FEW_ROWS);
+        let counted = counted.map(|(column, _)| {
+            format!(
+                "{} counts the rows, so that a model learns their order from it: leave it out with --ignore {}, unless it was measured",
+                table.rows.name(*column),
+                quoted(&flag(table, *column))
+            )
+        });
+        let missing =
+            self.labels.iter().find(|label| is_gap(label)).map(|label| {
+                format!("the class `{label}` may stand for labels that are missing: leave its rows out then")
+            });
+        counted.chain(missing).collect()
     }
 
     /// How the cells of each column that is taken become features.
@@ -186,17 +210,28 @@ impl Survey {
 }
 
 impl Seen {
+    fn is_empty(&self) -> bool {
+        self.numbers + self.gaps + self.texts == 0
+    }
+
     /// Whether the column holds categories: more texts than numbers.
     fn are_categories(&self, table: &Table, column: usize) -> Result<bool, DataError> {
         let Some((line, text)) = &self.first else { return Ok(false) };
         let has_decimals = table.rows.delimiter != Delimiter::Comma && has_decimal_comma(text);
-        if self.texts > self.numbers && !has_decimals {
+        let is_formatted = is_formatted(text);
+        if self.texts > self.numbers && !has_decimals && !is_formatted {
             return Ok(true);
         }
         let told = format!("`{}` is not a number", shorten(text));
         let (path, row, column_name) = (table.rows.path.clone(), *line, table.rows.name(column));
         let reason = match has_decimals {
             true => format!("{told}; write decimals with a point"),
+            false if is_formatted => {
+                let flag = quoted(&flag(table, column));
+                format!(
+                    "{told} as it is written; write it with a point for decimals and nothing else, or pass --categories {flag} if it is none"
+                )
+            }
             false => {
                 let header = if *line == 1 { "pass --header if the first row has the columns' names, " } else { "" };
                 let (flag, numbers, cells) = (quoted(&flag(table, column)), self.numbers, self.numbers + self.texts);
@@ -208,6 +243,12 @@ impl Seen {
         };
         Err(DataError::Row { path, row, column: Some(column_name), reason })
     }
+}
+
+/// Whether a text is a number for people: with commas, a percent sign or a currency.
+fn is_formatted(text: &str) -> bool {
+    let bare: String = text.chars().filter(|letter| !"$€£%, ".contains(*letter)).collect();
+    bare.len() < text.len() && bare.parse::<f64>().is_ok()
 }
 
 /// A column as flags take it: by its name, unless that can't be written in a list.

@@ -1,15 +1,19 @@
-import csv, json, pathlib, sys
+import csv, gzip, json, pathlib, sys
 import numpy as np
 from safetensors import safe_open
 
 with safe_open(pathlib.Path(__file__).with_name("model.safetensors"), "np") as file:
     meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}
 inputs, label = int(np.prod([int(side) for side in meta["shape"].split(",")])), meta.get("label_column")
-if open(sys.argv[1], "rb").read(4) == b"\0\0\10\3":  # IDX images
+start = open(sys.argv[1], "rb").read(4)
+if start == b"\0\0\10\3":  # IDX images
     x = np.fromfile(sys.argv[1], np.uint8, offset=16).reshape(-1, inputs).astype(float)
 else:
     cells = {"tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}.get(meta.get("delimiter"), ",")
-    rows = [row for row in csv.reader(open(sys.argv[1], encoding="utf-8-sig", newline=""), delimiter=cells, skipinitialspace=True) if row]
+    text = (gzip.open if start[:2] == b"\x1f\x8b" else open)(sys.argv[1], "rt", encoding="utf-8-sig", newline="")
+    lines = (" ".join(line.split()) + "\n" for line in text) if cells == " " else text  # any blanks are one
+    rows = [row for row in csv.reader(lines, delimiter=cells, skipinitialspace=True) if row]
+    assert all(len(row) == len(rows[0]) for row in rows), "all rows have as many cells as the first one"
     names, head = json.loads(meta.get("feature_names", "[]")) or [""] * inputs, [cell.strip() for cell in rows[0]]
     columns = json.loads(meta.get("columns", "[]")) or [{"name": name, "coding": "number"} for name in names]
     names, width = [column["name"] for column in columns], len(columns)

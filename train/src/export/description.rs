@@ -215,6 +215,15 @@ impl Metadata<'_> {
         numbers.filter(fits).ok_or_else(|| format!("its `{key}` are not a number for each of {count} features"))
     }
 
+    /// The same, of which none is below 0 or so small that nothing can be divided by it.
+    fn deviations(&self, count: u32) -> Result<Vec<f64>, String> {
+        let deviations = self.numbers("deviations", count)?;
+        match deviations.iter().all(|deviation| *deviation == 0.0 || (*deviation > 0.0 && deviation.is_normal())) {
+            true => Ok(deviations),
+            false => Err("one of its `deviations` scales nothing".to_owned()),
+        }
+    }
+
     /// As many names as this.
     fn names(&self, key: &'static str, count: u32) -> Result<Vec<String>, String> {
         let names: Option<Vec<String>> = serde_json::from_str(self.text(key)?).ok();
@@ -239,10 +248,9 @@ impl Metadata<'_> {
                 }
                 Scales::Divide(divisor)
             }
-            "standardize" => Scales::Standardize {
-                means: self.numbers("means", features)?,
-                deviations: self.numbers("deviations", features)?,
-            },
+            "standardize" => {
+                Scales::Standardize { means: self.numbers("means", features)?, deviations: self.deviations(features)? }
+            }
             _ => return Err("its `scaling` is neither `divide` nor `standardize`".to_owned()),
         };
         let has_names = self.0.contains_key("feature_names");

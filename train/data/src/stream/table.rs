@@ -38,7 +38,9 @@ impl Table {
         let row_bytes = ROW_BYTES + ROW_BYTES_PER_COLUMN * (columns.len() as u64 + 1);
         let budget = Rc::new(Cell::new(u64::MAX));
         let text = Text::open(Budgeted { inner: bytes, left: budget.clone(), row_bytes }, path)?;
-        let delimiter = inputs.delimiter.unwrap_or_else(|| text.delimiter());
+        // A copy may be separated by something else than the table that was trained on.
+        let said = inputs.delimiter.filter(|said| columns.len() == 1 || text.is_separated_by(*said));
+        let delimiter = said.unwrap_or_else(|| text.delimiter());
         budget.set(row_bytes);
         let mut reader = text.rows(delimiter);
         let mut record = ByteRecord::new();

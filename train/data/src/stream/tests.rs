@@ -63,9 +63,11 @@ fn columns_are_found_by_their_names_or_by_their_places() {
     for text in ["1;2\n3;4\n", "p0;p1\n1;2\n3;4\n", "1;2;x\n3;4;y\n", "p0;p1;kind\n1;2;x\n3;4;y\n"] {
         assert_eq!(values(text, &of_images([1, 1, 2])), [1.0, 2.0, 3.0, 4.0], "{text}");
     }
+    // A copy may be separated otherwise.
+    assert_eq!(values("1;2\n3;4\n", &by_place), [1.0, 2.0, 3.0, 4.0]);
     for (text, part) in [
         ("1,2,3,4\n", "it has 4 columns, but the model takes 2 features, or these and a label as column 1"),
-        ("1;2\n", "it has 1 columns, but the model takes 2 features"),
+        ("1\n", "it has 1 columns, but the model takes 2 features"),
     ] {
         let error = read(text.as_bytes(), &by_place).expect_err("other columns").to_string();
         assert!(error.contains(part), "{error}");

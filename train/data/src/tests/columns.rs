@@ -59,7 +59,7 @@ fn texts_become_categories_and_gaps_the_mean() {
     assert_eq!(description.check(), Ok(()));
     let line = dataset.summary().to_string();
     let told =
-        "4 rows, 9 features (2 columns with categories, 2 columns with empty cells, 1 column left out), label column 5";
+        "4 rows, 9 features (2 columns with empty cells, 1 column left out, categories: sex, port), label column 5";
     assert!(line.contains(told), "{line}");
 }
 
@@ -153,4 +153,34 @@ fn a_table_without_a_number_may_have_no_header() {
     let told = doubts(|_| {});
     assert!(told.len() == 1 && told[0].contains("was taken for the columns' names: pass --no-header"), "{told:?}");
     assert_eq!(doubts(|options| options.header = Some(false)), Vec::<String>::new());
+}
+
+#[test]
+fn numbers_for_people_are_no_categories_unless_it_is_said() {
+    for cell in ["\"1,5\"", "$1.50", "30%", "\"1,000\""] {
+        let rows: String = (0..6).map(|row| format!("{cell},{}\n", row % 2)).collect();
+        let text = format!("x,kind\n{rows}");
+        refused(&text, |_| {}, &["row 2", "is not a number as it is written", "--categories x"]);
+        let said = load_csv(text.as_bytes(), |options| options.categories = named("x")).expect("as it is said");
+        assert_eq!(said.description().features, 1);
+    }
+}
+
+#[test]
+fn quotes_behind_a_blank_are_quotes() {
+    let plain = load_csv(b"x,col,kind\n1,red,a\n3,blue,b\n5,red,a\n", |_| {}).expect("a table");
+    let spaced = load_csv(b"x, \"col\", \"kind\"\n1, \"red\", \"a\"\n3, \"blue\", b\n5, red, \"a\"\n", |_| {});
+    let spaced = spaced.expect("a table");
+    assert_eq!((spaced.description(), spaced.preprocessing()), (plain.description(), plain.preprocessing()));
+}
+
+#[cfg(unix)]
+#[test]
+fn what_can_be_read_only_once_is_no_table() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("data.csv");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
+    let options = DataOptions { source: socket.display().to_string(), ..DataOptions::default() };
+    let refused = Dataset::load(&options).expect_err("no file").to_string();
+    assert!(refused.contains("data.csv"), "{refused}");
 }

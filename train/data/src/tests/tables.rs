@@ -97,9 +97,11 @@ fn sound_tables_draw_no_warning() {
         ("a few rows of each class", table("", 150, |row| format!("{row}.5,2,{}", row % 3))),
         ("ten classes with few rows", table("", 40, |row| format!("{row}.5,2,{}", row % 10))),
         ("letters", table("x,kind", 400, |row| format!("{row}.5,{}", char::from(b'a' + (row % 26) as u8)))),
-        ("classes by the hundred with many rows each", table("", 12_000, |row| format!("{row},{}", row % 120))),
-        ("an id first, counting up", table("", 60, |row| format!("{row},{},{}.5,{}", row + 1, row + 2, row % 2))),
-        ("whole numbers that rise in each row", table("", 60, |row| format!("{row},{},{}", row + 5, row % 3))),
+        ("classes by the hundred with many rows each", table("", 12_000, |row| format!("{},{}", row * 7, row % 120))),
+        (
+            "whole numbers that rise in each row",
+            table("", 60, |row| format!("{},{},{}", 2 * row, 2 * row + 5, row % 3)),
+        ),
         (
             "a first row of whole numbers, of a class with others",
             table("", 60, |row| if row == 0 { "1,2,0".to_owned() } else { format!("0.5,0.25,{}", row % 2) }),
@@ -108,6 +110,16 @@ fn sound_tables_draw_no_warning() {
         assert_eq!(doubts(&text, |_| {}), Vec::<String>::new(), "{what}");
     }
     assert_eq!(Dataset::load(&DataOptions::default()).expect("embedded").warnings(1438, true), Vec::<String>::new());
+}
+
+#[test]
+fn a_column_that_counts_the_rows_and_a_class_that_may_be_a_gap_are_told() {
+    let text = table("", 60, |row| format!("{},{}.5,{}", row + 1, row, row % 2));
+    warned(&text, &["column 0 counts the rows", "--ignore 0"]);
+    let text = table("id,x,kind", 60, |row| format!("{},{}.5,{}", 100_000 + row, row, row % 2));
+    warned(&text, &["column 0 (`id`) counts the rows", "--ignore id"]);
+    let text = table("id,x,kind", 60, |row| format!("{},{}.5,{}", 7 * row, row, ["a", "b", "NA"][row as usize % 3]));
+    warned(&text, &["the class `NA` may stand for labels that are missing"]);
 }
 
 #[test]
@@ -128,7 +140,7 @@ fn little_data_and_large_batches_are_told() {
 fn columns_that_can_not_be_scaled_are_told() {
     let text = table("a,kind,b,c", 40, |row| {
         let b = if row == 7 { "1e308".to_owned() } else { row.to_string() };
-        format!("{row},{},{b},5", row % 2)
+        format!("{},{},{b},5", 3 * row, row % 2)
     });
     let dataset = load_csv(text.as_bytes(), |options| options.label = Some(written("kind"))).expect("finite numbers");
     let warnings = dataset.warnings(1, true);

@@ -45,8 +45,8 @@ pub struct DataSummary {
     pub header: Option<bool>,
     /// Of a table: what separates its cells.
     pub delimiter: Option<Delimiter>,
-    /// Of a table: how many columns hold categories.
-    pub category_columns: u32,
+    /// Of a table: the columns that hold categories, the first hundred.
+    pub category_columns: Vec<String>,
     /// Of a table: how many columns of numbers have gaps.
     pub gap_columns: u32,
     /// Of a table: how many columns are left out.
@@ -110,16 +110,18 @@ impl fmt::Display for DataSummary {
             );
         }
         let noun = if *features == 1 { "feature" } else { "features" };
-        let coded = [
-            (self.category_columns, "with categories"),
-            (self.gap_columns, "with empty cells"),
-            (self.ignored_columns, "left out"),
-        ];
-        let coded = coded.iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
+        let named = |names: &[String]| match names.len() {
+            0..=MAX_NAMED => names.join(", "),
+            _ => format!("{}, ...", names[..MAX_NAMED_OF_MANY].join(", ")),
+        };
+        let categories =
+            (!self.category_columns.is_empty()).then(|| format!("categories: {}", named(&self.category_columns)));
+        let counted = [(self.gap_columns, "with empty cells"), (self.ignored_columns, "left out")];
+        let counted = counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
             let noun = if *count == 1 { "column" } else { "columns" };
             format!("{count} {noun} {what}")
         });
-        let coded = coded.collect::<Vec<_>>().join(", ");
+        let coded = counted.chain(categories).collect::<Vec<_>>().join(", ");
         let coded = if coded.is_empty() { coded } else { format!(" ({coded})") };
         write!(
             f,
@@ -163,7 +165,7 @@ mod tests {
             label_name: Some("cultivar".to_owned()),
             header: Some(true),
             delimiter: Some(Delimiter::Comma),
-            category_columns: 0,
+            category_columns: Vec::new(),
             gap_columns: 0,
             ignored_columns: 0,
             classes: 3,
@@ -191,10 +193,10 @@ mod tests {
 
     #[test]
     fn columns_that_are_no_plain_numbers_are_counted() {
-        let coded = DataSummary { category_columns: 2, gap_columns: 1, ignored_columns: 3, ..summary() };
+        let category_columns = ["sex", "port"].map(ToOwned::to_owned).to_vec();
+        let coded = DataSummary { category_columns, gap_columns: 1, ignored_columns: 3, ..summary() };
         let line = coded.to_string();
-        let told =
-            "13 features (2 columns with categories, 1 column with empty cells, 3 columns left out), label column 0";
+        let told = "13 features (1 column with empty cells, 3 columns left out, categories: sex, port), label column 0";
         assert!(line.contains(told), "{line}");
     }
 
