@@ -61,13 +61,7 @@ impl Source for Csv {
 
     fn read(&self, source: &str, form: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
         let path = Path::new(source);
-        let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
-        if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-            let reason =
-                "it is no file, but a pipe or a device: a table is read several times; write it to a file first";
-            return Err(DataError::File { path: path.to_owned(), reason: reason.to_owned() });
-        }
-        let open = || File::open(path).map_err(unreadable);
+        let open = || File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source });
         parse(open, path, form, max)
     }
 }

@@ -34,6 +34,11 @@ pub(super) trait Source: fmt::Debug + Sync {
 
 /// The reader of `source`.
 pub(super) fn find(source: &str) -> Result<&'static dyn Source, DataError> {
+    // Whatever is read only once is gone when its kind is known.
+    if std::fs::metadata(source).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        let reason = "it is a pipe or a device, but data to train on is read several times: write it to a file first";
+        return Err(DataError::File { path: source.into(), reason: reason.to_owned() });
+    }
     for reader in REGISTRY {
         if reader.knows(source)? {
             return Ok(*reader);
