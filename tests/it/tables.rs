@@ -201,7 +201,7 @@ fn copies_with_other_delimiters_are_one_data_set() {
 /// Who has which fruit, with what their users leave empty, and a name for each row.
 fn fruit(rows: u32) -> String {
     let row = |at: u32| {
-        let sweet = at % 3 != 0;
+        let sweet = !at.is_multiple_of(3);
         let color = match (at % 7, sweet) {
             (0, _) => "",
             (_, true) => "red",

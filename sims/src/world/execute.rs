@@ -379,7 +379,7 @@ impl World {
         let (name, came_by_word) =
             (self.hosts[seat].name(), self.hosts[seat].peer.as_ref().is_some_and(Peer::came_by_word));
         let is_liar = |peer: &PeerId| self.seats.get(peer).is_some_and(|seat| self.hosts[*seat].is_hostile());
-        came_by_word && view.members().iter().filter(|peer| **peer != name).all(is_liar)
+        came_by_word && view.members().len() > 1 && view.members().iter().filter(|peer| **peer != name).all(is_liar)
     }
 
     fn committed(&mut self, seat: Seat, commit: &Commit) {

@@ -244,8 +244,8 @@ pub enum Refusal {
     /// The other side's run differs.
     #[error("it is in another run")]
     OtherRun,
-    /// It was lost too often.
-    #[error("it was lost too often; it may ask again in {for_ms} ms")]
+    /// It was lost too often, or put out for what it did.
+    #[error("it was lost too often, or misbehaved; it may ask again in {for_ms} ms")]
     Quarantined {
         /// For how long, in milliseconds.
         for_ms: u64,

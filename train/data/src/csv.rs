@@ -38,6 +38,9 @@ impl TableForm<'_> {
     }
 }
 
+/// So many times the bytes of a file that comes from others may its features take.
+const MAX_GROWTH: u64 = 16;
+
 /// A table.
 const KIND: Kind = Kind { name: "csv", files: &["table.csv"], holds_out: false };
 
@@ -84,7 +87,7 @@ pub(super) fn parse<R: Read>(
     let table = Table::settle(path, delimiter, cells(&record), form)?;
     let open = || Ok(text()?.rows(delimiter));
     let survey = Survey::of(&table, open()?)?;
-    table.finish(survey, open)
+    table.finish(survey, open, max)
 }
 
 /// What the first row has settled.
@@ -127,6 +130,7 @@ impl Table {
         mut self,
         survey: Survey,
         open: impl Fn() -> Result<::csv::Reader<R>, DataError>,
+        max: u64,
     ) -> Result<Raw, DataError> {
         let path = self.rows.path.clone();
         let fail = |reason: String| DataError::File { path: path.clone(), reason };
@@ -142,7 +146,7 @@ impl Table {
             None => {
                 let codings = survey.codings(&self, &class_names, &open)?;
                 let coded = self.columns(|column| codings.get(&column).cloned().unwrap_or(Coding::Number));
-                (coded, self.encode(codings, survey.labels.len(), open()?)?, 0)
+                (coded, self.encode(codings, &survey.labels, open()?, max)?, 0)
             }
         };
         let is_plain = coded.iter().all(|column| matches!(column.coding, Coding::Number | Coding::Ignored));
@@ -206,9 +210,11 @@ impl Table {
     fn encode<R: Read>(
         &mut self,
         codings: BTreeMap<usize, Coding>,
-        samples: usize,
+        labels: &[String],
         reader: ::csv::Reader<R>,
+        max: u64,
     ) -> Result<Vec<f64>, DataError> {
+        let samples = labels.len();
         let path = self.rows.path.clone();
         let fail = |reason: String| DataError::File { path: path.clone(), reason };
         let width = codings.values().map(Coding::width).sum::<usize>();
@@ -219,16 +225,24 @@ impl Table {
         self.rows.taken = codings.into_iter().collect();
         let (mut values, mut found) = (Vec::new(), 0);
         let bytes = width * samples * size_of::<f64>();
+        if bytes as u64 / MAX_GROWTH > max {
+            let reason = "its categories become so many features that a file as large as that must not have them";
+            return Err(fail(format!("{reason} ({width} features of {samples} rows; `data.limit_mib` bounds it)")));
+        }
         values.try_reserve_exact(width * samples).map_err(|_| {
             let mib = bytes >> 20;
             fail(format!("its {width} features of {samples} rows take {mib} MiB of memory, which this machine has not: leave columns out with --ignore"))
         })?;
+        let mut is_other = false;
         self.each_row(reader, |record| {
-            found += 1;
             // More rows than there were would take more memory than was counted.
-            if found <= samples { self.rows.read(record, &mut values).map(|_| ()) } else { Ok(()) }
+            if let Some(label) = labels.get(found) {
+                is_other |= self.rows.read(record, &mut values)?.as_ref() != Some(label);
+            }
+            found += 1;
+            Ok(())
         })?;
-        if found == samples { Ok(values) } else { Err(fail("it changed while it was read".to_owned())) }
+        if found == samples && !is_other { Ok(values) } else { Err(fail("it changed while it was read".to_owned())) }
     }
 
     /// Finds out from the first row whether it is a header, and which column the label is.

@@ -26,7 +26,7 @@ pub(super) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), Str
             shorten(&names[0])
         )),
         classes if classes > MAX_CLASSES as usize => {
-            Err(format!("there are {classes} different labels, but at most {MAX_CLASSES} classes are possible"))
+            Err(format!("there are {classes} different labels, but at most {MAX_CLASSES} are possible"))
         }
         _ => Ok((indices, names)),
     }

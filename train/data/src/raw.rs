@@ -108,7 +108,7 @@ impl Values {
 }
 
 impl Raw {
-    /// blake3 of shape, values, labels, class names and categories.
+    /// blake3 of shape, values, labels, class names, and how columns are coded.
     pub(super) fn fingerprint(&self) -> Digest {
         let mut hasher = blake3::Hasher::new();
         for dimension in self.shape {
@@ -118,12 +118,22 @@ impl Raw {
         if let Some(held_out) = &self.held_out {
             hash_samples(&held_out.values, &held_out.labels, &mut hasher);
         }
-        let categories = self.coded.iter().flat_map(|column| match &column.coding {
-            Coding::Category(texts) => &texts[..],
-            Coding::Number | Coding::Gaps | Coding::Ignored => &[],
-        });
-        for name in self.class_names.iter().chain(categories) {
+        for name in &self.class_names {
             hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+        }
+        // Which features are of which column: of plain numbers that goes without saying.
+        let is_plain = |column: &Column| matches!(column.coding, Coding::Number | Coding::Ignored);
+        for column in self.coded.iter().filter(|_| !self.coded.iter().all(is_plain)) {
+            let (kind, texts) = match &column.coding {
+                Coding::Ignored => continue,
+                Coding::Number => (1, &[][..]),
+                Coding::Gaps => (2, &[][..]),
+                Coding::Category(texts) => (3, &texts[..]),
+            };
+            hasher.update(&[kind]).update(&(texts.len() as u64).to_le_bytes());
+            for text in texts {
+                hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+            }
         }
         Digest(*hasher.finalize().as_bytes())
     }

@@ -18,6 +18,8 @@ use super::{Delimiter, shorten};
 const MAX_CATEGORIES: usize = 1000;
 /// With at most so many, it does not matter how few rows each has.
 const FEW_CATEGORIES: usize = 20;
+/// From here on a number and the next one may be the same.
+const MAX_COUNTED: f64 = 9_007_199_254_740_992.0;
 /// With fewer rows, numbers may count up by chance.
 const FEW_ROWS: u64 = 20;
 /// Columns that a message names.
@@ -70,15 +72,12 @@ impl Survey {
         }
         for column in taken {
             let cell = rows.cell(record, *column)?;
-            let number = cell.parse().ok().filter(|number: &f64| !number.is_nan());
+            let number = cell.parse().ok().filter(|number: &f64| number.is_finite());
             let seen = self.seen.entry(*column).or_default();
             match number {
-                Some(number) if !number.is_finite() => {
-                    let reason = format!("`{}` is not a finite number", shorten(cell));
-                    return Err(rows.fault(record, Some(*column), reason));
-                }
                 Some(number) => {
                     let counts = seen.counted == Some(number) || (seen.is_empty() && number.fract() == 0.0);
+                    let counts = counts && number.abs() < MAX_COUNTED;
                     seen.counted = counts.then_some(number + 1.0);
                     seen.numbers += 1;
                     self.plain.iter_mut().for_each(|plain| plain.push(number));
@@ -226,6 +225,7 @@ impl Seen {
         let (path, row, column_name) = (table.rows.path.clone(), *line, table.rows.name(column));
         let reason = match has_decimals {
             true => format!("{told}; write decimals with a point"),
+            false if text.parse::<f64>().is_ok() => format!("`{}` is not a finite number", shorten(text)),
             false if is_formatted => {
                 let flag = quoted(&flag(table, column));
                 format!(

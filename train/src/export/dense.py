@@ -40,4 +40,4 @@ for layer in range(sum(name.startswith("hidden.") for name in tensors) // 2):
     x = np.maximum(x @ tensors[f"hidden.{layer}.weight"] + tensors[f"hidden.{layer}.bias"], 0)
 x = x @ tensors["output.weight"] + tensors["output.bias"]
 names, mean, deviation = json.loads(meta["class_names"]), float(meta.get("label_mean", 0)), float(meta.get("label_deviation", 1))
-print(*(np.float32(row[0] * deviation + mean) if len(row) == 1 else names[row.argmax()] for row in x), sep="\n")
+print(*(np.float32(float(row[0]) * deviation + mean) if len(row) == 1 else names[row.argmax()] for row in x), sep="\n")

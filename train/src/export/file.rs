@@ -15,6 +15,8 @@ use starling_run::{Error, Evaluation, Manifest, ModelSpec, Preprocessing, Replic
 use starling_data::held_out_rows;
 
 use super::{FORMAT, Origin, folder};
+use crate::network::forward::Learns;
+use crate::network::models;
 
 /// What a safetensors file begins with: the length of its header, in so many bytes.
 const HEADER_LENGTH: usize = size_of::<u64>();
@@ -144,7 +146,9 @@ fn preprocessed(manifest: &Manifest, preprocessing: &Preprocessing) -> Vec<(&'st
     if !preprocessing.columns.is_empty() {
         metadata.push(("columns", json!(preprocessing.columns).to_string()));
     }
-    if let Some(LabelScale { mean, deviation }) = preprocessing.labels {
+    let learns = manifest.model.name().and_then(models::find).map(|model| model.learns());
+    let labels = preprocessing.labels.filter(|_| learns == Some(Learns::Numbers));
+    if let Some(LabelScale { mean, deviation }) = labels {
         metadata.extend([("label_mean", json!(mean).to_string()), ("label_deviation", json!(deviation).to_string())]);
     }
     let column = manifest.data.label.map(|column| column.to_string());

@@ -198,7 +198,8 @@ fn card(description: &Description, task: &str) -> String {
     let inputs = match on.label {
         None => format!("images of {channels}x{height}x{width}"),
         Some(_) if !on.preprocessing.columns.is_empty() => {
-            let columns = description.columns(MAX_NAMED).join(", ").replace(['\n', '\r'], " ");
+            let columns = description.columns(MAX_NAMED).into_iter().map(|column| column.replace(['\n', '\r'], " "));
+            let columns = columns.collect::<Vec<_>>().join(", ");
             format!("{} columns: {columns}", on.preprocessing.columns.len())
         }
         Some(_) if on.preprocessing.features.is_empty() => format!("{} columns of numbers", description.features()),

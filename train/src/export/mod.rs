@@ -21,7 +21,7 @@ pub use model::{Evaluated, Model, Prediction};
 pub use predictions::{Format, Shown};
 
 /// What a file says that is written and read here.
-const FORMAT: &str = "starling-model-1";
+const FORMAT: &str = "starling-model-2";
 
 #[cfg(test)]
 mod tests;

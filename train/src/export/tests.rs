@@ -302,7 +302,7 @@ fn what_this_program_lacks_is_named_and_not_built() {
         (of("softmax", &[("scaling", "wild")]), "its `scaling` is neither"),
         (of("softmax", &[("scaling", "divide"), ("divisor", "0")]), "its `divisor` divides nothing"),
         (of("softmax", &[("scaling", "standardize"), ("means", "[1,nan]")]), "its `means` are not a number for each"),
-        (written(&[("format", "other")], &[1]), "its format is not `starling-model-1`"),
+        (written(&[("format", "other")], &[1]), "its format is not `starling-model-2`"),
         (written(&[], &[1]), "name no format"),
     ] {
         assert!(error.contains(part) && error.contains("model.safetensors"), "{part}: {error}");

@@ -58,9 +58,9 @@ pub trait Model: fmt::Debug + Sync {
     fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
         let name = self.name();
         match options {
-            ModelOptions { dropout, .. } if *dropout > 0.0 => {
-                Err(format!("{name} has no layers to drop numbers between; leave --dropout out, or take mlp or cnn"))
-            }
+            ModelOptions { dropout, .. } if *dropout > 0.0 => Err(format!(
+                "{name} has no layers to drop numbers between; leave --dropout out, or take mlp, regression or cnn"
+            )),
             ModelOptions { augment, .. } if !augment.is_empty() => {
                 Err(format!("{name} takes no images as such; leave --augment out, or take cnn"))
             }

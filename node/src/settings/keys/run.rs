@@ -34,7 +34,7 @@ pub(super) static RUN: &[Key] = &[
         "run.dropout",
         Kind::Float(0.0, MAX_DROPOUT),
         Unset("what the model says, or none"),
-        "Share of the numbers between the layers of an mlp or a cnn that is dropped in training, drawn for each micro-batch: it \
+        "Share of the numbers between the layers of an mlp, a regression or a cnn that is dropped in training, drawn for each micro-batch: it \
          needs micro-batches.",
         Sets::Run(|run, value| option(run, |options| options.dropout = value.float())),
     )

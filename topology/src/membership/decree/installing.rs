@@ -222,6 +222,7 @@ impl Membership {
             |it: &Certificate| known.iter().any(|known| it.proves_after(&*self.notary, known, &chain, &proposal));
         let by_word = joins && !certificate.as_ref().is_some_and(proves);
         let unready = old.as_ref().map(|old| old.syncing.clone()).unwrap_or_default();
+        let accused = old.as_ref().map(|old| old.accused.clone()).unwrap_or_default();
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
@@ -261,7 +262,7 @@ impl Membership {
         self.root_in(&proposal, catch_up.as_ref(), joins, recovering);
         self.persist(now);
         self.parted.go_on(left.as_ref(), &proposal.view, by_word);
-        self.note_losses(now, &proposal, &unready); // First: the contacts of the lost stay.
+        self.note_losses(now, &proposal, &unready, &accused); // First: the contacts of the lost stay.
         if !proposal.resume.syncing.is_empty() && self.has_time(now) {
             self.parting = false; // Somebody is to get the last state, after all.
         }
@@ -419,14 +420,16 @@ impl Membership {
         needs_state.then(|| CatchUp::State { from: reached(&resume.donors) })
     }
 
-    fn note_losses(&mut self, now: Time, proposal: &Proposal, unready: &BTreeSet<PeerId>) {
+    /// Notes who is gone. Whoever was put out for what we saw it do, too, waits at once before we let it in again: of those whom we did not
+    /// accuse a single member's word may be all that there is.
+    fn note_losses(&mut self, now: Time, proposal: &Proposal, unready: &BTreeSet<PeerId>, accused: &BTreeSet<PeerId>) {
         let is_old = |at: Time| now - at >= self.config.max_stall * 2;
         self.put_out.retain(|peer, (at, _)| !proposal.view.contains(*peer) && !is_old(*at));
         for reason in &proposal.reasons {
             match reason {
                 Reason::Lost { peer, .. } | Reason::Restarted(peer) => {
                     let misbehaved = matches!(reason, Reason::Lost { evidence: Evidence::Misbehaved, .. });
-                    match misbehaved && proposal.of >= LEAST_SURE {
+                    match misbehaved && proposal.of >= LEAST_SURE && accused.contains(peer) {
                         true => self.quarantine.convict(now, *peer, &self.config),
                         false => self.quarantine.lose(now, *peer, &self.config),
                     }

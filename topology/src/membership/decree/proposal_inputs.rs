@@ -256,8 +256,9 @@ impl ProposalInputs<'_> {
             reasons.push(match (self.excluded.get(&peer), self.promises.get(&peer)) {
                 (Some(Evidence::Restarted), _) => Reason::Restarted(peer),
                 (_, Some(promised)) if promised.leaving => Reason::Left(peer),
+                // Also one that has promised nothing.
+                _ if convicted.contains(&peer) => Reason::Lost { peer, evidence: Evidence::Misbehaved },
                 (Some(evidence), _) => Reason::Lost { peer, evidence: *evidence },
-                (None, Some(_)) if convicted.contains(&peer) => Reason::Lost { peer, evidence: Evidence::Misbehaved },
                 (None, Some(_)) => Reason::Lost { peer, evidence: Evidence::LinkFailed },
                 (None, None) => {
                     let evidence = self.suspicion_reports.of(peer).unwrap_or(Evidence::Unanswered);

@@ -56,7 +56,7 @@ impl Quarantine {
         }
     }
 
-    /// `peer` is lost too often, or more than can be hostile saw it do what no correct peer does.
+    /// `peer` is lost too often, or was put out for what we and others saw it do.
     pub(in crate::membership) fn convict(&mut self, now: Time, peer: PeerId, config: &Config) {
         let past = self.past(peer);
         past.losses = vec![now];

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::shorten;
+
 /// Categories that a message names.
 const MAX_SHOWN: usize = 5;
 
@@ -80,7 +82,7 @@ impl fmt::Display for Coding {
             Self::Number => f.write_str("a number"),
             Self::Gaps => f.write_str("a number, or empty"),
             Self::Category(texts) => {
-                let shown: Vec<&str> = texts.iter().take(MAX_SHOWN).map(String::as_str).collect();
+                let shown: Vec<String> = texts.iter().take(MAX_SHOWN).map(|text| shorten(text)).collect();
                 let more = if texts.len() > MAX_SHOWN { ", ..." } else { "" };
                 write!(f, "one of {}: {}{more}", texts.len(), shown.join(", "))
             }
