@@ -256,6 +256,7 @@ impl ProposalInputs<'_> {
             reasons.push(match (self.excluded.get(&peer), self.promises.get(&peer)) {
                 (Some(Evidence::Restarted), _) => Reason::Restarted(peer),
                 (_, Some(promised)) if promised.leaving => Reason::Left(peer),
+                (Some(Evidence::Revoked), _) => Reason::Lost { peer, evidence: Evidence::Revoked },
                 // Also one that has promised nothing.
                 _ if convicted.contains(&peer) => Reason::Lost { peer, evidence: Evidence::Misbehaved },
                 (Some(evidence), _) => Reason::Lost { peer, evidence: *evidence },
