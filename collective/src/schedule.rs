@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn sums_are_of_as_many_as_have_contributed_to_them() {
         for world in (2..=9).map(WorldSize::new) {
-            for plan in [Plan::Ring, Plan::Tree, Plan::Mesh] {
+            for plan in crate::tests::cluster::plans(world.get()) {
                 let schedules: Vec<_> =
                     world.ranks().map(|rank| Schedule::new(&plan, world, Operation::AllReduce, rank)).collect();
                 for (schedule, chunk) in

@@ -15,11 +15,16 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The ring of `view`. The decree that decided the view saw to it that there is one; of any other view, the sorted
-    /// order.
+    /// The ring of `view`. Where none leads around the severed pairs, the sorted order: its members reduce by a star.
     pub fn plan(view: &View) -> Self {
         let order = fastest(view).or_else(|| ring_around(view.members(), view.severed()));
         Self { order: order.unwrap_or_else(|| view.members().to_vec()) }
+    }
+
+    /// Whether no two neighbours are severed in `view`.
+    pub(crate) fn leads_around(&self, view: &View) -> bool {
+        let next = self.order.iter().cycle().skip(1);
+        view.severed().is_empty() || self.order.iter().zip(next).all(|(a, b)| !view.is_severed(*a, *b))
     }
 
     /// How many members the ring has.
