@@ -19,6 +19,7 @@ use crate::plan::Link;
 use crate::time::Time;
 use crate::view::View;
 use crate::view::lineage::Root;
+use crate::view::ring::needs_star;
 use crate::vote::certificate::{Acceptance, Certificate, Seal};
 use crate::vote::promise::{Justified, Promise};
 use crate::vote::proposal::{Ballot, Progress, Proposal, Resume};
@@ -129,6 +130,8 @@ pub(super) struct Seat {
     pub(super) unjudged: bool,
     /// Whether one would be, so that the view is to be changed.
     pub(super) outdated: bool,
+    /// Whether its members reduce by a star, as no ring leads around those who can't reach each other.
+    pub(super) is_star: bool,
     /// How many views before this one had the same members, one after the other.
     pub(super) replans: u32,
     /// When we entered the view.
@@ -230,6 +233,7 @@ impl Seat {
             told_row: Vec::new(),
             unjudged: true,
             outdated: false,
+            is_star: needs_star(&view),
             replans: 0,
             entered: now,
             standstill: Standstill::new(view.members().len(), 2 * NEIGHBOURS),
@@ -469,17 +473,21 @@ impl Seat {
         is_reached(self.least(), &decree.promises)
     }
 
-    /// The first member that has promised and may reach `peer`.
+    /// The member that has promised and may reach `peer`: of several the one that reaches most others, which may be a hub.
     fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
-        let mut others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
+        let others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
         let reaches = |promised: &Promise| !promised.leaving && !promised.unreachable.contains(&peer);
-        others.find(|(_, promised)| reaches(promised)).map(|(other, _)| *other)
+        let reach = others.filter(|(_, promised)| reaches(promised));
+        reach.min_by_key(|(other, promised)| (promised.unreachable.len(), **other)).map(|(other, _)| *other)
     }
 
-    /// The member that should propose in our place, if we suspect one that it may reach.
+    /// The member that should propose in our place, if we suspect one that it may reach, or have no link to that.
     pub(super) fn agent(&self, me: PeerId, decree: &Decree) -> Option<PeerId> {
         let missing = self.others(me).into_iter().filter(|peer| !decree.promises.contains_key(peer));
-        let mut unreached = missing.filter(|peer| self.suspects.contains_key(peer) && self.expects(*peer, decree));
+        let mut unreached = missing.filter(|peer| {
+            let is_apart = self.suspects.contains_key(peer) || self.view.is_severed(me, *peer);
+            is_apart && self.expects(*peer, decree)
+        });
         unreached.find_map(|peer| self.who_reaches(peer, decree))
     }
 }

@@ -1,5 +1,7 @@
 //! The cyclic order of a view's members.
 
+use std::collections::BTreeSet;
+
 use crate::id::{PeerId, Rank, WorldSize};
 use crate::plan::{Bucket, LinkCosts, ring_order, view_costs};
 use crate::view::View;
@@ -115,6 +117,22 @@ pub(crate) fn ring_around(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> O
     Some(order)
 }
 
+/// Whether `members` can reduce although these pairs are `severed`: a ring leads around them, or one of the members is in none of
+/// them, and so a hub of a star.
+pub(crate) fn is_way(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> bool {
+    has_hub(members, severed) || ring_around(members, severed).is_some()
+}
+
+/// Whether these have to reduce by a star: no ring leads around the severed pairs of `view`.
+pub(crate) fn needs_star(view: &View) -> bool {
+    !view.severed().is_empty() && !Ring::plan(view).leads_around(view)
+}
+
+fn has_hub(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> bool {
+    let apart: BTreeSet<PeerId> = severed.iter().flat_map(|(a, b)| [*a, *b]).collect();
+    members.iter().any(|peer| !apart.contains(peer))
+}
+
 /// Depth first: completes `order` with the members that it lacks.
 fn extend(order: &mut Vec<PeerId>, members: &[PeerId], apart: &impl Fn(PeerId, PeerId) -> bool) -> bool {
     let last = order[order.len() - 1];
@@ -209,6 +227,21 @@ mod tests {
             let order = ring_around(&members, &severed).expect("Dirac: there is one");
             assert_avoids(&order, &members, &severed);
         }
+    }
+
+    #[test]
+    fn a_hub_is_a_way_where_there_is_no_ring() {
+        let members = peers(4);
+        let apart =
+            |pairs: &[(usize, usize)]| pairs.iter().map(|(a, b)| (members[*a], members[*b])).collect::<Vec<_>>();
+        let of_three = apart(&[(0, 1), (0, 2), (1, 2)]);
+        assert!(ring_around(&members, &of_three).is_none() && is_way(&members, &of_three));
+        assert!(!is_way(&members[..3], &of_three), "nobody reaches all");
+        assert!(is_way(&members, &apart(&[(0, 1), (2, 3)])), "a ring leads around");
+        let path = apart(&[(0, 1), (0, 2), (1, 3)]);
+        assert!(!is_way(&members, &path));
+        let view = View::found(RunId([0; 32]), members[0]).succeed(members.clone());
+        assert!(!needs_star(&view) && needs_star(&view.with_severed(of_three)));
     }
 
     #[test]

@@ -66,7 +66,14 @@ impl Membership {
 
     /// Checks that a proposal is one that its first proposer was free to make.
     fn check_grounds(&self, seat: &Seat, justified: &Justified) -> Result<(), Violation> {
-        let flaws = [Flaw::IgnoresAccepted, Flaw::TakesOldest, Flaw::NeverSyncs, Flaw::DecidesAlone, Flaw::VotesAtOnce];
+        let flaws = [
+            Flaw::IgnoresAccepted,
+            Flaw::TakesOldest,
+            Flaw::NeverSyncs,
+            Flaw::DecidesAlone,
+            Flaw::VotesAtOnce,
+            Flaw::NeedsRing,
+        ];
         if flaws.into_iter().any(|flaw| self.is_flawed(flaw)) {
             return Ok(());
         }
