@@ -5,6 +5,7 @@ use std::rc::Rc;
 use starling_engine::comeback::Left;
 use starling_engine::member::lookout::is_end;
 use starling_engine::member::settling::departs;
+use starling_topology::plan::{Plan, PlanPolicy};
 use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, Record, Root, Time, View};
 
 use super::seeking::Errand;
@@ -17,6 +18,7 @@ use crate::peer::{Commit, Effect, Entered, Peer};
 use crate::report::picture::What;
 use crate::steps::message::{Lane, Message};
 use crate::steps::state::State;
+use crate::steps::workload::PLANNED;
 use crate::sweep::canary::Sabotage;
 use crate::sweep::fault::Queue;
 
@@ -260,6 +262,8 @@ impl World {
             return self.die(seat, crash);
         }
         if !self.hosts[seat].is_hostile() {
+            let held = self.keeps_whom_a_hub_reaches(&record);
+            self.breaks(held);
             self.note_record(seat, &record);
             // What a liar brings is nothing, perhaps, and what one of two does nobody has looked at.
             let (seats, hosts) = (&self.seats, &self.hosts);
@@ -282,7 +286,7 @@ impl World {
         let held = self.tells_what_it_forgot(seat, &record);
         self.breaks(held);
         let host = &mut self.hosts[seat];
-        host.storing = None;
+        (host.storing, host.stored) = (None, self.now);
         host.copy_disk();
         let (is_stored, incarnation) = (host.disk.write_record(record).is_ok(), host.incarnation);
         host.has_stored |= is_stored;
@@ -351,6 +355,9 @@ impl World {
         });
         self.mark(seat, What::Enters(view.generation.0));
         self.views.insert(id, view.forked);
+        if !view.severed().is_empty() && matches!(PlanPolicy::Ring.agree(view, PLANNED).plan, Plan::Star(_)) {
+            self.stars.insert(id);
+        }
         self.invariants.no_split_brain.entered(view, step, forks);
         self.invariants.own_branch.entered(name, &entry.resumption, !entry.progress.has_state);
         // Of a disk that has lost something nothing is asked; nor of a machine beside which an older copy of it speaks under the same name.

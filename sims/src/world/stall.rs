@@ -87,8 +87,7 @@ impl World {
         if !self.network.has_blocks() {
             return vec![well];
         }
-        let talk =
-            |one: Seat, other: Seat| !self.network.is_blocked(one, other) && !self.network.is_blocked(other, one);
+        let talk = |one: Seat, other: Seat| self.hear_each_other(one, other);
         let mut groups = Vec::new();
         while let Some(first) = well.pop() {
             let mut group = vec![first];
@@ -97,12 +96,19 @@ impl World {
                 group.extend(well.extract_if(.., |other| talk(one, *other)));
                 at += 1;
             }
-            // Of two that can't talk while both can talk to others, neither is counted on.
+            // Of two that can't talk while both can talk to others, neither is counted on, unless somebody can talk to all.
             let all: Vec<Seat> = group.clone();
-            group.retain(|one| all.iter().all(|other| one == other || talk(*one, *other)));
+            let talks_to_all = |one: &Seat| all.iter().all(|other| one == other || talk(*one, *other));
+            if !all.iter().any(talks_to_all) {
+                group.retain(talks_to_all);
+            }
             groups.push(group);
         }
         groups
+    }
+
+    fn hear_each_other(&self, one: Seat, other: Seat) -> bool {
+        !self.network.is_blocked(one, other) && !self.network.is_blocked(other, one)
     }
 
     fn is_enough(&self, group: &[Seat]) -> bool {
@@ -161,7 +167,11 @@ impl World {
             let votes_there = |other: PeerId| other != host.name() && votes.contains(&other);
             votes.contains(&host.name()) || host.peer.as_ref().is_some_and(|peer| peer.knows().any(votes_there))
         };
-        let stay = hosts().filter(|host| !host.leaving).filter(led_here).filter(finds).count();
+        // Who is let in has asked whoever proposes, which may be one that it can't talk to.
+        let all_talk =
+            group.iter().all(|one| group.iter().all(|other| one == other || self.hear_each_other(*one, *other)));
+        let gets_in = |host: &&Host| all_talk || votes.contains(&host.name());
+        let stay = hosts().filter(|host| !host.leaving).filter(led_here).filter(finds).filter(gets_in).count();
         stay >= self.plan.min_members
             && view.has_quorum(&votes)
             && hosts().any(holds)

@@ -19,13 +19,15 @@ use crate::plan::Link;
 use crate::time::Time;
 use crate::view::View;
 use crate::view::lineage::Root;
-use crate::view::ring::needs_star;
+use crate::view::ring::star_hubs;
 use crate::vote::certificate::{Acceptance, Certificate, Seal};
 use crate::vote::promise::{Justified, Promise};
 use crate::vote::proposal::{Ballot, Progress, Proposal, Resume};
 
 /// How many members on each side a member watches, and tells that it lives.
 const NEIGHBOURS: usize = 4;
+/// How many hubs of a star watch all others, and tell them that they live.
+const WATCHING_HUBS: usize = 2;
 /// How far a message may raise what all count together: generations, and the attempts of who was away. Who was cut off for
 /// days is no further behind, and nobody comes to their end that way.
 pub(super) const MAX_RISE: u64 = 1 << 20;
@@ -130,8 +132,8 @@ pub(super) struct Seat {
     pub(super) unjudged: bool,
     /// Whether one would be, so that the view is to be changed.
     pub(super) outdated: bool,
-    /// Whether its members reduce by a star, as no ring leads around those who can't reach each other.
-    pub(super) is_star: bool,
+    /// Those who reach all, if the members reduce by a star, as no ring leads around those who can't reach each other.
+    pub(super) hubs: Vec<PeerId>,
     /// How many views before this one had the same members, one after the other.
     pub(super) replans: u32,
     /// When we entered the view.
@@ -233,7 +235,7 @@ impl Seat {
             told_row: Vec::new(),
             unjudged: true,
             outdated: false,
-            is_star: needs_star(&view),
+            hubs: star_hubs(&view),
             replans: 0,
             entered: now,
             standstill: Standstill::new(view.members().len(), 2 * NEIGHBOURS),
@@ -418,7 +420,11 @@ impl Seat {
         let Ok(place) = members.binary_search(&me) else { return BTreeSet::new() };
         let reach = NEIGHBOURS.min(members.len());
         let around = (0..=2 * reach).map(|offset| members[(place + members.len() + offset - reach) % members.len()]);
-        around.filter(|peer| *peer != me && !self.view.is_severed(me, *peer)).collect()
+        // Whoever stands beside a member may be severed from it: a hub is not.
+        let hubs = &self.hubs[..self.hubs.len().min(WATCHING_HUBS)];
+        let watched = if hubs.contains(&me) { members } else { hubs };
+        let all = around.chain(watched.iter().copied());
+        all.filter(|peer| *peer != me && !self.view.is_severed(me, *peer)).collect()
     }
 
     /// Whether the decree at hand is ours and of this ballot, at this stage.

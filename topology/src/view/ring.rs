@@ -120,17 +120,21 @@ pub(crate) fn ring_around(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> O
 /// Whether `members` can reduce although these pairs are `severed`: a ring leads around them, or one of the members is in none of
 /// them, and so a hub of a star.
 pub(crate) fn is_way(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> bool {
-    has_hub(members, severed) || ring_around(members, severed).is_some()
+    !hubs(members, severed).is_empty() || ring_around(members, severed).is_some()
 }
 
-/// Whether these have to reduce by a star: no ring leads around the severed pairs of `view`.
-pub(crate) fn needs_star(view: &View) -> bool {
-    !view.severed().is_empty() && !Ring::plan(view).leads_around(view)
+/// The hubs of a view whose members have to reduce by a star, as no ring leads around its severed pairs; of any other view none.
+pub(crate) fn star_hubs(view: &View) -> Vec<PeerId> {
+    if view.severed().is_empty() || Ring::plan(view).leads_around(view) {
+        return Vec::new();
+    }
+    hubs(view.members(), view.severed())
 }
 
-fn has_hub(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> bool {
+/// Those of `members` that are in none of these pairs.
+fn hubs(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> Vec<PeerId> {
     let apart: BTreeSet<PeerId> = severed.iter().flat_map(|(a, b)| [*a, *b]).collect();
-    members.iter().any(|peer| !apart.contains(peer))
+    members.iter().copied().filter(|peer| !apart.contains(peer)).collect()
 }
 
 /// Depth first: completes `order` with the members that it lacks.
@@ -241,7 +245,7 @@ mod tests {
         let path = apart(&[(0, 1), (0, 2), (1, 3)]);
         assert!(!is_way(&members, &path));
         let view = View::found(RunId([0; 32]), members[0]).succeed(members.clone());
-        assert!(!needs_star(&view) && needs_star(&view.with_severed(of_three)));
+        assert_eq!((star_hubs(&view), star_hubs(&view.with_severed(of_three))), (Vec::new(), vec![members[3]]));
     }
 
     #[test]

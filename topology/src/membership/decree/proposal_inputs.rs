@@ -227,12 +227,18 @@ impl ProposalInputs<'_> {
     /// to go for a segment that may just have been lost.
     fn sever_owed(&self, members: &[PeerId], mut severed: Vec<(PeerId, PeerId)>) -> Vec<(PeerId, PeerId)> {
         let stay = |(a, b): &(PeerId, PeerId)| members.contains(a) && members.contains(b);
+        // Nor do all take a star for it.
+        let has_ring = ring_around(members, &severed).is_some();
+        let is_way = |severed: &[(PeerId, PeerId)]| match has_ring {
+            true => ring_around(members, severed).is_some(),
+            false => self.is_way(members, severed),
+        };
         for pair in self.owed().filter(stay) {
             if let Err(at) = severed.binary_search(&pair)
                 && severed.len() < MAX_SEVERED
             {
                 severed.insert(at, pair);
-                if !self.is_way(members, &severed) {
+                if !is_way(&severed) {
                     severed.remove(at);
                 }
             }

@@ -75,14 +75,16 @@ impl Membership {
         }
         let busy = self.steps != Steps::Running || self.leaving || !self.joiners.is_empty() || self.misses_somebody();
         let interval = self.config.replan_interval();
-        let Some(seat) = self.seat.as_mut().filter(|seat| (seat.unjudged || seat.is_star) && !busy) else { return };
+        let Some(seat) = self.seat.as_mut().filter(|seat| (seat.unjudged || !seat.hubs.is_empty()) && !busy) else {
+            return;
+        };
         let idle = seat.decree.is_none() && seat.syncing.is_empty() && seat.leavers.is_empty() && !seat.waiting;
-        let most = if seat.is_star { MAX_STAR_DOUBLINGS } else { MAX_DOUBLINGS };
+        let most = if seat.hubs.is_empty() { MAX_DOUBLINGS } else { MAX_STAR_DOUBLINGS };
         let due = now - seat.entered >= interval * (1 << seat.replans.min(most));
         if !idle || !due || seat.proposer(me) != me || !seat.finished.is_empty() {
             return;
         }
-        if seat.is_star {
+        if !seat.hubs.is_empty() {
             seat.outdated = true;
             return;
         }
