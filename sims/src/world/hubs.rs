@@ -27,7 +27,7 @@ impl World {
             return Ok(());
         };
         let is_calm = self.now - self.invariants.progress.calm_since() >= CALM;
-        if view.forked || !is_calm || self.damaged || !self.plan.hostility.seats.is_empty() {
+        if view.forked || !is_calm || self.damaged || self.twins.len() > 0 || !self.plan.hostility.seats.is_empty() {
             return Ok(());
         }
         let is_link = |evidence: &Evidence| {

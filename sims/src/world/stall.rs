@@ -14,12 +14,14 @@ use crate::steps::message::Message;
 impl World {
     /// Looks whether the run stands still without a reason.
     pub(super) fn look_for_a_stall(&mut self) {
-        let can_go_on = self.can_go_on();
-        let limit = match self.plan.hostility.seats.is_empty() {
-            true => Progressing::stall_limit(&self.config),
-            false => Progressing::hostile_limit(&self.config),
+        let group = self.who_can_go_on();
+        let all_hear = group.as_deref().is_none_or(|group| self.all_hear(group));
+        let limit = match (self.plan.hostility.seats.is_empty(), all_hear) {
+            (true, true) => Progressing::stall_limit(&self.config),
+            (true, false) => Progressing::hub_limit(&self.config),
+            (false, _) => Progressing::hostile_limit(&self.config),
         };
-        let held = self.invariants.progress.looked(self.now, can_go_on, limit);
+        let held = self.invariants.progress.looked(self.now, group.is_some(), limit);
         self.breaks(held);
     }
 
@@ -58,9 +60,14 @@ impl World {
         }
     }
 
-    /// Whether there are peers that can all talk to each other, and are enough, and one of them holds the state.
-    fn can_go_on(&self) -> bool {
-        !self.is_withheld() && !self.is_apart() && self.groups().iter().any(|group| self.is_enough(group))
+    /// Peers that can all talk to each other, or all to one of them, and are enough, and one of them holds the state.
+    fn who_can_go_on(&self) -> Option<Vec<Seat>> {
+        let groups = if self.is_withheld() || self.is_apart() { Vec::new() } else { self.groups() };
+        groups.into_iter().find(|group| self.is_enough(group))
+    }
+
+    fn all_hear(&self, group: &[Seat]) -> bool {
+        group.iter().all(|one| group.iter().all(|other| one == other || self.hear_each_other(*one, *other)))
     }
 
     /// Whether it is the simulator that holds the run back.
@@ -168,8 +175,7 @@ impl World {
             votes.contains(&host.name()) || host.peer.as_ref().is_some_and(|peer| peer.knows().any(votes_there))
         };
         // Who is let in has asked whoever proposes, which may be one that it can't talk to.
-        let all_talk =
-            group.iter().all(|one| group.iter().all(|other| one == other || self.hear_each_other(*one, *other)));
+        let all_talk = self.all_hear(group);
         let gets_in = |host: &&Host| all_talk || votes.contains(&host.name());
         let stay = hosts().filter(|host| !host.leaving).filter(led_here).filter(finds).filter(gets_in).count();
         stay >= self.plan.min_members
