@@ -119,9 +119,6 @@ fn one_who_proposes_two_things_is_named_where_majorities_decide_and_splits_nothi
 fn where_no_ring_leads_around_a_star_is_taken_and_steps_go_on() {
     let summary = check(Setup { scenario: Scenario::Star, ..Setup::default() }, 0..60);
     assert!(summary.stars > 300 && summary.steps > 1_200, "{} stars, {} steps", summary.stars, summary.steps);
-    // Among more, hubs are beside few of those whom they reach.
-    let many = check(Setup { peers: Some(24), scenario: Scenario::Star, ..Setup::default() }, 0..3);
-    assert!(many.stars > 0, "there is something to hold against");
 }
 
 #[test]
