@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use starling_tests::chaos::{Fleet, Joining, Partition, Plan};
+use starling_tests::chaos::{Fleet, Joining, Partition, Plan, Star};
 
 /// The run's longest stall: short, so that silence is noticed soon.
 const MAX_STALL: Duration = Duration::from_secs(2);
@@ -64,6 +64,14 @@ fn a_link_that_breaks_one_way_evicts_nobody() {
     fleet.settle(LIMIT).expect("all hold the same state");
     fleet.leave().expect("all leave");
     assert_eq!(fleet.broken(), &[] as &[String]);
+}
+
+#[test]
+fn nobody_goes_whom_a_hub_reaches() {
+    // How soon is measured by `chaos star`.
+    let star = Star { peers: 5, max_stall: MAX_STALL, recovery: LIMIT, seed: 5, run: RUN.to_owned(), logs: None };
+    let verdict = star.run().expect("it can be carried out");
+    assert_eq!(verdict.broken(), &[] as &[String], "{}", verdict.to_json());
 }
 
 #[test]

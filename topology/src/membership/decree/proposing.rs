@@ -245,7 +245,7 @@ impl Membership {
     }
 
     /// We can't reach a member that another can reach: that one proposes, so that nobody is left out for a broken link.
-    /// Once per view, because it may be wrong.
+    /// Once, as long as a quorum is here, because it may be wrong.
     fn defer(&mut self, now: Time, agent: PeerId) {
         let (peer, evidence) = (self.me.peer, Evidence::LinkFailed);
         if let Some(seat) = &mut self.seat {
@@ -420,8 +420,7 @@ impl Membership {
             return; // It can be done without.
         }
         let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !decree.refused.contains(peer)).collect();
-        // Fewer than four can't tell who is wrong.
-        let few = seat.view.voter_count() < 4;
+        let few = seat.view.most_hostile() == 0; // They can't tell who is wrong.
         let is_credible = is_new && !seat.accused.contains(&from);
         let counts = is_credible && (few || self.refusals.take(now, from, self.config.call_limit()));
         if seat.view.has_quorum(&rest) && !counts {
@@ -463,6 +462,8 @@ impl Membership {
         let before = seat.paused;
         let since = before.map_or(now, |paused| paused.since);
         seat.paused = Some(Paused { since, present, missed });
+        // Whoever we left it to may not have had a quorum either.
+        seat.deferred = false;
         if self.begin_anew(now) {
             return self.rest(now);
         }
