@@ -479,12 +479,14 @@ impl Seat {
         is_reached(self.least(), &decree.promises)
     }
 
-    /// The member that has promised and may reach `peer`: of several the one that reaches most others, which may be a hub.
+    /// The member that has promised and may reach `peer`: of several one with a vote, whose turn it may be, and the one that reaches most
+    /// others, which may be a hub.
     fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
         let others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
         let reaches = |promised: &Promise| !promised.leaving && !promised.unreachable.contains(&peer);
         let reach = others.filter(|(_, promised)| reaches(promised));
-        reach.min_by_key(|(other, promised)| (promised.unreachable.len(), **other)).map(|(other, _)| *other)
+        let reach = reach.map(|(other, promised)| (!self.view.votes(*other), promised.unreachable.len(), *other));
+        reach.min().map(|(.., other)| other)
     }
 
     /// The member that should propose in our place, if we suspect one that it may reach, or have no link to that.

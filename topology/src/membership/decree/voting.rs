@@ -45,7 +45,9 @@ impl Membership {
         let has_none =
             seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.join_attempt.is_some();
         let longest = if has_none { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
-        if !known && !self.ballots[usize::from(has_none)].take(now, from, longest) {
+        // Who was promised the last one holds us up already, and gets no more time for another.
+        let holds_us = seat.acceptor.promised.is_some_and(|promised| promised.proposer == from);
+        if !holds_us && !self.ballots[usize::from(has_none)].take(now, from, longest) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
         }
         if !seat.raise(now, ballot) && !is_unbounded {
@@ -207,10 +209,17 @@ impl Membership {
 
     /// Gives the proposer time before we take over.
     pub(in crate::membership) fn give_time(&mut self, now: Time, patience: std::time::Duration) {
-        let Some(seat) = &mut self.seat else { return };
+        let Some(seat) = &self.seat else { return };
         let at = now + patience + self.config.takeover_delay() * (1 + seat.stagger(self.me.peer));
-        seat.takeover_at = Some(at);
-        self.set_timer(Timer::Takeover, at);
+        self.take_over_at(at);
+    }
+
+    /// Proposes at that time, if nobody else has by then.
+    pub(in crate::membership) fn take_over_at(&mut self, at: Time) {
+        if let Some(seat) = &mut self.seat {
+            seat.takeover_at = Some(at);
+            self.set_timer(Timer::Takeover, at);
+        }
     }
 }
 

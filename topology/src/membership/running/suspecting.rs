@@ -97,6 +97,12 @@ impl Membership {
         if seat.suspicion_reports.report(from, peer, evidence) {
             self.tell(Event::Suspected { peer, evidence, reporter: Some(from) });
         }
+        // It has our promise and leaves it to us, whose turn would come after that of others whom nobody may reach.
+        let promised = self.seat.as_ref().and_then(|seat| seat.acceptor.promised);
+        let has_promise = promised.is_some_and(|ballot| ballot.proposer == from);
+        if peer == from && evidence == Evidence::LinkFailed && has_promise {
+            self.take_over_at(now);
+        }
         self.propose_if_promised(now);
     }
 
