@@ -2,7 +2,6 @@
 //! out for a link that is down.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use starling_topology::{Evidence, PeerId, Reason, Record};
 
@@ -12,9 +11,6 @@ use crate::network::Seat;
 use crate::peer::Peer;
 
 const NAME: &str = "hub_keeps_all";
-
-/// So long after the last fault what members say of links is what these are like.
-const CALM: Duration = Duration::from_secs(2);
 
 impl World {
     /// Somebody writes `record` down, the first one to do so.
@@ -26,7 +22,9 @@ impl World {
         let Some(origin) = record.origin.as_ref().filter(|_| !self.known.contains_key(&view.id())) else {
             return Ok(());
         };
-        let is_calm = self.now - self.invariants.progress.calm_since() >= CALM;
+        // So long after the last fault what members say of links is what these are like.
+        let noticed = self.config.silence_limit() + self.config.heartbeat_interval() * 2;
+        let is_calm = self.now - self.invariants.progress.calm_since() >= noticed;
         if view.forked || !is_calm || self.damaged || self.twins.len() > 0 || !self.plan.hostility.seats.is_empty() {
             return Ok(());
         }

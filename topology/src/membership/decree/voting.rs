@@ -1,6 +1,7 @@
 //! A member's part in a decree that another proposes: promise, stand still, accept.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
@@ -60,6 +61,18 @@ impl Membership {
         for peer in unreachable.iter().filter(news) {
             seat.suspicion_reports.report(from, *peer, Evidence::Unanswered);
         }
+        // Alone in a star, each of those that reach nobody else would outbid the hub by ballots that decide nothing.
+        let reaches = |without: &[PeerId]| {
+            let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !without.contains(peer)).collect();
+            seat.view.has_quorum(&rest)
+        };
+        if !known && !reaches(unreachable) && reaches(&seat.unreachable(me)) {
+            self.since.get_or_insert(now);
+            if seat.takeover_at.is_none() {
+                self.give_time(now, Duration::ZERO);
+            }
+            return Ok(());
+        }
         if let Err(promised) = seat.acceptor.prepare(ballot) {
             self.send(from, Body::Nack { ballot, promised });
             return Ok(());
@@ -75,7 +88,7 @@ impl Membership {
         self.held_since.get_or_insert(now);
         self.hold(boundary.map_or(Hold::Now, Hold::After));
         if gives_time {
-            let patience = boundary.map_or(std::time::Duration::ZERO, |_| self.config.boundary_limit());
+            let patience = boundary.map_or(Duration::ZERO, |_| self.config.boundary_limit());
             self.give_time(now, patience);
         }
         self.answer_when_held(now);
@@ -135,7 +148,7 @@ impl Membership {
         if !seat.view.votes(self.me.peer) {
             // It stands still like all others, and has no say in it.
             if seat.timed_value.replace(ballot) != Some(ballot) {
-                self.give_time(now, std::time::Duration::ZERO);
+                self.give_time(now, Duration::ZERO);
             }
             return Ok(());
         }
@@ -156,7 +169,7 @@ impl Membership {
                 seat.shown = Some((ballot, justified));
                 if !again {
                     self.persist(now);
-                    self.give_time(now, std::time::Duration::ZERO);
+                    self.give_time(now, Duration::ZERO);
                 }
                 let seal = self.notary.sign(&echo(id, ballot, &hash)).into();
                 self.send(from, Body::Echo { ballot, seal });
@@ -198,7 +211,7 @@ impl Membership {
             Ok(()) => {
                 if !again {
                     self.persist(now);
-                    self.give_time(now, std::time::Duration::ZERO);
+                    self.give_time(now, Duration::ZERO);
                 }
                 let seal = accepted.sign(&*self.notary);
                 self.send(from, Body::Accept { ballot, seal });
@@ -208,7 +221,7 @@ impl Membership {
     }
 
     /// Gives the proposer time before we take over.
-    pub(in crate::membership) fn give_time(&mut self, now: Time, patience: std::time::Duration) {
+    pub(in crate::membership) fn give_time(&mut self, now: Time, patience: Duration) {
         let Some(seat) = &self.seat else { return };
         let at = now + patience + self.config.takeover_delay() * (1 + seat.stagger(self.me.peer));
         self.take_over_at(at);
