@@ -6,7 +6,7 @@ use super::changes::{formed, gather};
 use super::cluster::{Cluster, RUN, peer};
 use super::driver::Fate;
 use crate::plan::{Bucket, Plan, PlanPolicy};
-use crate::{Body, BranchPosition, Digest, Envelope, Event, Evidence, Input, PeerId, Reason};
+use crate::{Ballot, Body, BranchPosition, Digest, Envelope, Event, Evidence, Input, PeerId, Reason};
 
 fn everybody(cluster: &Cluster) -> Vec<PeerId> {
     cluster.peers.keys().copied().collect()
@@ -181,6 +181,30 @@ fn whom_a_hub_reaches_stays_and_a_ring_comes_back_with_the_link() {
             assert!(!cluster.has_event(name, |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
         }
     }
+}
+
+/// In a star of one hub each of the others would outbid it by ballots that decide nothing.
+#[test]
+fn who_reaches_a_quorum_promises_nobody_who_reaches_none() {
+    let promises = |unreachable: &[u8]| {
+        let mut cluster = formed(5, 1_000_000, &[1, 2, 3, 4, 5]);
+        cluster.run_for(Duration::from_millis(500));
+        let ballot = Ballot { attempt: 1, proposer: peer(2) };
+        let unreachable = unreachable.iter().map(|name| peer(*name)).collect();
+        assert!(!cluster.say(peer(2), peer(1), Body::Prepare { ballot, boundary: None, unreachable }));
+        let is_promise = |(from, envelope): &(PeerId, Envelope)| {
+            *from == peer(1) && matches!(&envelope.body, Body::Promise { ballot: of, .. } if *of == ballot)
+        };
+        let until = cluster.now + cluster.config.promise_limit();
+        while cluster.now < until && cluster.tick() {
+            if cluster.under_way(peer(2)).iter().any(is_promise) {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(promises(&[4, 5]), "three of five are a quorum");
+    assert!(!promises(&[3, 4, 5]));
 }
 
 /// A network that heals delivers late what was sent while it was broken.
