@@ -271,13 +271,14 @@ impl World {
                 let host = seats.get(&peer).map(|seat| &hosts[*seat]);
                 host.is_some_and(|host| host.twin.is_some() || (host.is_hostile() && stepped))
             };
-            // Nor does anybody else vote in a fork that liars have begun alone.
+            // Nor does anybody else vote in what liars have begun alone, which whoever joins takes their word for.
             let is_liars = |peer: &PeerId| seats.get(peer).is_some_and(|seat| hosts[*seat].is_hostile());
             let begun_by = |origin: &Proposal| {
                 let joins = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
                 origin.view.members().iter().filter(|peer| !joins(peer)).all(is_liars)
             };
-            if !(record.view.forked && record.origin.as_ref().is_some_and(begun_by)) {
+            let is_unsigned = record.view.forked || record.certificate.is_none();
+            if !(is_unsigned && record.origin.as_ref().is_some_and(begun_by)) {
                 let held = self.invariants.votes_given.wrote(&record, is_excused);
                 self.breaks(held);
             }
