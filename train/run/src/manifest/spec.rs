@@ -1,6 +1,7 @@
 //! What a founder chooses: model, optimizer, batch size, steps, seed.
 
 mod leaf;
+mod loss;
 mod model;
 mod options;
 
@@ -11,8 +12,9 @@ use starling_topology::plan::PlanPolicy;
 
 pub(crate) use leaf::check_leaves;
 pub use leaf::{Leaf, MAX_LEAF_BYTES};
+pub use loss::Loss;
 pub use model::{MAX_MODEL_NAME, MAX_MODEL_SETTINGS, ModelSpec, ModelSpecError};
-pub use options::{Augment, Loss, MAX_DROPOUT, ModelOptions};
+pub use options::{Augment, MAX_DROPOUT, ModelOptions};
 
 use crate::manifest::balance::Balance;
 use crate::manifest::schedule::Schedule;

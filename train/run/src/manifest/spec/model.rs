@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::options::{Augment, Loss, ModelOptions};
+use super::loss::Loss;
+use super::options::{Augment, ModelOptions};
 use crate::state::canonical::{canonical, check_canonical};
 
 /// The longest name of a model, in bytes.
