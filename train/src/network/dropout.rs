@@ -24,6 +24,15 @@ impl Dropout {
         (share > 0.0).then(|| Self { below, scale: (1.0 / kept) as f32, generator: draw.of_batch("dropout") })
     }
 
+    /// What is done to the numbers between layers in a forward pass: they are dropped in training, of which `draw` is, and stay elsewhere.
+    pub(crate) fn between_layers(share: f64, draw: Option<&Draw>) -> impl FnMut(Tensor<2>) -> Tensor<2> {
+        let mut dropout = draw.and_then(|draw| Self::new(share, draw));
+        move |features| match &mut dropout {
+            Some(dropout) => dropout.apply(features),
+            None => features,
+        }
+    }
+
     /// `[samples, features]` without those that are dropped.
     pub(crate) fn apply(&mut self, features: Tensor<2>) -> Tensor<2> {
         let [samples, width] = features.dims();
@@ -47,6 +56,16 @@ mod tests {
         let mut dropout = Dropout::new(share, &Draw::new(3, 0, first)).expect("some are dropped");
         let ones = Tensor::<2>::ones([100, 100], &Device::flex());
         dropout.apply(ones).into_data().try_to_vec().expect("f32")
+    }
+
+    #[test]
+    fn nothing_is_dropped_but_in_training() {
+        let sum = |share: f64, draw: Option<Draw>| {
+            let ones = Tensor::<2>::ones([10, 10], &Device::flex());
+            Dropout::between_layers(share, draw.as_ref())(ones).sum().into_scalar::<f32>()
+        };
+        assert_eq!((sum(0.5, None), sum(0.0, Some(Draw::new(3, 0, 0)))), (100.0, 100.0));
+        assert_ne!(sum(0.3, Some(Draw::new(3, 0, 0))), 100.0);
     }
 
     #[test]

@@ -106,11 +106,7 @@ impl Task for Classification {
 
     fn loss_in_blocks(&self, network: &Network, batch: Batch, cut: &mut Cut<'_>) -> Tensor<1> {
         let Batch { rows, labels, draw } = batch;
-        let mut dropout = draw.and_then(|draw| Dropout::new(self.options.dropout, &draw));
-        let drop = |features: Tensor<2>| match &mut dropout {
-            Some(dropout) => dropout.apply(features),
-            None => features,
-        };
+        let drop = Dropout::between_layers(self.options.dropout, draw.as_ref());
         let loss = CrossEntropyLossConfig::new().init(&rows.device());
         loss.forward(network.forward_through(rows, drop, |features| cut.here(features)), labels)
     }

@@ -104,11 +104,7 @@ impl Task for Regression {
 
     fn loss_in_blocks(&self, network: &Network, batch: NumberBatch, cut: &mut Cut<'_>) -> Tensor<1> {
         let NumberBatch { rows, targets, draw } = batch;
-        let mut dropout = draw.and_then(|draw| Dropout::new(self.options.dropout, &draw));
-        let drop = |features: Tensor<2>| match &mut dropout {
-            Some(dropout) => dropout.apply(features),
-            None => features,
-        };
+        let drop = Dropout::between_layers(self.options.dropout, draw.as_ref());
         let off = targets - network.forward_through(rows, drop, |features| cut.here(features));
         let losses = match self.loss_of() {
             Loss::Squared => off.square(),
