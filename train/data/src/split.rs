@@ -1,7 +1,7 @@
 //! Raw data to scaled training and held-out samples.
 
 use starling_run::data::LabelScale;
-use starling_run::data::columns::measured;
+use starling_run::data::columns::{Coding, Column, measured};
 use starling_run::{DataDescription, Scales};
 use starling_topology::SplitMix64;
 
@@ -44,9 +44,8 @@ pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
     let (scales, lost) = match raw.scaling {
         Scaling::Divide(divisor) => (Scales::Divide(divisor), Vec::new()),
         Scaling::Standardize => {
-            let mut measured = measured(&raw.coded);
-            measured.resize(features, true);
-            standards(&raw.values, &measured, &training)
+            let at = |row: u32, feature: usize| raw.values.get(row as usize * features + feature);
+            standards(at, &Measured::of(&raw.coded, features), &training)
         }
     };
     let label_scale = match raw.scaling {
@@ -106,53 +105,72 @@ pub fn held_out_rows(description: &DataDescription, seed: u64) -> Option<Vec<u32
     has_rows.then(|| draw(samples, description.held_out, seed).1)
 }
 
+/// Which features are measured, and which of these have gaps.
+struct Measured {
+    features: Vec<bool>,
+    gaps: Vec<usize>,
+}
+
+impl Measured {
+    /// Of `count` features of these columns; all are measured if there is nothing to say of columns.
+    fn of(columns: &[Column], count: usize) -> Self {
+        let mut features = measured(columns);
+        features.resize(count, true);
+        let mut gaps = Vec::new();
+        let mut at = 0;
+        for Column { coding, .. } in columns {
+            gaps.extend((*coding == Coding::Gaps).then_some(at));
+            at += coding.width();
+        }
+        Self { features, gaps }
+    }
+}
+
 /// Mean and standard deviation of each feature over `rows`, in f64, in row order, without gaps; and the features that are no constants,
-/// but whose numbers are too large, or too near to each other, for that. What is not `measured` stays as it is.
-fn standards(values: &Values, measured: &[bool], rows: &[u32]) -> (Scales, Vec<usize>) {
-    let features = measured.len();
-    let at = |row: u32, feature: usize| values.get(row as usize * features + feature);
-    let mut counts = vec![0_u32; features];
-    for row in rows {
-        (0..features).for_each(|feature| counts[feature] += u32::from(!at(*row, feature).is_nan()));
+/// but whose numbers are too large, or too near to each other, for that. What is not measured stays as it is. `at` is the value of a
+/// row's feature: it is asked for twice, and once more where there are gaps.
+fn standards(at: impl Fn(u32, usize) -> f64, measured: &Measured, rows: &[u32]) -> (Scales, Vec<usize>) {
+    let count = measured.features.len();
+    let taken: Vec<usize> = (0..count).filter(|feature| measured.features[*feature]).collect();
+    let all = u32::try_from(rows.len()).expect("invariant: readers bound the samples");
+    let mut counts = vec![all; count];
+    for feature in &measured.gaps {
+        let known = rows.iter().filter(|row| !at(**row, *feature).is_nan());
+        counts[*feature] = known.count() as u32;
     }
-    let mut means = vec![0.0; features];
+    let mut means = vec![0.0; count];
     for row in rows {
-        for (feature, sum) in means.iter_mut().enumerate() {
-            let value = at(*row, feature);
-            if measured[feature] && !value.is_nan() {
-                *sum += value / f64::from(counts[feature]);
+        for feature in &taken {
+            let value = at(*row, *feature);
+            // A column of gaps alone is none with gaps: its mean is 0.
+            if !value.is_nan() {
+                means[*feature] += value / f64::from(counts[*feature]);
             }
         }
     }
-    let mut squares = vec![0.0; features];
+    let mut squares = vec![0.0; count];
+    // A constant is recognized by its values: its computed variance may be a rounding error above zero.
+    let mut firsts = vec![f64::NAN; count];
+    let mut are_constant = vec![true; count];
     for row in rows {
-        for (feature, sum) in squares.iter_mut().enumerate() {
-            let value = at(*row, feature);
-            if measured[feature] && !value.is_nan() {
-                let distance = value - means[feature];
-                *sum += distance * distance / f64::from(counts[feature]);
+        for feature in &taken {
+            let value = at(*row, *feature);
+            if !value.is_nan() {
+                let first = &mut firsts[*feature];
+                *first = if first.is_nan() { value } else { *first };
+                are_constant[*feature] &= value == *first;
+                let distance = value - means[*feature];
+                squares[*feature] += distance * distance / f64::from(counts[*feature]);
             }
         }
     }
-    let mut lost = Vec::new();
-    let deviation = |feature: usize| {
-        if !measured[feature] {
-            return 1.0;
-        }
-        // A constant is recognized by its values: its computed variance may be a rounding error above zero.
-        let mut known = rows.iter().map(|row| at(*row, feature)).filter(|value| !value.is_nan());
-        let first = known.next();
-        let is_constant = known.all(|value| Some(value) == first);
-        let deviation = squares[feature].sqrt();
-        if !is_constant && deviation.is_normal() {
-            return deviation;
-        }
-        if !is_constant {
-            lost.push(feature);
-        }
-        0.0
-    };
-    let deviations = (0..features).map(deviation).collect();
+    let (mut deviations, mut lost) = (vec![1.0; count], Vec::new());
+    for feature in taken {
+        let deviation: f64 = squares[feature].sqrt();
+        let is_usable = !are_constant[feature] && deviation.is_normal();
+        deviations[feature] = if is_usable { deviation } else { 0.0 };
+        lost.extend((!is_usable && !are_constant[feature]).then_some(feature));
+    }
     (Scales::Standardize { means, deviations }, lost)
 }
 
@@ -190,6 +208,34 @@ mod tests {
         }
         assert_eq!(draw(1797, 200, 5).1.len(), 359);
         assert_ne!(draw(100, 200, 1), draw(100, 200, 2));
+    }
+
+    #[test]
+    fn values_are_read_twice_and_once_more_where_there_are_gaps() {
+        use std::cell::Cell;
+
+        let column = |coding| Column { name: String::new(), coding };
+        let texts = Coding::Category(["a", "b"].map(ToOwned::to_owned).to_vec());
+        for (columns, features, reads) in [
+            (vec![], 3, 3 * 2),
+            (vec![column(Coding::Number), column(texts.clone())], 3, 2),
+            (vec![column(Coding::Ignored), column(texts), column(Coding::Gaps)], 4, 2 + 1),
+        ] {
+            let asked = Cell::new(0);
+            let at = |row: u32, feature: usize| {
+                asked.set(asked.get() + 1);
+                if row == 7 && feature == 2 && features == 4 { f64::NAN } else { f64::from(row) }
+            };
+            let rows: Vec<u32> = (0..50).collect();
+            let (scales, lost) = standards(at, &Measured::of(&columns, features), &rows);
+            assert_eq!((asked.get(), lost), (50 * reads, vec![]), "{columns:?}");
+            let Scales::Standardize { means, deviations } = scales else { panic!("of a table") };
+            for feature in 0..features {
+                let is_measured = columns.is_empty() || feature == if features == 4 { 2 } else { 0 };
+                let is_near = (means[feature] - 24.5).abs() < 0.5 && (deviations[feature] - 14.5).abs() < 0.5;
+                assert!(if is_measured { is_near } else { (means[feature], deviations[feature]) == (0.0, 1.0) });
+            }
+        }
     }
 
     #[test]
