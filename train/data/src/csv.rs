@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use ::csv::ByteRecord;
 use starling_run::Kind;
-use starling_run::data::columns::{self, Coding, Column};
+use starling_run::data::MAX_SAID;
+use starling_run::data::columns::{self, Coding, Column, is_gap};
 use starling_run::manifest::MAX_FEATURES;
 
 use super::doubts::{Understood, column};
 use super::error::DataError;
-use super::files::{Capped, unpacked};
+use super::files::bounded;
 use super::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
 use super::rows::{Rows, Text, cells, next};
 use super::source::Source;
@@ -76,7 +77,7 @@ pub(super) fn parse<R: Read>(
     form: TableForm<'_>,
     max: u64,
 ) -> Result<Raw, DataError> {
-    let text = || Text::open(Capped::new(unpacked(open()?, path)?, max), path);
+    let text = || Text::open(bounded(open()?, path, max)?, path);
     let opened = text()?;
     let delimiter = form.delimiter.unwrap_or_else(|| opened.delimiter());
     let mut reader = opened.rows(delimiter);
@@ -140,6 +141,7 @@ impl Table {
         let (labels, class_names) = labels::classify(&survey.labels)
             .map_err(|reason| fail(format!("{}: {reason}", self.rows.name(self.label))))?;
         let survey_doubts = survey.doubts(&self);
+        let is_plain = survey.plain.is_some();
         let (coded, values, rising_rows) = match survey.plain {
             Some(values) if self.ignored.is_empty() => (Vec::new(), values, survey.rising_rows),
             Some(values) => (self.columns(|_| Coding::Number), values, survey.rising_rows),
@@ -149,16 +151,17 @@ impl Table {
                 (coded, self.encode(codings, &survey.labels, open()?, max)?, 0)
             }
         };
-        let is_plain = coded.iter().all(|column| matches!(column.coding, Coding::Number | Coding::Ignored));
+        let is_guessed = self.is_header && !self.is_header_said;
+        let may_be_sample = (!is_plain && !has_numbers(&coded)) || self.first.iter().any(|cell| is_gap_word(cell));
         let understood = Understood {
             label: self.label,
             is_label_said: self.is_label_said,
             names: &self.rows.names,
-            first: (!self.is_header && !self.is_header_said && coded.is_empty()).then_some(&*self.first),
-            taken_for_names: (self.is_header && !self.is_header_said && !is_plain && !has_numbers(&coded))
-                .then_some(&*self.first),
+            first_taken: self.taken().next().unwrap_or_default(),
+            first: (!self.is_header && !self.is_header_said && is_plain).then_some(&*self.first),
+            taken_for_names: (is_guessed && may_be_sample).then_some(&*self.first),
             rising_rows,
-            values: if coded.is_empty() { &values } else { &[] },
+            values: if is_plain { &values } else { &[] },
             labels: &labels,
             classes: &class_names,
             counts: &DataSummary::count(&class_names, labels.iter()),
@@ -268,11 +271,14 @@ impl Table {
         };
         let named = written.and_then(|text| cells.iter().position(|cell| cell == text));
         let is_number = |cell: &String| cell.parse::<f64>().is_ok();
+        let mut said = form.label.into_iter().chain(form.ignored).chain(form.categories);
+        let is_proven = said.any(|column| is_name(column, &cells));
         let is_header = form.header.unwrap_or_else(|| {
             let column = named.or(index).unwrap_or(columns - 1);
-            let features_are_text = cells.iter().enumerate().all(|(at, cell)| at == column || !is_number(cell));
-            // A label that is named, and is not a number, can only be in a header.
-            features_are_text || (named.is_some() && index.is_none())
+            let mut others = cells.iter().enumerate().filter(|(at, _)| *at != column).map(|(_, cell)| cell);
+            let are_text = others.clone().all(|cell| !is_number(cell));
+            // Nothing but gaps says nothing of names.
+            is_proven || (are_text && others.any(|cell| !is_gap(cell)))
         });
         let names = if is_header { &*cells } else { &[] };
         let label = match form.label {
@@ -282,6 +288,12 @@ impl Table {
         let said = |columns_said: &[TableColumn], flag: &str| {
             let found = columns_said.iter().map(|column| find(column, names, columns, flag));
             let found = found.collect::<Result<BTreeSet<usize>, String>>().map_err(fail)?;
+            if found.len() > MAX_SAID {
+                let count = found.len();
+                let reason =
+                    format!("{flag} names {count} columns, but {MAX_SAID} are possible: leave them out of the file");
+                return Err(fail(reason));
+            }
             match found.contains(&label) {
                 true => Err(fail(format!("{flag} names {}, which is the label", column(names, label)))),
                 false => Ok(found),
@@ -303,7 +315,7 @@ impl Table {
             label: Some(label),
             taken: Vec::new(),
         };
-        let (is_header_said, is_label_said) = (form.header.is_some(), form.label.is_some());
+        let (is_header_said, is_label_said) = (form.header.is_some() || is_proven, form.label.is_some());
         Ok(Self { rows, first: cells, is_header, is_header_said, label, is_label_said, ignored, categories })
     }
 }
@@ -311,6 +323,17 @@ impl Table {
 /// Whether one of these columns is a number.
 fn has_numbers(coded: &[Column]) -> bool {
     coded.iter().any(|column| matches!(column.coding, Coding::Number | Coding::Gaps))
+}
+
+/// Whether a user has written the name of a column, and no index, that the first row has: that can only be a header.
+fn is_name(column: &TableColumn, first: &[String]) -> bool {
+    let TableColumn::Written(text) = column else { return false };
+    text.parse::<usize>().is_err() && first.contains(text)
+}
+
+/// Whether a cell is a word for a gap: a column is hardly called so, unless it holds sodium.
+fn is_gap_word(cell: &str) -> bool {
+    !cell.is_empty() && cell != "Na" && is_gap(cell)
 }
 
 /// Which of `columns` columns is meant, by its name in the header or its 0-based index. `of_what` is for messages.

@@ -1,22 +1,25 @@
 //! How what stands between the cells of a table is found, and what it separates read.
 
-use std::io::{self, Read};
+use std::io::Read;
 
 use ::csv::{ByteRecord, ReaderBuilder};
 use starling_run::Delimiter;
+
+use super::lines::Lines;
 
 /// Rows that are looked at to find out what separates cells.
 const MAX_ROWS: usize = 100;
 
 /// A reader of the rows of `text`.
 pub(super) fn rows<'t>(delimiter: Delimiter, text: impl Read + 't) -> ::csv::Reader<Box<dyn Read + 't>> {
-    let (byte, text): (u8, Box<dyn Read + 't>) = match delimiter {
-        Delimiter::Comma => (b',', Box::new(text)),
-        Delimiter::Tab => (b'\t', Box::new(text)),
-        Delimiter::Semicolon => (b';', Box::new(text)),
-        Delimiter::Pipe => (b'|', Box::new(text)),
-        Delimiter::Space => (b' ', Box::new(SingleBlanks::new(text))),
+    let byte = match delimiter {
+        Delimiter::Comma => b',',
+        Delimiter::Tab => b'\t',
+        Delimiter::Semicolon => b';',
+        Delimiter::Pipe => b'|',
+        Delimiter::Space => b' ',
     };
+    let text: Box<dyn Read + 't> = Box::new(Lines::new(text, byte, delimiter == Delimiter::Space));
     ReaderBuilder::new().has_headers(false).flexible(true).delimiter(byte).from_reader(text)
 }
 
@@ -75,60 +78,6 @@ fn is_number(cell: &[u8], delimiter: Delimiter) -> bool {
 /// Whether a cell would be a number if its comma were a point.
 pub(super) fn has_decimal_comma(cell: &str) -> bool {
     cell.matches(',').count() == 1 && cell.trim().replace(',', ".").parse::<f64>().is_ok()
-}
-
-/// Text with one blank where there were several or tabs, and none at the ends of its lines. Between quotes, all stays.
-struct SingleBlanks<R> {
-    inner: R,
-    buffer: Vec<u8>,
-    is_quoted: bool,
-    /// Whether a blank waits for what comes after it.
-    is_owed: bool,
-    /// Whether nothing of the line has come yet.
-    is_line_start: bool,
-}
-
-impl<R> SingleBlanks<R> {
-    fn new(inner: R) -> Self {
-        Self { inner, buffer: Vec::new(), is_quoted: false, is_owed: false, is_line_start: true }
-    }
-}
-
-impl<R: Read> Read for SingleBlanks<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // A byte may come with the blank that was owed before it.
-        let half = into.len() / 2;
-        if half == 0 {
-            return Err(io::Error::other("a buffer of two bytes at least is needed"));
-        }
-        loop {
-            self.buffer.resize(half, 0);
-            let read = self.inner.read(&mut self.buffer)?;
-            if read == 0 {
-                return Ok(0);
-            }
-            let mut written = 0;
-            for byte in &self.buffer[..read] {
-                match byte {
-                    b' ' | b'\t' if !self.is_quoted => self.is_owed = true,
-                    byte => {
-                        let is_end = matches!(byte, b'\n' | b'\r') && !self.is_quoted;
-                        if self.is_owed && !is_end && !self.is_line_start {
-                            into[written] = b' ';
-                            written += 1;
-                        }
-                        self.is_quoted ^= *byte == b'"';
-                        (self.is_owed, self.is_line_start) = (false, is_end);
-                        into[written] = *byte;
-                        written += 1;
-                    }
-                }
-            }
-            if written > 0 {
-                return Ok(written);
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -202,15 +151,5 @@ mod tests {
     fn blanks_are_taken_as_one_but_between_quotes() {
         let text = "  1   2\t \"a  b\"  \n3 4 c\r\n";
         assert_eq!(cells(Delimiter::Space, text), [vec!["1", "2", "a  b"], vec!["3", "4", "c"]]);
-        // However the bytes come.
-        let mut slow = SingleBlanks::new(text.as_bytes());
-        let (mut all, mut two) = (Vec::new(), [0; 2]);
-        loop {
-            match slow.read(&mut two).expect("in memory") {
-                0 => break,
-                read => all.extend_from_slice(&two[..read]),
-            }
-        }
-        assert_eq!(all, b"1 2 \"a  b\"\n3 4 c\r\n");
     }
 }

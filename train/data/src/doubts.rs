@@ -25,9 +25,12 @@ pub(super) struct Understood<'a> {
     pub(super) is_label_said: bool,
     /// The columns' names; empty without a header.
     pub(super) names: &'a [String],
+    /// The first column that gives features.
+    pub(super) first_taken: usize,
     /// The first row, if it was taken for a sample and nobody said that it is one.
     pub(super) first: Option<&'a [String]>,
-    /// The first row, if it was taken for names, nobody said that it has them, and nothing below it is a number that tells.
+    /// The first row, if it was taken for names, nobody said that it has them, and nothing below it is a number that tells, or a
+    /// cell of it is a word for a gap.
     pub(super) taken_for_names: Option<&'a [String]>,
     /// How many rows have nothing but whole numbers as features, each larger than the one before.
     pub(super) rising_rows: usize,
@@ -101,13 +104,14 @@ impl Understood<'_> {
              a measurement, take --model regression, which learns numbers, or name the column of the classes with --label",
             column(self.names, self.label)
         );
-        let first = self.distinct_in_first().filter(|_| !self.is_label_said && self.label != 0);
+        let at = self.first_taken;
+        let first = self.distinct_in_first().filter(|_| !self.is_label_said && at < self.label);
         let Some(distinct) = first else { return Some(told) };
-        let flag = self.names.first().map_or("0", String::as_str);
-        Some(format!("{told}; {} has only {distinct} values: --label {}", column(self.names, 0), quoted(flag)))
+        let flag = self.names.get(at).cloned().unwrap_or_else(|| at.to_string());
+        Some(format!("{told}; {} has only {distinct} values: --label {}", column(self.names, at), quoted(&flag)))
     }
 
-    /// How many different values the first column has, if they may be classes: few whole numbers.
+    /// How many different values the first column with features has, if they may be classes: few whole numbers.
     fn distinct_in_first(&self) -> Option<usize> {
         if self.values.is_empty() {
             return None;

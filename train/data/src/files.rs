@@ -1,11 +1,18 @@
 //! Files that may be compressed, and larger than they look.
 
+use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
+use std::rc::Rc;
 
 use flate2::bufread::MultiGzDecoder;
 
 use super::error::DataError;
+
+/// Gzip makes a thousand times less of some texts. Beyond so many bytes, a file that is packed may grow so many times: tables do so
+/// five to twenty times.
+const MAX_GROWTH_FROM: u64 = 256 << 20;
+const MAX_GROWTH: u64 = 200;
 
 /// Whether the bytes start as a gzip file does. Consumes nothing.
 pub(super) fn is_gzipped(bytes: &mut impl BufRead) -> io::Result<bool> {
@@ -14,34 +21,110 @@ pub(super) fn is_gzipped(bytes: &mut impl BufRead) -> io::Result<bool> {
 
 /// Undoes gzip, if the bytes are of that. `path` is for messages.
 pub(super) fn unpacked<'f>(file: impl Read + 'f, path: &Path) -> Result<Box<dyn Read + 'f>, DataError> {
+    Ok(opened(file, path)?.0)
+}
+
+/// The same of what is held in memory: a file of more than `max` bytes, unpacked, fails there, and so does one of gzip that grows
+/// beyond all measure.
+pub(super) fn bounded<'f>(
+    file: impl Read + 'f,
+    path: &Path,
+    max: u64,
+) -> Result<Capped<Box<dyn Read + 'f>>, DataError> {
+    let packed = Rc::new(Cell::new(0));
+    let (inner, is_gzipped) = opened(Counted { inner: file, read: packed.clone() }, path)?;
+    Ok(Capped { packed: is_gzipped.then_some(packed), ..Capped::new(inner, max) })
+}
+
+fn opened<'f>(file: impl Read + 'f, path: &Path) -> Result<(Box<dyn Read + 'f>, bool), DataError> {
     let mut file = BufReader::new(file);
     let gzipped = is_gzipped(&mut file).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-    Ok(match gzipped {
+    let unpacked = match gzipped {
         true => Box::new(BufReader::new(MultiGzDecoder::new(file))) as Box<dyn Read + 'f>,
         false => Box::new(file),
-    })
+    };
+    Ok((unpacked, gzipped))
 }
 
 /// A reader that fails behind a number of bytes, so that a small file cannot unpack to a huge one.
 pub(super) struct Capped<R> {
     inner: R,
-    left: u64,
+    read: u64,
     max: u64,
+    /// How many bytes of gzip have become those that were read.
+    packed: Option<Rc<Cell<u64>>>,
 }
 
 impl<R> Capped<R> {
     pub(super) fn new(inner: R, max: u64) -> Self {
-        Self { inner, left: max, max }
+        Self { inner, read: 0, max, packed: None }
     }
 }
 
 impl<R: Read> Read for Capped<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        self.left = self
-            .left
-            .checked_sub(read as u64)
-            .ok_or_else(|| io::Error::other(format!("it has more than {} bytes, unpacked", self.max)))?;
+        self.read = self.read.saturating_add(read as u64);
+        if self.read > self.max {
+            let max = self.max;
+            return Err(io::Error::other(format!("it has more than {max} bytes, unpacked (`data.limit_mib`)")));
+        }
+        let packed = self.packed.as_ref().map_or(u64::MAX, |packed| packed.get());
+        if self.read > MAX_GROWTH_FROM && self.read > packed.saturating_mul(MAX_GROWTH) {
+            let mib = MAX_GROWTH_FROM >> 20;
+            return Err(io::Error::other(format!(
+                "it unpacks to more than {mib} MiB and {MAX_GROWTH} times its size, which might fill this machine's memory; if it is \
+                 meant to, unpack it (`gunzip --keep`) and name the unpacked file"
+            )));
+        }
         Ok(read)
+    }
+}
+
+/// A reader that counts.
+struct Counted<R> {
+    inner: R,
+    read: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.read.set(self.read.get().saturating_add(read as u64));
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).expect("in memory");
+        encoder.finish().expect("in memory")
+    }
+
+    fn read(bytes: &[u8]) -> io::Result<u64> {
+        let mut file = bounded(bytes, Path::new("table.csv.gz"), u64::MAX).expect("opened");
+        io::copy(&mut file, &mut io::sink())
+    }
+
+    #[test]
+    fn a_small_file_that_unpacks_to_a_huge_one_is_not_read_to_its_end() {
+        // Files of gzip one behind another are one.
+        let (mib, many) = (gzip(&vec![b'\n'; 1 << 20]), (MAX_GROWTH_FROM >> 20) as usize);
+        assert_eq!(read(&mib.repeat(many)).expect("as large as any may be"), MAX_GROWTH_FROM);
+        let error = read(&mib.repeat(many + 1)).expect_err("larger").to_string();
+        assert!(error.contains("more than 256 MiB and 200 times its size") && error.contains("gunzip"), "{error}");
+        // What is not packed, or packed as text is, may be larger.
+        let noise: Vec<u8> = (0..1_u32 << 18).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        assert_eq!(read(&gzip(&noise).repeat(many + 1)).expect("it grows little"), MAX_GROWTH_FROM + (1 << 20));
+        assert_eq!(read(&noise.repeat(many + 1)).expect("it does not grow"), MAX_GROWTH_FROM + (1 << 20));
     }
 }

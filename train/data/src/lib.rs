@@ -13,6 +13,7 @@ mod foreign;
 pub mod fuzzed;
 mod idx;
 mod labels;
+mod lines;
 mod raw;
 mod rows;
 mod samples;

@@ -9,16 +9,22 @@ use starling_run::data::columns::{Coding, Unknown};
 use super::delimiter::{self, has_decimal_comma};
 use super::doubts::column;
 use super::error::DataError;
+use super::lines::OpenQuote;
 use super::{Delimiter, foreign, shorten};
 
 /// What is looked at to find out what separates cells, and whether it is text at all.
 const START_BYTES: u64 = 64 << 10;
+/// The byte order mark of UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 /// Categories that a message names.
 const MAX_NAMED: usize = 5;
 
 /// Text that may be a table, of which the beginning was looked at.
 pub(super) struct Text<R> {
+    /// Without the mark that some programs put before UTF-8.
     start: Vec<u8>,
+    /// Whether nothing follows it.
+    is_whole: bool,
     rest: R,
 }
 
@@ -33,13 +39,18 @@ impl<R: Read> Text<R> {
         begun.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
         match foreign::told(&start) {
             Some(reason) => Err(DataError::File { path: path.to_owned(), reason }),
-            None => Ok(Self { start, rest: text }),
+            None => {
+                let is_whole = (start.len() as u64) < START_BYTES;
+                let mark = if start.starts_with(MARK) { MARK.len() } else { 0 };
+                start.drain(..mark);
+                Ok(Self { start, is_whole, rest: text })
+            }
         }
     }
 
     /// What separates its cells, as far as its beginning tells.
     pub(super) fn delimiter(&self) -> Delimiter {
-        delimiter::found(&self.start, (self.start.len() as u64) < START_BYTES)
+        delimiter::found(&self.start, self.is_whole)
     }
 
     /// Whether this separates the cells of its first row.
@@ -109,19 +120,23 @@ impl Rows {
         if record.len() == self.columns {
             return Ok(());
         }
-        let reason = format!("it has {} columns, but the first row has {}", record.len(), self.columns);
+        let breaks = line_breaks(record);
+        let quote = match breaks {
+            0 => String::new(),
+            _ => format!("; a quote opens in it that closes in row {}", line(record) + breaks),
+        };
+        let reason = format!("it has {} columns, but the first row has {}{quote}", record.len(), self.columns);
         Err(self.fault(record, None, reason))
     }
 
     /// The cell in `column`, without blanks around it.
     ///
     /// # Errors
-    /// If it is no text, or runs over its line.
+    /// If it is no text.
     pub(super) fn cell<'r>(&self, record: &'r ByteRecord, column: usize) -> Result<&'r str, DataError> {
         let bytes = record.get(column).unwrap_or_default();
         let fail = |reason: &str| self.fault(record, Some(column), reason.to_owned());
-        let cell = bare(std::str::from_utf8(bytes).map_err(|_| fail("it is not UTF-8 text"))?);
-        if cell.contains('\n') { Err(fail("a quote opens in it and is not closed in its line")) } else { Ok(cell) }
+        Ok(bare(std::str::from_utf8(bytes).map_err(|_| fail("it is not UTF-8 text"))?))
     }
 
     /// What is wrong in a row, and where.
@@ -172,20 +187,38 @@ fn bare(cell: &str) -> &str {
     inner.map_or(bare, str::trim)
 }
 
+/// How many lines a row has besides the first one: a break is in a cell if it is between quotes.
+fn line_breaks(record: &ByteRecord) -> u64 {
+    record.as_slice().iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
 /// Reads the next row that is not empty. False at the end.
 ///
 /// # Errors
-/// If it can't be read.
+/// If it can't be read, or a quote opens in it that is never closed.
 pub(super) fn next(
     reader: &mut ::csv::Reader<impl Read>,
     record: &mut ByteRecord,
     path: &Path,
 ) -> Result<bool, DataError> {
-    reader.read_byte_record(record).map_err(|error| {
+    let path = || path.to_owned();
+    let is_row = reader.read_byte_record(record).map_err(|error| {
         let line = error.position().map_or_else(|| reader.position().line(), ::csv::Position::line);
         match error.into_kind() {
-            ::csv::ErrorKind::Io(source) => DataError::Unreadable { path: path.to_owned(), source },
-            kind => DataError::Row { path: path.to_owned(), row: line, column: None, reason: format!("{kind:?}") },
+            ::csv::ErrorKind::Io(source) => match OpenQuote::of(&source) {
+                Some(quote) => {
+                    DataError::Row { path: path(), row: quote.line, column: None, reason: quote.to_string() }
+                }
+                None => DataError::Unreadable { path: path(), source },
+            },
+            kind => DataError::Row { path: path(), row: line, column: None, reason: format!("{kind:?}") },
         }
-    })
+    })?;
+    if is_row {
+        // The parser has it begin where the row before it ended, whatever blank lines are between them. All end with a line's end.
+        let mut position = reader.position().clone();
+        position.set_line(position.line().saturating_sub(1 + line_breaks(record)));
+        record.set_position(Some(position));
+    }
+    Ok(is_row)
 }

@@ -10,7 +10,7 @@ if start == b"\0\0\10\3":  # IDX images
     x = np.fromfile(sys.argv[1], np.uint8, offset=16).reshape(-1, inputs).astype(float)
 else:
     cells = {"tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}.get(meta.get("delimiter"), ",")
-    text = (gzip.open if start[:2] == b"\x1f\x8b" else open)(sys.argv[1], "rt", encoding="utf-8-sig", newline="")
+    text = (gzip.open if start[:2] == b"\x1f\x8b" else open)(sys.argv[1], "rt", encoding="utf-8-sig")
     lines = (" ".join(line.split()) + "\n" for line in text) if cells == " " else text  # any blanks are one
     rows = [row for row in csv.reader(lines, delimiter=cells, skipinitialspace=True) if row]
     assert all(len(row) == len(rows[0]) for row in rows), "all rows have as many cells as the first one"

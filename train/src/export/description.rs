@@ -182,6 +182,7 @@ impl Description {
             label_name: preprocessing.label.clone(),
             header: *header,
             delimiter: *delimiter,
+            separated_by: None,
         })
     }
 }

@@ -42,6 +42,8 @@ pub struct Inputs {
     pub header: Option<bool>,
     /// Of a table: what separated its cells.
     pub delimiter: Option<Delimiter>,
+    /// What separates the cells of the table that is read. `None`: what separated those, if that is there, else what is found.
+    pub separated_by: Option<Delimiter>,
 }
 
 impl Inputs {
@@ -122,6 +124,7 @@ impl Reader {
                 label_name: None,
                 header: Some(false),
                 delimiter: Some(Delimiter::Comma),
+                separated_by: None,
                 ..inputs.clone()
             };
             let table = Table::open(table, Path::new("digits (embedded)"), &inputs)?;

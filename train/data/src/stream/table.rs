@@ -39,8 +39,8 @@ impl Table {
         let budget = Rc::new(Cell::new(u64::MAX));
         let text = Text::open(Budgeted { inner: bytes, left: budget.clone(), row_bytes }, path)?;
         // A copy may be separated by something else than the table that was trained on.
-        let said = inputs.delimiter.filter(|said| columns.len() == 1 || text.is_separated_by(*said));
-        let delimiter = said.unwrap_or_else(|| text.delimiter());
+        let trained = inputs.delimiter.filter(|trained| columns.len() == 1 || text.is_separated_by(*trained));
+        let delimiter = inputs.separated_by.or(trained).unwrap_or_else(|| text.delimiter());
         budget.set(row_bytes);
         let mut reader = text.rows(delimiter);
         let mut record = ByteRecord::new();
@@ -140,8 +140,11 @@ fn by_name(header: &[String], columns: &[Column], inputs: &Inputs) -> Result<Pla
         format!("{} {verb} {what}", named(names))
     });
     let label = label_name.map(|name| format!(", and may have `{}`", shorten(name))).unwrap_or_default();
+    let separated =
+        if header.len() == 1 { "; --delimiter says what separates its cells, if that is not found" } else { "" };
     Err(format!(
-        "its columns are not those that the model takes: {}; the model takes {} columns by their names{label} (`starling model show`)",
+        "its columns are not those that the model takes: {}; the model takes {} columns by their names{label} (`starling model \
+         show`){separated}",
         told.collect::<Vec<_>>().join("; "),
         taken.len()
     ))
@@ -180,11 +183,7 @@ fn by_place(first: &[String], columns: &[Column], inputs: &Inputs) -> Result<Pla
         "it has {} columns, but the model takes {} {noun}, or these and a label as column {label}{}",
         first.len(),
         columns.len(),
-        if first.len() == 1 {
-            "; what separates its cells is what separated those that the model was trained on"
-        } else {
-            ""
-        }
+        if first.len() == 1 { "; --delimiter says what separates its cells, if that is not found" } else { "" }
     ))
 }
 

@@ -16,13 +16,24 @@ fn of_table() -> Inputs {
         label_name: Some("kind".to_owned()),
         header: Some(true),
         delimiter: Some(Delimiter::Comma),
+        separated_by: None,
     }
 }
 
 fn of_images(shape: [u32; 3]) -> Inputs {
     let features = shape.iter().map(|side| *side as usize).product();
     let (names, columns) = (Vec::new(), Vec::new());
-    Inputs { features, shape, names, columns, label: None, label_name: None, header: None, delimiter: None }
+    Inputs {
+        features,
+        shape,
+        names,
+        columns,
+        label: None,
+        label_name: None,
+        header: None,
+        delimiter: None,
+        separated_by: None,
+    }
 }
 
 fn read(text: &[u8], inputs: &Inputs) -> Result<Vec<Block>, DataError> {
@@ -79,6 +90,11 @@ fn blocks_are_no_larger_than_they_may_be_and_say_where_their_rows_are() {
     let blocks = read(b"a,b\n1,2\n3,4\n5,6\n", &of_table()).expect("good data");
     let rows: Vec<_> = blocks.iter().map(|block| block.rows.clone()).collect();
     assert_eq!(rows, [vec![2, 3], vec![4]]);
+    let blocks = read(b"a,b\r\n\r\n1,2\r\n\"3\r\n\",4\r\n\r\n5,6", &of_table()).expect("good data");
+    let rows: Vec<_> = blocks.iter().map(|block| block.rows.clone()).collect();
+    assert_eq!(rows, [vec![3, 4], vec![7]]);
+    let error = read(b"a,b\n1,2\n\n3,\"4\n", &of_table()).expect_err("open").to_string();
+    assert!(error.contains("row 4: a quote opens in it that is never closed"), "{error}");
 }
 
 #[test]
@@ -218,6 +234,7 @@ fn columns_are_coded_as_in_training() {
         label_name: preprocessing.label.clone(),
         header: description.header,
         delimiter: description.delimiter,
+        separated_by: None,
     };
     let features = |text: &str, inputs: &Inputs| {
         let values = read(text.as_bytes(), inputs).map(|blocks| blocks.into_iter().flat_map(|block| block.values));
@@ -246,4 +263,18 @@ fn columns_are_coded_as_in_training() {
         assert!(told.contains(part), "{told}");
     }
     assert!(features("30,f\n", &by_place).expect_err("too few").contains("the model takes 3 columns"));
+}
+
+#[test]
+fn what_separates_cells_can_be_said() {
+    let inputs = of_table();
+    // Commas separate the names as they did, and stand in the numbers.
+    let text = "a;b,c\n1;2\n";
+    let error = read(text.as_bytes(), &inputs).expect_err("a comma is there").to_string();
+    assert!(error.contains("`a;b`"), "{error}");
+    let said =
+        Inputs { names: ["a", "b,c"].map(str::to_owned).to_vec(), separated_by: Some(Delimiter::Semicolon), ..inputs };
+    assert_eq!(values(text, &said), [1.0, 2.0]);
+    let error = read(b"a\tb,c\n1\t2\n", &said).expect_err("no semicolon").to_string();
+    assert!(error.contains("--delimiter says what separates its cells"), "{error}");
 }

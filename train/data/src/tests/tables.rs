@@ -1,5 +1,7 @@
 //! What is understood of tables as people have them, and what their users are told.
 
+use starling_run::data::columns::Coding;
+
 use super::*;
 
 fn doubts(text: &str, change: impl FnOnce(&mut DataOptions)) -> Vec<String> {
@@ -243,4 +245,112 @@ fn the_summary_is_that_of_the_file() {
     let parts =
         ["data.csv: 50 rows, 1 feature, label column 0 `cultivar` (2 classes: a 17, b 33), header found, 10 held out"];
     assert!(line.contains(parts[0]) && line.ends_with(", separated by semicolon"), "{line}");
+}
+
+#[test]
+fn rows_are_numbered_as_an_editor_does() {
+    let none = |_: &mut DataOptions| {};
+    for (text, row) in [
+        ("a,b,kind\n1,2,x\n3,oops,y\n5,6,x\n", "row 3,"),
+        ("\n\na,b,kind\n\n1,2,x\n\n\n3,oops,y\n5,6,x\n", "row 8,"),
+        ("a,b,kind\n1,2,\"x\n\ny\"\n3,oops,z\n5,6,z\n", "row 5,"),
+        ("a,\"b\n\"\"c\"\"\",kind\n\n1,2,x\n3,\"oops\n, \",x\n5,6,y", "row 5,"),
+    ] {
+        for end in ["\n", "\r\n", "\r"] {
+            let text = text.replace('\n', end);
+            refused(&text, none, &[row, "`oops"]);
+            refused(gzip(text.as_bytes()), none, &[row]);
+            refused(format!("\u{feff}{text}"), none, &[row]);
+        }
+    }
+    refused("1 2 0\r\n\r\n 3   4 1 \r\n \t \r\n5 oops 1\r\n7 8 0\r\n", none, &["row 5,", "`oops`"]);
+}
+
+#[test]
+fn a_cell_between_quotes_may_have_several_lines() {
+    let text = "color,note,kind\nred,\"one\ntwo\",\"a\nb\"\nblue,\"\n\",c\nred,\"one\ntwo\",c\n";
+    let load = |text: &str| load_csv(text.as_bytes(), |_| {}).expect("a table");
+    let dataset = load(text);
+    assert_eq!((dataset.description().samples, dataset.class_names()), (3, &["a\nb".to_owned(), "c".to_owned()][..]));
+    let coding = &dataset.preprocessing().columns[1].coding;
+    assert_eq!(*coding, Coding::Category(["", "one\ntwo"].map(ToOwned::to_owned).to_vec()));
+    // A copy with other line ends is the same data.
+    for end in ["\r\n", "\r"] {
+        let copy = load(&text.replace('\n', end));
+        assert_eq!((copy.description(), copy.preprocessing()), (dataset.description(), dataset.preprocessing()));
+    }
+    // What is told of it is one line.
+    assert!(!dataset.summary().to_string().contains('\n'));
+    let none = |_: &mut DataOptions| {};
+    refused("a,kind\n1,\"x\n2,y\n3,z\n", none, &["row 2: a quote opens in it that is never closed"]);
+    let closes = "row 2: it has 3 columns, but the first row has 2; a quote opens in it that closes in row 4";
+    refused("a,kind\n1,\"x\n2,y\n3,\"z,5\n4,u\n", none, &[closes]);
+    // A quote in the middle of a cell is a part of it.
+    assert_eq!(load("size,kind\n1,5\"\n2,6\"\n").class_names(), ["5\"", "6\""]);
+}
+
+#[test]
+fn a_header_of_numbers_is_seen_beside_columns_that_are_left_out() {
+    let text = table("2019,2020,2021,2022,2023", 60, |row| format!("0.25,0.25,0.25,0.25,{}", row % 2));
+    for ignored in ["0", "3"] {
+        let told = doubts(&text, |options| options.ignored = vec![written(ignored)]);
+        assert!(told.len() == 1 && told[0].contains("the first row, `2019,2020"), "{told:?}");
+    }
+    // The classes are in the first column that is not left out.
+    let text = table("", 178, |row| format!("{row}.5,{},{}.5,{}", row % 3 + 1, row, 278 + 7 * (row % 121)));
+    let told = doubts(&text, |options| options.ignored = vec![written("0")]);
+    assert!(told.len() == 1 && told[0].contains("column 1 has only 3 values: --label 1"), "{told:?}");
+    let told = doubts(&text, |options| (options.ignored, options.label) = (vec![written("0")], Some(written("1"))));
+    assert_eq!(told, Vec::<String>::new());
+}
+
+#[test]
+fn a_column_that_is_said_by_its_name_proves_a_header() {
+    let text = table("2019,id,color,kind", 60, |row| format!("{row}.5,{row},red,{}", row % 2));
+    let load = |change: fn(&mut DataOptions)| load_csv(text.as_bytes(), change).expect("a table");
+    for dataset in [
+        load(|options| options.ignored = vec![written("id"), written("color")]),
+        load(|options| (options.ignored, options.categories) = (vec![written("1")], vec![written("color")])),
+    ] {
+        assert_eq!((dataset.description().samples, dataset.description().header), (60, Some(true)));
+        assert_eq!(dataset.warnings(1, true), Vec::<String>::new());
+    }
+    // A number may be a place.
+    let text = table("red,small,a", 40, |row| {
+        let at = row as usize % 2;
+        format!("{},large,{}", ["red", "blue"][at], ["a", "b"][at])
+    });
+    let told = |column: &str| doubts(&text, |options| options.ignored = vec![written(column)]);
+    assert!(told("1").join("").contains("was taken for the columns' names"));
+    assert_eq!(told("small"), Vec::<String>::new());
+}
+
+#[test]
+fn gaps_are_no_names() {
+    for first in ["NA,NA,a", ",,a", "?,null,a"] {
+        let text =
+            table("", 40, |row| if row == 0 { first.to_owned() } else { format!("{row}.5,{}.5,a", row * 7 % 9) });
+        let text = text.replacen("1.5,", "2.5,", 1) + "3,4,b\n";
+        let dataset = load_csv(text.as_bytes(), |_| {}).expect("a table");
+        assert_eq!((dataset.description().samples, dataset.description().header), (41, Some(false)), "{first}");
+        // One of them beside text may be either.
+        let text = text.replacen(first, "NA,red,a", 1).replace(".5,a", ".5 red,a").replace("4,b", "blue,b");
+        assert!(doubts(&text, |_| {}).join("").contains("`NA,red,a`, was taken for the columns' names"), "{text}");
+    }
+    // Sodium, and a column of row numbers without a name.
+    for header in ["Na,Mg,kind", ",size,kind"] {
+        let text = table(header, 40, |row| format!("{}.5,{row}.5,{}", row * 7 % 9, row % 2));
+        let dataset = load_csv(text.as_bytes(), |_| {}).expect("a table");
+        assert_eq!((dataset.description().header, dataset.warnings(1, true)), (Some(true), vec![]), "{header}");
+    }
+}
+
+#[test]
+fn more_columns_than_can_be_said_are_refused_as_such() {
+    let row = |last: &str| "1,".repeat(1100) + last + "\n";
+    let text = row("a") + &row("b");
+    let many = |options: &mut DataOptions| options.ignored = (0..1025).map(TableColumn::Index).collect();
+    refused(&text, many, &["--ignore names 1025 columns, but 1024 are possible: leave them out of the file"]);
+    let most = load_csv(text.as_bytes(), |options| options.ignored = (0..1024).map(TableColumn::Index).collect());
+    assert_eq!(most.expect("as many as there may be").description().features, 1100 - 1024);
 }

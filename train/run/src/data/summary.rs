@@ -140,12 +140,14 @@ impl fmt::Display for DataSummary {
     }
 }
 
-/// The start of a long text: a message is read by people.
+/// The start of a long text, on one line: a message is read by people.
 pub fn shorten(text: &str) -> String {
-    match text.char_indices().nth(40) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
-    }
+    let (start, more) = match text.char_indices().nth(40) {
+        Some((end, _)) => (&text[..end], "..."),
+        None => (text, ""),
+    };
+    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
+    start.chars().map(shown).chain(more.chars()).collect()
 }
 
 #[cfg(test)]
@@ -210,6 +212,13 @@ mod tests {
         assert_eq!(told.counts.len(), MAX_COUNTED);
         let line = told.to_string();
         assert!(line.contains("300 classes: `0` 2, `1` 2, ") && line.contains("`4` 2, ...)"), "{line}");
+    }
+
+    #[test]
+    fn texts_are_shown_on_one_line() {
+        assert_eq!(shorten("two\nlines\u{1b}[2J"), "two lines [2J");
+        assert_eq!(shorten(&"ä".repeat(41)), format!("{}...", "ä".repeat(40)));
+        assert_eq!(shorten(&"ä".repeat(40)), "ä".repeat(40));
     }
 
     #[test]
