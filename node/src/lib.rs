@@ -53,7 +53,7 @@ pub use learner::swarm::{Buffers, Received, ReduceInfo, Reduced, Scattered, Swar
 pub use observe::report::{
     Limit, LinkCost, Links, MeasuredLink, MemberPace, Missed, Observer, Outcome, Report, Summary, WaitsFor, WayBack,
 };
-pub use settings::{Expectations, Founding, Joining, Resume, Settings, Target};
+pub use settings::{Expectations, Founding, Joining, Resume, RunLength, Settings, Target};
 pub use starling_links::{DataPlane, Transport};
 pub use start::host::{alone_in_its_directory, runtime};
 pub use start::node::{found, join};

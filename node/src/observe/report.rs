@@ -111,6 +111,9 @@ pub enum Report {
         device: String,
         /// The run's last step.
         steps: u64,
+        /// Samples per step.
+        #[serde(default)]
+        batch_size: u32,
         /// The last committed step: 0, or a checkpoint's.
         step: u64,
         /// Whether only holders of the ticket's secret are admitted.

@@ -1,6 +1,7 @@
 //! What a node is told by its user: the checked form of the configuration.
 
 pub mod keys;
+pub(crate) mod length;
 pub(crate) mod sections;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::credentials::invitation::Grant;
 use crate::credentials::name::Name;
 use crate::credentials::ticket::Ticket;
 use crate::settings::keys::{Key, Sets, Value};
+pub use crate::settings::length::RunLength;
 
 /// Settings of this machine alone; what all members share is the run's manifest.
 #[derive(Debug, Clone)]
@@ -145,6 +147,8 @@ impl Settings {
 pub struct Founding {
     /// What is trained and how.
     pub run: RunSpec,
+    /// How long it is.
+    pub length: RunLength,
     /// Members needed to take steps; in a fork, one is enough.
     pub min_peers: usize,
     /// Whether anyone who knows an address may join, without a secret.
@@ -160,7 +164,8 @@ pub struct Founding {
 impl Founding {
     /// A private run that takes steps from its first member on, and begins anew.
     pub fn new(run: RunSpec) -> Self {
-        Self { run, min_peers: 1, public: false, resume: Resume::Fresh, alone: false, from: None }
+        let length = RunLength::default();
+        Self { run, length, min_peers: 1, public: false, resume: Resume::Fresh, alone: false, from: None }
     }
 }
 

@@ -129,6 +129,7 @@ async fn take_part(
         samples: learner.ledger().samples().into(),
         device: learner.device().to_owned(),
         steps: ready.manifest.steps,
+        batch_size: ready.manifest.batch_size,
         step: learner.step(),
         private: ready.credentials.secret.is_some(),
         quorum: ready.manifest.quorum,

@@ -10,7 +10,7 @@ use starling_engine::comeback::{Awaited, Decision, UserChoice};
 use starling_run::program::export;
 use starling_run::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Program, ReplicatedState,
-    SharedData, Workload,
+    RunSpec, SharedData, Workload,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -219,7 +219,15 @@ pub(crate) async fn joiner(
         // The member is shown ours, so that its user learns what differs as well; if it is there.
         let shown = ask(&identity, &member, settings.mdns, Some(&ours)).await;
         let theirs = shown.map_or_else(|_| manifest.clone(), |welcome| welcome.terms.manifest);
-        let differences = welcome::describe(&ours.differences(&theirs));
+        let mut differences = welcome::describe(&ours.differences(&theirs));
+        let is_other = ours.data.fingerprint != theirs.data.fingerprint;
+        if let Some(preprocessing) = workload.preprocessing().filter(|_| is_other).cloned() {
+            // More than the numbers of rows and features and a hash.
+            let theirs = dataset::preprocessing(settings, &theirs, (&identity, &member)).await;
+            let told = theirs.map(|theirs| preprocessing.told(&theirs)).unwrap_or_default();
+            let told = if told.is_empty() { String::new() } else { format!(", where {}", told.join(", and ")) };
+            differences = format!("this machine's data is not the run's{told}; {differences}");
+        }
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
     let mut memory = Memory::load(&settings.data_dir, run, me);
@@ -329,7 +337,8 @@ struct Described {
 fn describe(settings: &Settings, founding: &Founding, program: &dyn Program) -> Result<Described, NodeError> {
     let options = dataset::options(settings, founding.run.held_out, founding.run.seed);
     let workload = program.read(&options)?;
-    let manifest = workload.found(&founding.run)?;
+    let steps = founding.length.steps(&founding.run, workload.as_ref());
+    let manifest = workload.found(&RunSpec { steps, ..founding.run.clone() })?;
     let (manifest, state) = origin::find(settings, founding, manifest)?;
     let run = manifest.run_id();
     let store = open_store(settings, run)?;

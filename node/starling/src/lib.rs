@@ -28,8 +28,8 @@ pub use run::Run;
 #[doc(inline)]
 pub use starling_node::{
     Buffers, DataPlane, Expectations, Founding, Joining, Limit, LinkCost, Links, MeasuredLink, MemberPace,
-    NodeError as Error, Observer, Outcome, Received, ReduceInfo, Reduced, Report, Resume, Scattered, Settings, Summary,
-    Swarm, SwarmError, Target, Ticket, Transport,
+    NodeError as Error, Observer, Outcome, Received, ReduceInfo, Reduced, Report, Resume, RunLength, Scattered,
+    Settings, Summary, Swarm, SwarmError, Target, Ticket, Transport,
 };
 pub use starling_run::manifest::schedule;
 pub use starling_run::state::initial;

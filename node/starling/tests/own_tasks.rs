@@ -122,6 +122,10 @@ impl Workload for FlawedWorkload {
         self.0.description()
     }
 
+    fn training(&self) -> u64 {
+        self.0.training()
+    }
+
     fn describe(&self, spec: &RunSpec) -> Result<Manifest> {
         self.0.describe(spec)
     }

@@ -1,12 +1,14 @@
 //! The program of the command line: its models, on the data that its users name.
 
+mod length;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use starling_data::{Dataset, files, kinds};
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, Program, RunSpec, Workload,
+    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, Preprocessing, Program, RunSpec, Workload,
 };
 
 use crate::device::DeviceChoice;
@@ -63,6 +65,18 @@ struct OnData {
 impl Workload for OnData {
     fn description(&self) -> DataDescription {
         self.dataset.description()
+    }
+
+    fn training(&self) -> u64 {
+        self.dataset.training().len() as u64
+    }
+
+    fn usual_steps(&self, spec: &RunSpec) -> u64 {
+        length::usual(spec, &self.dataset)
+    }
+
+    fn preprocessing(&self) -> Option<&Preprocessing> {
+        Some(self.dataset.preprocessing())
     }
 
     fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {

@@ -166,6 +166,10 @@ impl<T: Task> Workload for Own<T> {
         self.task.stands_for().map_or_else(own, |(_, dataset)| dataset.description())
     }
 
+    fn training(&self) -> u64 {
+        self.task.data().training.into()
+    }
+
     fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {
         let spec = RunSpec { model: self.model.clone(), ..spec.clone() };
         Ok(Manifest::of(&spec, self.description()).with_schema(&self.schema))

@@ -1,11 +1,12 @@
 //! The checked form: what a node takes, or why it can't be had.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use etcetera::BaseStrategy;
-use starling::{Expectations, Founding, OptimizerSpec, Resume, RunSpec, Settings};
+use starling::{Expectations, Founding, OptimizerSpec, Resume, RunLength, RunSpec, Settings};
 use starling_node::settings::keys::{Key, Sets, Value, keys};
 
 use super::error::ConfigError;
@@ -145,6 +146,17 @@ impl Loaded {
                 Sets::Founding(set) => set(&mut founding, value),
                 Sets::Machine(_) | Sets::Outside => Ok(()),
             })?;
+        }
+        // Whoever says nothing nearer to the command line than the other goes by the other.
+        let [steps, epochs] = ["run.steps", "run.epochs"].map(|key| self.origin(key));
+        match steps.rank().cmp(&epochs.rank()) {
+            Ordering::Less => {}
+            Ordering::Greater => founding.length = RunLength::Steps,
+            Ordering::Equal if *epochs == Origin::Default => founding.length = RunLength::Usual,
+            Ordering::Equal => {
+                let reason = format!("{steps} says run.steps, too: how long the run is can be said in one way alone");
+                return Err(self.meaning("run.epochs", reason));
+            }
         }
         founding.run.optimizer.check().map_err(|reason| self.meaning("run.optimizer", reason))?;
         Ok(founding)

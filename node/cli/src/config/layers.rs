@@ -27,6 +27,18 @@ pub enum Origin {
     Flag(&'static str),
 }
 
+impl Origin {
+    /// Of two layers, the one with the higher rank goes over the other.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            Self::Default => 0,
+            Self::File(..) => 1,
+            Self::Variable(_) => 2,
+            Self::Flag(_) => 3,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

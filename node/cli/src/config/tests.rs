@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use starling::optimizer::REGISTRY;
-use starling::{Decay, Expectations, OptimizerSpec, Resume, Schedule, Settings, Target};
+use starling::{Decay, Expectations, OptimizerSpec, Resume, RunLength, Schedule, Settings, Target};
 use starling_node::settings::keys::{Key, Kind, Unsaid, Value, keys};
 
 use super::*;
@@ -426,4 +426,27 @@ fn a_programs_settings_are_those_of_the_command_line() {
     let loaded = Layers::load(None, std::iter::empty(), &[]).expect("defaults");
     let of_command_line = Settings { data_dir: dir.clone(), ..loaded.settings().expect("usable") };
     assert_eq!(format!("{:?}", Settings::new(dir)), format!("{of_command_line:?}"));
+}
+
+#[test]
+fn how_long_a_run_is_can_be_said_in_one_way_alone() {
+    let length = |flags: &[FlagValue], variables: &[(&str, &str)], file: &str| {
+        let founding = load(file, variables, flags).expect("good").founding(Resume::Fresh)?;
+        Ok::<_, ConfigError>((founding.length, founding.run.steps))
+    };
+    let is =
+        |flags: &[FlagValue], variables: &[(&str, &str)], file: &str| length(flags, variables, file).expect("good");
+    let (steps, epochs) = (flag("run.steps", "--steps", "7"), flag("run.epochs", "--epochs", "3"));
+    let file = "[run]\nsteps = 7\n";
+    assert_eq!(is(&[], &[], "").0, RunLength::Usual);
+    assert_eq!(is(std::slice::from_ref(&steps), &[], ""), (RunLength::Steps, 7));
+    assert_eq!(is(std::slice::from_ref(&epochs), &[], "").0, RunLength::Epochs(3));
+    // Whatever goes over the other.
+    assert_eq!(is(std::slice::from_ref(&epochs), &[], file).0, RunLength::Epochs(3));
+    assert_eq!(is(&[], &[("STARLING_RUN_EPOCHS", "2")], file).0, RunLength::Epochs(2));
+    assert_eq!(is(&[], &[("STARLING_RUN_STEPS", "9")], "[run]\nepochs = 2\n"), (RunLength::Steps, 9));
+    let error = length(&[steps, epochs], &[], "").expect_err("both").to_string();
+    assert!(error.contains("--epochs: run.epochs: --steps says run.steps, too"), "{error}");
+    let error = length(&[], &[], "[run]\nsteps = 7\nepochs = 2\n").expect_err("both").to_string();
+    assert!(error.contains(":3: run.epochs: ") && error.contains(":2 says run.steps, too"), "{error}");
 }

@@ -65,6 +65,17 @@ pub fn loss(loss: f64) -> String {
     if text == "-0.0000" { text[1..].to_owned() } else { text }
 }
 
+/// `26.1 epochs`, of so many steps over samples in batches.
+pub fn epochs(steps: u64, samples: u64, batch_size: u32) -> String {
+    let epochs = steps as f64 / samples.div_ceil(batch_size.max(1).into()).max(1) as f64;
+    match epochs {
+        1.0 => "1 epoch".to_owned(),
+        few if few < 1.0 => format!("{few:.2} epochs"),
+        whole if whole.fract() == 0.0 => format!("{whole} epochs"),
+        epochs => format!("{epochs:.1} epochs"),
+    }
+}
+
 /// `45 s`, `12 min`, `3 h 20 min` or `2 d 4 h`.
 pub fn duration(seconds: f64) -> String {
     let seconds = seconds.clamp(0.0, 1e12).round() as u64;
@@ -131,6 +142,15 @@ mod tests {
             assert_eq!(duration(seconds), text);
         }
         assert_eq!(duration(f64::NAN), "0 s");
+        for (steps, samples, text) in [
+            (600, 1438, "26.1 epochs"),
+            (69, 1438, "3 epochs"),
+            (2, 65, "1 epoch"),
+            (600, 1 << 20, "0.04 epochs"),
+            (5, 0, "5 epochs"),
+        ] {
+            assert_eq!(epochs(steps, samples, 64), text);
+        }
     }
 
     #[test]

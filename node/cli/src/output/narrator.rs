@@ -57,7 +57,19 @@ impl Narrator {
                 self.names.learn(peer, name);
                 only_if(everything, plain(format!("peer {} is called {name}", format::peer(peer))))
             }
-            Report::Started { peer, run, model, parameters, samples, device, steps, step, private, quorum } => {
+            Report::Started {
+                peer,
+                run,
+                model,
+                parameters,
+                samples,
+                device,
+                steps,
+                batch_size,
+                step,
+                private,
+                quorum,
+            } => {
                 self.quorum = *quorum;
                 let kind = if *private { "private" } else { "public" };
                 let from = if *step == 0 { String::new() } else { format!(", from step {step}") };
@@ -65,9 +77,10 @@ impl Narrator {
                     format!("this is peer {peer}"),
                     format!("{kind} run {}: {model} on {device}", format::digest(run)),
                     format!(
-                        "{} parameters, {} training samples, {steps} steps{from}",
+                        "{} parameters, {} training samples, {steps} steps ({}){from}",
                         format::thousands(*parameters as u64),
-                        format::thousands(*samples)
+                        format::thousands(*samples),
+                        format::epochs(*steps, *samples, *batch_size)
                     ),
                 ];
                 let rule = (*quorum == Quorum::TwoThirds).then(|| {
@@ -431,6 +444,7 @@ mod tests {
             samples: 2,
             device: "cpu".to_owned(),
             steps: 600,
+            batch_size: 64,
             step: 0,
             private: true,
             quorum,

@@ -36,6 +36,7 @@ fn reports() -> Vec<Report> {
             samples: 2,
             device: "cpu".to_owned(),
             steps: 600,
+            batch_size: 64,
             step: 0,
             private: true,
             quorum: Quorum::TwoThirds,

@@ -6,11 +6,14 @@ use starling_run::{Augment, CLIP, Loss, MAX_STALL_MS, ModelOptions, ModelSpec, R
 
 use super::Unsaid::{None as Unset, Value as Is};
 use super::{FILES, Key, Kind, NETWORKS, Sets, TRAINING, Unsaid, Value};
+use crate::settings::RunLength;
 
 /// The most members that a run may have. The wire format has the same bound.
 pub(super) const MAX_PEERS: i64 = starling_topology::message::MAX_MEMBERS as i64;
 /// A checkpoint's file name has room for twelve digits.
 pub(super) const MAX_STEPS: i64 = 999_999_999_999;
+/// Of so many samples as a run may have, a pass takes less steps than 2^32.
+const MAX_EPOCHS: i64 = 1_000_000;
 /// What a setting of an optimizer is that nobody said.
 const OWN: Unsaid = Unset("the optimizer's own");
 
@@ -203,11 +206,20 @@ pub(super) static RUN: &[Key] = &[
     Key::new(
         "run.steps",
         Kind::Integer(1, MAX_STEPS),
-        Is("600"),
+        Unset("600, but at least 50 epochs and at most 100"),
         "The run's last step.",
         Sets::Run(put!(|run, value| run.steps = value.count())),
     )
     .flag("--steps", "N"),
+    Key::new(
+        "run.epochs",
+        Kind::Integer(1, MAX_EPOCHS),
+        Unset("run.steps says how long it is"),
+        "Passes over the samples to train on, instead of steps; those are told when the run is founded.",
+        Sets::Founding(put!(|founding, value| founding.length = RunLength::Epochs(value.count()))),
+    )
+    .flag("--epochs", "N")
+    .under(TRAINING),
     Key::new(
         "run.seed",
         Kind::Integer(0, i64::MAX),

@@ -6,7 +6,7 @@ pub mod learner;
 
 use std::path::PathBuf;
 
-use crate::data::{DataDescription, DataOptions, Kind};
+use crate::data::{DataDescription, DataOptions, Kind, Preprocessing};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::manifest::spec::RunSpec;
@@ -40,6 +40,19 @@ pub trait Program: Send + Sync {
 pub trait Workload: Send {
     /// What members compare of the data.
     fn description(&self) -> DataDescription;
+
+    /// How many samples there are to train on.
+    fn training(&self) -> u64;
+
+    /// How many steps a run over it takes of which nobody says how long it is. As it is, those of `spec`.
+    fn usual_steps(&self, spec: &RunSpec) -> u64 {
+        spec.steps
+    }
+
+    /// What is done to its values, and what its numbers stand for; `None` of data that a program brings.
+    fn preprocessing(&self) -> Option<&Preprocessing> {
+        None
+    }
 
     /// What a run over the data is, but for its initial parameters: the program's own model, or what it has by the name in `spec`.
     /// That the data is split as `spec` says is not looked at.
