@@ -195,7 +195,8 @@ impl Model {
     /// its own data, it measures the same to the bit on the same device.
     ///
     /// # Errors
-    /// If there are no labels, one is none that the model knows, or the samples that were held out are not known or not there.
+    /// If there are no labels, one is none that the model knows, what comes out for a sample is not finite, or the samples that were held
+    /// out are not known or not there.
     pub fn evaluate(&self, reader: &mut Reader, which: Evaluated) -> Result<Evaluation, ModelError> {
         let inputs = self.inputs()?;
         if !reader.has_labels() {
@@ -212,10 +213,20 @@ impl Model {
         let (mut values, mut targets) = (Vec::new(), Targets::new(self));
         let features = self.description.features();
         let at_once = self.at_once();
-        let mut measure = |values: &mut Vec<f64>, targets: &mut Targets| {
-            sums.add(targets.measure(&self.outputs(values)?));
+        let (path, mut rows) = (reader.path().to_owned(), Vec::new());
+        let mut measure = |values: &mut Vec<f64>, targets: &mut Targets, rows: &mut Vec<u64>| {
+            let outputs = self.outputs(values)?;
+            let width = (outputs.len() / rows.len().max(1)).max(1);
+            // Of what is no number there is no mean.
+            let is_finite = |outputs: &[f32]| outputs.iter().all(|output| output.is_finite());
+            let bad = outputs.chunks_exact(width).zip(&*rows).find(|(outputs, _)| !is_finite(outputs));
+            if let Some((_, row)) = bad {
+                return Err(ModelError::NotFinite { path: path.clone(), row: *row });
+            }
+            sums.add(targets.measure(&outputs));
             values.clear();
             targets.clear();
+            rows.clear();
             Ok::<(), ModelError>(())
         };
         while let Some(block) = reader.next_block(at_once)? {
@@ -229,9 +240,10 @@ impl Model {
                 };
                 targets.push(label).map_err(fault)?;
                 values.extend_from_slice(&block.values[at * features..(at + 1) * features]);
+                rows.push(block.rows[at]);
                 samples += 1;
                 if targets.len() == at_once {
-                    measure(&mut values, &mut targets)?;
+                    measure(&mut values, &mut targets, &mut rows)?;
                 }
             }
         }
@@ -241,7 +253,7 @@ impl Model {
             return Err(ModelError::NoLabels { path: reader.path().to_owned(), reason });
         }
         if targets.len() > 0 {
-            measure(&mut values, &mut targets)?;
+            measure(&mut values, &mut targets, &mut rows)?;
         }
         Ok(sums.mean(samples))
     }

@@ -350,3 +350,87 @@ fn a_folder_says_what_it_holds_and_is_the_same_each_time() {
     assert!(matches!(Description::open(&exported), Err(ModelError::Damaged { .. })));
     assert!(exported.join(SCRIPT).is_file());
 }
+
+#[test]
+fn what_comes_to_no_number_is_an_error_with_its_row() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("numbers.csv");
+    let text: String = (0..90).map(|at| format!("{},{},{}\n", at % 10, at % 7, at % 10)).collect();
+    std::fs::write(&path, format!("a,b,y\n{text}")).expect("written");
+    for model in ["linear", "mlp:4"] {
+        let exported = directory.path().join("model.safetensors");
+        let options = DataOptions { source: path.display().to_string(), ..DataOptions::default() };
+        trained(model, &options).export(&exported).expect("exported");
+        let model = Model::open(&exported, CPU).expect("read back");
+        let far = directory.path().join("far.csv");
+        std::fs::write(&far, "a,b,y\n1,2,3\n\n4,1e300,5\n").expect("written");
+        let far = far.display().to_string();
+        for message in [
+            evaluated(&model, &far, Evaluated::All).expect_err("no number").to_string(),
+            predicted(&model, &far, &Shown::default()).expect_err("no number").to_string(),
+        ] {
+            assert!(message.contains("row 4: the model's output is not finite"), "{message}");
+        }
+    }
+}
+
+/// A Python with what the scripts need: the one that `STARLING_TEST_PYTHON` names, or `python3`.
+fn python() -> Option<std::ffi::OsString> {
+    let python = std::env::var_os("STARLING_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+    let tried = std::process::Command::new(&python).args(["-c", "import numpy, safetensors"]).output();
+    tried.is_ok_and(|tried| tried.status.success()).then_some(python)
+}
+
+#[test]
+fn the_script_of_a_folder_predicts_as_the_model_does() {
+    let Some(python) = python() else {
+        println!("skipped: there is no python3 with numpy and safetensors, and STARLING_TEST_PYTHON names none");
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    // Categories, one of two lines; gaps; a column that is left out; and lines that end as on Windows.
+    let row = |at: u32| {
+        let color = ["red", "\"light, or\r\ndark blue\"", "", "\"\"\"green\"\"\""][at as usize % 4];
+        let size = if at % 9 == 4 { ["", "NA", "?"][at as usize % 3].to_owned() } else { format!("{}.5", at * 7 % 23) };
+        format!(
+            "{at},{color},{size},{},{}\r\n",
+            at % 5,
+            ["small", "\"large, too\""][usize::from(at % 4 == 1 || at % 5 > 2)]
+        )
+    };
+    let text: String = (0..300).map(row).collect();
+    let path = directory.path().join("table.csv");
+    std::fs::write(&path, format!("id,color,size,\"of\r\nfive\",kind\r\n\r\n{text}")).expect("written");
+    let named =
+        |names: &[&str]| names.iter().map(|&name| starling_data::TableColumn::Written(name.to_owned())).collect();
+    let of_classes =
+        DataOptions { source: path.display().to_string(), ignored: named(&["id"]), ..DataOptions::default() };
+    let of_numbers = DataOptions {
+        label: Some(starling_data::TableColumn::Written("of\nfive".to_owned())),
+        categories: named(&["kind"]),
+        ..of_classes.clone()
+    };
+    for (model, options) in
+        [("mlp:8", &of_classes), ("softmax", &of_classes), ("linear", &of_numbers), ("regression:8", &of_numbers)]
+    {
+        let to = directory.path().join(format!("{}/", model.replace(':', "-")));
+        trained(model, options).export(&to).expect("exported");
+        let ours = predicted(&Model::open(&to, CPU).expect("read back"), &options.source, &Shown::default());
+        let output = std::process::Command::new(&python).arg(to.join(SCRIPT)).arg(&path).output().expect("it runs");
+        assert!(output.status.success(), "{model}: {}", String::from_utf8_lossy(&output.stderr));
+        let theirs = String::from_utf8(output.stdout).expect("text");
+        // A table quotes what has a comma.
+        let ours = ours.expect("predicted").replace('"', "");
+        let (ours, theirs): (Vec<&str>, Vec<&str>) = (ours.lines().skip(1).collect(), theirs.lines().collect());
+        assert_eq!((ours.len(), theirs.len()), (300, 300), "{model}");
+        for (at, (our, their)) in ours.iter().zip(theirs).enumerate() {
+            let is_near = match (our.parse::<f64>(), their.parse::<f64>()) {
+                (Ok(our), Ok(their)) => (our - their).abs() < 1e-4 * our.abs().max(1.0),
+                _ => *our == their,
+            };
+            assert!(is_near, "{model}, row {at}: `{our}` here, `{their}` by the script");
+        }
+        let kinds: std::collections::BTreeSet<&&str> = ours.iter().collect();
+        assert!(kinds.len() > 1, "{model}: one answer for all shows nothing");
+    }
+}

@@ -82,6 +82,10 @@ pub struct PredictFlags {
     /// standard input
     #[arg(long, value_name = "FILE|DIR|digits|-")]
     pub data: String,
+    /// What separates the cells of the table: comma, tab, semicolon, pipe or space [default: what separated those that the model was
+    /// trained on, if the table has it, else what is found]
+    #[arg(long, value_name = "DELIMITER")]
+    pub delimiter: Option<starling_run::Delimiter>,
     /// The file to write; it is there once all is predicted [default: the standard output]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -109,6 +113,10 @@ pub struct EvalFlags {
     /// the built-in ones, `-` for a table on the standard input
     #[arg(long, value_name = "FILE|DIR|digits|-")]
     pub data: String,
+    /// What separates the cells of the table: comma, tab, semicolon, pipe or space [default: what separated those that the model was
+    /// trained on, if the table has it, else what is found]
+    #[arg(long, value_name = "DELIMITER")]
+    pub delimiter: Option<starling_run::Delimiter>,
     /// Only the samples that the run kept from training, of the data that it was trained on [default: all]
     #[arg(long)]
     pub held_out: bool,

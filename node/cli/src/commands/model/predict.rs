@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use starling::export::{Format, Labels, Model, ModelError, Reader, Shown};
+use starling::export::{Format, Inputs, Labels, Model, ModelError, Reader, Shown};
 use starling_node::store::private_file::for_others;
 use starling_run::program::export::file_place;
 
@@ -21,7 +21,8 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
     let place = flags.out.as_ref().map(|out| place_of(out, flags)).transpose()?;
     let device = context.load(&flags.values())?.device()?;
     let model = flags.model.place().open(device)?;
-    let mut reader = Reader::open(&flags.data, &model.inputs()?, Labels::Unused).map_err(ModelError::from)?;
+    let inputs = Inputs { separated_by: flags.delimiter, ..model.inputs()? };
+    let mut reader = Reader::open(&flags.data, &inputs, Labels::Unused).map_err(ModelError::from)?;
     let shown = Shown {
         format: format_of(flags, context.global.json),
         probabilities: flags.proba,
