@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::Multiaddr;
 use starling_run::data::{DIGITS, TableColumn};
-use starling_run::{DataOptions, Kind, Manifest, Program, SharedData, Workload};
+use starling_run::{DataOptions, Kind, Manifest, Preprocessing, Program, SharedData, Workload};
 use starling_topology::{Contact, PeerId};
 use tokio::time::Instant;
 
@@ -25,9 +25,12 @@ use crate::start::ask::Member;
 use crate::start::client::Client;
 use crate::start::node::blocking;
 use crate::transfer::data::{self, DataRequest, Failure};
+use crate::transfer::questions;
 
 /// The folder of the data directory that holds downloaded data sets, in one folder for each.
 const DATA: &str = "data";
+/// How long a member may take to say what its data is.
+const ASK_LIMIT: Duration = Duration::from_secs(10);
 /// How often the progress of a download is told.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -61,6 +64,26 @@ pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOpti
     }
 }
 
+/// What to say of settings that say how a table of one's own is read, where there is none.
+fn unheeded(settings: &Settings) -> Option<String> {
+    let Settings { label, header, delimiter, ignored, categories, .. } = settings;
+    let said = [
+        (label.is_some(), "--label"),
+        (header.is_some(), "--header"),
+        (delimiter.is_some(), "--delimiter"),
+        (!ignored.is_empty(), "--ignore"),
+        (!categories.is_empty(), "--categories"),
+    ];
+    let said: Vec<&str> = said.into_iter().filter(|(is_said, _)| *is_said).map(|(_, flag)| flag).collect();
+    (!said.is_empty()).then(|| {
+        format!(
+            "{}: of no effect, because this machine names no table of its own (--data) and takes the run's, which is read as its founder \
+             said",
+            said.join(", ")
+        )
+    })
+}
+
 /// What `source` consists of, if the user shares it and it has files. Reads all of it.
 pub(crate) fn share(
     settings: &Settings,
@@ -92,6 +115,9 @@ pub(crate) async fn of_run(
         let workload = blocking(move || Ok(program.read(&options)?)).await?;
         return Ok(Samples { workload, source, told: Vec::new() });
     };
+    if let Some(message) = unheeded(settings) {
+        observer.report(&Report::Warning { message });
+    }
     let place = Place::new(&settings.data_dir, manifest, program, kind);
     let source = place.source(&place.folder);
     if let Some(workload) = place.look(&*observer).await? {
@@ -104,6 +130,28 @@ pub(crate) async fn of_run(
     let open = |peer: PeerId| client.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
     let workload = download(&open, &members.asked, &place, settings.data_limit, &*observer).await?;
     Ok(Samples { workload, source, told: members.told })
+}
+
+/// What a member says was done to the run's data before training; `None` if it does not say it, or not soon.
+pub(crate) async fn preprocessing(
+    settings: &Settings,
+    manifest: &Manifest,
+    (identity, member): (&Identity, &Member),
+) -> Option<Preprocessing> {
+    let access = Access::visiting(identity.peer_id(), Some(manifest.run_id()), &member.credentials);
+    let client = Client::start(identity, access, settings.mdns, Protocols::new(manifest.run_id()).state).ok()?;
+    let asked = async {
+        let mut stream = client.open(member.peer, member.addresses.clone().into()).await?;
+        questions::preprocessing(&mut stream, manifest, ASK_LIMIT).await
+    };
+    match tokio::time::timeout(ASK_LIMIT, asked).await {
+        Ok(Ok(preprocessing)) => preprocessing,
+        Ok(Err(error)) => {
+            tracing::info!(peer = %member.peer, %error, "a member did not say what was done to the data");
+            None
+        }
+        Err(_) => None,
+    }
 }
 
 /// Downloads the data set of a run into its place, from those of `members` who share it.

@@ -85,6 +85,10 @@ impl Workload for Table {
         self.0.clone()
     }
 
+    fn training(&self) -> u64 {
+        self.0.samples
+    }
+
     fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {
         self.found(spec)
     }
@@ -220,4 +224,44 @@ async fn a_program_that_brings_the_runs_table_asks_nobody_for_it() {
     let samples = of_run(&settings, Arc::new(Bringing), &fixture.manifest, (&identity, &nobody), observer).await;
     let samples = samples.expect("it is here");
     assert_eq!(samples.workload.description(), fixture.manifest.data);
+}
+
+#[test]
+fn flags_for_a_table_of_ones_own_are_told_where_there_is_none() {
+    let settings = Settings::new("state".into());
+    assert_eq!(unheeded(&settings), None);
+    let said = Settings { label: Some("kind".to_owned()), ignored: vec!["id".to_owned()], ..settings };
+    let told = unheeded(&said).expect("two flags");
+    assert!(told.starts_with("--label, --ignore: of no effect") && told.contains("(--data)"), "{told}");
+}
+
+#[tokio::test]
+async fn flags_for_a_table_are_told_before_the_runs_is_taken() {
+    struct Told(std::sync::Mutex<Vec<String>>);
+    impl Observer for Told {
+        fn report(&self, report: &Report) {
+            if let Report::Warning { message } = report {
+                self.0.lock().expect("one thread").push(message.clone());
+            }
+        }
+    }
+
+    let fixture = Fixture::new();
+    fs::create_dir_all(&fixture.place.folder).expect("made");
+    fs::write(fixture.place.folder.join("table.csv"), TABLE).expect("written");
+    let identity = Identity::generate();
+    let (peer, credentials) = (Identity::generate().peer_id(), Credentials::default());
+    let nobody = Member { peer, addresses: Vec::new(), run: None, credentials };
+    for (delimiter, expected) in [(None, 0), (Some(Delimiter::Tab), 1)] {
+        let settings = Settings { delimiter, ..Settings::new(fixture.dir.path().join("state")) };
+        let observer = Arc::new(Told(std::sync::Mutex::default()));
+        let taken =
+            of_run(&settings, Arc::new(Tables), &fixture.manifest, (&identity, &nobody), observer.clone()).await;
+        assert_eq!(taken.expect("it is here").workload.description(), fixture.manifest.data);
+        let told = observer.0.lock().expect("one thread");
+        assert!(
+            told.len() == expected && told.iter().all(|told| told.starts_with("--delimiter: of no effect")),
+            "{told:?}"
+        );
+    }
 }

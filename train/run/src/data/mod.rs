@@ -2,6 +2,7 @@
 
 pub mod columns;
 mod delimiter;
+mod difference;
 mod options;
 mod preprocessing;
 mod summary;

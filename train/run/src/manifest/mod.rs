@@ -52,6 +52,9 @@ pub const MAX_STALL_MS: RangeInclusive<u64> = 500..=3_600_000;
 /// What a manifest says of its model: each follows from those before it.
 pub const FROM_MODEL: [&str; 4] = ["model", "leaves", "parameters", "schema"];
 
+/// What a manifest has as a hash alone.
+const DIGESTS: [&str; 5] = ["data.fingerprint", "data.preprocessing", "schema", "initial", "from"];
+
 /// One run: what its members must agree on before they can train together. Its hash is the run's name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -376,6 +379,8 @@ impl Manifest {
         let follows =
             FROM_MODEL.iter().position(|field| differs(field)).map_or(&[][..], |first| &FROM_MODEL[first + 1..]);
         differences.retain(|difference| !follows.iter().any(|field| difference.field.split('.').next() == Some(field)));
+        // A hash says no more than that there is something else.
+        differences.sort_by_key(|difference| DIGESTS.contains(&&*difference.field));
         differences
     }
 }
@@ -675,6 +680,10 @@ mod tests {
             lines(|manifest| manifest.optimizer = OptimizerSpec::sgd(0.1)),
             [format!("optimizer: ours {ours_too}, theirs {theirs}")]
         );
+        let hashes_last = lines(|manifest| {
+            (manifest.data.fingerprint, manifest.data.samples, manifest.seed) = (Digest([1; 32]), 5, 7);
+        });
+        assert!(hashes_last[2].starts_with("data.fingerprint: ours "), "{hashes_last:?}");
         let both = lines(|manifest| {
             manifest.data.samples = 5;
             manifest.initial = Digest([0xab; 32]);
