@@ -165,7 +165,7 @@ fn essentials_come_first_and_tuning_only_where_all_is_asked_for() {
 #[test]
 fn a_joiner_is_told_no_founders_defaults() {
     let text = help("join", true);
-    for founders in ["[default: mlp:64]", "[default: 600, "[default: adamw]", "[default: 10s]"] {
+    for founders in ["[default: mlp:64]", "[default: 600, ", "[default: adamw]", "[default: 10s]"] {
         assert!(!text.contains(founders), "{founders} in {text}");
     }
     assert!(
