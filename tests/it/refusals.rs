@@ -117,6 +117,28 @@ fn a_peer_with_other_data() {
 }
 
 #[test]
+fn a_peer_with_another_copy_of_the_table() {
+    let dir = TempDir::new().expect("a temp dir");
+    let table = |name: &str, size: usize, first: &str| {
+        let rows: String =
+            (0..40).map(|at| format!("{}.5,{},{}\n", at % 7 + size, ["red", "blue"][at % 2], at % 2)).collect();
+        let path = dir.path().join(name);
+        std::fs::write(&path, format!("size,color,kind\n{first}\n{rows}")).expect("written");
+        path
+    };
+    let founder = Peer::run(&PeerOptions::flags("--min-peers 2").with("--data", table("ours.csv", 0, "1.5,red,0")));
+    for (size, first, told) in [
+        (1, "1.5,red,0", "`size` has the mean "),
+        (0, "1.5,green,0", "`color` has the category `green` here alone"),
+        (0, "1.5,red,2", "the class `2` here alone"),
+    ] {
+        let options = PeerOptions::default().with("--data", table("theirs.csv", size, first));
+        let error = Peer::join(&founder.ticket(), &options).finish().error().to_owned();
+        assert_names(&error, &["this machine's data is not the run's, where ", told, "data.fingerprint"]);
+    }
+}
+
+#[test]
 fn a_damaged_ticket() {
     let founder = Peer::run(&PeerOptions::flags("--min-peers 2"));
     let mut ticket = founder.ticket();

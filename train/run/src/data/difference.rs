@@ -21,6 +21,10 @@ impl Preprocessing {
             told.push(format!("the label has {} here, {} there", label(self), label(theirs)));
         }
         told.extend(only("the class", "the classes", &self.classes, &theirs.classes));
+        if [&self.scales, &theirs.scales].iter().any(|scales| matches!(scales, Scales::Divide(_))) {
+            // Images have no columns.
+            return told;
+        }
         let (ours, others) = (self.table_columns(), theirs.table_columns());
         if ours.len() != others.len() {
             told.push(format!("{} columns besides the label here, {} there", ours.len(), others.len()));
@@ -187,6 +191,11 @@ mod tests {
             "`z` is numbers with gaps here, numbers there",
         ];
         assert_eq!(ours.told(&theirs), texts(&expected));
+        // Images have none of this.
+        assert_eq!(
+            plain(&["x"], &[1.0]).told(&Preprocessing { scales: Scales::Divide(16.0), ..plain(&[], &[]) }),
+            texts(&[])
+        );
         // One that has columns of plain numbers alone.
         let numbers = coded(vec![Coding::Number, Coding::Number], &[1.0, 2.0]);
         assert_eq!(plain(&["x", "y"], &[1.0, 2.0]).told(&numbers), texts(&[]));
