@@ -50,6 +50,12 @@ pub enum DataError {
         /// What is there.
         found: String,
     },
+    /// A file is no table, and may have been meant as a text.
+    #[error("{error}; to learn it as a text, take `--model gpt`")]
+    Text {
+        /// What is wrong with it as a table.
+        error: Box<DataError>,
+    },
     /// The data is well-formed, but no run can train on it.
     #[error("`{origin}` cannot be trained on: {reason}")]
     Unusable {
@@ -80,4 +86,14 @@ pub enum DataError {
         /// The run's seed.
         wanted_seed: u64,
     },
+}
+
+impl DataError {
+    /// The same of what is called as a text is.
+    pub(crate) fn of_a_text(self) -> Self {
+        match self {
+            error @ (Self::Row { .. } | Self::File { .. }) => Self::Text { error: Box::new(error) },
+            other => other,
+        }
+    }
 }

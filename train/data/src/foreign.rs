@@ -1,5 +1,13 @@
 //! Files that are no text, told by their first bytes.
 
+/// What a file that begins with `start` is, with what to do about it; `None` if it may be a text.
+pub(super) fn no_text(start: &[u8]) -> Option<String> {
+    if let Some((_, kind)) = MAGIC.iter().find(|(magic, _)| start.starts_with(magic)) {
+        return Some(format!("it is {kind}, and no text; save what it says as plain text"));
+    }
+    is_utf16(start).then(|| "it is UTF-16 text; save it as UTF-8".to_owned())
+}
+
 /// What a file that begins with `start` is, with what to do about it; `None` if it may be a table.
 pub(super) fn told(start: &[u8]) -> Option<String> {
     if let Some((_, kind)) = MAGIC.iter().find(|(magic, _)| start.starts_with(magic)) {

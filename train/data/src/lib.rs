@@ -21,10 +21,14 @@ mod source;
 mod split;
 pub mod stream;
 mod survey;
+mod text;
+
+use std::path::Path;
+use std::sync::Arc;
 
 use starling_run::data::columns::Coding;
-use starling_run::data::{MAX_PREPROCESSING_BYTES, shorten};
-use starling_run::{DataDescription, Delimiter, Preprocessing};
+use starling_run::data::{DIGITS, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
+use starling_run::{DataDescription, Delimiter, Preprocessing, Scales};
 use starling_topology::Digest;
 
 pub use error::DataError;
@@ -63,11 +67,16 @@ impl Dataset {
     /// mean of the training samples, divided by their standard deviation, in f64; a constant column becomes 0. A column of text becomes
     /// categories, and a gap among numbers their mean: [`Coding`](starling_run::data::columns::Coding).
     ///
+    /// A text is held once, as bytes; its samples are windows of [`DataOptions::context`] of them, one after another.
+    ///
     /// # Errors
-    /// If a file cannot be read or does not hold what it should. The error names the file, and the row and column or
+    /// If a file cannot be read or does not hold what it should. The error names the file, and the row and column, the line and byte, or
     /// the offending header field.
     pub fn load(options: &DataOptions) -> Result<Self, DataError> {
         let permille = split::permille(options.held_out)?;
+        if options.text && options.source != DIGITS && text::is_for(&options.source) {
+            return Self::load_text(options, permille);
+        }
         let form = TableForm {
             label: options.label.as_ref(),
             header: options.header,
@@ -75,8 +84,12 @@ impl Dataset {
             ignored: &options.ignored,
             categories: &options.categories,
         };
-        let raw = source::find(&options.source)?.read(&options.source, form, options.max_file_bytes)?;
+        let raw = source::find(&options.source)?.read(&options.source, form, options.max_file_bytes);
+        let raw = raw.map_err(|error| if is_plain_text(options) { error.of_a_text() } else { error })?;
         let mut dataset = Self::build(raw, permille, options.seed)?;
+        if options.context.is_some() {
+            dataset.doubts.push("--context says how much of a text a model sees; this data is none".to_owned());
+        }
         if !dataset.description.is_table()
             && (form.label.is_some() || form.header.is_some() || form.delimiter.is_some() || form.says_columns())
         {
@@ -149,7 +162,8 @@ impl Dataset {
         if samples < FEW_SAMPLES {
             let noun = if samples == 1 { "sample" } else { "samples" };
             let held_out = self.held_out.len();
-            warnings.push(format!("only {samples} {noun} to train on, and {held_out} held out: add rows to the data"));
+            let more = if self.description.is_text() { "take a longer text" } else { "add rows to the data" };
+            warnings.push(format!("only {samples} {noun} to train on, and {held_out} held out: {more}"));
         }
         if batch_size as usize > samples {
             warnings.push(format!(
@@ -175,6 +189,74 @@ impl Dataset {
             wanted_held_out: permille,
             wanted_seed: seed,
         })
+    }
+
+    /// Reads a text, whose windows it splits.
+    fn load_text(options: &DataOptions, permille: u32) -> Result<Self, DataError> {
+        let DataOptions { source, seed, max_file_bytes, .. } = options;
+        let origin = source.clone();
+        let says = [
+            (options.label.is_some(), "--label"),
+            (options.header.is_some(), "--header"),
+            (options.delimiter.is_some(), "--delimiter"),
+            (!options.ignored.is_empty(), "--ignore"),
+            (!options.categories.is_empty(), "--categories"),
+        ];
+        if let Some((_, flag)) = says.iter().find(|(is_said, _)| *is_said) {
+            let reason = format!(
+                "it is read as a text, which has no columns, but {flag} says how a table is read; leave it out, or take a model for tables"
+            );
+            return Err(DataError::Unusable { origin, reason });
+        }
+        let context = options.context.unwrap_or(USUAL_CONTEXT);
+        let text = text::read(Path::new(source), *max_file_bytes)?;
+        let windows = text.windows(context, 2)?;
+        let preprocessing = Preprocessing {
+            scales: Scales::Divide(1.0),
+            classes: text::token_names(),
+            features: Vec::new(),
+            label: None,
+            columns: Vec::new(),
+            labels: None,
+        };
+        let description = DataDescription {
+            kind: text::KIND.name.to_owned(),
+            samples: windows.into(),
+            features: context,
+            shape: [1, 1, context],
+            classes: text::BYTES,
+            label: None,
+            header: None,
+            delimiter: None,
+            ignored: Vec::new(),
+            categories: Vec::new(),
+            held_out: permille,
+            fingerprint: text.fingerprint(context),
+            preprocessing: preprocessing.digest(),
+        };
+        let (training, held_out) = split::draw(windows, permille, *seed);
+        let summary = DataSummary {
+            source: origin,
+            kind: description.kind.clone(),
+            samples: description.samples,
+            held_out: held_out.len() as u64,
+            features: context,
+            shape: description.shape,
+            label: None,
+            label_name: None,
+            header: None,
+            delimiter: None,
+            category_columns: Vec::new(),
+            gap_columns: 0,
+            ignored_columns: 0,
+            classes: description.classes,
+            counts: Vec::new(),
+        };
+        let bytes: Arc<[u8]> = text.bytes.into();
+        let [training, held_out] =
+            [training, held_out].map(|numbers| Samples::of_text(bytes.clone(), context as usize, numbers));
+        let (doubts, class_doubts, seed) = (Vec::new(), Vec::new(), *seed);
+        Ok(Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out })
     }
 
     fn build(raw: Raw, permille: u32, seed: u64) -> Result<Self, DataError> {
@@ -248,6 +330,12 @@ impl Dataset {
         };
         Ok(Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out })
     }
+}
+
+/// Whether a file is called as texts are, though it was to be a table.
+fn is_plain_text(options: &DataOptions) -> bool {
+    let name = options.source.strip_suffix(".gz").unwrap_or(&options.source);
+    !options.text && name.to_ascii_lowercase().ends_with(".txt")
 }
 
 /// What to say of features that became 0 although they are no constants.

@@ -1,13 +1,28 @@
-//! Scaled samples with their labels.
+//! Samples as a model takes them.
 
 use std::fmt;
+use std::sync::Arc;
 
-/// Samples in memory, ready for training: one row of features and one label each.
+/// Samples in memory, ready for training: one row of features and one label each, or windows of a text.
 #[derive(Clone, Default)]
 pub struct Samples {
     features: usize,
-    values: Vec<f32>,
-    labels: Vec<u32>,
+    held: Held,
+}
+
+/// What they are held as.
+#[derive(Clone)]
+enum Held {
+    /// `[samples, features]`, scaled, and of each its label.
+    Rows { values: Vec<f32>, labels: Vec<u32> },
+    /// All of the text, and which windows of it are the samples.
+    Windows { text: Arc<[u8]>, numbers: Vec<u32> },
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self::Rows { values: Vec::new(), labels: Vec::new() }
+    }
 }
 
 impl Samples {
@@ -17,20 +32,28 @@ impl Samples {
     /// If there are not `features` values for each label.
     pub fn new(features: usize, values: Vec<f32>, labels: Vec<u32>) -> Self {
         assert_eq!(values.len(), features * labels.len(), "each label needs one row of values");
-        Self { features, values, labels }
+        Self { features, held: Held::Rows { values, labels } }
+    }
+
+    /// The windows of these numbers, of so many bytes each, one after another. Behind each is a byte of the text.
+    pub(crate) fn of_text(text: Arc<[u8]>, context: usize, numbers: Vec<u32>) -> Self {
+        Self { features: context, held: Held::Windows { text, numbers } }
     }
 
     /// How many samples there are.
     pub fn len(&self) -> usize {
-        self.labels.len()
+        match &self.held {
+            Held::Rows { labels, .. } => labels.len(),
+            Held::Windows { numbers, .. } => numbers.len(),
+        }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.len() == 0
     }
 
-    /// How many features a sample has.
+    /// How many features a sample has: of a window, how many bytes, without the one behind it.
     pub fn features(&self) -> usize {
         self.features
     }
@@ -38,26 +61,46 @@ impl Samples {
     /// The features of sample `at`.
     ///
     /// # Panics
-    /// If there is no such sample.
+    /// If there is no such sample, or it is a window of a text.
     pub fn row(&self, at: usize) -> &[f32] {
-        &self.values[at * self.features..(at + 1) * self.features]
+        match &self.held {
+            Held::Rows { values, .. } => &values[at * self.features..(at + 1) * self.features],
+            Held::Windows { .. } => panic!("a text has no rows of features; take its windows"),
+        }
     }
 
-    /// All labels: one index into the class names each.
+    /// All labels: one index into the class names each. None of a text.
     pub fn labels(&self) -> &[u32] {
-        &self.labels
+        match &self.held {
+            Held::Rows { labels, .. } => labels,
+            Held::Windows { .. } => &[],
+        }
     }
 
     /// The rows of `indices`, one after another.
     ///
     /// # Panics
-    /// If an index is out of range.
+    /// If an index is out of range, or they are windows of a text.
     pub fn gather(&self, indices: &[u32]) -> Vec<f32> {
         let mut rows = Vec::with_capacity(indices.len() * self.features);
         for index in indices {
             rows.extend_from_slice(self.row(*index as usize));
         }
         rows
+    }
+
+    /// The windows of `indices`, one after another, each with the byte behind it: `[indices, features + 1]`. `None` if they are no text.
+    ///
+    /// # Panics
+    /// If an index is out of range.
+    pub fn windows(&self, indices: &[u32]) -> Option<Vec<u8>> {
+        let Held::Windows { text, numbers } = &self.held else { return None };
+        let mut windows = Vec::with_capacity(indices.len() * (self.features + 1));
+        for index in indices {
+            let start = numbers[*index as usize] as usize * self.features;
+            windows.extend_from_slice(&text[start..=start + self.features]);
+        }
+        Some(windows)
     }
 }
 

@@ -4,7 +4,7 @@
 //! that list: a new reader is a file and a line there.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use starling_run::Kind;
 
@@ -13,6 +13,7 @@ use super::digits::Digits;
 use super::error::DataError;
 use super::idx::Idx;
 use super::raw::Raw;
+use super::text;
 
 /// All readers: the first that knows a source has it. The last one takes whatever is left.
 pub(super) const REGISTRY: &[&dyn Source] = &[&Digits, &Idx, &Csv];
@@ -34,11 +35,7 @@ pub(super) trait Source: fmt::Debug + Sync {
 
 /// The reader of `source`.
 pub(super) fn find(source: &str) -> Result<&'static dyn Source, DataError> {
-    // Whatever is read only once is gone when its kind is known.
-    if std::fs::metadata(source).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-        let reason = "it is a pipe or a device, but data to train on is read several times: write it to a file first";
-        return Err(DataError::File { path: source.into(), reason: reason.to_owned() });
-    }
+    check_file(Path::new(source))?;
     for reader in REGISTRY {
         if reader.knows(source)? {
             return Ok(*reader);
@@ -47,9 +44,18 @@ pub(super) fn find(source: &str) -> Result<&'static dyn Source, DataError> {
     Err(DataError::File { path: source.into(), reason: "no reader knows it".to_owned() })
 }
 
-/// All kinds of data that are read.
+/// Checks that what lies there can be read again: whatever is read only once is gone when its kind is known.
+pub(super) fn check_file(path: &Path) -> Result<(), DataError> {
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        let reason = "it is a pipe or a device, but data to train on is read several times: write it to a file first";
+        return Err(DataError::File { path: path.to_owned(), reason: reason.to_owned() });
+    }
+    Ok(())
+}
+
+/// All kinds of data that are read: those of the readers, and text, which no file is by its bytes alone.
 pub fn kinds() -> impl Iterator<Item = Kind> {
-    REGISTRY.iter().flat_map(|reader| reader.kinds()).copied()
+    REGISTRY.iter().flat_map(|reader| reader.kinds()).copied().chain([text::KIND])
 }
 
 /// The files that `source` stands for, in their kind's order.

@@ -1,9 +1,11 @@
 //! Samples for a model that was trained, block by block: however many there are, no more than a block is in memory.
 //!
-//! Unlike [`Dataset`](crate::Dataset), it scales nothing, splits nothing, and needs no labels. Tables are read by the same parser.
+//! Unlike [`Dataset`](crate::Dataset), it scales nothing, splits nothing, and needs no labels. Tables are read by the same parser, and so are
+//! texts, which are in memory as a whole.
 
 mod images;
 mod table;
+mod windows;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,9 +18,10 @@ use starling_run::data::columns::{Coding, Column};
 use super::digits;
 use super::error::DataError;
 use super::files::unpacked;
-use super::idx;
+use super::{idx, text};
 use images::Images;
 use table::Table;
+use windows::Windows;
 
 /// The `source` that stands for the standard input.
 pub const STANDARD_INPUT: &str = "-";
@@ -30,6 +33,8 @@ pub struct Inputs {
     pub features: usize,
     /// A sample as channels, height, width.
     pub shape: [u32; 3],
+    /// Whether it is a window of so many bytes of a text.
+    pub is_text: bool,
     /// What the features are called, in their order. Empty if they have no names.
     pub names: Vec<String>,
     /// Of a table: its columns but for the label's. Empty if each is a number, a feature of its own.
@@ -69,7 +74,7 @@ pub enum Labels {
 /// Samples as they are written, one after another.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Block {
-    /// The features of one sample after another, before scaling.
+    /// The features of one sample after another, before scaling. Of a text, each window's bytes and the one behind it.
     pub values: Vec<f64>,
     /// One label for each sample; empty if there are none.
     pub labels: Vec<String>,
@@ -108,14 +113,14 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a table or images, each gzipped or not: `-`, the standard input; `digits`, the built-in ones; a file; or a folder
+    /// Opens a table, images or a text, each gzipped or not: `-`, the standard input; `digits`, the built-in ones; a file; or a folder
     /// of IDX files, of which those that are held out come last.
     ///
     /// # Errors
-    /// If it can't be read, is neither, or does not have the columns or the size that `inputs` says.
+    /// If it can't be read, is none of them, or does not have the columns or the size that `inputs` says.
     pub fn open(source: &str, inputs: &Inputs, labels: Labels) -> Result<Self, DataError> {
         let path = PathBuf::from(source);
-        if source == DIGITS {
+        if source == DIGITS && !inputs.is_text {
             let table = unpacked(digits::ROWS, Path::new("digits (embedded)"))?;
             let inputs = Inputs {
                 names: Vec::new(),
@@ -133,6 +138,9 @@ impl Reader {
         if source == STANDARD_INPUT {
             return Self::of(io::stdin(), Path::new("standard input"), inputs, labels);
         }
+        if inputs.is_text {
+            text::check_is_file(&path)?;
+        }
         if !path.is_dir() {
             let file = File::open(&path).map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
             return Self::of(file, &path, inputs, labels);
@@ -147,11 +155,15 @@ impl Reader {
         Ok(Self { path, parts, at: 0 })
     }
 
-    /// Reads a table or images from `bytes`, gzipped or not. `path` is for messages, and labels of images lie beside it.
+    /// Reads a table, images or a text from `bytes`, gzipped or not. `path` is for messages, and labels of images lie beside it.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn of(bytes: impl Read + 'static, path: &Path, inputs: &Inputs, labels: Labels) -> Result<Self, DataError> {
+        if inputs.is_text {
+            let part = Windows::open(bytes, path, inputs)?;
+            return Ok(Self { path: path.to_owned(), parts: vec![Box::new(part)], at: 0 });
+        }
         let mut bytes = unpacked(bytes, path)?;
         let mut start = Vec::new();
         let begun = bytes.by_ref().take(idx::IMAGES.len() as u64).read_to_end(&mut start);

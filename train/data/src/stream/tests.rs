@@ -10,6 +10,7 @@ fn of_table() -> Inputs {
     Inputs {
         features: 2,
         shape: [1, 1, 2],
+        is_text: false,
         names: ["a", "b"].map(str::to_owned).to_vec(),
         columns: Vec::new(),
         label: Some(1),
@@ -23,17 +24,8 @@ fn of_table() -> Inputs {
 fn of_images(shape: [u32; 3]) -> Inputs {
     let features = shape.iter().map(|side| *side as usize).product();
     let (names, columns) = (Vec::new(), Vec::new());
-    Inputs {
-        features,
-        shape,
-        names,
-        columns,
-        label: None,
-        label_name: None,
-        header: None,
-        delimiter: None,
-        separated_by: None,
-    }
+    let (is_text, label, label_name, header, delimiter, separated_by) = (false, None, None, None, None, None);
+    Inputs { features, shape, is_text, names, columns, label, label_name, header, delimiter, separated_by }
 }
 
 fn read(text: &[u8], inputs: &Inputs) -> Result<Vec<Block>, DataError> {
@@ -216,6 +208,27 @@ fn the_built_in_digits_are_there_for_whatever_takes_as_many_pixels() {
 }
 
 #[test]
+fn a_text_comes_in_the_windows_that_it_was_trained_in() {
+    let inputs = Inputs { is_text: true, ..of_images([1, 1, 4]) };
+    let read = |bytes: &'static [u8]| {
+        let mut reader = Reader::of(bytes, Path::new("a.txt"), &inputs, Labels::Wanted)?;
+        let mut all = Vec::new();
+        while let Some(block) = reader.next_block(2)? {
+            let text: Vec<u8> = block.values.iter().map(|byte| *byte as u8).collect();
+            all.push((String::from_utf8_lossy(&text).into_owned(), block.rows));
+        }
+        Ok::<_, crate::DataError>(all)
+    };
+    let expected = [("In thhe be", vec![1, 2]), ("eginn", vec![3])];
+    assert_eq!(read(b"In the beginning").expect("a text"), expected.map(|(text, rows)| (text.to_owned(), rows)));
+    assert_eq!(read(b"12345").expect("one window").len(), 1);
+    let error = read(b"1234").expect_err("too short").to_string();
+    assert!(error.contains("it has 4 bytes, but one window of 4 and the byte behind need 5"), "{error}");
+    let error = Reader::open(".", &inputs, Labels::Wanted).expect_err("a folder").to_string();
+    assert!(error.contains("a text is one file"), "{error}");
+}
+
+#[test]
 fn columns_are_coded_as_in_training() {
     let (directory, text) =
         (tempfile::tempdir().expect("a directory"), "id,age,sex,kind\n1,30,f,x\n2,,m,y\n3,50,m,x\n");
@@ -228,6 +241,7 @@ fn columns_are_coded_as_in_training() {
     let inputs = Inputs {
         features: description.features as usize,
         shape: description.shape,
+        is_text: false,
         names: preprocessing.features.clone(),
         columns: preprocessing.columns.clone(),
         label: description.label,

@@ -7,6 +7,7 @@ mod options;
 mod preprocessing;
 mod summary;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,13 @@ use crate::manifest::{MAX_CLASSES, MAX_FEATURES};
 
 /// The kind of the embedded digits, and the `source` that names them: what a machine has whose user names no data.
 pub const DIGITS: &str = "digits";
+/// The kind of a text: a sample is a window of its bytes, each of which is a feature, and the byte that follows it. The classes are the
+/// 256 bytes that there are.
+pub const TEXT: &str = "text";
+/// How many bytes of a text a model may see at once.
+pub const CONTEXT: RangeInclusive<u32> = 2..=4096;
+/// How many it sees where nobody says.
+pub const USUAL_CONTEXT: u32 = 128;
 /// No data: see [`DataDescription::none`].
 pub const NONE: &str = "none";
 /// What a program brings: see [`DataDescription::of_program`].
@@ -117,6 +125,11 @@ impl DataDescription {
     /// Whether it is a table, of which one column holds the labels.
     pub fn is_table(&self) -> bool {
         self.label.is_some()
+    }
+
+    /// Whether it is a text, of which windows are the samples.
+    pub fn is_text(&self) -> bool {
+        self.kind == TEXT
     }
 
     /// Whether a program brings it.

@@ -1,12 +1,12 @@
 //! Where data comes from and how it is read.
 
-use super::{DIGITS, Delimiter};
+use super::{DIGITS, Delimiter, TEXT};
 use crate::manifest::Manifest;
 
 /// Where data comes from and how it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataOptions {
-    /// `digits`, a CSV file, an IDX images file, or a directory with IDX files. Each file may be gzipped.
+    /// `digits`, a CSV file, an IDX images file, a directory with IDX files, or a text. Each file may be gzipped.
     pub source: String,
     /// The label column of a CSV file. The last column by default.
     pub label: Option<TableColumn>,
@@ -18,6 +18,10 @@ pub struct DataOptions {
     pub ignored: Vec<TableColumn>,
     /// Columns of a CSV file whose cells are categories although they could be numbers.
     pub categories: Vec<TableColumn>,
+    /// Whether a file that is no table by its name is a text to be learned: what is trained on it says so.
+    pub text: bool,
+    /// How many bytes of a text a model sees at once. `None`: the [usual](super::USUAL_CONTEXT) number.
+    pub context: Option<u32>,
     /// Share of the samples kept from training, 0 to below 1, counted in thousandths. Ignored if the source brings its
     /// own held-out samples.
     pub held_out: f32,
@@ -45,6 +49,8 @@ impl Default for DataOptions {
             delimiter: None,
             ignored: Vec::new(),
             categories: Vec::new(),
+            text: false,
+            context: None,
             held_out: 0.2,
             seed: 42,
             max_file_bytes: u64::MAX,
@@ -53,8 +59,8 @@ impl Default for DataOptions {
 }
 
 impl DataOptions {
-    /// These options with the split that `manifest` prescribes, and with what it says of a table where they say nothing: what a
-    /// joiner uses.
+    /// These options with the split that `manifest` prescribes, and with what it says of a table or a text where they say nothing: what
+    /// a joiner uses.
     #[must_use]
     pub fn for_run(mut self, manifest: &Manifest) -> Self {
         self.held_out = manifest.data.held_out as f32 / 1000.0;
@@ -62,6 +68,8 @@ impl DataOptions {
         self.label = self.label.or_else(|| manifest.data.label.map(TableColumn::Index));
         self.header = self.header.or(manifest.data.header);
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
+        self.text = manifest.data.kind == TEXT;
+        self.context = self.context.or(self.text.then_some(manifest.data.features));
         let said = [(&mut self.ignored, &manifest.data.ignored), (&mut self.categories, &manifest.data.categories)];
         for (ours, theirs) in said.into_iter().filter(|(ours, _)| ours.is_empty()) {
             *ours = theirs.iter().map(|column| TableColumn::Index(*column)).collect();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Delimiter;
+use super::{Delimiter, TEXT};
 
 /// Classes whose samples are counted one by one for programs.
 const MAX_COUNTED: usize = 100;
@@ -100,6 +100,9 @@ impl fmt::Display for ClassCount {
 impl fmt::Display for DataSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { source, samples, features, held_out, .. } = self;
+        if self.kind == TEXT {
+            return write!(f, "{source}: a text of {samples} windows of {features} bytes, {held_out} held out");
+        }
         if self.label.is_none() {
             let [channels, height, width] = self.shape;
             let depth = if channels == 1 { String::new() } else { format!("{channels}x") };

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::data::{DataDescription, DataOptions, Kind, Preprocessing};
 use crate::error::Error;
 use crate::manifest::Manifest;
-use crate::manifest::spec::RunSpec;
+use crate::manifest::spec::{ModelSpec, RunSpec};
 use crate::program::learner::Learner;
 
 /// What computes, and what it can compute.
@@ -28,6 +28,12 @@ pub trait Program: Send + Sync {
     /// # Errors
     /// If a file can't be read, or they are not those of one data set.
     fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error>;
+
+    /// Whether a model that is called so learns a text, so that its data is read as one. As it is, none does.
+    fn learns_text(&self, model: &ModelSpec) -> bool {
+        let _ = model;
+        false
+    }
 
     /// Reads the data that `options` name, if the program does not bring its own.
     ///

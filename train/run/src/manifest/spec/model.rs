@@ -15,13 +15,15 @@ use crate::state::canonical::{canonical, check_canonical};
 
 /// The longest name of a model, in bytes.
 pub const MAX_MODEL_NAME: usize = 64;
+/// Models whose sizes are of several kinds: they are written with `x` between them, as in `gpt:4x128x4`.
+const CROSSED: [&str; 1] = ["gpt"];
 /// The longest settings of a model, in bytes.
 pub const MAX_MODEL_SETTINGS: usize = 4_096;
 
 /// What is trained: a name, and what it is set to as [canonical] JSON. The sizes of the data are not in it.
 ///
 /// Settings that are whole numbers can be written as text, and with them what else the command line's models have: `softmax`,
-/// `mlp:128,64`, `cnn:8,16+dropout=0.1+augment=crop,flip`, `regression:64+loss=huber`.
+/// `mlp:128,64`, `cnn:8,16+dropout=0.1+augment=crop,flip`, `regression:64+loss=huber`, `gpt:4x128`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub enum ModelSpec {
     /// Nothing: members bring buffers of their own, and take their mean. No text names it, since no verb can train it.
@@ -160,7 +162,7 @@ impl FromStr for ModelSpec {
         let (name, sizes) = model.split_once(':').map_or((model, None), |(name, sizes)| (name, Some(sizes)));
         let size = |size: &str| size.trim().parse().map_err(|_| fail(format!("`{size}` is not a size")));
         let sizes: Vec<u32> =
-            sizes.into_iter().flat_map(|sizes| sizes.split(',')).map(size).collect::<Result<_, _>>()?;
+            sizes.into_iter().flat_map(|sizes| sizes.split([',', separator(name.trim())])).map(size).collect::<Result<_, _>>()?;
         let mut options = ModelOptions::default();
         parts.try_for_each(|part| options.read(part)).map_err(fail)?;
         let spec = Self::with_options(name.trim(), &sizes, &options);
@@ -174,10 +176,15 @@ impl fmt::Display for ModelSpec {
         f.write_str(self.name().unwrap_or("buffers"))?;
         let (sizes, options) = self.parts().unwrap_or_default();
         for (at, size) in sizes.iter().enumerate() {
-            write!(f, "{}{size}", if at == 0 { ':' } else { ',' })?;
+            write!(f, "{}{size}", if at == 0 { ':' } else { separator(self.name().unwrap_or_default()) })?;
         }
         options.fmt(f)
     }
+}
+
+/// What stands between the sizes of the model that is called so.
+fn separator(name: &str) -> char {
+    if CROSSED.contains(&name) { 'x' } else { ',' }
 }
 
 impl Serialize for ModelSpec {
@@ -212,6 +219,8 @@ mod tests {
             ("mlp:64", ModelSpec::default()),
             ("mlp:128, 32", ModelSpec::sized("mlp", &[128, 32])),
             ("a_model-2.1:0", ModelSpec::sized("a_model-2.1", &[0])),
+            ("gpt:4x128", ModelSpec::sized("gpt", &[4, 128])),
+            ("gpt: 4,128 x 4", ModelSpec::sized("gpt", &[4, 128, 4])),
         ] {
             assert_eq!(text.parse(), Ok(spec.clone()));
             assert_eq!(spec.to_string().parse(), Ok(spec.clone()));
@@ -219,6 +228,7 @@ mod tests {
             let bytes = postcard::to_allocvec(&spec).expect("plain data");
             assert_eq!(postcard::from_bytes(&bytes), Ok(spec));
         }
+        assert_eq!(ModelSpec::sized("gpt", &[4, 128, 4]).to_string(), "gpt:4x128x4");
         let options = ModelOptions { dropout: 0.1, augment: vec![Augment::Crop, Augment::Flip], loss: None };
         let full = ModelSpec::with_options("cnn", &[8, 16], &options);
         let ModelSpec::Named { settings, .. } = &full else { panic!("it has a name") };
@@ -253,6 +263,8 @@ mod tests {
             ("mlp:", "`` is not a size"),
             ("mlp:a", "`a` is not a size"),
             ("mlp:-1", "`-1` is not a size"),
+            ("mlp:4x4", "`4x4` is not a size"),
+            ("gpt:4xx4", "`` is not a size"),
             ("mlp:1,,2", "`` is not a size"),
             ("mlp:1+drop=0.1", "`drop=0.1` is none of dropout=SHARE, augment=WAYS and loss=LOSS"),
             ("linear+loss=cubic", "`cubic` is no loss; write squared, absolute, huber or quantile:0.9"),
