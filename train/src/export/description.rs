@@ -11,7 +11,7 @@ use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
 use starling_run::{Delimiter, ModelSpec, Preprocessing, Scales};
 
-use super::{Export, FORMAT, ModelError, read};
+use super::{Export, FORMAT, ModelError, TOKENIZER, read};
 use crate::error::Error;
 use crate::network::forward::Learns;
 use crate::network::models;
@@ -58,7 +58,7 @@ pub struct Origin {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct TrainedOn {
-    /// `digits`, `csv`, `idx`, or `idx with held-out files`.
+    /// `digits`, `csv`, `idx`, `idx with held-out files`, or `text`.
     pub kind: String,
     /// How values became inputs, and what inputs and classes are called.
     pub preprocessing: Preprocessing,
@@ -132,12 +132,13 @@ impl Description {
         Ok(Self { model, is_of_program: false, shape, classes, parameters, trained_on, origin })
     }
 
-    /// What it is for: `classification`, `regression`, or what a program calls its own task.
+    /// What it is for: `classification`, `regression`, `text`, or what a program calls its own task.
     pub fn task(&self) -> &str {
         match self.learns() {
             None => self.model.name().unwrap_or("buffers"),
             Some(Learns::Classes) => "classification",
             Some(Learns::Numbers) => "regression",
+            Some(Learns::Text) => "text",
         }
     }
 
@@ -176,6 +177,7 @@ impl Description {
         Some(Inputs {
             features: self.features(),
             shape: self.shape,
+            is_text: self.learns() == Some(Learns::Text),
             names: preprocessing.features.clone(),
             columns: preprocessing.columns.clone(),
             label: *label,
@@ -272,6 +274,9 @@ impl Metadata<'_> {
                     .into()
             }
         };
+        if self.0.get("tokenizer").is_some_and(|tokenizer| tokenizer != TOKENIZER) {
+            return Err(format!("its `tokenizer` is not `{TOKENIZER}`, the only one that this release of Starling has"));
+        }
         let held_out = self.0.get("held_out_rows").map(|text| serde_json::from_str::<Vec<u32>>(text).ok());
         let held_out = held_out.map(|rows| rows.filter(|rows| rows.is_sorted_by(|a, b| a < b)));
         Ok(TrainedOn {

@@ -85,6 +85,24 @@ pub enum ModelError {
         /// What was asked for.
         what: &'static str,
     },
+    /// A language model predicts bytes, and no labels.
+    #[error("`{model}` has learned a text and labels no samples; `starling generate` goes on with a text of yours")]
+    LearnsText {
+        /// The model.
+        model: String,
+    },
+    /// A model that learned rows or images goes on with no text.
+    #[error("`{model}` has learned no text; `starling predict` says what it makes of samples")]
+    LearnsNoText {
+        /// The model.
+        model: String,
+    },
+    /// What comes of a text is no number.
+    #[error("the output of the model `{model}` is not finite; its training went wrong")]
+    NoNumber {
+        /// The model.
+        model: String,
+    },
     /// The data can't be read.
     #[error(transparent)]
     Data(#[from] DataError),

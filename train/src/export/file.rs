@@ -14,7 +14,7 @@ use starling_run::{Error, Evaluation, Manifest, ModelSpec, Preprocessing, Replic
 
 use starling_data::held_out_rows;
 
-use super::{FORMAT, Origin, folder};
+use super::{FORMAT, Origin, TOKENIZER, folder};
 use crate::network::forward::Learns;
 use crate::network::models;
 
@@ -154,6 +154,7 @@ fn preprocessed(manifest: &Manifest, preprocessing: &Preprocessing) -> Vec<(&'st
     let column = manifest.data.label.map(|column| column.to_string());
     let header = manifest.data.header.map(|header| header.to_string());
     let delimiter = manifest.data.delimiter.map(|delimiter| delimiter.to_string());
+    let tokenizer = manifest.data.is_text().then(|| TOKENIZER.to_owned());
     let held_out = held_out_rows(&manifest.data, manifest.seed).map(|rows| json!(rows).to_string());
     let of_table = [
         ("label_column", column),
@@ -161,6 +162,7 @@ fn preprocessed(manifest: &Manifest, preprocessing: &Preprocessing) -> Vec<(&'st
         ("header", header),
         ("delimiter", delimiter),
         ("held_out_rows", held_out),
+        ("tokenizer", tokenizer),
     ];
     metadata.extend(of_table.into_iter().filter_map(|(key, value)| Some((key, value?))));
     metadata

@@ -10,7 +10,7 @@ use starling_run::program::export::{CARD, DESCRIPTION, MODEL, SCRIPT};
 use starling_run::{Error, Scales};
 
 use super::description::settings;
-use super::{Description, Export, FORMAT, Origin, TrainedOn, read};
+use super::{Description, Export, FORMAT, Origin, TOKENIZER, TrainedOn, read};
 use crate::network::forward::Learns;
 
 /// Features and classes that the card names.
@@ -43,7 +43,7 @@ pub(super) fn files(export: &Export<'_>, path: &Path) -> Result<Vec<(&'static st
 #[derive(Serialize)]
 struct Told<'a> {
     format: &'static str,
-    /// `classification`, `regression`, or a program's own.
+    /// `classification`, `regression`, `text`, or a program's own.
     task: &'a str,
     model: String,
     settings: Value,
@@ -57,6 +57,8 @@ struct Told<'a> {
     inputs: Option<Inputs<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     classes: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<Text>,
     #[serde(skip_serializing_if = "Option::is_none")]
     preprocessing: Option<Preprocessing<'a>>,
     data: Data<'a>,
@@ -96,6 +98,28 @@ struct Inputs<'a> {
 enum Preprocessing<'a> {
     Divide { divisor: f64 },
     Standardize { means: &'a [f64], deviations: &'a [f64] },
+}
+
+/// Of a language model: how large it is, and what it takes.
+#[derive(Serialize)]
+struct Text {
+    /// What tokens are.
+    tokenizer: &'static str,
+    tokens: u32,
+    /// How many it sees at once.
+    context: usize,
+    layers: u32,
+    width: u32,
+    heads: u32,
+}
+
+impl Text {
+    fn of(description: &Description) -> Option<Self> {
+        let sizes = description.model.sizes().filter(|_| description.learns() == Some(Learns::Text))?;
+        let &[layers, width, heads] = &*sizes else { return None };
+        let (tokens, context) = (description.classes, description.features());
+        Some(Self { tokenizer: TOKENIZER, tokens, context, layers, width, heads })
+    }
 }
 
 #[derive(Serialize)]
@@ -158,7 +182,8 @@ impl<'a> Told<'a> {
                 .collect(),
             inputs: on.map(inputs),
             classes: on.filter(|_| description.learns() == Some(Learns::Classes)).map(|on| &*on.preprocessing.classes),
-            preprocessing: on.map(scales),
+            text: Text::of(description),
+            preprocessing: on.filter(|_| description.learns() != Some(Learns::Text)).map(scales),
             data: Data {
                 kind: &data.kind,
                 samples: data.samples,
@@ -188,6 +213,11 @@ fn card(description: &Description, task: &str) -> String {
         );
         return card;
     };
+    if description.learns() == Some(Learns::Text) {
+        card.push_str(&of_text(description));
+        measured(&mut card, origin);
+        return card;
+    }
     let data = if on.label.is_some() { "table.csv" } else { "images-idx3-ubyte" };
     card.push_str(&format!(
         "```sh\nstarling predict . --data {data} --out predictions.csv\nstarling eval . --data {data}\nstarling model show .\n```\n\n\
@@ -210,8 +240,25 @@ fn card(description: &Description, task: &str) -> String {
     ));
     match description.learns() {
         Some(Learns::Classes) => card.push_str(&format!("* **Classes**: {}.\n", list(&on.preprocessing.classes))),
-        Some(Learns::Numbers) | None => card.push_str("* **Output**: a number.\n"),
+        Some(Learns::Numbers | Learns::Text) | None => card.push_str("* **Output**: a number.\n"),
     }
+    measured(&mut card, origin);
+    card
+}
+
+/// How a language model is used, and what it takes.
+fn of_text(description: &Description) -> String {
+    format!(
+        "```sh\nstarling generate . --prompt \"Once upon a time\"\nstarling eval . --data text.txt\nstarling model show .\n```\n\n\
+         There is no `predict.py` for it: its tensors are those of a decoder in the shape of Llama (RMSNorm, rotated halves of heads, SwiGLU, \
+         no biases), with queries, keys and values in one matrix, and gates and what goes through them in another.\n\n\
+         * **Inputs**: text, as bytes (UTF-8), of which it sees {} at once.\n* **Output**: how probable each next byte is.\n",
+        description.features()
+    )
+}
+
+/// What was measured of it, and what it can be compared by.
+fn measured(card: &mut String, origin: &Origin) {
     for (name, mean) in &origin.measures {
         card.push_str(&format!("* **{name}** on the samples that were held out: {mean}.\n"));
     }
@@ -221,7 +268,6 @@ fn card(description: &Description, task: &str) -> String {
         }
     }
     card.push_str("\n`model.json` has all of this for programs, with the blake3 of `model.safetensors`.\n");
-    card
 }
 
 /// Some names, the first of many, as Markdown takes them.
@@ -237,7 +283,7 @@ fn list(names: &[String]) -> String {
 /// How it is used from Python; `None` of what nobody can use without more.
 fn script(description: &Description) -> Option<&'static str> {
     description.trained_on.as_ref()?;
-    description.learns()?;
+    description.learns().filter(|learns| *learns != Learns::Text)?;
     let is_convolutional = description.parameters.iter().any(|entry| entry.path.starts_with("convolutions."));
     Some(if is_convolutional { CONVOLUTIONAL } else { DENSE })
 }

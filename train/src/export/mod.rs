@@ -1,7 +1,7 @@
 //! Trained models away from their runs: written for other programs, and read back to predict and to evaluate.
 //!
 //! ```text
-//!   state, manifest, preprocessing -> [file], [folder] -> bytes -> [description], values -> [Model]: rows -> predictions, measures
+//!   state, manifest, preprocessing -> [file], [folder] -> bytes -> [description], values -> [Model]: rows -> predictions, measures; text -> [Generation]
 //! ```
 //!
 //! A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export.
@@ -10,18 +10,25 @@ pub mod description;
 mod error;
 pub mod file;
 pub mod folder;
+mod generation;
 mod model;
 mod predictions;
 mod read;
+mod speech;
 
 pub use description::{Description, Origin, TrainedOn};
 pub use error::ModelError;
 pub use file::Export;
+pub use generation::{Generation, Sampling};
 pub use model::{Evaluated, Model, Prediction};
 pub use predictions::{Format, Shown};
+pub use speech::Speech;
 
 /// What a file says that is written and read here.
 const FORMAT: &str = "starling-model-2";
+
+/// What the tokens of a text are: its bytes.
+const TOKENIZER: &str = "bytes";
 
 #[cfg(test)]
 mod tests;

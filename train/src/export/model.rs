@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::Known;
 use starling_data::stream::{Inputs, Reader};
 use starling_run::data::{LabelScale, shorten};
@@ -16,8 +16,9 @@ use super::{Description, Export, ModelError, read};
 use crate::device::DeviceChoice;
 use crate::network::forward::{Computes, Learns};
 use crate::network::models;
-use crate::replica::EVALUATED_AT_ONCE;
+use crate::network::transformer::Transformer;
 use crate::task::evaluation::{self, Sums};
+use crate::task::language;
 
 /// The most numbers of a block, whatever a sample has: bounds the memory that it needs.
 const MAX_BLOCK_VALUES: usize = 1 << 24;
@@ -138,17 +139,22 @@ impl Model {
 
     /// How many samples are computed at once: as in the evaluations of a run, unless they have a great many features.
     pub fn at_once(&self) -> usize {
-        (MAX_BLOCK_VALUES / self.description.features().max(1)).clamp(1, EVALUATED_AT_ONCE as usize)
+        let features = self.description.features().max(1);
+        match self.learns {
+            Learns::Text => language::at_once(features) as usize,
+            Learns::Classes | Learns::Numbers => (MAX_BLOCK_VALUES / features).clamp(1, evaluation::AT_ONCE as usize),
+        }
     }
 
     /// What it says of samples that are given one after another, as they are written in the data: they are scaled here.
     ///
     /// # Errors
-    /// If its file doesn't say how, the device fails, or what comes out is not finite.
+    /// If its file doesn't say how, it has learned a text, the device fails, or what comes out is not finite.
     ///
     /// # Panics
     /// If `values` are no whole samples.
     pub fn predict(&self, values: &[f64]) -> Result<Vec<Prediction>, ModelError> {
+        self.check_labels()?;
         let outputs = self.outputs(values)?;
         let samples = values.len() / self.description.features();
         let width = outputs.len() / samples.max(1);
@@ -162,7 +168,7 @@ impl Model {
                     class: evaluation::largest(outputs),
                     probabilities: evaluation::probabilities(outputs),
                 },
-                Learns::Numbers => Prediction::Number(scale.unscaled(f64::from(outputs[0])) as f32),
+                Learns::Numbers | Learns::Text => Prediction::Number(scale.unscaled(f64::from(outputs[0])) as f32),
             })
         });
         said.collect()
@@ -173,6 +179,7 @@ impl Model {
     /// # Errors
     /// If a sample is not what it should be, what comes out is not finite, or it can't be written.
     pub fn predict_all(&self, reader: &mut Reader, shown: &Shown, out: &mut dyn Write) -> Result<u64, ModelError> {
+        self.check_labels()?;
         let table = predictions::Table::begin(self, shown, out)?;
         let mut samples = 0;
         while let Some(block) = reader.next_block(self.at_once())? {
@@ -198,6 +205,9 @@ impl Model {
     /// If there are no labels, one is none that the model knows, what comes out for a sample is not finite, or the samples that were held
     /// out are not known or not there.
     pub fn evaluate(&self, reader: &mut Reader, which: Evaluated) -> Result<Evaluation, ModelError> {
+        if let Some(transformer) = self.computes.text() {
+            return self.evaluate_text(transformer, reader, which);
+        }
         let inputs = self.inputs()?;
         if !reader.has_labels() {
             let column = match (&inputs.label_name, inputs.label) {
@@ -258,6 +268,65 @@ impl Model {
         Ok(sums.mean(samples))
     }
 
+    /// The same of the windows of a text.
+    fn evaluate_text(
+        &self,
+        transformer: &Transformer,
+        reader: &mut Reader,
+        which: Evaluated,
+    ) -> Result<Evaluation, ModelError> {
+        let mut wanted = Wanted::of(&self.description, which, reader)?;
+        let (mut sums, mut samples, mut windows) = (Sums::default(), 0_u64, Vec::new());
+        let (window, at_once) = (self.description.features() + 1, self.at_once());
+        let mut measure = |windows: &mut Vec<u8>| {
+            let measured = language::measure(transformer, windows, &self.device).map_err(|source| self.failed(source))?;
+            sums.add(measured);
+            windows.clear();
+            Ok::<(), ModelError>(())
+        };
+        while let Some(block) = reader.next_block(at_once)? {
+            for bytes in block.values.chunks_exact(window) {
+                if !wanted.has_next(block.held_out) {
+                    continue;
+                }
+                windows.extend(bytes.iter().map(|byte| *byte as u8));
+                samples += 1;
+                if windows.len() == at_once * window {
+                    measure(&mut windows)?;
+                }
+            }
+        }
+        wanted.check_end(reader)?;
+        if !windows.is_empty() {
+            measure(&mut windows)?;
+        }
+        Ok(sums.mean(samples))
+    }
+
+    /// Whether it says something of samples, one by one.
+    ///
+    /// # Errors
+    /// If it has learned a text.
+    pub fn check_labels(&self) -> Result<(), ModelError> {
+        match self.learns {
+            Learns::Text => Err(ModelError::LearnsText { model: self.name() }),
+            Learns::Classes | Learns::Numbers => Ok(()),
+        }
+    }
+
+    /// The module, and where it computes, if it has learned a text.
+    ///
+    /// # Errors
+    /// If it has learned something else.
+    pub(super) fn transformer(&self) -> Result<(&Transformer, &Device), ModelError> {
+        let transformer = self.computes.text().ok_or_else(|| ModelError::LearnsNoText { model: self.name() })?;
+        Ok((transformer, &self.device))
+    }
+
+    pub(super) fn failed(&self, source: ExecutionError) -> ModelError {
+        ModelError::Execution { device: self.device_name.clone(), source }
+    }
+
     /// `[samples, outputs]` of samples before scaling.
     fn outputs(&self, values: &[f64]) -> Result<Vec<f32>, ModelError> {
         let features = self.description.features();
@@ -272,8 +341,7 @@ impl Model {
         let rows = scaled(values, features, scales);
         let rows: Tensor<2> =
             Tensor::from_data(TensorData::new(rows, [values.len() / features, features]), &self.device);
-        let failed = |source| ModelError::Execution { device: self.device_name.clone(), source };
-        let outputs = self.computes.outputs(rows).try_into_data().map_err(failed)?;
+        let outputs = self.computes.outputs(rows).try_into_data().map_err(|source| self.failed(source))?;
         Ok(outputs.as_slice::<f32>().expect("invariant: every device computes in f32").to_vec())
     }
 }

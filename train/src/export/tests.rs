@@ -434,3 +434,49 @@ fn the_script_of_a_folder_predicts_as_the_model_does() {
         assert!(kinds.len() > 1, "{model}: one answer for all shows nothing");
     }
 }
+
+/// A text of few words.
+fn words(folder: &Path) -> DataOptions {
+    let path = folder.join("words.txt");
+    let text: String = (0..900_u32).map(|at| ["rose ", "is a ", "and so ", "a "][(at * at % 7 % 4) as usize]).collect();
+    std::fs::write(&path, text).expect("written");
+    DataOptions { source: path.display().to_string(), text: true, context: Some(16), ..DataOptions::default() }
+}
+
+#[test]
+fn a_language_model_measures_what_its_run_measured_and_says_the_same_with_and_without_a_cache() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = words(directory.path());
+    let mut learner = trained("gpt:2x16x2", &options);
+    let expected = learner.evaluate(&|| ()).expect("evaluated");
+    assert!(expected.measure("bits_per_byte").is_some_and(|bits| bits < 8.0), "{expected:?}");
+    let path = directory.path().join("out/");
+    learner.export(&path).expect("exported");
+    let model = Model::open(&path, CPU).expect("read back");
+    assert_eq!(evaluated(&model, &options.source, Evaluated::HeldOut).expect("evaluated"), expected);
+    // Longer than the context, so that it goes on with the later half several times.
+    let said = |prompt: &str, sampling, is_cached: bool| {
+        let mut generation = model.generate(prompt.as_bytes(), sampling).expect("a language model");
+        if !is_cached {
+            generation = generation.without_cache();
+        }
+        (0..60).map(|_| generation.draw().expect("drawn")).collect::<Vec<u8>>()
+    };
+    for prompt in ["", "rose is", "a prompt that is longer than sixteen bytes"] {
+        for temperature in [0.0, 1.0] {
+            let sampling = Sampling { temperature, ..Sampling::default() };
+            assert_eq!(said(prompt, sampling, true), said(prompt, sampling, false), "{prompt:?} at {temperature}");
+        }
+    }
+    let warm = Sampling { temperature: 1.0, ..Sampling::default() };
+    assert_ne!(said("rose", warm, true), said("rose", Sampling { seed: 1, ..warm }, true));
+    assert!(!path.join(SCRIPT).exists());
+    let card = std::fs::read_to_string(path.join("README.md")).expect("there");
+    assert!(card.contains("starling generate") && card.contains("**bits_per_byte**"), "{card}");
+    let refused = predicted(&model, &options.source, &Shown::default()).expect_err("no labels").to_string();
+    assert!(refused.contains("starling generate"), "{refused}");
+    let digits = directory.path().join("digits.safetensors");
+    trained("softmax", &DataOptions::default()).export(&digits).expect("exported");
+    let refused = Model::open(&digits, CPU).expect("read back").generate(b"a", warm).expect_err("no text").to_string();
+    assert!(refused.contains("`softmax` has learned no text"), "{refused}");
+}

@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use starling_run::Schema;
 
+use super::transformer::Transformer;
 use super::{flatten, schema};
 
 /// What a model learns, which its outputs stand for.
@@ -13,12 +14,19 @@ pub enum Learns {
     Classes,
     /// One output, which is the number.
     Numbers,
+    /// One output for each token at each position of a text: which one comes next.
+    Text,
 }
 
 /// A module whose outputs come of rows alone.
 pub trait Forward: Module {
     /// Of rows `[samples, features]`, `[samples, outputs]`.
     fn outputs(&self, rows: Tensor<2>) -> Tensor<2>;
+
+    /// The module itself, if it learns a text.
+    fn text(&self) -> Option<&Transformer> {
+        None
+    }
 }
 
 /// Any such module.
@@ -34,6 +42,9 @@ pub trait Computes: Send {
 
     /// Of rows `[samples, features]` on its device, `[samples, outputs]`.
     fn outputs(&self, rows: Tensor<2>) -> Tensor<2>;
+
+    /// The module itself, if it learns a text.
+    fn text(&self) -> Option<&Transformer>;
 }
 
 impl<M: Forward + 'static> Computes for M {
@@ -47,5 +58,9 @@ impl<M: Forward + 'static> Computes for M {
 
     fn outputs(&self, rows: Tensor<2>) -> Tensor<2> {
         Forward::outputs(self, rows)
+    }
+
+    fn text(&self) -> Option<&Transformer> {
+        Forward::text(self)
     }
 }

@@ -1,4 +1,4 @@
-//! The models, as one Burn module: which there are ([`models`]), how parameters become a flat buffer (`flatten`), in which order and with
+//! The models, as Burn modules: which there are ([`models`]), the [`transformer`] of those for text and one module for all others, how parameters become a flat buffer (`flatten`), in which order and with
 //! which names ([`schema`]), where gradients leave it on the way ([`cut`]), and what they compute once they are trained ([`forward`]).
 
 pub mod cut;
@@ -6,7 +6,9 @@ pub(crate) mod dropout;
 pub(crate) mod flatten;
 pub mod forward;
 pub mod models;
+pub(crate) mod rotation;
 pub mod schema;
+pub mod transformer;
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};

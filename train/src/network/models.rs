@@ -4,6 +4,7 @@
 //! and whatever takes, shows or completes a name goes by that list: a new model is a file and a line there.
 
 mod classifier;
+mod gpt;
 mod regressor;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use crate::replica::{self, Replica};
 use crate::task::Task;
 
 pub use classifier::Classifier;
+use gpt::Gpt;
 use regressor::Regressor;
 
 /// The most layers that sizes are given for.
@@ -31,7 +33,7 @@ const MAX_WIDTH: u32 = 65_536;
 
 /// All models. An order that is shown, and nothing else: runs know them by name.
 pub const REGISTRY: &[&dyn Model] =
-    &[&Classifier::SOFTMAX, &Classifier::MLP, &Classifier::CNN, &Regressor::LINEAR, &Regressor::LAYERED];
+    &[&Classifier::SOFTMAX, &Classifier::MLP, &Classifier::CNN, &Regressor::LINEAR, &Regressor::LAYERED, &Gpt];
 
 /// What the command line trains by a name, on whatever data it reads.
 pub trait Model: fmt::Debug + Sync {
@@ -41,6 +43,11 @@ pub trait Model: fmt::Debug + Sync {
     /// Its sizes where nobody says others. As it is, it has none.
     fn usual(&self) -> &'static [u32] {
         &[]
+    }
+
+    /// These sizes with those that were left out. As it is, none can be.
+    fn whole(&self, sizes: Vec<u32>) -> Vec<u32> {
+        sizes
     }
 
     /// Checks sizes, which may be a stranger's: before the data is known, and before anything is built.
@@ -59,7 +66,7 @@ pub trait Model: fmt::Debug + Sync {
         let name = self.name();
         match options {
             ModelOptions { dropout, .. } if *dropout > 0.0 => Err(format!(
-                "{name} has no layers to drop numbers between; leave --dropout out, or take mlp, regression or cnn"
+                "{name} has no layers to drop numbers between; leave --dropout out, or take mlp, regression, cnn or gpt"
             )),
             ModelOptions { augment, .. } if !augment.is_empty() => {
                 Err(format!("{name} takes no images as such; leave --augment out, or take cnn"))
@@ -187,7 +194,7 @@ pub(crate) fn choose(spec: &ModelSpec) -> Result<Chosen, Error> {
     let parts = spec.parts();
     let (said, options) =
         parts.ok_or_else(|| unusable(format!("its settings are no sizes, which {} takes", model.name())))?;
-    let sizes = if said.is_empty() { model.usual().to_vec() } else { said };
+    let sizes = if said.is_empty() { model.usual().to_vec() } else { model.whole(said) };
     let checked = model.check(&sizes).and_then(|()| options.check()).and_then(|()| model.check_options(&options));
     checked.map_err(unusable)?;
     Ok(Chosen { model, sizes, options })
@@ -214,6 +221,10 @@ pub(crate) fn check_masks(options: &ModelOptions, spec: &RunSpec) -> Result<(), 
 pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manifest, Box<dyn Trainable>), Error> {
     let chosen = choose(&spec.model)?;
     check_masks(&chosen.options, spec)?;
+    if dataset.description().is_text() && chosen.model.learns() != Learns::Text {
+        let name = chosen.model.name();
+        return Err(unusable(format!("{name} learns rows or images, but the data is a text; take --model gpt, or other data")));
+    }
     let task = chosen.model.task(&chosen.sizes, &chosen.options, dataset).map_err(unusable)?;
     let manifest = Manifest { model: chosen.spec(), ..Manifest::of(spec, dataset.description()) };
     Ok((manifest.with_schema(&task.schema()), task))
@@ -241,13 +252,24 @@ mod tests {
             ("cnn+augment=flip", "cnn:8,16+augment=flip"),
             ("regression+loss=huber", "regression:64+loss=huber"),
             ("linear+loss=quantile:0.90", "linear+loss=quantile:0.9"),
+            ("gpt", "gpt:4x128x4"),
+            ("gpt:2x64", "gpt:2x64x2"),
+            ("gpt:2x384+dropout=0.1", "gpt:2x384x6+dropout=0.1"),
+            ("gpt:1x20", "gpt:1x20x1"),
         ] {
             let chosen = choose(&text.parse().expect("a text")).expect("a model");
             assert_eq!(chosen.spec().to_string(), full);
         }
         let of = |text: &str| text.parse::<ModelSpec>().expect("a text");
         for (spec, reason) in [
-            (of("gpt:1"), "there is no model `gpt:1`; write softmax, mlp:64, cnn:8,16, linear, regression:64"),
+            (of("vit:1"), "there is no model `vit:1`; write softmax, mlp:64, cnn:8,16, linear, regression:64, gpt:4x128x4"),
+            (of("gpt:1"), "gpt has layers and their width, as gpt:4x128"),
+            (of("gpt:0x64"), "it has 0 layers, but 1 to 128"),
+            (of("gpt:1x99999"), "its layers are 99999 wide, but 2 to 16384"),
+            (of("gpt:1x64x3"), "it has 3 heads, but they have to share its width of 64"),
+            (of("gpt:1x6x2"), "it has 2 heads, but they have to share its width of 6, an even part each"),
+            (of("gpt+loss=huber"), "gpt learns bytes, by cross-entropy"),
+            (of("gpt+augment=flip"), "gpt takes no images"),
             (of("softmax:3"), "softmax has no sizes"),
             (of("mlp:0"), "a hidden layer has size 0, but 1 to 65536"),
             (of("mlp:70000"), "a hidden layer has size 70000"),
@@ -278,11 +300,21 @@ mod tests {
     }
 
     #[test]
-    fn every_model_can_work_on_images_and_is_described_as_it_is_built() {
-        let dataset = Arc::new(Dataset::load(&DataOptions::default()).expect("the embedded digits"));
+    fn every_model_can_work_on_images_or_a_text_and_is_described_as_it_is_built() {
+        let digits = Arc::new(Dataset::load(&DataOptions::default()).expect("the embedded digits"));
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("text.txt");
+        std::fs::write(&path, "to be or not to be ".repeat(30)).expect("written");
+        let source = path.display().to_string();
+        let options = DataOptions { source, text: true, ..DataOptions::default() };
+        let words = Arc::new(Dataset::load(&options).expect("a text"));
         for text in names() {
+            let learns_text = find(text.split(':').next().unwrap_or_default()).map(|model| model.learns()) == Some(Learns::Text);
+            let (dataset, other) = if learns_text { (&words, &digits) } else { (&digits, &words) };
             let spec = RunSpec { model: text.parse().expect("a model"), ..RunSpec::default() };
-            let (manifest, task) = describe(&spec, &dataset).expect("a run");
+            let refused = describe(&spec, other).err().expect("it learns something else").to_string();
+            assert!(refused.contains("text"), "{refused}");
+            let (manifest, task) = describe(&spec, dataset).expect("a run");
             assert_eq!((manifest.check(), manifest.listed()), (Ok(()), task.schema()), "{text}");
             assert_eq!(task.initial(&task.schema(), 1).expect("drawn").len(), manifest.parameters());
             let Chosen { model, sizes, .. } = choose(&manifest.model).expect("a model");

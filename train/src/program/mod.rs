@@ -8,7 +8,8 @@ use std::sync::Arc;
 use starling_data::{Dataset, files, kinds};
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, Preprocessing, Program, RunSpec, Workload,
+    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ModelSpec, Preprocessing, Program, RunSpec,
+    Workload,
 };
 
 use crate::device::DeviceChoice;
@@ -48,6 +49,10 @@ impl Program for Models {
 
     fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error> {
         Ok(files(source).map_err(error::Error::from)?)
+    }
+
+    fn learns_text(&self, model: &ModelSpec) -> bool {
+        model.name().and_then(models::find).is_some_and(|model| model.learns() == Learns::Text)
     }
 
     fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error> {
@@ -162,14 +167,12 @@ fn notes(manifest: &Manifest, dataset: &Dataset) -> DataNotes {
     DataNotes {
         summary: Some(dataset.summary().clone()),
         preprocessing: Some(dataset.preprocessing().clone()),
-        warnings: dataset.warnings(manifest.batch_size, learns != Some(Learns::Numbers)),
+        warnings: dataset.warnings(manifest.batch_size, learns == Some(Learns::Classes)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use starling_run::ModelSpec;
-
     use super::*;
 
     fn digits() -> Dataset {
@@ -226,8 +229,8 @@ mod tests {
             (checked, opened.expect_err("not the run's").to_string())
         };
         for (model, early, reason) in [
-            (ModelSpec::sized("gpt", &[2]), true, "trains `gpt:2`, a model that this program lacks"),
-            (ModelSpec::named("gpt", &"\u{1b}[2J".into()), true, "trains `gpt`, a model that this program lacks"),
+            (ModelSpec::sized("vit", &[2]), true, "trains `vit:2`, a model that this program lacks"),
+            (ModelSpec::named("vit", &"\u{1b}[2J".into()), true, "trains `vit`, a model that this program lacks"),
             (ModelSpec::sized("\u{1b}[2J", &[]), true, "lower-case letters"),
             (ModelSpec::named("mlp", &"\u{1b}[2J".into()), true, "settings are no sizes"),
             (ModelSpec::sized("mlp", &[0]), true, "a hidden layer has size 0"),

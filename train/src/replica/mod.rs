@@ -48,8 +48,6 @@ use warm_up::Delays;
 /// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
 /// pause costs a read-back, and models that are smaller have none.
 const BLOCK_PARAMETERS: usize = 1 << 18;
-/// Samples per forward pass of an evaluation: bounds the memory that it needs.
-pub(crate) const EVALUATED_AT_ONCE: u32 = 512;
 
 /// One member's copy of a task's module and of the run's replicated state.
 pub struct Replica<T: Task> {
@@ -372,9 +370,10 @@ impl<T: Task> Learner for Replica<T> {
         };
         let TaskData { training, held_out, .. } = self.data;
         let mut sums = evaluation::Sums::default();
-        for first in (0..held_out).step_by(EVALUATED_AT_ONCE as usize) {
+        let at_once = self.task.measured_at_once().max(1);
+        for first in (0..held_out).step_by(at_once as usize) {
             begins();
-            let last = held_out.min(first.saturating_add(EVALUATED_AT_ONCE));
+            let last = held_out.min(first.saturating_add(at_once));
             let samples: Vec<u32> = (training + first..training + last).collect();
             sums.add(self.measure(&module, &samples)?);
         }

@@ -9,7 +9,7 @@ use starling_run::Gradient;
 use crate::error::Error;
 use crate::task::{Draw, Task, TaskData};
 
-use super::{EVALUATED_AT_ONCE, Replica};
+use super::Replica;
 
 /// For tests, in the environment: by how many milliseconds the first computations on the device take longer, the warm-up's
 /// among them, with commas between them.
@@ -50,7 +50,7 @@ impl<T: Task> Replica<T> {
         // Should it be so in a step, it is told there.
         self.beyond = None;
         self.write_parameters();
-        let held_out: Vec<u32> = (samples..samples + held_out.min(EVALUATED_AT_ONCE)).collect();
+        let held_out: Vec<u32> = (samples..samples + held_out.min(self.task.measured_at_once().max(1))).collect();
         if !held_out.is_empty() {
             self.measure(&self.module.valid(), &held_out)?;
         }

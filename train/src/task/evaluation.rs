@@ -8,6 +8,11 @@ use starling_data::Samples;
 use starling_run::Loss;
 use starling_run::data::LabelScale;
 
+/// Samples per forward pass, if they are rows: bounds the memory that it needs.
+pub(crate) const AT_ONCE: u32 = 512;
+/// A measure whose sums are of logarithms: it is the exponential of their mean.
+pub(crate) const PERPLEXITY: &str = "perplexity";
+
 /// [`classified`] of the samples at these places.
 pub(crate) fn measure(
     network: &Network,
@@ -96,8 +101,9 @@ impl Sums {
     pub(crate) fn mean(self, samples: u64) -> starling_run::Evaluation {
         // Without samples there is nothing to divide by.
         let count = samples.max(1) as f64;
+        let mean = |name, sum: f64| if name == PERPLEXITY { (sum / count).exp() } else { sum / count };
         let (losses, measures): (Vec<_>, Vec<_>) =
-            self.0.into_iter().map(|(name, sum)| (name, sum / count)).partition(|(name, _)| *name == "loss");
+            self.0.into_iter().map(|(name, sum)| (name, mean(name, sum))).partition(|(name, _)| *name == "loss");
         let loss = losses.first().map_or(0.0, |(_, loss)| *loss);
         starling_run::Evaluation { loss, measures, samples }
     }

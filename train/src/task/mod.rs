@@ -4,6 +4,7 @@ pub(crate) mod augment;
 pub mod classification;
 pub(crate) mod draw;
 pub(crate) mod evaluation;
+pub mod language;
 pub mod regression;
 pub mod tasks;
 
@@ -106,6 +107,11 @@ pub trait Task: Send + Sync + 'static {
         let loss = self.loss(module, self.batch(samples, device)).try_into_data()?;
         let loss = loss.as_slice::<f32>().ok().and_then(|loss| loss.first().copied()).unwrap_or(f32::NAN);
         Ok(vec![("loss", f64::from(loss) * samples.len() as f64)])
+    }
+
+    /// How many samples are measured together: bounds the memory that it needs. As it is, 512.
+    fn measured_at_once(&self) -> u32 {
+        evaluation::AT_ONCE
     }
 
     /// Where [`Self::loss_in_blocks`] can be cut, by how many parameters lie before each place: ascending. Nowhere, as it is.

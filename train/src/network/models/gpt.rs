@@ -1,0 +1,123 @@
+//! Language models: a [`Transformer`] that learns a text.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor};
+use starling_data::Dataset;
+use starling_run::ModelOptions;
+use starling_run::data::CONTEXT;
+
+use super::{Model, Trainable};
+use crate::network::forward::{Computes, Forward, Learns};
+use crate::network::transformer::{Size, Transformer};
+use crate::task::language::Language;
+
+/// The most layers.
+const MAX_LAYERS: u32 = 128;
+/// The widest layer.
+const MAX_WIDTH: u32 = 16_384;
+/// How wide heads are where nobody says how many there are: of wide layers, and of narrow ones.
+const HEAD_WIDTHS: [u32; 2] = [64, 32];
+/// From this width on, a layer is wide.
+const WIDE: u32 = 256;
+/// What a token may be: a byte.
+const BYTES: u32 = 256;
+
+/// A transformer by its layers, their width, and its heads.
+#[derive(Debug)]
+pub(super) struct Gpt;
+
+impl Gpt {
+    /// How large it is, with these sizes on this data.
+    fn size(sizes: &[u32], context: u32) -> Size {
+        let [layers, width, heads] = [0, 1, 2].map(|at| sizes.get(at).copied().unwrap_or(1) as usize);
+        Size { layers, width, heads, tokens: BYTES as usize, context: context as usize }
+    }
+}
+
+/// How many heads a layer of this width has where nobody says.
+fn usual_heads(width: u32) -> u32 {
+    let widths = if width >= WIDE { &HEAD_WIDTHS[..] } else { &HEAD_WIDTHS[1..] };
+    let fitting = widths.iter().find(|of_head| width.is_multiple_of(**of_head));
+    fitting.map_or(1, |of_head| width / of_head)
+}
+
+impl Forward for Transformer {
+    fn outputs(&self, rows: Tensor<2>) -> Tensor<2> {
+        self.forward(rows.int())
+    }
+
+    fn text(&self) -> Option<&Transformer> {
+        Some(self)
+    }
+}
+
+impl Model for Gpt {
+    fn name(&self) -> &'static str {
+        "gpt"
+    }
+
+    fn usual(&self) -> &'static [u32] {
+        &[4, 128, 4]
+    }
+
+    fn whole(&self, mut sizes: Vec<u32>) -> Vec<u32> {
+        if let [_, width] = sizes[..] {
+            sizes.push(usual_heads(width));
+        }
+        sizes
+    }
+
+    fn check(&self, sizes: &[u32]) -> Result<(), String> {
+        let &[layers, width, heads] = sizes else {
+            return Err("gpt has layers and their width, as gpt:4x128, or also how many heads each has, as gpt:4x128x4".to_owned());
+        };
+        if !(1..=MAX_LAYERS).contains(&layers) {
+            return Err(format!("it has {layers} layers, but 1 to {MAX_LAYERS} are possible"));
+        }
+        if !(2..=MAX_WIDTH).contains(&width) {
+            return Err(format!("its layers are {width} wide, but 2 to {MAX_WIDTH} are possible"));
+        }
+        // Each two numbers of a head are turned together.
+        if heads == 0 || !width.is_multiple_of(heads) || !(width / heads).is_multiple_of(2) {
+            return Err(format!(
+                "it has {heads} heads, but they have to share its width of {width}, an even part each; take a width that is a multiple of 64"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
+        match options {
+            ModelOptions { augment, .. } if !augment.is_empty() => {
+                Err("gpt takes no images; leave --augment out, or take cnn".to_owned())
+            }
+            ModelOptions { loss: Some(_), .. } => {
+                Err("gpt learns bytes, by cross-entropy; leave --loss out, or take regression".to_owned())
+            }
+            ModelOptions { .. } => Ok(()),
+        }
+    }
+
+    fn task(
+        &self,
+        sizes: &[u32],
+        options: &ModelOptions,
+        dataset: &Arc<Dataset>,
+    ) -> Result<Box<dyn Trainable>, String> {
+        let size = Self::size(sizes, dataset.description().features);
+        Ok(Box::new(Language::new(size, options.clone(), dataset.clone())?))
+    }
+
+    fn learns(&self) -> Learns {
+        Learns::Text
+    }
+
+    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn Computes>, String> {
+        let [1, 1, context] = shape else { return Err("its samples are no windows of a text".to_owned()) };
+        if !CONTEXT.contains(&context) || classes != BYTES {
+            return Err(format!("it sees {context} of {classes} tokens, which is no text of bytes"));
+        }
+        Ok(Box::new(Transformer::new(Self::size(sizes, context), &Device::flex())))
+    }
+}

@@ -1,0 +1,321 @@
+//! A decoder-only transformer in the shape of Llama (Touvron et al.: "LLaMA: Open and Efficient Foundation Language Models", 2023): tokens in,
+//! logits of the next ones out.
+//!
+//! ```text
+//!   tokens -> embedding -> L x { x + attention(norm(x));  x + feed forward(norm(x)) } -> norm -> linear -> logits
+//! ```
+//!
+//! Norms are RMSNorm (Zhang and Sennrich, 2019), positions are rotations of queries and keys (RoPE; Su et al., 2021) and the feed-forward
+//! layers have gates (SwiGLU; Shazeer, 2020). No layer has a bias, and the output has weights of its own: they are few for 256 tokens, and
+//! their gradient is there first. Matrices that have one input are one: queries, keys and values; and gates and what goes through them.
+
+use burn::module::Module;
+use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
+use burn::tensor::activation::{silu, softmax};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use crate::network::rotation::Rotation;
+
+/// What is added to the logit of a position that a token must not see.
+const UNSEEN: f32 = -1e30;
+/// Widths of feed-forward layers are multiples of this, as kernels like them.
+const MULTIPLE: usize = 32;
+
+/// How large a transformer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// How many blocks there are.
+    pub layers: usize,
+    /// How many numbers a position has between them.
+    pub width: usize,
+    /// How many heads each attention has.
+    pub heads: usize,
+    /// How many tokens there are.
+    pub tokens: usize,
+    /// How many positions it sees at once.
+    pub context: usize,
+}
+
+/// Logits of the token that follows each position.
+///
+/// Parameters are visited in the order of the fields, so the order of the fields is part of the protocol.
+#[derive(Module, Debug)]
+pub struct Transformer {
+    embedding: Embedding,
+    layers: Vec<Block>,
+    norm: RmsNorm,
+    output: Linear,
+    #[module(skip)]
+    rotation: Rotation,
+}
+
+/// One layer.
+#[derive(Module, Debug)]
+struct Block {
+    attention_norm: RmsNorm,
+    attention: Attention,
+    feed_norm: RmsNorm,
+    feed: FeedForward,
+}
+
+/// Each position looks at itself and at those before it.
+#[derive(Module, Debug)]
+struct Attention {
+    /// `[width, 3 width]`: queries, keys and values.
+    inputs: Linear,
+    output: Linear,
+}
+
+/// Each position by itself.
+#[derive(Module, Debug)]
+struct FeedForward {
+    /// `[width, 2 hidden]`: gates, and what goes through them.
+    inputs: Linear,
+    output: Linear,
+}
+
+/// Keys and values of the positions that were computed, layer by layer: of one sequence, whose next position needs no others.
+#[derive(Debug, Clone, Default)]
+pub struct Cache {
+    /// `[1, heads, positions, width of a head]` each.
+    layers: Vec<(Tensor<4>, Tensor<4>)>,
+    positions: usize,
+}
+
+impl Cache {
+    /// How many positions it is of.
+    pub fn positions(&self) -> usize {
+        self.positions
+    }
+}
+
+impl Transformer {
+    /// Of this size on `device`. Its parameters are not yet drawn.
+    pub fn new(size: Size, device: &Device) -> Self {
+        let Size { layers, width, heads, tokens, context } = size;
+        let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).with_bias(false).init(device);
+        let norm = || RmsNormConfig::new(width).init(device);
+        let hidden = (width * 8 / 3).next_multiple_of(MULTIPLE);
+        let block = |_| Block {
+            attention_norm: norm(),
+            attention: Attention { inputs: linear(width, 3 * width), output: linear(width, width) },
+            feed_norm: norm(),
+            feed: FeedForward { inputs: linear(width, 2 * hidden), output: linear(hidden, width) },
+        };
+        Self {
+            embedding: EmbeddingConfig::new(tokens, width).init(device),
+            layers: (0..layers).map(block).collect(),
+            norm: norm(),
+            output: linear(width, tokens),
+            rotation: Rotation::new(context, heads, width / heads),
+        }
+    }
+
+    /// Of tokens `[sequences, positions]`, the logits of what follows each: `[sequences * positions, tokens]`. What a layer adds goes through
+    /// `drop`, as the embeddings do, and all that there is between two layers, and behind the last, through `border`.
+    pub(crate) fn forward_through(
+        &self,
+        tokens: Tensor<2, Int>,
+        mut drop: impl FnMut(Tensor<2>) -> Tensor<2>,
+        mut border: impl FnMut(Tensor<2>) -> Tensor<2>,
+    ) -> Tensor<2> {
+        let [sequences, positions] = tokens.dims();
+        let device = tokens.device();
+        let (rotations, mask) = (self.rotation.tables(0..positions, &device), mask(positions, 0, &device));
+        let mut features = drop(self.embed(tokens));
+        for block in &self.layers {
+            let normed = block.attention_norm.forward(features.clone());
+            let [queries, keys, values] =
+                block.attention.heads(&self.rotation, normed, [sequences, positions], &rotations);
+            features = features + drop(block.attention.attend(queries, keys, values, Some(mask.clone())));
+            features = features.clone() + drop(block.feed.forward(block.feed_norm.forward(features)));
+            features = border(features);
+        }
+        self.output.forward(self.norm.forward(features))
+    }
+
+    /// The logits of what follows each of the tokens `[sequences, positions]`.
+    pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<2> {
+        self.forward_through(tokens, |features| features, |features| features)
+    }
+
+    /// The logits of what follows the last of these tokens, `[1, positions]`, which come behind those of the cache: `[1, tokens]`. The cache
+    /// has them then, too.
+    ///
+    /// # Panics
+    /// If there are more positions than the context has.
+    pub fn next(&self, tokens: Tensor<2, Int>, cache: &mut Cache) -> Tensor<2> {
+        let [_, positions] = tokens.dims();
+        let (device, before) = (tokens.device(), cache.positions);
+        let rotations = self.rotation.tables(before..before + positions, &device);
+        let mask = (positions > 1).then(|| mask(positions, before, &device));
+        let mut features = self.embed(tokens);
+        for (at, block) in self.layers.iter().enumerate() {
+            let normed = block.attention_norm.forward(features.clone());
+            let [queries, keys, values] = block.attention.heads(&self.rotation, normed, [1, positions], &rotations);
+            let (keys, values) = match cache.layers.get_mut(at) {
+                None => {
+                    cache.layers.push((keys.clone(), values.clone()));
+                    (keys, values)
+                }
+                Some(held) => {
+                    held.0 = Tensor::cat(vec![held.0.clone(), keys], 2);
+                    held.1 = Tensor::cat(vec![held.1.clone(), values], 2);
+                    held.clone()
+                }
+            };
+            features = features + block.attention.attend(queries, keys, values, mask.clone());
+            features = features.clone() + block.feed.forward(block.feed_norm.forward(features));
+        }
+        cache.positions += positions;
+        let last = features.narrow(0, positions - 1, 1);
+        self.output.forward(self.norm.forward(last))
+    }
+
+    /// How many positions it sees at once.
+    pub fn context(&self) -> usize {
+        self.rotation.context()
+    }
+
+    /// How many parameters lie before each border.
+    pub(crate) fn borders(&self) -> Vec<usize> {
+        let mut before = self.embedding.num_params();
+        let borders = self.layers.iter().map(|block| {
+            before += block.num_params();
+            before
+        });
+        borders.collect()
+    }
+
+    /// `[sequences * positions, width]`.
+    fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<2> {
+        // As a matrix: a linear layer's gradient is one product then, and not one for each sequence.
+        self.embedding.forward(tokens).flatten(0, 1)
+    }
+}
+
+impl Attention {
+    /// Queries, keys and values of features `[sequences * positions, width]`: `[sequences, heads, positions, width of a head]` each.
+    fn heads(
+        &self,
+        rotation: &Rotation,
+        features: Tensor<2>,
+        [sequences, positions]: [usize; 2],
+        rotations: &[Tensor<4>; 2],
+    ) -> [Tensor<4>; 3] {
+        let (heads, width) = (rotation.heads(), rotation.width());
+        let all: Tensor<4> = self.inputs.forward(features).reshape([sequences, positions, 3 * heads, width]);
+        let turned = rotation.turn(all.clone().narrow(2, 0, 2 * heads), rotations);
+        let part = |of: &Tensor<4>, first| of.clone().narrow(2, first, heads).swap_dims(1, 2);
+        [part(&turned, 0), part(&turned, heads), part(&all, 2 * heads)]
+    }
+
+    /// What each query finds, `[sequences * positions, width]`.
+    fn attend(&self, queries: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, mask: Option<Tensor<4>>) -> Tensor<2> {
+        let [sequences, heads, positions, width] = queries.dims();
+        let alike = queries.matmul(keys.swap_dims(2, 3));
+        let alike = match mask {
+            Some(mask) => alike + mask,
+            None => alike,
+        };
+        let found = softmax(alike, 3).matmul(values).swap_dims(1, 2);
+        self.output.forward(found.reshape([sequences * positions, heads * width]))
+    }
+}
+
+impl FeedForward {
+    fn forward(&self, features: Tensor<2>) -> Tensor<2> {
+        let both = self.inputs.forward(features);
+        let [_, width] = both.dims();
+        let (gates, through) = (both.clone().narrow(1, 0, width / 2), both.narrow(1, width / 2, width / 2));
+        self.output.forward(silu(gates) * through)
+    }
+}
+
+/// What is added to how alike queries and keys are, `[1, 1, positions, before + positions]`: a position sees no later one.
+fn mask(positions: usize, before: usize, device: &Device) -> Tensor<4> {
+    let all = before + positions;
+    let row = |position: usize| (0..all).map(move |seen| if seen > before + position { UNSEEN } else { 0.0 });
+    let mask: Vec<f32> = (0..positions).flat_map(row).collect();
+    Tensor::from_data(TensorData::new(mask, [1, 1, positions, all]), device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::flatten::write_parameters;
+    use crate::network::schema;
+    use starling_run::state::initial;
+
+    const SIZE: Size = Size { layers: 2, width: 24, heads: 3, tokens: 7, context: 12 };
+
+    fn transformer() -> Transformer {
+        let device = Device::flex().autodiff();
+        let module = Transformer::new(SIZE, &device);
+        let parameters = initial::draw(&schema::of_module(&module), 5);
+        write_parameters(module, &parameters, &device).valid()
+    }
+
+    fn tokens(tokens: &[i64]) -> Tensor<2, Int> {
+        Tensor::from_data(TensorData::new(tokens.to_vec(), [1, tokens.len()]), &Device::flex())
+    }
+
+    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+        tensor.into_data().try_to_vec().expect("f32")
+    }
+
+    #[test]
+    fn the_order_of_parameters_is_fixed() {
+        let schema = schema::of_module(&transformer());
+        let all: Vec<(&str, &[usize])> = schema.entries().iter().map(|entry| (&*entry.path, &*entry.shape)).collect();
+        let of_layer: [(&str, &[usize]); 7] = [
+            ("layers.0.attention_norm.gamma", &[24]),
+            ("layers.0.attention.inputs.weight", &[24, 72]),
+            ("layers.0.attention.output.weight", &[24, 24]),
+            ("layers.0.feed_norm.gamma", &[24]),
+            ("layers.0.feed.inputs.weight", &[24, 128]),
+            ("layers.0.feed.output.weight", &[64, 24]),
+            ("layers.1.attention_norm.gamma", &[24]),
+        ];
+        assert_eq!(all[0], ("embedding.weight", &[7, 24][..]));
+        assert_eq!(all[1..8], of_layer);
+        assert_eq!(all[13..], [("norm.gamma", &[24][..]), ("output.weight", &[24, 7][..])]);
+    }
+
+    #[test]
+    fn what_was_computed_before_need_not_be_computed_again() {
+        let (transformer, text) = (transformer(), [3, 1, 4, 1, 5, 0, 2, 6, 5, 3, 5, 6]);
+        let whole = numbers(transformer.forward(tokens(&text)));
+        // In pieces of several tokens, and one by one.
+        for pieces in [vec![5, 4, 3], vec![1; 12], vec![12], vec![3, 1, 1, 7]] {
+            let (mut cache, mut at) = (Cache::default(), 0);
+            for piece in pieces {
+                let logits = numbers(transformer.next(tokens(&text[at..at + piece]), &mut cache));
+                at += piece;
+                assert_eq!(cache.positions(), at);
+                let expected = &whole[(at - 1) * 7..at * 7];
+                let is_near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5;
+                assert!(logits.iter().zip(expected).all(is_near), "{logits:?} instead of {expected:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn how_alike_two_are_depends_on_how_far_they_are_apart() {
+        let (rotation, device) = (Rotation::new(12, 1, 4), Device::flex());
+        let turned = |numbers: [f32; 4], place: usize, position: usize| {
+            let mut both = [0.0; 8];
+            both[place * 4..place * 4 + 4].copy_from_slice(&numbers);
+            let both = Tensor::from_data(TensorData::new(both.to_vec(), [1, 1, 2, 4]), &device);
+            let all = self::numbers(rotation.turn(both, &rotation.tables(position..position + 1, &device)));
+            all[place * 4..place * 4 + 4].to_vec()
+        };
+        let alike = |query: usize, key: usize| -> f32 {
+            let pair = [turned([1.0, 2.0, -1.0, 0.5], 0, query), turned([0.5, -1.0, 2.0, 1.0], 1, key)];
+            pair[0].iter().zip(&pair[1]).map(|(a, b)| a * b).sum()
+        };
+        // Of two at one place, the product divided by the root of the width.
+        assert!((alike(0, 0) + 3.0 / 2.0).abs() < 1e-6, "{}", alike(0, 0));
+        assert!((alike(5, 2) - alike(11, 8)).abs() < 1e-5 && (alike(5, 2) - alike(5, 4)).abs() > 0.1);
+    }
+}

@@ -1,0 +1,268 @@
+//! The task of the command line's language models: which byte comes next.
+
+use std::sync::Arc;
+
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
+use starling_data::Dataset;
+use starling_run::ModelOptions;
+
+use crate::network::cut::Cut;
+use crate::network::dropout::Dropout;
+use crate::network::transformer::{Size, Transformer};
+use crate::task::{Draw, Task, TaskData, evaluation};
+
+/// Tokens per forward pass of an evaluation: bounds the memory that it needs.
+const TOKENS_AT_ONCE: usize = 8_192;
+
+/// A [`Transformer`] that learns the windows of a text by cross-entropy.
+#[derive(Debug)]
+pub struct Language {
+    size: Size,
+    options: ModelOptions,
+    dataset: Arc<Dataset>,
+}
+
+/// Windows on a device.
+#[derive(Debug, Clone)]
+pub struct WindowBatch {
+    /// `[windows, context]`.
+    tokens: Tensor<2, Int>,
+    /// `[windows * context]`: what follows each.
+    next: Tensor<1, Int>,
+    /// What is random about it, in training.
+    draw: Option<Draw>,
+}
+
+impl WindowBatch {
+    /// Of windows of `context` bytes, each with the byte behind it.
+    fn new(windows: &[u8], context: usize, device: &Device) -> Self {
+        let count = windows.len() / (context + 1);
+        let each = |of: fn(&[u8]) -> &[u8]| -> Vec<i64> {
+            windows.chunks_exact(context + 1).flat_map(of).copied().map(i64::from).collect()
+        };
+        let tokens = TensorData::new(each(|window| &window[..window.len() - 1]), [count, context]);
+        let next = TensorData::new(each(|window| &window[1..]), [count * context]);
+        Self { tokens: Tensor::from_data(tokens, device), next: Tensor::from_data(next, device), draw: None }
+    }
+}
+
+impl Language {
+    /// By a transformer of this size, whose context is that of the data.
+    ///
+    /// # Errors
+    /// If the data is no text, as a sentence.
+    pub fn new(size: Size, options: ModelOptions, dataset: Arc<Dataset>) -> Result<Self, String> {
+        let description = dataset.description();
+        if !description.is_text() {
+            return Err(format!(
+                "gpt learns a text, but the data is none (its kind is `{}`); name a file of text by --data, or take a model for such data: \
+                 mlp, for example",
+                description.kind
+            ));
+        }
+        Ok(Self { size, options, dataset })
+    }
+}
+
+impl Task for Language {
+    type Module = Transformer;
+    type Batch = WindowBatch;
+
+    fn name(&self) -> &str {
+        "gpt"
+    }
+
+    fn data(&self) -> TaskData {
+        (&*self.dataset).into()
+    }
+
+    fn module(&self, device: &Device) -> Transformer {
+        Transformer::new(self.size, device)
+    }
+
+    fn batch(&self, samples: &[u32], device: &Device) -> WindowBatch {
+        let (data, places) = self.dataset.numbered(samples);
+        let windows = data.windows(&places).expect("invariant: the data is a text");
+        WindowBatch::new(&windows, data.features(), device)
+    }
+
+    fn training_batch(&self, samples: &[u32], draw: &Draw, device: &Device) -> WindowBatch {
+        WindowBatch { draw: Some(*draw), ..self.batch(samples, device) }
+    }
+
+    fn loss(&self, transformer: &Transformer, batch: WindowBatch) -> Tensor<1> {
+        self.loss_in_blocks(transformer, batch, &mut Cut::nowhere())
+    }
+
+    fn borders(&self, transformer: &Transformer) -> Vec<usize> {
+        transformer.borders()
+    }
+
+    fn loss_in_blocks(&self, transformer: &Transformer, batch: WindowBatch, cut: &mut Cut<'_>) -> Tensor<1> {
+        let WindowBatch { tokens, next, draw } = batch;
+        let mut dropout = draw.and_then(|draw| Dropout::new(self.options.dropout, &draw));
+        let drop = |features: Tensor<2>| match &mut dropout {
+            Some(dropout) => dropout.apply(features),
+            None => features,
+        };
+        let logits = transformer.forward_through(tokens, drop, |features| cut.here(features));
+        CrossEntropyLossConfig::new().init(&logits.device()).forward(logits, next)
+    }
+
+    fn measure(
+        &self,
+        transformer: &Transformer,
+        samples: &[u32],
+        device: &Device,
+    ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
+        let (data, places) = self.dataset.numbered(samples);
+        let windows = data.windows(&places).expect("invariant: the data is a text");
+        measure(transformer, &windows, device)
+    }
+
+    fn measured_at_once(&self) -> u32 {
+        at_once(self.size.context)
+    }
+}
+
+/// How many windows of so many bytes are evaluated together.
+pub(crate) fn at_once(context: usize) -> u32 {
+    (TOKENS_AT_ONCE / context.max(1)).clamp(1, evaluation::AT_ONCE as usize) as u32
+}
+
+/// Sums over windows, each with the byte behind it, of means over a window: cross-entropy in nats as `loss`, which share of the bytes was the
+/// most probable one as `accuracy`, and cross-entropy in bits as `bits_per_byte`. What is summed as `perplexity` is a logarithm.
+pub(crate) fn measure(
+    transformer: &Transformer,
+    windows: &[u8],
+    device: &Device,
+) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
+    let context = transformer.context();
+    let WindowBatch { tokens, next, .. } = WindowBatch::new(windows, context, device);
+    let known = log_softmax(transformer.forward(tokens), 1);
+    let [count, _] = known.dims();
+    let (largest, of_next) = (known.clone().max_dim(1), known.gather(1, next.reshape([count, 1])));
+    let [largest, of_next] = [largest.try_into_data()?, of_next.try_into_data()?];
+    let numbers = |data| -> &[f32] { TensorData::as_slice(data).expect("invariant: every device computes in f32") };
+    let (largest, of_next) = (numbers(&largest), numbers(&of_next));
+    let loss = of_next.iter().map(|known| -f64::from(*known)).sum::<f64>() / context as f64;
+    let hits = largest.iter().zip(of_next).filter(|(largest, known)| largest == known).count() as f64 / context as f64;
+    Ok(vec![
+        ("loss", loss),
+        ("accuracy", hits),
+        (evaluation::PERPLEXITY, loss),
+        ("bits_per_byte", loss / std::f64::consts::LN_2),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::Module;
+    use starling_data::DataOptions;
+
+    use super::*;
+    use crate::network::flatten::write_parameters;
+    use crate::network::schema;
+
+    const SIZE: Size = Size { layers: 2, width: 16, heads: 2, tokens: 256, context: 8 };
+
+    fn task(dropout: f64) -> (Language, Transformer) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("text.txt");
+        std::fs::write(&path, "the cat sat on the mat, and the rat on the hat. ".repeat(10)).expect("written");
+        let source = path.display().to_string();
+        let options = DataOptions { source, text: true, context: Some(8), ..DataOptions::default() };
+        let dataset = Arc::new(Dataset::load(&options).expect("a text"));
+        let options = ModelOptions { dropout, ..ModelOptions::default() };
+        let task = Language::new(SIZE, options, dataset).expect("a text");
+        let device = Device::flex().autodiff();
+        let module = task.module(&device);
+        let schema = schema::of_module(&module);
+        let parameters = task.initial(&schema, 3);
+        (task, write_parameters(module, &parameters, &device))
+    }
+
+    fn value(loss: Tensor<1>) -> f32 {
+        loss.into_scalar()
+    }
+
+    #[test]
+    fn what_is_measured_is_the_loss_in_other_words() {
+        let (task, module) = task(0.0);
+        let samples: Vec<u32> = (0..7).collect();
+        let loss = f64::from(value(task.loss(&module, task.batch(&samples, &Device::flex().autodiff()))));
+        let sums = task.measure(&module.valid(), &samples, &Device::flex()).expect("computed");
+        assert!((sums[0].1 / 7.0 - loss).abs() < 1e-5, "{sums:?} of {loss}");
+        assert!(loss > 4.0 && loss < 7.0, "{loss}: nothing is learned yet");
+        let mut all = evaluation::Sums::default();
+        all.add(sums);
+        let evaluation = all.mean(7);
+        let measure = |name| evaluation.measure(name).expect("measured");
+        assert!((measure("perplexity") - evaluation.loss.exp()).abs() < 1e-9);
+        assert!((measure("bits_per_byte") * 2.0_f64.ln() - evaluation.loss).abs() < 1e-9);
+        assert!((0.0..=1.0).contains(&measure("accuracy")));
+    }
+
+    #[test]
+    fn gradients_in_blocks_are_those_of_one_backward() {
+        let (task, module) = task(0.0);
+        let device = Device::flex().autodiff();
+        let schema = schema::of_module(&module);
+        let borders = task.borders(&module);
+        assert_eq!(borders.len(), 2);
+        let starts: Vec<usize> = {
+            let mut at = 0;
+            schema.entries().iter().map(|entry| (at, at += entry.elements()).0).collect()
+        };
+        assert!(borders.iter().all(|border| starts.contains(border)), "{borders:?} cut a parameter");
+        let read = |gradients: &mut burn::tensor::Gradients, range| -> Vec<f32> {
+            let read = crate::network::flatten::read_gradients(&module, range, gradients, None).expect("computed");
+            read.iter().flat_map(crate::network::flatten::numbers).copied().collect()
+        };
+        let batch = task.batch(&[1, 2, 3], &device);
+        let whole = read(&mut task.loss(&module, batch.clone()).backward(), 0..schema.parameters());
+        assert!(whole.iter().filter(|number| **number != 0.0).count() * 2 > whole.len(), "most take part");
+        let chosen: Vec<Option<usize>> = borders.iter().copied().map(Some).collect();
+        let mut cut = Cut::new(&chosen);
+        let loss = task.loss_in_blocks(&module, batch, &mut cut);
+        let mut gradients = loss.backward();
+        let (mut end, mut parts) = (schema.parameters(), Vec::new());
+        for (start, behind) in cut.passed().into_iter().rev() {
+            parts.push(read(&mut gradients, start..end));
+            gradients = behind(&mut gradients);
+            end = start;
+        }
+        parts.push(read(&mut gradients, 0..end));
+        parts.reverse();
+        assert_eq!(parts.concat(), whole);
+    }
+
+    #[test]
+    fn what_is_dropped_follows_from_the_draw() {
+        let (task, module) = task(0.5);
+        let device = Device::flex().autodiff();
+        let loss = |first| value(task.loss(&module, task.training_batch(&[1, 2], &Draw::new(1, 0, first), &device)));
+        assert_eq!(loss(0).to_bits(), loss(0).to_bits());
+        assert_ne!(loss(0).to_bits(), loss(2).to_bits());
+    }
+
+    #[test]
+    fn no_position_sees_a_later_one() {
+        let (_, module) = task(0.0);
+        let logits = |text: &[u8]| -> Vec<f32> {
+            let tokens: Vec<i64> = text.iter().copied().map(i64::from).collect();
+            let tokens = Tensor::from_data(TensorData::new(tokens, [1, text.len()]), &Device::flex());
+            module.valid().forward(tokens).into_data().try_to_vec().expect("f32")
+        };
+        let (one, other) = (logits(b"abcdefgh"), logits(b"abcdeXYZ"));
+        assert_eq!(one[..5 * 256], other[..5 * 256]);
+        assert!(one[5 * 256..].iter().zip(&other[5 * 256..]).all(|(a, b)| a != b));
+        // Where it is counts, not only what came before.
+        let again = logits(b"aaaaaaaa");
+        assert_eq!(again[..256].len(), 256);
+        let swapped = (logits(b"abc"), logits(b"bac"));
+        assert_ne!(swapped.0[512..], swapped.1[512..]);
+    }
+}
