@@ -39,6 +39,8 @@ pub struct Settings {
     pub ignored: Vec<String>,
     /// CSV: the columns that hold categories, whatever they look like.
     pub categories: Vec<String>,
+    /// A text: how many bytes of it a model sees at once; `None`: 128, or what the run says.
+    pub context: Option<u32>,
     /// Whether joiners may have the files of the data set.
     pub share_data: bool,
     /// The most bytes of a data set that are taken from members.
@@ -120,6 +122,7 @@ impl Settings {
             delimiter: None,
             ignored: Vec::new(),
             categories: Vec::new(),
+            context: None,
             share_data: false,
             data_limit: 1 << 30,
             listen: Vec::new(),

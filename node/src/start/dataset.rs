@@ -58,6 +58,7 @@ pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOpti
         delimiter: settings.delimiter,
         ignored: columns(&settings.ignored),
         categories: columns(&settings.categories),
+        context: settings.context,
         held_out,
         seed,
         ..DataOptions::default()
@@ -84,16 +85,18 @@ fn unheeded(settings: &Settings) -> Option<String> {
     })
 }
 
-/// What `source` consists of, if the user shares it and it has files. Reads all of it.
+/// What `source` consists of, if the user shares it and it has files, called as data of this kind is: one file can be read in several
+/// ways. Reads all of it.
 pub(crate) fn share(
     settings: &Settings,
     program: &dyn Program,
-    source: &str,
+    (source, kind): (&str, &str),
 ) -> Result<Option<Arc<SharedData>>, NodeError> {
     if !settings.share_data {
         return Ok(None);
     }
-    let (kind, files) = program.files(source)?;
+    let (found, files) = program.files(source)?;
+    let kind = program.kind(kind).filter(|kind| kind.files.len() == files.len()).unwrap_or(found);
     let shared = SharedData::open(kind.files, &files).map_err(starling_run::Error::from)?;
     Ok(shared.map(Arc::new))
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use starling_engine::comeback::{Awaited, Decision, UserChoice};
 use starling_run::program::export;
 use starling_run::{
-    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Program, ReplicatedState,
-    RunSpec, SharedData, Workload,
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, Program,
+    ReplicatedState, RunSpec, SharedData, Workload,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -98,8 +98,10 @@ pub(crate) async fn founder(
     let (described, shared) = {
         let (settings, founding) = (settings.clone(), founding.clone());
         blocking(move || {
-            let shared = dataset::share(&settings, program.as_ref(), dataset::source(&settings))?;
-            Ok((describe(&settings, &founding, program.as_ref())?, shared))
+            let described = describe(&settings, &founding, program.as_ref())?;
+            let data = (dataset::source(&settings), &*described.manifest.data.kind);
+            let shared = dataset::share(&settings, program.as_ref(), data)?;
+            Ok((described, shared))
         })
         .await?
     };
@@ -261,7 +263,7 @@ pub(crate) async fn joiner(
         let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
             let mut memory = memory;
-            let shared = dataset::share(&settings, program.as_ref(), &source)?;
+            let shared = dataset::share(&settings, program.as_ref(), (&source, &manifest.data.kind))?;
             let mut learner = open(workload, &manifest)?;
             let resume = Resume::Newest;
             let beginning = Beginning { settings: &settings, resume, manifest: &manifest, store: &store };
@@ -336,6 +338,7 @@ struct Described {
 
 fn describe(settings: &Settings, founding: &Founding, program: &dyn Program) -> Result<Described, NodeError> {
     let options = dataset::options(settings, founding.run.held_out, founding.run.seed);
+    let options = DataOptions { text: program.learns_text(&founding.run.model), ..options };
     let workload = program.read(&options)?;
     let steps = founding.length.steps(&founding.run, workload.as_ref());
     let manifest = workload.found(&RunSpec { steps, ..founding.run.clone() })?;

@@ -1,4 +1,5 @@
-//! Trained models away from their runs: written, read back, used. The command line's `predict`, `eval` and `model show` are these.
+//! Trained models away from their runs: written, read back, used. The command line's `predict`, `generate`, `eval` and `model show`
+//! are these.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use starling_train::DeviceChoice;
 pub use starling_run::Evaluation;
 #[doc(inline)]
 pub use starling_train::export::{
-    Description, Evaluated, Format, Model, ModelError, Origin, Prediction, Shown, TrainedOn,
+    Description, Evaluated, Format, Generation, Model, ModelError, Origin, Prediction, Sampling, Shown, Speech, TrainedOn,
 };
 #[doc(inline)]
 pub use starling_train::stream::{Block, Inputs, Labels, Reader};

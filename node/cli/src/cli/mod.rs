@@ -29,8 +29,8 @@ use invite::APPOINT_EXAMPLES;
 pub use invite::{AppointFlags, IdFlags, InviteFlags, RevokeFlags};
 pub use keep::{FetchFlags, KeepFlags};
 pub use keys::{FETCH, JOIN, KEEP, KeyFlags, LOOK, RUN};
-use model::{EVAL_EXAMPLES, PREDICT_EXAMPLES};
-pub use model::{EvalFlags, FormatName, ModelFlags, ModelVerb, PredictFlags, WhichFlags};
+use model::{EVAL_EXAMPLES, GENERATE_EXAMPLES, PREDICT_EXAMPLES};
+pub use model::{EvalFlags, FormatName, GenerateFlags, ModelFlags, ModelVerb, PredictFlags, WhichFlags};
 pub use ticket::{TicketFlags, hide_ticket, read_argument};
 
 /// With the wire version, which all members of a run have in common.
@@ -55,6 +55,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   starling run --min-peers 3 --data table.csv --data-dir state
   starling run --model cnn:8,16 --data mnist/ --batch-size 128 --steps 2000 --export model.safetensors
+  starling run --model gpt:4x128 --data text.txt --schedule cosine --warm-up 100 --clip 1.0 --export out/
   starling run --resume                      go on from the newest checkpoint
 
 The first Ctrl-C (or SIGTERM) leaves in order and saves; the second quits at once, with exit code 130.
@@ -153,7 +154,10 @@ pub enum Verb {
     /// Predict the labels of a table or of images with a trained model
     #[command(after_help = PREDICT_EXAMPLES)]
     Predict(PredictFlags),
-    /// Measure how good a trained model is on a table or images with labels
+    /// Go on with a text, as a trained language model does
+    #[command(after_help = GENERATE_EXAMPLES)]
+    Generate(GenerateFlags),
+    /// Measure how good a trained model is on a table or images with labels, or on a text
     #[command(after_help = EVAL_EXAMPLES)]
     Eval(EvalFlags),
     /// Show a trained model

@@ -23,6 +23,16 @@ Examples:
 
 With --held-out and the data that the run was trained on, it prints what the run printed at its end.";
 
+pub(super) const GENERATE_EXAMPLES: &str = "\
+Examples:
+  starling generate out/ --prompt \"In the beginning\" --seed 7
+  starling generate state/ --prompt \"Q: \" --stop \"Q:\" --temperature 0.5 --top-k 40
+  echo \"In the\" | starling generate out/ --tokens 1000 --json
+
+MODEL is what `predict` takes, of a run with --model gpt. What it prints is what follows the prompt, as it comes. A token is a byte. Of a
+prompt that is longer than the model's context, the end counts; an empty one is as the end of a line. The same seed gives the same text
+on the same kind of device.";
+
 /// Which checkpoint of a data directory.
 #[derive(Debug, Clone, Default, Args)]
 pub struct WhichFlags {
@@ -103,14 +113,59 @@ pub struct PredictFlags {
     pub device: String,
 }
 
+/// `starling generate`.
+#[derive(Debug, Clone, Args)]
+pub struct GenerateFlags {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelFlags,
+    /// What the text begins with [default: the standard input]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub prompt: Option<String>,
+    /// How many bytes follow, if nothing ends the text before
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
+    pub tokens: u64,
+    /// What the logits are divided by: the lower, the more probable is what is probable; 0 takes the most probable byte
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.8, value_parser = temperature, allow_negative_numbers = true)]
+    pub temperature: f64,
+    /// Draw from the N most probable bytes [default: from all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), allow_negative_numbers = true)]
+    pub top_k: Option<u16>,
+    /// Draw from the fewest bytes that have this probability together; 1 is all
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share, allow_negative_numbers = true)]
+    pub top_p: f64,
+    /// Seed of what is drawn
+    #[arg(long, value_name = "N", default_value_t = 42)]
+    pub seed: u64,
+    /// End before this text; may be given several times [default: only --tokens ends it]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub stop: Vec<String>,
+    /// Compute everything anew for each byte, to compare: slower by far
+    #[arg(long)]
+    pub no_cache: bool,
+    /// auto, cpu, gpu or gpu:N
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: String,
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| "must be a number from 0 to 100".to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number <= 1.0);
+    number.ok_or_else(|| "must be a share above 0, up to 1".to_owned())
+}
+
 /// `starling eval`.
 #[derive(Debug, Clone, Args)]
 pub struct EvalFlags {
     /// The model.
     #[command(flatten)]
     pub model: ModelFlags,
-    /// A CSV table with labels, an IDX file of images whose labels lie beside it, or a folder of these, each gzipped or not; `digits` for
-    /// the built-in ones, `-` for a table on the standard input
+    /// A CSV table with labels, an IDX file of images whose labels lie beside it, a folder of these, or for a gpt a text, each gzipped or
+    /// not; `digits` for the built-in ones, `-` for a table or a text on the standard input
     #[arg(long, value_name = "FILE|DIR|digits|-")]
     pub data: String,
     /// What separates the cells of the table: comma, tab, semicolon, pipe or space [default: what separated those that the model was

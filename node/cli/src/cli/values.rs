@@ -1,6 +1,6 @@
 //! From flags to the values of keys.
 
-use super::{DemoFlags, EvalFlags, GlobalFlags, PredictFlags};
+use super::{DemoFlags, EvalFlags, GenerateFlags, GlobalFlags, PredictFlags};
 use crate::config::FlagValue;
 use crate::output::Detail;
 
@@ -39,6 +39,13 @@ impl DemoFlags {
 }
 
 impl PredictFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        vec![one("train.device", "--device", &self.device)]
+    }
+}
+
+impl GenerateFlags {
     /// The flags that set keys.
     pub fn values(&self) -> Vec<FlagValue> {
         vec![one("train.device", "--device", &self.device)]

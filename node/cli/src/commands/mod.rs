@@ -75,6 +75,9 @@ pub enum CommandError {
         "with --json, predictions are JSON lines; leave --json or --format csv out, or pass --out FILE for the table"
     )]
     OneFormat,
+    /// There is nothing to go on with.
+    #[error("a text is missing that the model goes on with; pass --prompt TEXT, or pipe it in")]
+    NoPrompt,
     /// There is no such checkpoint.
     #[error("there is no checkpoint in {}", .0.display())]
     NoCheckpoint(PathBuf),
@@ -102,7 +105,7 @@ impl CommandError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::NotEmpty(_) | Self::OneFormat => EXIT_USAGE,
+            Self::Config(_) | Self::NotEmpty(_) | Self::OneFormat | Self::NoPrompt => EXIT_USAGE,
             #[cfg(feature = "train")]
             Self::Model(_) => EXIT_FAILED,
             Self::Node(_)
@@ -188,6 +191,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Checkpoint(CheckpointVerb::Export(flags)) => checkpoint::export(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Fetch(flags)) => keep::fetch(&context, &flags).await,
         Verb::Predict(flags) => model::predict(&context, &flags),
+        Verb::Generate(flags) => model::generate(&context, &flags),
         Verb::Eval(flags) => model::eval(&context, &flags),
         Verb::Model(ModelVerb::Show(flags)) => model::show(&context, &flags),
         Verb::Bench(verb) => bench::bench(&context, &verb).await,

@@ -3,6 +3,7 @@
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use starling_links::DataPlane;
+use starling_run::data::CONTEXT;
 use starling_run::sharing::MAX_DATA_BYTES;
 use starling_topology::PeerId;
 
@@ -20,8 +21,8 @@ pub(super) static DATA: &[Key] = &[
         "data.source",
         Kind::Text,
         Like("digits"),
-        "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files (MNIST). Joiners without it ask \
-         members that share the run's data.",
+        "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, a folder of IDX files (MNIST), or for gpt a text. Joiners without \
+         it ask members that share the run's data.",
         Sets::Machine(put!(|machine, value| machine.data = Some(value.text().to_owned()))),
     )
     .flag("--data", "SOURCE"),
@@ -74,6 +75,15 @@ pub(super) static DATA: &[Key] = &[
     )
     .flag("--categories", "COLUMNS")
     .under(TABLES)
+    .of_run(),
+    Key::new(
+        "data.context",
+        Kind::Integer(*CONTEXT.start() as i64, *CONTEXT.end() as i64),
+        Unset("128"),
+        "Text: how many bytes of it a gpt sees at once; a sample is so many.",
+        Sets::Machine(put!(|machine, value| machine.context = Some(value.small()))),
+    )
+    .flag("--context", "BYTES")
     .of_run(),
     Key::new(
         "data.share",

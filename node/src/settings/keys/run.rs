@@ -22,7 +22,8 @@ pub(super) static RUN: &[Key] = &[
         "run.model",
         Kind::Text,
         Is("mlp:64"),
-        "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) for classes; linear or regression:64,64 (hidden layers) for labels that are numbers.",
+        "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) for classes; linear or regression:64,64 (hidden layers) for labels that are numbers; \
+         gpt:4x128 (layers x width, and x heads) for a text.",
         Sets::Run(|run, value| {
             let said: ModelSpec = value.parse()?;
             // Options that are known stay, unless it says some.
@@ -37,7 +38,7 @@ pub(super) static RUN: &[Key] = &[
         "run.dropout",
         Kind::Float(0.0, MAX_DROPOUT),
         Unset("what the model says, or none"),
-        "Share of the numbers between the layers of an mlp, a regression or a cnn that is dropped in training, drawn for each micro-batch: it \
+        "Share of the numbers between the layers of an mlp, a regression, a cnn or a gpt that is dropped in training, drawn for each micro-batch: it \
          needs micro-batches.",
         Sets::Run(|run, value| option(run, |options| options.dropout = value.float())),
     )

@@ -1,7 +1,9 @@
-//! `starling predict`, `eval` and `model show`: what a trained model is, says, and is worth.
+//! `starling predict`, `generate`, `eval` and `model show`: what a trained model is, says, and is worth.
 
 #[cfg(feature = "train")]
 mod eval;
+#[cfg(feature = "train")]
+mod generate;
 #[cfg(feature = "train")]
 mod part;
 #[cfg(feature = "train")]
@@ -15,6 +17,6 @@ mod untrained;
 use super::{CommandError, Context, EXIT_DONE, print};
 
 #[cfg(not(feature = "train"))]
-pub(super) use untrained::{eval, predict, show};
+pub(super) use untrained::{eval, generate, predict, show};
 #[cfg(feature = "train")]
-pub(super) use {eval::eval, predict::predict, show::show};
+pub(super) use {eval::eval, generate::generate, predict::predict, show::show};

@@ -21,6 +21,7 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
     let place = flags.out.as_ref().map(|out| place_of(out, flags)).transpose()?;
     let device = context.load(&flags.values())?.device()?;
     let model = flags.model.place().open(device)?;
+    model.check_labels()?;
     let inputs = Inputs { separated_by: flags.delimiter, ..model.inputs()? };
     let mut reader = Reader::open(&flags.data, &inputs, Labels::Unused).map_err(ModelError::from)?;
     let shown = Shown {

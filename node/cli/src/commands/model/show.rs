@@ -50,6 +50,11 @@ fn to_json(description: &Description) -> Value {
             "delimiter": on.delimiter.map(|delimiter| delimiter.name()),
             "held_out": on.held_out.as_ref().map(Vec::len),
         });
+        if description.task() == "text" {
+            value["context"] = json!(description.features());
+            value["tokenizer"] = json!("bytes");
+            return value;
+        }
         value["preprocessing"] = match &on.preprocessing.scales {
             Scales::Divide(divisor) => json!({ "scaling": "divide", "divisor": divisor }),
             Scales::Standardize { means, deviations } => {
@@ -82,7 +87,9 @@ fn table(description: &Description) -> String {
         }
         Some(on) => {
             let named = named(&on.preprocessing.features);
+            let is_text = description.task() == "text";
             let inputs = match on.label {
+                None if is_text => format!("text as bytes, {} at once", description.features()),
                 None => format!("images of {image}"),
                 Some(_) if !on.preprocessing.columns.is_empty() => {
                     let columns = description.columns(MAX_NAMED).join(", ");
@@ -105,13 +112,14 @@ fn table(description: &Description) -> String {
             lines.extend(
                 classes(description, on).map(|names| ("classes", format!("{}: {}", names.len(), self::named(names)))),
             );
-            lines.push((
+            let scaling = (
                 "scaling",
                 match &on.preprocessing.scales {
                     Scales::Divide(divisor) => format!("divided by {divisor}"),
                     Scales::Standardize { .. } => "less each column's mean, divided by its deviation".to_owned(),
                 },
-            ));
+            );
+            lines.extend((!is_text).then_some(scaling));
             lines.extend(
                 on.held_out
                     .as_ref()

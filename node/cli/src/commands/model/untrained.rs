@@ -1,9 +1,13 @@
 //! The same in a build that has no models.
 
 use super::super::{CommandError, Context};
-use crate::cli::{EvalFlags, ModelFlags, PredictFlags};
+use crate::cli::{EvalFlags, GenerateFlags, ModelFlags, PredictFlags};
 
 pub(in super::super) fn predict(_: &Context, _: &PredictFlags) -> Result<u8, CommandError> {
+    Err(CommandError::TrainsNothing)
+}
+
+pub(in super::super) fn generate(_: &Context, _: &GenerateFlags) -> Result<u8, CommandError> {
     Err(CommandError::TrainsNothing)
 }
 
