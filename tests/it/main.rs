@@ -9,6 +9,7 @@ mod contributions;
 mod disks;
 mod fuzz;
 mod keepers;
+mod languages;
 mod liars;
 mod links;
 mod members;
