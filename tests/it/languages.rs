@@ -39,7 +39,8 @@ fn error(dir: &Path, arguments: &[&str], code: i32) -> String {
 /// Sentences of few words, so that little training shows.
 fn write_text(path: &Path) {
     let words = ["the cat ", "sat on ", "the mat. ", "and then ", "the rat "];
-    let text: String = (0..2_000_usize).map(|at| words[at * at % 5 + usize::from(at % 7 == 3) * (4 - at * at % 5)]).collect();
+    let text: String =
+        (0..2_000_usize).map(|at| words[at * at % 5 + usize::from(at % 7 == 3) * (4 - at * at % 5)]).collect();
     std::fs::write(path, text).expect("written");
 }
 
@@ -59,8 +60,10 @@ fn two_members_learn_a_text_and_their_model_goes_on_with_it() {
     let (state, outcomes) = (joiner.dir(), [founder, joiner].map(Peer::finish));
     let [first, second] = outcomes.each_ref().map(|outcome| outcome.summary());
     assert_eq!((&first["outcome"], &first["digest"]), (&Value::from("complete"), &second["digest"]));
-    let downloaded = std::fs::read_dir(state.path().join("state/data")).expect("a folder").next().expect("one").expect("read");
-    let [copy, own] = [downloaded.path().join("text.txt"), dir.join("text.txt")].map(|path| std::fs::read(path).expect("there"));
+    let downloaded =
+        std::fs::read_dir(state.path().join("state/data")).expect("a folder").next().expect("one").expect("read");
+    let [copy, own] =
+        [downloaded.path().join("text.txt"), dir.join("text.txt")].map(|path| std::fs::read(path).expect("there"));
     assert!(copy == own, "the joiner has the text itself");
 
     let measured = json(dir, &["eval", "out/", "--data", "text.txt", "--held-out", "--json"]);
@@ -100,7 +103,9 @@ fn two_members_learn_a_text_and_their_model_goes_on_with_it() {
 
     let refused = error(dir, &["predict", "out/", "--data", "text.txt"], 1);
     assert!(refused.contains("`starling generate` goes on with a text"), "{refused}");
-    for (flag, part) in [("--temperature=-1", "0 to 100"), ("--top-p=0", "above 0"), ("--top-k=-3", "-3"), ("--tokens=0", "0")] {
+    for (flag, part) in
+        [("--temperature=-1", "0 to 100"), ("--top-p=0", "above 0"), ("--top-k=-3", "-3"), ("--tokens=0", "0")]
+    {
         let refused = error(dir, &["generate", "out/", "--prompt", "a", flag], 2);
         assert!(refused.contains(part), "{refused}");
     }

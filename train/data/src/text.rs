@@ -106,7 +106,9 @@ impl Text {
         let fail = |reason| Err(DataError::File { path: self.path.clone(), reason });
         if !CONTEXT.contains(&context) {
             let (shortest, longest) = (CONTEXT.start(), CONTEXT.end());
-            return fail(format!("a model can't see {context} bytes of it at once: {shortest} to {longest} are possible"));
+            return fail(format!(
+                "a model can't see {context} bytes of it at once: {shortest} to {longest} are possible"
+            ));
         }
         let bytes = self.bytes.len();
         let windows = (bytes - 1) / context as usize;

@@ -275,7 +275,9 @@ impl Metadata<'_> {
             }
         };
         if self.0.get("tokenizer").is_some_and(|tokenizer| tokenizer != TOKENIZER) {
-            return Err(format!("its `tokenizer` is not `{TOKENIZER}`, the only one that this release of Starling has"));
+            return Err(format!(
+                "its `tokenizer` is not `{TOKENIZER}`, the only one that this release of Starling has"
+            ));
         }
         let held_out = self.0.get("held_out_rows").map(|text| serde_json::from_str::<Vec<u32>>(text).ok());
         let held_out = held_out.map(|rows| rows.filter(|rows| rows.is_sorted_by(|a, b| a < b)));

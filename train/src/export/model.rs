@@ -279,7 +279,8 @@ impl Model {
         let (mut sums, mut samples, mut windows) = (Sums::default(), 0_u64, Vec::new());
         let (window, at_once) = (self.description.features() + 1, self.at_once());
         let mut measure = |windows: &mut Vec<u8>| {
-            let measured = language::measure(transformer, windows, &self.device).map_err(|source| self.failed(source))?;
+            let measured =
+                language::measure(transformer, windows, &self.device).map_err(|source| self.failed(source))?;
             sums.add(measured);
             windows.clear();
             Ok::<(), ModelError>(())

@@ -223,7 +223,9 @@ pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manife
     check_masks(&chosen.options, spec)?;
     if dataset.description().is_text() && chosen.model.learns() != Learns::Text {
         let name = chosen.model.name();
-        return Err(unusable(format!("{name} learns rows or images, but the data is a text; take --model gpt, or other data")));
+        return Err(unusable(format!(
+            "{name} learns rows or images, but the data is a text; take --model gpt, or other data"
+        )));
     }
     let task = chosen.model.task(&chosen.sizes, &chosen.options, dataset).map_err(unusable)?;
     let manifest = Manifest { model: chosen.spec(), ..Manifest::of(spec, dataset.description()) };
@@ -262,7 +264,10 @@ mod tests {
         }
         let of = |text: &str| text.parse::<ModelSpec>().expect("a text");
         for (spec, reason) in [
-            (of("vit:1"), "there is no model `vit:1`; write softmax, mlp:64, cnn:8,16, linear, regression:64, gpt:4x128x4"),
+            (
+                of("vit:1"),
+                "there is no model `vit:1`; write softmax, mlp:64, cnn:8,16, linear, regression:64, gpt:4x128x4",
+            ),
             (of("gpt:1"), "gpt has layers and their width, as gpt:4x128"),
             (of("gpt:0x64"), "it has 0 layers, but 1 to 128"),
             (of("gpt:1x99999"), "its layers are 99999 wide, but 2 to 16384"),
@@ -309,7 +314,8 @@ mod tests {
         let options = DataOptions { source, text: true, ..DataOptions::default() };
         let words = Arc::new(Dataset::load(&options).expect("a text"));
         for text in names() {
-            let learns_text = find(text.split(':').next().unwrap_or_default()).map(|model| model.learns()) == Some(Learns::Text);
+            let learns_text =
+                find(text.split(':').next().unwrap_or_default()).map(|model| model.learns()) == Some(Learns::Text);
             let (dataset, other) = if learns_text { (&words, &digits) } else { (&digits, &words) };
             let spec = RunSpec { model: text.parse().expect("a model"), ..RunSpec::default() };
             let refused = describe(&spec, other).err().expect("it learns something else").to_string();

@@ -70,7 +70,10 @@ impl Model for Gpt {
 
     fn check(&self, sizes: &[u32]) -> Result<(), String> {
         let &[layers, width, heads] = sizes else {
-            return Err("gpt has layers and their width, as gpt:4x128, or also how many heads each has, as gpt:4x128x4".to_owned());
+            return Err(
+                "gpt has layers and their width, as gpt:4x128, or also how many heads each has, as gpt:4x128x4"
+                    .to_owned(),
+            );
         };
         if !(1..=MAX_LAYERS).contains(&layers) {
             return Err(format!("it has {layers} layers, but 1 to {MAX_LAYERS} are possible"));

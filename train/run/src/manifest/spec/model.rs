@@ -161,8 +161,11 @@ impl FromStr for ModelSpec {
         let model = parts.next().unwrap_or_default();
         let (name, sizes) = model.split_once(':').map_or((model, None), |(name, sizes)| (name, Some(sizes)));
         let size = |size: &str| size.trim().parse().map_err(|_| fail(format!("`{size}` is not a size")));
-        let sizes: Vec<u32> =
-            sizes.into_iter().flat_map(|sizes| sizes.split([',', separator(name.trim())])).map(size).collect::<Result<_, _>>()?;
+        let sizes: Vec<u32> = sizes
+            .into_iter()
+            .flat_map(|sizes| sizes.split([',', separator(name.trim())]))
+            .map(size)
+            .collect::<Result<_, _>>()?;
         let mut options = ModelOptions::default();
         parts.try_for_each(|part| options.read(part)).map_err(fail)?;
         let spec = Self::with_options(name.trim(), &sizes, &options);
