@@ -116,6 +116,7 @@ fn models_of_the_command_line_are_written_as_users_write_theirs() {
         "Regression",
         "Rotation",
         "Size",
+        "Tables",
         "Trainable",
         "Transformer",
         "augment",

@@ -251,7 +251,7 @@ fn of_text(description: &Description) -> String {
     format!(
         "```sh\nstarling generate . --prompt \"Once upon a time\"\nstarling eval . --data text.txt\nstarling model show .\n```\n\n\
          There is no `predict.py` for it: its tensors are those of a decoder in the shape of Llama (RMSNorm, rotated halves of heads, SwiGLU, \
-         no biases), with queries, keys and values in one matrix, and gates and what goes through them in another.\n\n\
+         no biases).\n\n\
          * **Inputs**: text, as bytes (UTF-8), of which it sees {} at once.\n* **Output**: how probable each next byte is.\n",
         description.features()
     )

@@ -290,7 +290,7 @@ fn what_this_program_lacks_is_named_and_not_built() {
     };
     for (error, part) in [
         (of("line", &[("settings", "null")]), "the task `line`, which is a program's own: this program lacks it"),
-        (of("gpt:2", &[]), "holds `gpt:2`, a model that this program lacks: it has softmax, mlp:64"),
+        (of("vit:2", &[]), "holds `vit:2`, a model that this program lacks: it has softmax, mlp:64"),
         (of("mlp:65536,65536,65536", &[("shape", "1,1,16777216")]), "its tensor `hidden.0.weight` is missing"),
         (of("softmax", &[("shape", "1,1,3")]), "its tensor `output.weight` is [2, 2], but its model has [3, 2]"),
         (of("softmax", &[]), "its tensor `output.bias` is missing"),

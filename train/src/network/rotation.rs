@@ -21,6 +21,14 @@ pub(crate) struct Rotation {
     turned: Arc<[Vec<f32>; 2]>,
 }
 
+/// Cosines and sines at some positions, `[1, positions, heads, width / 2]` each.
+#[derive(Debug, Clone)]
+pub(crate) struct Tables {
+    /// Scaled as attention wants its queries.
+    pub(crate) queries: [Tensor<4>; 2],
+    pub(crate) keys: [Tensor<4>; 2],
+}
+
 impl Rotation {
     /// For `context` positions, and so many heads of this width, which is even.
     pub(crate) fn new(context: usize, heads: usize, width: usize) -> Self {
@@ -45,27 +53,23 @@ impl Rotation {
         self.context
     }
 
-    /// Cosines and sines at these positions, `[1, positions, 2 * heads, width / 2]` each: those of the first half of the heads, the queries,
-    /// are scaled as attention wants it.
-    pub(crate) fn tables(&self, positions: Range<usize>, device: &Device) -> [Tensor<4>; 2] {
+    /// At these positions.
+    pub(crate) fn tables(&self, positions: Range<usize>, device: &Device) -> Tables {
         let half = self.width / 2;
         let scale = (1.0 / (self.width as f64).sqrt()) as f32;
         let count = positions.len();
-        [0, 1].map(|which| {
+        let keys = [0, 1].map(|which| {
             let rows = self.turned[which][positions.start * half..positions.end * half].chunks_exact(half);
-            let heads = |row: &[f32]| -> Vec<f32> {
-                let queries: Vec<f32> = row.iter().map(|turned| turned * scale).collect();
-                [queries.repeat(self.heads), row.repeat(self.heads)].concat()
-            };
-            let table: Vec<f32> = rows.flat_map(heads).collect();
-            Tensor::from_data(TensorData::new(table, [1, count, 2 * self.heads, half]), device)
-        })
+            let table: Vec<f32> = rows.flat_map(|row| row.repeat(self.heads)).collect();
+            Tensor::<4>::from_data(TensorData::new(table, [1, count, self.heads, half]), device)
+        });
+        Tables { queries: keys.clone().map(|table| table * scale), keys }
     }
 
-    /// Queries and keys `[sequences, positions, 2 * heads, width]`, turned by these tables.
-    pub(crate) fn turn(&self, both: Tensor<4>, [cosines, sines]: &[Tensor<4>; 2]) -> Tensor<4> {
+    /// Queries or keys `[sequences, positions, heads, width]`, turned by these tables.
+    pub(crate) fn turn(&self, heads: Tensor<4>, [cosines, sines]: &[Tensor<4>; 2]) -> Tensor<4> {
         let half = self.width / 2;
-        let (first, second) = (both.clone().narrow(3, 0, half), both.narrow(3, half, half));
+        let (first, second) = (heads.clone().narrow(3, 0, half), heads.narrow(3, half, half));
         let turned = [
             first.clone() * cosines.clone() - second.clone() * sines.clone(),
             second * cosines.clone() + first * sines.clone(),

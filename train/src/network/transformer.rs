@@ -7,14 +7,15 @@
 //!
 //! Norms are RMSNorm (Zhang and Sennrich, 2019), positions are rotations of queries and keys (RoPE; Su et al., 2021) and the feed-forward
 //! layers have gates (SwiGLU; Shazeer, 2020). No layer has a bias, and the output has weights of its own: they are few for 256 tokens, and
-//! their gradient is there first. Matrices that have one input are one: queries, keys and values; and gates and what goes through them.
+//! their gradient is there first. What is computed of one input has matrices of its own: cut out of one, each would have a gradient as
+//! large as that one, most of it zeros.
 
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
 use burn::tensor::activation::{silu, softmax};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use crate::network::rotation::Rotation;
+use crate::network::rotation::{Rotation, Tables};
 
 /// What is added to the logit of a position that a token must not see.
 const UNSEEN: f32 = -1e30;
@@ -61,15 +62,17 @@ struct Block {
 /// Each position looks at itself and at those before it.
 #[derive(Module, Debug)]
 struct Attention {
-    /// `[width, 3 width]`: queries, keys and values.
-    inputs: Linear,
+    queries: Linear,
+    keys: Linear,
+    values: Linear,
     output: Linear,
 }
 
 /// Each position by itself.
 #[derive(Module, Debug)]
 struct FeedForward {
-    /// `[width, 2 hidden]`: gates, and what goes through them.
+    gates: Linear,
+    /// What goes through the gates.
     inputs: Linear,
     output: Linear,
 }
@@ -98,9 +101,18 @@ impl Transformer {
         let hidden = (width * 8 / 3).next_multiple_of(MULTIPLE);
         let block = |_| Block {
             attention_norm: norm(),
-            attention: Attention { inputs: linear(width, 3 * width), output: linear(width, width) },
+            attention: Attention {
+                queries: linear(width, width),
+                keys: linear(width, width),
+                values: linear(width, width),
+                output: linear(width, width),
+            },
             feed_norm: norm(),
-            feed: FeedForward { inputs: linear(width, 2 * hidden), output: linear(hidden, width) },
+            feed: FeedForward {
+                gates: linear(width, hidden),
+                inputs: linear(width, hidden),
+                output: linear(hidden, width),
+            },
         };
         Self {
             embedding: EmbeddingConfig::new(tokens, width).init(device),
@@ -201,13 +213,14 @@ impl Attention {
         rotation: &Rotation,
         features: Tensor<2>,
         [sequences, positions]: [usize; 2],
-        rotations: &[Tensor<4>; 2],
+        rotations: &Tables,
     ) -> [Tensor<4>; 3] {
-        let (heads, width) = (rotation.heads(), rotation.width());
-        let all: Tensor<4> = self.inputs.forward(features).reshape([sequences, positions, 3 * heads, width]);
-        let turned = rotation.turn(all.clone().narrow(2, 0, 2 * heads), rotations);
-        let part = |of: &Tensor<4>, first| of.clone().narrow(2, first, heads).swap_dims(1, 2);
-        [part(&turned, 0), part(&turned, heads), part(&all, 2 * heads)]
+        let by_heads = |linear: &Linear| -> Tensor<4> {
+            linear.forward(features.clone()).reshape([sequences, positions, rotation.heads(), rotation.width()])
+        };
+        let queries = rotation.turn(by_heads(&self.queries), &rotations.queries);
+        let keys = rotation.turn(by_heads(&self.keys), &rotations.keys);
+        [queries, keys, by_heads(&self.values)].map(|heads| heads.swap_dims(1, 2))
     }
 
     /// What each query finds, `[sequences * positions, width]`.
@@ -225,10 +238,8 @@ impl Attention {
 
 impl FeedForward {
     fn forward(&self, features: Tensor<2>) -> Tensor<2> {
-        let both = self.inputs.forward(features);
-        let [_, width] = both.dims();
-        let (gates, through) = (both.clone().narrow(1, 0, width / 2), both.narrow(1, width / 2, width / 2));
-        self.output.forward(silu(gates) * through)
+        let gates = silu(self.gates.forward(features.clone()));
+        self.output.forward(gates * self.inputs.forward(features))
     }
 }
 
@@ -268,18 +279,21 @@ mod tests {
     fn the_order_of_parameters_is_fixed() {
         let schema = schema::of_module(&transformer());
         let all: Vec<(&str, &[usize])> = schema.entries().iter().map(|entry| (&*entry.path, &*entry.shape)).collect();
-        let of_layer: [(&str, &[usize]); 7] = [
+        let of_layer: [(&str, &[usize]); 10] = [
             ("layers.0.attention_norm.gamma", &[24]),
-            ("layers.0.attention.inputs.weight", &[24, 72]),
+            ("layers.0.attention.queries.weight", &[24, 24]),
+            ("layers.0.attention.keys.weight", &[24, 24]),
+            ("layers.0.attention.values.weight", &[24, 24]),
             ("layers.0.attention.output.weight", &[24, 24]),
             ("layers.0.feed_norm.gamma", &[24]),
-            ("layers.0.feed.inputs.weight", &[24, 128]),
+            ("layers.0.feed.gates.weight", &[24, 64]),
+            ("layers.0.feed.inputs.weight", &[24, 64]),
             ("layers.0.feed.output.weight", &[64, 24]),
             ("layers.1.attention_norm.gamma", &[24]),
         ];
         assert_eq!(all[0], ("embedding.weight", &[7, 24][..]));
-        assert_eq!(all[1..8], of_layer);
-        assert_eq!(all[13..], [("norm.gamma", &[24][..]), ("output.weight", &[24, 7][..])]);
+        assert_eq!(all[1..11], of_layer);
+        assert_eq!(all[19..], [("norm.gamma", &[24][..]), ("output.weight", &[24, 7][..])]);
     }
 
     #[test]
@@ -303,15 +317,12 @@ mod tests {
     #[test]
     fn how_alike_two_are_depends_on_how_far_they_are_apart() {
         let (rotation, device) = (Rotation::new(12, 1, 4), Device::flex());
-        let turned = |numbers: [f32; 4], place: usize, position: usize| {
-            let mut both = [0.0; 8];
-            both[place * 4..place * 4 + 4].copy_from_slice(&numbers);
-            let both = Tensor::from_data(TensorData::new(both.to_vec(), [1, 1, 2, 4]), &device);
-            let all = self::numbers(rotation.turn(both, &rotation.tables(position..position + 1, &device)));
-            all[place * 4..place * 4 + 4].to_vec()
-        };
+        let head = |numbers: [f32; 4]| Tensor::from_data(TensorData::new(numbers.to_vec(), [1, 1, 1, 4]), &device);
+        let tables = |position| rotation.tables(position..position + 1, &device);
         let alike = |query: usize, key: usize| -> f32 {
-            let pair = [turned([1.0, 2.0, -1.0, 0.5], 0, query), turned([0.5, -1.0, 2.0, 1.0], 1, key)];
+            let query = rotation.turn(head([1.0, 2.0, -1.0, 0.5]), &tables(query).queries);
+            let key = rotation.turn(head([0.5, -1.0, 2.0, 1.0]), &tables(key).keys);
+            let pair = [query, key].map(numbers);
             pair[0].iter().zip(&pair[1]).map(|(a, b)| a * b).sum()
         };
         // Of two at one place, the product divided by the root of the width.
