@@ -1,7 +1,8 @@
 //! Trained models away from their runs: written for other programs, and read back to predict and to evaluate.
 //!
 //! ```text
-//!   state, manifest, preprocessing -> [file], [folder] -> bytes -> [description], values -> [Model]: rows -> predictions, measures; text -> [Generation]
+//!   state, manifest, preprocessing -> [file], [folder] -> bytes -> [description], values -> [Model]: rows -> predictions, measures
+//!                                                                                           text -> [Generation]
 //! ```
 //!
 //! A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export.

@@ -1,5 +1,6 @@
-//! The models, as Burn modules: which there are ([`models`]), the [`transformer`] of those for text and one module for all others, how parameters become a flat buffer (`flatten`), in which order and with
-//! which names ([`schema`]), where gradients leave it on the way ([`cut`]), and what they compute once they are trained ([`forward`]).
+//! The models, as Burn modules: which there are ([`models`]), one module for those of rows and images, here, and the [`transformer`] of those
+//! for text; how parameters become a flat buffer (`flatten`), in which order and with which names ([`schema`]), where gradients leave it on
+//! the way ([`cut`]), and what they compute once they are trained ([`forward`]).
 
 pub mod cut;
 pub(crate) mod dropout;
