@@ -8,8 +8,8 @@ use std::sync::Arc;
 use starling_data::{Dataset, files, kinds};
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ModelSpec, Preprocessing, Program, RunSpec,
-    Workload,
+    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ModelSpec, Preprocessing, Program,
+    RunSpec, Workload,
 };
 
 use crate::device::DeviceChoice;
