@@ -7,8 +7,7 @@
 //!
 //! Norms are RMSNorm (Zhang and Sennrich, 2019), positions are rotations of queries and keys (RoPE; Su et al., 2021) and the feed-forward
 //! layers have gates (SwiGLU; Shazeer, 2020). No layer has a bias, and the output has weights of its own: they are few for 256 tokens, and
-//! their gradient is there first. What is computed of one input has matrices of its own: cut out of one, each would have a gradient as
-//! large as that one, most of it zeros.
+//! their gradient is there first. Queries, keys, values and gates have matrices of their own, as Llama's: one for all of them is no faster.
 
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
