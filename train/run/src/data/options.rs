@@ -69,7 +69,7 @@ impl DataOptions {
         self.header = self.header.or(manifest.data.header);
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
         self.text = manifest.data.kind == TEXT;
-        self.context = self.context.or(self.text.then_some(manifest.data.features));
+        self.context = self.context.or_else(|| self.text.then_some(manifest.data.features));
         let said = [(&mut self.ignored, &manifest.data.ignored), (&mut self.categories, &manifest.data.categories)];
         for (ours, theirs) in said.into_iter().filter(|(ours, _)| ours.is_empty()) {
             *ours = theirs.iter().map(|column| TableColumn::Index(*column)).collect();
