@@ -54,7 +54,7 @@ pub enum DataError {
     #[error("{error}; to learn it as a text, take `--model gpt`")]
     Text {
         /// What is wrong with it as a table.
-        error: Box<DataError>,
+        error: Box<Self>,
     },
     /// The data is well-formed, but no run can train on it.
     #[error("`{origin}` cannot be trained on: {reason}")]
