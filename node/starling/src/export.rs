@@ -17,7 +17,7 @@ use starling_train::DeviceChoice;
 pub use starling_run::Evaluation;
 #[doc(inline)]
 pub use starling_train::export::{
-    Description, Evaluated, Format, Generation, Model, ModelError, Origin, Prediction, Sampling, Shown, Speech,
+    Continuation, Description, Evaluated, Format, Model, ModelError, Origin, Prediction, Sampling, Shown, Speech,
     TrainedOn,
 };
 #[doc(inline)]

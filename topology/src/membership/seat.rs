@@ -85,8 +85,8 @@ pub(super) struct Seat {
     pub(super) overruled: bool,
     /// We were outside, and nobody who goes on has answered for long.
     pub(super) returned: bool,
-    /// We have asked another member to propose in our place.
-    pub(super) deferred: bool,
+    /// Whom we have asked to propose in our place.
+    pub(super) agents: BTreeSet<PeerId>,
     /// Whom we have given time to propose.
     pub(super) timed: BTreeSet<PeerId>,
     /// In which ballot we were last shown what is proposed, if we have no vote: its proposer got its time then.
@@ -260,7 +260,7 @@ impl Seat {
             attempt: 0,
             tries: 0,
             paused: None,
-            deferred: false,
+            agents: BTreeSet::new(),
             returned: false,
             timed: BTreeSet::new(),
             timed_value: None,
@@ -459,7 +459,7 @@ impl Seat {
             None | Some(Evidence::LinkFailed | Evidence::Misbehaved) => true,
             Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Revoked) => false,
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
-                self.suspicion_reports.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
+                self.suspicion_reports.of(peer).is_none() && self.who_reaches(peer, decree, |_| true).is_some()
             }
         }
     }
@@ -481,8 +481,9 @@ impl Seat {
 
     /// The member that has promised and may reach `peer`: of several one with a vote, whose turn it may be, and the one that reaches most
     /// others, which may be a hub.
-    fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
-        let others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
+    fn who_reaches(&self, peer: PeerId, decree: &Decree, may_be: impl Fn(&PeerId) -> bool) -> Option<PeerId> {
+        let may_be = |other: &PeerId| *other != decree.ballot.proposer && may_be(other);
+        let others = decree.promises.iter().filter(|(other, _)| may_be(other));
         let reaches = |promised: &Promise| !promised.leaving && !promised.unreachable.contains(&peer);
         let reach = others.filter(|(_, promised)| reaches(promised));
         let reach = reach.map(|(other, promised)| (!self.view.votes(*other), promised.unreachable.len(), *other));
@@ -496,7 +497,9 @@ impl Seat {
             let is_apart = self.suspects.contains_key(peer) || self.view.is_severed(me, *peer);
             is_apart && self.expects(*peer, decree)
         });
-        unreached.find_map(|peer| self.who_reaches(peer, decree))
+        let agent = unreached.find_map(|peer| self.who_reaches(peer, decree, |other| !self.agents.contains(other)));
+        // One of so many is honest, and may have been right.
+        agent.filter(|_| self.agents.len() <= self.view.most_hostile())
     }
 }
 

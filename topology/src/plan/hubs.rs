@@ -1,17 +1,16 @@
 //! Hubs: the ranks through which a star reduces.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::fmt;
 
 use thiserror::Error;
 
-use crate::id::{PeerId, Rank, WorldSize};
+use crate::id::{Rank, WorldSize};
 use crate::plan::costs::link_costs::LinkCosts;
 use crate::plan::costs::weights::{bandwidth, hub_weights};
 use crate::plan::route::{self, Route};
 use crate::view::View;
-use crate::view::ring::Ring;
+use crate::view::ring::{Ring, hubs_of};
 
 /// The most hubs that a star has. Each further one is one more link for every rank.
 pub const MAX_HUBS: usize = 16;
@@ -65,12 +64,11 @@ impl Hubs {
         Self::fastest(world, world.ranks().filter(is_hub).collect(), Some(costs), most)
     }
 
-    /// The members of `view` that are severed from nobody, by their rank in its `ring`; at most `most` of them, chosen as by
-    /// [`Self::detect`]. `costs` are by rank.
+    /// The [hubs](hubs_of) of `view`, by their rank in its `ring`; at most `most` of them, chosen as by [`Self::detect`]. `costs` are by
+    /// rank.
     pub(crate) fn of(ring: &Ring, view: &View, costs: Option<&LinkCosts>, most: usize) -> Option<Self> {
-        let severed: BTreeSet<PeerId> = view.severed().iter().flat_map(|(a, b)| [*a, *b]).collect();
-        let world = ring.world_size();
-        let hubs = world.ranks().filter(|rank| !severed.contains(&ring.peer(*rank))).collect();
+        let (world, members) = (ring.world_size(), hubs_of(view));
+        let hubs = world.ranks().filter(|rank| members.contains(&ring.peer(*rank))).collect();
         Self::fastest(world, hubs, costs, most)
     }
 

@@ -10,7 +10,7 @@ use crate::view::View;
 ///
 /// A pure function of the view, so all members that hold one view compute one ring: the one in which an all-reduce is
 /// fastest by the costs that the view carries; without costs the sorted order of peer ids, or, if members are severed, one
-/// in which no two of those are neighbours.
+/// in which no two of those are neighbours, where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
     order: Vec<PeerId>,
@@ -128,7 +128,14 @@ pub(crate) fn star_hubs(view: &View) -> Vec<PeerId> {
     if view.severed().is_empty() || Ring::plan(view).leads_around(view) {
         return Vec::new();
     }
-    hubs(view.members(), view.severed())
+    hubs_of(view)
+}
+
+/// The members of `view` that are severed from nobody. Of a newcomer nobody may have found that out yet: only where no voter is one.
+pub(crate) fn hubs_of(view: &View) -> Vec<PeerId> {
+    let all = hubs(view.members(), view.severed());
+    let voters: Vec<PeerId> = all.iter().copied().filter(|peer| view.votes(*peer)).collect();
+    if voters.is_empty() { all } else { voters }
 }
 
 /// Those of `members` that are in none of these pairs.

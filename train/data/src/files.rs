@@ -67,7 +67,9 @@ impl<R: Read> Read for Capped<R> {
         self.read = self.read.saturating_add(read as u64);
         if self.read > self.max {
             let max = self.max;
-            return Err(io::Error::other(format!("it has more than {max} bytes, unpacked (`data.limit_mib`)")));
+            return Err(io::Error::other(format!(
+                "it has more than {max} bytes, unpacked (`data.limit_mib`; of a text never more than 2 GiB)"
+            )));
         }
         let packed = self.packed.as_ref().map_or(u64::MAX, |packed| packed.get());
         if self.read > MAX_GROWTH_FROM && self.read > packed.saturating_mul(MAX_GROWTH) {

@@ -252,7 +252,7 @@ impl Dataset {
             classes: description.classes,
             counts: Vec::new(),
         };
-        let bytes: Arc<[u8]> = text.bytes.into();
+        let bytes = Arc::new(text.bytes);
         let [training, held_out] =
             [training, held_out].map(|numbers| Samples::of_text(bytes.clone(), context as usize, numbers));
         let (doubts, class_doubts, seed) = (Vec::new(), Vec::new(), *seed);

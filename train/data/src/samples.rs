@@ -16,7 +16,7 @@ enum Held {
     /// `[samples, features]`, scaled, and of each its label.
     Rows { values: Vec<f32>, labels: Vec<u32> },
     /// All of the text, and which windows of it are the samples.
-    Windows { text: Arc<[u8]>, numbers: Vec<u32> },
+    Windows { text: Arc<Vec<u8>>, numbers: Vec<u32> },
 }
 
 impl Default for Held {
@@ -36,7 +36,7 @@ impl Samples {
     }
 
     /// The windows of these numbers, of so many bytes each, one after another. Behind each is a byte of the text.
-    pub(crate) fn of_text(text: Arc<[u8]>, context: usize, numbers: Vec<u32>) -> Self {
+    pub(crate) fn of_text(text: Arc<Vec<u8>>, context: usize, numbers: Vec<u32>) -> Self {
         Self { features: context, held: Held::Windows { text, numbers } }
     }
 

@@ -18,7 +18,7 @@ use starling_run::data::{CONTEXT, TEXT};
 use starling_topology::Digest;
 
 use super::error::DataError;
-use super::files::{Capped, unpacked};
+use super::files::bounded;
 use super::foreign;
 use super::source::check_file;
 
@@ -71,7 +71,7 @@ pub(super) fn check_is_file(path: &Path) -> Result<(), DataError> {
 pub(super) fn parse(file: impl Read, path: &Path, max: u64) -> Result<Text, DataError> {
     let fail = |reason: String| DataError::File { path: path.to_owned(), reason };
     let mut bytes = Vec::new();
-    let read = Capped::new(unpacked(file, path)?, max.min(MAX_BYTES)).read_to_end(&mut bytes);
+    let read = bounded(file, path, max.min(MAX_BYTES))?.read_to_end(&mut bytes);
     read.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     if let Some(reason) = foreign::no_text(&bytes[..bytes.len().min(64)]) {
         return Err(fail(reason));

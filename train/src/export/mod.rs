@@ -2,25 +2,25 @@
 //!
 //! ```text
 //!   state, manifest, preprocessing -> [file], [folder] -> bytes -> [description], values -> [Model]: rows -> predictions, measures
-//!                                                                                           text -> [Generation]
+//!                                                                                           text -> [Continuation]
 //! ```
 //!
 //! A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export.
 
+mod continuation;
 pub mod description;
 mod error;
 pub mod file;
 pub mod folder;
-mod generation;
 mod model;
 mod predictions;
 mod read;
 mod speech;
 
+pub use continuation::{Continuation, Sampling};
 pub use description::{Description, Origin, TrainedOn};
 pub use error::ModelError;
 pub use file::Export;
-pub use generation::{Generation, Sampling};
 pub use model::{Evaluated, Model, Prediction};
 pub use predictions::{Format, Shown};
 pub use speech::Speech;

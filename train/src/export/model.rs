@@ -141,7 +141,7 @@ impl Model {
     pub fn at_once(&self) -> usize {
         let features = self.description.features().max(1);
         match self.learns {
-            Learns::Text => language::at_once(features) as usize,
+            Learns::Text => self.transformer().map_or(1, |(transformer, _)| transformer.measured_at_once()) as usize,
             Learns::Classes | Learns::Numbers => (MAX_BLOCK_VALUES / features).clamp(1, evaluation::AT_ONCE as usize),
         }
     }
@@ -281,6 +281,9 @@ impl Model {
         let mut measure = |windows: &mut Vec<u8>| {
             let measured =
                 language::measure(transformer, windows, &self.device).map_err(|source| self.failed(source))?;
+            if measured.iter().any(|(_, sum)| !sum.is_finite()) {
+                return Err(ModelError::NoNumber { model: self.name() });
+            }
             sums.add(measured);
             windows.clear();
             Ok::<(), ModelError>(())

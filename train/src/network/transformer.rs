@@ -15,11 +15,15 @@ use burn::tensor::activation::{silu, softmax};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::network::rotation::{Rotation, Tables};
+use crate::task::evaluation::AT_ONCE;
 
 /// What is added to the logit of a position that a token must not see.
 const UNSEEN: f32 = -1e30;
 /// Widths of feed-forward layers are multiples of this, as kernels like them.
 const MULTIPLE: usize = 32;
+/// Tokens, and pairs of positions that attend to each other, per forward pass of an evaluation: they bound the memory that it needs.
+const TOKENS_AT_ONCE: usize = 1 << 13;
+const PAIRS_AT_ONCE: usize = 1 << 24;
 
 /// How large a transformer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +38,19 @@ pub struct Size {
     pub tokens: usize,
     /// How many positions it sees at once.
     pub context: usize,
+}
+
+impl Size {
+    /// How many sequences are evaluated together.
+    pub(crate) fn measured_at_once(self) -> u32 {
+        measured_at_once(self.heads, self.context)
+    }
+}
+
+fn measured_at_once(heads: usize, context: usize) -> u32 {
+    let pairs = heads.saturating_mul(context).saturating_mul(context).max(1);
+    let most = (TOKENS_AT_ONCE / context.max(1)).min(PAIRS_AT_ONCE / pairs);
+    u32::try_from(most).unwrap_or(AT_ONCE).clamp(1, AT_ONCE)
 }
 
 /// Logits of the token that follows each position.
@@ -186,6 +203,11 @@ impl Transformer {
     /// How many positions it sees at once.
     pub fn context(&self) -> usize {
         self.rotation.context()
+    }
+
+    /// As [`Size::measured_at_once`].
+    pub(crate) fn measured_at_once(&self) -> u32 {
+        measured_at_once(self.rotation.heads(), self.context())
     }
 
     /// How many parameters lie before each border.

@@ -13,9 +13,6 @@ use crate::network::dropout::Dropout;
 use crate::network::transformer::{Size, Transformer};
 use crate::task::{Draw, Task, TaskData, evaluation};
 
-/// Tokens per forward pass of an evaluation: bounds the memory that it needs.
-const TOKENS_AT_ONCE: usize = 8_192;
-
 /// A [`Transformer`] that learns the windows of a text by cross-entropy.
 #[derive(Debug)]
 pub struct Language {
@@ -102,11 +99,7 @@ impl Task for Language {
 
     fn loss_in_blocks(&self, transformer: &Transformer, batch: WindowBatch, cut: &mut Cut<'_>) -> Tensor<1> {
         let WindowBatch { tokens, next, draw } = batch;
-        let mut dropout = draw.and_then(|draw| Dropout::new(self.options.dropout, &draw));
-        let drop = |features: Tensor<2>| match &mut dropout {
-            Some(dropout) => dropout.apply(features),
-            None => features,
-        };
+        let drop = Dropout::between_layers(self.options.dropout, draw.as_ref());
         let logits = transformer.forward_through(tokens, drop, |features| cut.here(features));
         CrossEntropyLossConfig::new().init(&logits.device()).forward(logits, next)
     }
@@ -123,13 +116,8 @@ impl Task for Language {
     }
 
     fn measured_at_once(&self) -> u32 {
-        at_once(self.size.context)
+        self.size.measured_at_once()
     }
-}
-
-/// How many windows of so many bytes are evaluated together.
-pub(crate) fn at_once(context: usize) -> u32 {
-    (TOKENS_AT_ONCE / context.max(1)).clamp(1, evaluation::AT_ONCE as usize) as u32
 }
 
 /// Sums over windows, each with the byte behind it, of means over a window: cross-entropy in nats as `loss`, which share of the bytes was the
@@ -260,8 +248,6 @@ mod tests {
         assert_eq!(one[..5 * 256], other[..5 * 256]);
         assert!(one[5 * 256..].iter().zip(&other[5 * 256..]).all(|(a, b)| a != b));
         // Where it is counts, not only what came before.
-        let again = logits(b"aaaaaaaa");
-        assert_eq!(again[..256].len(), 256);
         let swapped = (logits(b"abc"), logits(b"bac"));
         assert_ne!(swapped.0[512..], swapped.1[512..]);
     }

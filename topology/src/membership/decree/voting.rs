@@ -45,10 +45,10 @@ impl Membership {
         // Where no step is taken anyway it costs others less; who has no quorum tries again and again, though not as often.
         let has_none =
             seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.join_attempt.is_some();
-        let longest = if has_none { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
-        // Who was promised the last one holds us up already, and gets no more time for another.
-        let holds_us = seat.acceptor.promised.is_some_and(|promised| promised.proposer == from);
-        if !holds_us && !self.ballots[usize::from(has_none)].take(now, from, longest) {
+        // So it does where its last ballot holds us up already; yet others must have time between two of them.
+        let costs_less = has_none || seat.acceptor.promised.is_some_and(|promised| promised.proposer == from);
+        let longest = if costs_less { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
+        if !known && !self.ballots[usize::from(costs_less)].take(now, from, longest) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
         }
         if !seat.raise(now, ballot) && !is_unbounded {

@@ -16,6 +16,8 @@ use crate::task::language::Language;
 const MAX_LAYERS: u32 = 128;
 /// The widest layer.
 const MAX_WIDTH: u32 = 16_384;
+/// Attention takes memory for each.
+const MAX_HEADS: u32 = 256;
 /// How wide heads are where nobody says how many there are: of wide layers, and of narrow ones.
 const HEAD_WIDTHS: [u32; 2] = [64, 32];
 /// From this width on, a layer is wide.
@@ -82,9 +84,10 @@ impl Model for Gpt {
             return Err(format!("its layers are {width} wide, but 2 to {MAX_WIDTH} are possible"));
         }
         // Each two numbers of a head are turned together.
-        if heads == 0 || !width.is_multiple_of(heads) || !(width / heads).is_multiple_of(2) {
+        if heads == 0 || heads > MAX_HEADS || !width.is_multiple_of(heads) || !(width / heads).is_multiple_of(2) {
             return Err(format!(
-                "it has {heads} heads, but they have to share its width of {width}, an even part each; take a width that is a multiple of 64"
+                "it has {heads} heads, but they have to share its width of {width}, an even part each; and {MAX_HEADS} \
+                 are possible; take a width that is a multiple of 64"
             ));
         }
         Ok(())

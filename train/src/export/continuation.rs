@@ -33,7 +33,7 @@ impl Default for Sampling {
 ///
 /// What the model sees begins with the prompt's last bytes. When it sees as many as it can, it goes on with the later half of them.
 #[derive(Debug)]
-pub struct Generation<'m> {
+pub struct Continuation<'m> {
     model: &'m Model,
     sampling: Sampling,
     generator: SplitMix64,
@@ -49,16 +49,16 @@ impl Model {
     ///
     /// # Errors
     /// If it has learned no text.
-    pub fn generate(&self, prompt: &[u8], sampling: Sampling) -> Result<Generation<'_>, ModelError> {
+    pub fn generate(&self, prompt: &[u8], sampling: Sampling) -> Result<Continuation<'_>, ModelError> {
         let context = self.transformer()?.0.context();
         let prompt = if prompt.is_empty() { BEGINNING } else { prompt };
         let seen = prompt[prompt.len().saturating_sub(context)..].to_vec();
         let generator = SplitMix64::for_purpose("starling generation", sampling.seed, 0);
-        Ok(Generation { model: self, sampling, generator, seen, cache: Some(Cache::default()), context })
+        Ok(Continuation { model: self, sampling, generator, seen, cache: Some(Cache::default()), context })
     }
 }
 
-impl Generation<'_> {
+impl Continuation<'_> {
     /// The same, computed anew for each byte: slower, and for comparisons alone.
     #[must_use]
     pub fn without_cache(self) -> Self {
@@ -75,8 +75,13 @@ impl Generation<'_> {
     /// # Errors
     /// If the device fails, or what comes out is not finite.
     pub fn draw(&mut self) -> Result<u8, ModelError> {
-        let logits = self.logits()?;
+        let logits = self.logits();
+        if logits.is_err() {
+            self.forget();
+        }
+        let logits = logits?;
         if logits.iter().any(|logit| !logit.is_finite()) {
+            self.forget();
             return Err(ModelError::NoNumber { model: self.model.name() });
         }
         let byte = chosen(&logits, &self.sampling, &mut self.generator);
@@ -84,11 +89,16 @@ impl Generation<'_> {
         Ok(byte)
     }
 
+    /// What is cached is of bytes that were not followed by one.
+    fn forget(&mut self) {
+        self.cache = self.cache.as_ref().map(|_| Cache::default());
+    }
+
     /// Of the byte that follows what is seen, one for each that it may be.
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
         if self.seen.len() > self.context {
             self.seen.drain(..self.seen.len() - self.context.div_ceil(2));
-            self.cache = self.cache.as_ref().map(|_| Cache::default());
+            self.forget();
         }
         let (transformer, device) = self.model.transformer()?;
         let mut anew = Cache::default();
