@@ -37,12 +37,7 @@ impl World {
         });
         let stay: BTreeSet<PeerId> = view.members().iter().copied().collect();
         for peer in gone.filter(|peer| !stay.contains(peer)) {
-            // Who has yet to store its vote, or has just done that, answered late.
-            let is_quick = |seat: &Seat| {
-                let host = &self.hosts[*seat];
-                host.storing.is_none() && self.now - host.stored >= self.config.promise_limit() / 2
-            };
-            let Some(seat) = self.well(peer, view.parent).filter(is_quick) else { continue };
+            let Some(seat) = self.well(peer, view.parent) else { continue };
             let all = || stay.iter().chain([&peer]);
             let seats: Option<Vec<Seat>> = all().map(|peer| self.seats.get(peer).copied()).collect();
             let Some(seats) = seats else { continue };
@@ -66,7 +61,10 @@ impl World {
         let seat = *self.seats.get(&peer)?;
         let host = &self.hosts[seat];
         let runs = host.peer.as_ref().filter(|peer| peer.view_id() == view && peer.is_full() && peer.has_state());
-        let is_free = host.stopped.is_none() && host.slower == 1 && host.disk.takes_votes() && host.full.is_empty();
+        // Who has yet to store its vote, or has just done that, answers late.
+        let is_quick = host.storing.is_none() && self.now - host.stored >= self.config.promise_limit() / 2;
+        let is_free =
+            is_quick && host.stopped.is_none() && host.slower == 1 && host.disk.takes_votes() && host.full.is_empty();
         let is_one = host.twin.is_none() && !host.leaving && host.completed.is_none();
         runs.filter(|_| is_free && is_one).map(|_: &Peer| seat)
     }
