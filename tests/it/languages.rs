@@ -119,11 +119,13 @@ fn what_does_not_fit_a_language_model_is_one_error() {
     let dir = folder.path();
     write_text(&dir.join("text.txt"));
     std::fs::write(dir.join("short.txt"), "too short").expect("written");
+    std::fs::write(dir.join("long.txt"), "on and on ".repeat(2_000)).expect("written");
     std::fs::write(dir.join("table.csv"), "a,b\n1,x\n2,y\n3,x\n").expect("written");
     for (arguments, part) in [
         ("run --model gpt:1x16", "gpt learns a text, but the data is none (its kind is `digits`)"),
         ("run --model gpt:1x16 --data table.csv", "(its kind is `csv`)"),
         ("run --model gpt:1x16 --data short.txt", "two windows of 128 and the byte behind need 257"),
+        ("run --model gpt:1x64x8 --data long.txt --context 4096", "take --micro-batch 2 or less"),
         ("run --model gpt:1x16 --data text.txt --label y", "--label says how a table is read"),
         ("run --model gpt:1x15 --data text.txt", "it has 1 heads, but they have to share its width of 15"),
         ("run --model gpt:1x16 --data text.txt --dropout 0.1", "dropout needs micro-batches"),

@@ -76,6 +76,15 @@ pub trait Model: fmt::Debug + Sync {
         }
     }
 
+    /// Checks that it can compute gradients over so many samples of `shape` at once, which a stranger may ask for.
+    ///
+    /// # Errors
+    /// Why it can't and what to do, as a sentence. As it is, it can.
+    fn check_batch(&self, sizes: &[u32], shape: [u32; 3], samples: u32) -> Result<(), String> {
+        let _ = (sizes, shape, samples);
+        Ok(())
+    }
+
     /// The task that a model of these sizes and options is on a data set.
     ///
     /// # Errors
@@ -227,6 +236,8 @@ pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manife
             "{name} learns rows or images, but the data is a text; take --model gpt, or other data"
         )));
     }
+    let at_once = if spec.micro_batch == 0 { spec.batch_size } else { spec.micro_batch };
+    chosen.model.check_batch(&chosen.sizes, dataset.description().shape, at_once).map_err(unusable)?;
     let task = chosen.model.task(&chosen.sizes, &chosen.options, dataset).map_err(unusable)?;
     let manifest = Manifest { model: chosen.spec(), ..Manifest::of(spec, dataset.description()) };
     Ok((manifest.with_schema(&task.schema()), task))
@@ -270,7 +281,7 @@ mod tests {
             ),
             (of("gpt:1"), "gpt has layers and their width, as gpt:4x128"),
             (of("gpt:0x64"), "it has 0 layers, but 1 to 128"),
-            (of("gpt:1x99999"), "its layers are 99999 wide, but 2 to 16384"),
+            (of("gpt:1x99999"), "its layers are 99999 wide, but 8 to 16384"),
             (of("gpt:1x64x3"), "it has 3 heads, but they have to share its width of 64"),
             (of("gpt:1x6x2"), "it has 2 heads, but they have to share its width of 6, an even part each"),
             (of("gpt+loss=huber"), "gpt learns bytes, by cross-entropy"),

@@ -16,8 +16,10 @@ use crate::task::language::Language;
 const MAX_LAYERS: u32 = 128;
 /// The widest layer.
 const MAX_WIDTH: u32 = 16_384;
-/// Attention takes memory for each.
-const MAX_HEADS: u32 = 256;
+/// A head is no narrower.
+const LEAST_HEAD: u32 = 8;
+/// How many pairs of positions attend to each other at once in a layer, at most: each takes 4 bytes, several times.
+const MAX_PAIRS: u64 = 1 << 28;
 /// How wide heads are where nobody says how many there are: of wide layers, and of narrow ones.
 const HEAD_WIDTHS: [u32; 2] = [64, 32];
 /// From this width on, a layer is wide.
@@ -80,14 +82,18 @@ impl Model for Gpt {
         if !(1..=MAX_LAYERS).contains(&layers) {
             return Err(format!("it has {layers} layers, but 1 to {MAX_LAYERS} are possible"));
         }
-        if !(2..=MAX_WIDTH).contains(&width) {
-            return Err(format!("its layers are {width} wide, but 2 to {MAX_WIDTH} are possible"));
+        if !(LEAST_HEAD..=MAX_WIDTH).contains(&width) {
+            return Err(format!("its layers are {width} wide, but {LEAST_HEAD} to {MAX_WIDTH} are possible"));
         }
         // Each two numbers of a head are turned together.
-        if heads == 0 || heads > MAX_HEADS || !width.is_multiple_of(heads) || !(width / heads).is_multiple_of(2) {
+        if heads == 0
+            || width / heads < LEAST_HEAD
+            || !width.is_multiple_of(heads)
+            || !(width / heads).is_multiple_of(2)
+        {
             return Err(format!(
-                "it has {heads} heads, but they have to share its width of {width}, an even part each; and {MAX_HEADS} \
-                 are possible; take a width that is a multiple of 64"
+                "it has {heads} heads, but they have to share its width of {width}, an even part of {LEAST_HEAD} or more each; \
+                 take a width that is a multiple of 64"
             ));
         }
         Ok(())
@@ -103,6 +109,24 @@ impl Model for Gpt {
             }
             ModelOptions { .. } => Ok(()),
         }
+    }
+
+    fn check_batch(&self, sizes: &[u32], [_, _, context]: [u32; 3], samples: u32) -> Result<(), String> {
+        let (heads, context) = (Self::size(sizes, context).heads as u64, u64::from(context));
+        let of_one = heads.saturating_mul(context).saturating_mul(context).max(1);
+        if of_one.saturating_mul(samples.into()) <= MAX_PAIRS {
+            return Ok(());
+        }
+        let most = MAX_PAIRS / of_one;
+        let instead = match most {
+            0 => "take a shorter --context, or fewer heads".to_owned(),
+            most => format!("take --micro-batch {most} or less, a shorter --context, or fewer heads"),
+        };
+        Err(format!(
+            "{samples} samples at once, of {context} bytes each that attend to each other {heads} times, would take more than {} GiB for each \
+             layer; {instead}",
+            MAX_PAIRS >> 28
+        ))
     }
 
     fn task(
