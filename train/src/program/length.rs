@@ -21,15 +21,25 @@ pub(super) fn usual(spec: &RunSpec, dataset: &Dataset) -> u64 {
         // They show that all works.
         return STEPS;
     }
+    if dataset.description().is_text() {
+        // A large one says less new each time than it takes to read it again.
+        let epoch = steps_of(dataset.training().len() as u64, spec.batch_size.into());
+        return STEPS.min(epoch.saturating_mul(MOST_EPOCHS)).max(epoch);
+    }
     let has_hidden_layers = models::choose(&spec.model).is_ok_and(|chosen| !chosen.sizes.is_empty());
     of_samples(dataset.training().len() as u64, spec.batch_size.into(), has_hidden_layers)
 }
 
 fn of_samples(samples: u64, batch_size: u64, has_hidden_layers: bool) -> u64 {
-    let epoch = samples.div_ceil(batch_size.max(1)).max(1);
+    let epoch = steps_of(samples, batch_size);
     let least = epoch.saturating_mul(LEAST_EPOCHS).min(MOST_STEPS.max(epoch));
     let most = if has_hidden_layers { epoch.saturating_mul(MOST_EPOCHS) } else { u64::MAX };
     STEPS.min(most).max(least)
+}
+
+/// How many steps an epoch has.
+fn steps_of(samples: u64, batch_size: u64) -> u64 {
+    samples.div_ceil(batch_size.max(1)).max(1)
 }
 
 #[cfg(test)]
@@ -71,6 +81,16 @@ mod tests {
         for (model, of_table) in [("mlp", 200), ("regression:8,8", 200), ("softmax", 600), ("linear", 600)] {
             let spec = RunSpec { model: model.parse().expect("a model"), ..RunSpec::default() };
             assert_eq!((usual(&spec, &table), usual(&spec, &digits)), (of_table, 600), "{model}");
+        }
+        let path = directory.path().join("text.txt");
+        std::fs::write(&path, "on and on ".repeat(50)).expect("written");
+        let source = path.display().to_string();
+        let options = DataOptions { source, text: true, context: Some(2), ..DataOptions::default() };
+        let text = Dataset::load(&options).expect("a text");
+        let samples = text.training().len() as u64;
+        for (batch_size, steps) in [(1024, 100), (64, 400), (1, 600)] {
+            let spec = RunSpec { batch_size, ..RunSpec::default() };
+            assert_eq!(usual(&spec, &text), steps, "{samples} windows in batches of {batch_size}");
         }
     }
 }
