@@ -480,6 +480,7 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
         Experiment::Star(flags) => Star {
             peers: usize::try_from(flags.peers)?,
             max_stall: Duration::from_millis(flags.max_stall_ms),
+            with_second: true,
             recovery: Duration::from_secs(1),
             seed: flags.common.seed(),
             run: flags.run,

@@ -283,7 +283,10 @@ mod tests {
             (of("gpt:0x64"), "it has 0 layers, but 1 to 128"),
             (of("gpt:1x99999"), "its layers are 99999 wide, but 8 to 16384"),
             (of("gpt:1x64x3"), "it has 3 heads, but they have to share its width of 64"),
-            (of("gpt:1x6x2"), "it has 2 heads, but they have to share its width of 6, an even part each"),
+            (
+                of("gpt:1x24x4"),
+                "it has 4 heads, but they have to share its width of 24, an even part of 8 or more each",
+            ),
             (of("gpt+loss=huber"), "gpt learns bytes, by cross-entropy"),
             (of("gpt+augment=flip"), "gpt takes no images"),
             (of("softmax:3"), "softmax has no sizes"),

@@ -22,6 +22,8 @@ pub struct Star {
     pub peers: usize,
     /// The run's longest stall.
     pub max_stall: Duration,
+    /// Whether there is a second hub, which others find after a while, and the first one is killed.
+    pub with_second: bool,
     /// How soon after a hub's death the next step has to come.
     pub recovery: Duration,
     /// Seed of who the hubs are.
@@ -49,7 +51,7 @@ impl Star {
         })?;
         let mut order: Vec<usize> = (0..self.peers).collect();
         Rng::new(self.seed).shuffle(&mut order);
-        let (hub, second, leaves) = (order[0], order[1], &order[2..]);
+        let hub = order[0];
         verdict.figure("plan", fleet.slots()[hub].said().plan.clone());
 
         fleet.say(&format!("cut all links but those of {hub}"));
@@ -60,12 +62,37 @@ impl Star {
         self.goes_on(&mut fleet, "steps by a star of one hub", |plan| hubs(plan) == Some(1))?;
         verdict.decimal("star_after_s", cut.elapsed().as_secs_f64());
 
+        self.is_nobody_out(&fleet, &order, &mut verdict, "while links were cut");
+        let apart = if self.with_second { &order[2..] } else { &order[1..] };
+        if self.with_second {
+            self.second(&mut fleet, &order, &mut verdict)?;
+        }
+
+        fleet.say("mend all");
+        let mended = Instant::now();
+        for (at, one) in apart.iter().enumerate() {
+            fleet.lan()?.heal(&[*one], &apart[at + 1..])?;
+        }
+        if self.with_second {
+            fleet.start(hub)?;
+        }
+        self.goes_on(&mut fleet, "steps of all without a star", |plan| hubs(plan).is_none())?;
+        verdict.decimal("no_star_after_s", mended.elapsed().as_secs_f64());
+        // Whoever was killed finds that the others have gone on without it.
+        self.is_nobody_out(&fleet, &order[1..], &mut verdict, "when links were mended");
+        conclude(&mut fleet, LIMIT, &mut verdict);
+        Ok(verdict)
+    }
+
+    /// A second one reaches all, and the first one's process is killed.
+    fn second(&self, fleet: &mut Fleet, order: &[usize], verdict: &mut Verdict) -> Result<()> {
+        let (hub, second, leaves) = (order[0], order[1], &order[2..]);
         fleet.say(&format!("mend those of {second}"));
         let mended = Instant::now();
         fleet.lan()?.heal(&[second], leaves)?;
-        self.goes_on(&mut fleet, "steps by a star of two hubs", |plan| hubs(plan) == Some(2))?;
+        self.goes_on(fleet, "steps by a star of two hubs", |plan| hubs(plan) == Some(2))?;
         verdict.decimal("two_hubs_after_s", mended.elapsed().as_secs_f64());
-        self.is_nobody_out(&fleet, &order, &mut verdict, "while links were cut");
+        self.is_nobody_out(fleet, order, verdict, "while links were cut, but those of two");
 
         fleet.say(&format!("kill {hub}"));
         fleet.progress_probe().rest();
@@ -79,20 +106,8 @@ impl Star {
         let (gap, _) = fleet.progress_probe().longest_gap();
         verdict.decimal("recovery_s", gap.as_secs_f64());
         verdict.promise(gap <= self.recovery, format!("no step for {gap:?} after the hub's death"));
-        self.is_nobody_out(&fleet, &order[1..], &mut verdict, "when a hub died");
-
-        fleet.say(&format!("mend all, and start {hub} again"));
-        let mended = Instant::now();
-        for (at, one) in leaves.iter().enumerate() {
-            fleet.lan()?.heal(&[*one], &leaves[at + 1..])?;
-        }
-        fleet.start(hub)?;
-        self.goes_on(&mut fleet, "steps of all without a star", |plan| hubs(plan).is_none())?;
-        verdict.decimal("no_star_after_s", mended.elapsed().as_secs_f64());
-        // Whoever was killed finds that the others have gone on without it.
-        self.is_nobody_out(&fleet, &order[1..], &mut verdict, "when links were mended");
-        conclude(&mut fleet, LIMIT, &mut verdict);
-        Ok(verdict)
+        self.is_nobody_out(fleet, &order[1..], verdict, "when a hub died");
+        Ok(())
     }
 
     /// Waits until all are members, reduce by a plan of which `is_plan` is true, and have taken steps so.
