@@ -140,7 +140,6 @@ pub const PLANTS: &[Plant] = &[
     machine(Flaw::OverlooksTwin, Scenario::Twin, &["twin_told"]),
     machine(Flaw::VotesAtOnce, Scenario::Newcomers, &["votes_given"]),
     machine(Flaw::OwesNothing, Scenario::Newcomers, &["votes_given"]),
-    machine(Flaw::NeedsRing, Scenario::Star, &["hub_keeps_all"]),
     gullible(Flaw::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
     gullible(Flaw::EndsForDigest, Attack::TellsDigests, &["endings"]),
     gullible(Flaw::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),

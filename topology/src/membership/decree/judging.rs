@@ -66,14 +66,7 @@ impl Membership {
 
     /// Checks that a proposal is one that its first proposer was free to make.
     fn check_grounds(&self, seat: &Seat, justified: &Justified) -> Result<(), Violation> {
-        let flaws = [
-            Flaw::IgnoresAccepted,
-            Flaw::TakesOldest,
-            Flaw::NeverSyncs,
-            Flaw::DecidesAlone,
-            Flaw::VotesAtOnce,
-            Flaw::NeedsRing,
-        ];
+        let flaws = [Flaw::IgnoresAccepted, Flaw::TakesOldest, Flaw::NeverSyncs, Flaw::DecidesAlone, Flaw::VotesAtOnce];
         if flaws.into_iter().any(|flaw| self.is_flawed(flaw)) {
             return Ok(());
         }

@@ -32,7 +32,7 @@ use crate::state::max_encoded_len;
 use crate::training::optimizer::OptimizerSpec;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 24;
+pub const WIRE_VERSION: u32 = 23;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
