@@ -1,5 +1,6 @@
 //! How long a run is.
 
+use starling_run::data::steps_per_epoch;
 use starling_run::{RunSpec, Workload};
 
 /// How long a run is, if its founder does not count steps.
@@ -26,9 +27,9 @@ impl RunLength {
     }
 }
 
-/// An epoch ends with a batch that may be smaller. It takes more steps where samples of members that are lost are computed again.
+/// It takes more steps where samples of members that are lost are computed again.
 fn of_epochs(count: u64, samples: u64, batch_size: u32) -> u64 {
-    samples.div_ceil(batch_size.max(1).into()).max(1).saturating_mul(count)
+    steps_per_epoch(samples, batch_size).saturating_mul(count)
 }
 
 #[cfg(test)]

@@ -67,16 +67,9 @@ pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOpti
 
 /// What to say of settings that say how a table of one's own is read, where there is none.
 fn unheeded(settings: &Settings) -> Option<String> {
-    let Settings { label, header, delimiter, ignored, categories, context, .. } = settings;
-    let said = [
-        (label.is_some(), "--label"),
-        (header.is_some(), "--header"),
-        (delimiter.is_some(), "--delimiter"),
-        (!ignored.is_empty(), "--ignore"),
-        (!categories.is_empty(), "--categories"),
-        (context.is_some(), "--context"),
-    ];
-    let said: Vec<&str> = said.into_iter().filter(|(is_said, _)| *is_said).map(|(_, flag)| flag).collect();
+    let options = options(settings, 0.0, 0);
+    let mut said = options.said_of_tables();
+    said.extend(options.context.map(|_| "--context"));
     (!said.is_empty()).then(|| {
         format!(
             "{}: of no effect, because this machine names no data of its own (--data) and takes the run's, which is read as its founder \

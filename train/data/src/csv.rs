@@ -32,13 +32,6 @@ pub(super) struct TableForm<'a> {
     pub(super) categories: &'a [TableColumn],
 }
 
-impl TableForm<'_> {
-    /// Whether it says something of columns besides the label's.
-    pub(super) fn says_columns(&self) -> bool {
-        !self.ignored.is_empty() || !self.categories.is_empty()
-    }
-}
-
 /// So many times the bytes of a file that comes from others may its features take.
 const MAX_GROWTH: u64 = 16;
 

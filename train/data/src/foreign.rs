@@ -1,22 +1,27 @@
 //! Files that are no text, told by their first bytes.
 
+/// The byte order mark of UTF-8, which some programs put before a text.
+pub(super) const MARK: &[u8] = b"\xef\xbb\xbf";
+/// What is to be done about text of two bytes each.
+const UTF16: &str = "it is UTF-16 text; save it as UTF-8";
+
 /// What a file that begins with `start` is, with what to do about it; `None` if it may be a text.
 pub(super) fn no_text(start: &[u8]) -> Option<String> {
-    if let Some((_, kind)) = MAGIC.iter().find(|(magic, _)| start.starts_with(magic)) {
+    if let Some(kind) = kind(start) {
         return Some(format!("it is {kind}, and no text; save what it says as plain text"));
     }
-    is_utf16(start).then(|| "it is UTF-16 text; save it as UTF-8".to_owned())
+    is_utf16(start).then(|| UTF16.to_owned())
 }
 
 /// What a file that begins with `start` is, with what to do about it; `None` if it may be a table.
 pub(super) fn told(start: &[u8]) -> Option<String> {
-    if let Some((_, kind)) = MAGIC.iter().find(|(magic, _)| start.starts_with(magic)) {
+    if let Some(kind) = kind(start) {
         return Some(format!("it is {kind}, but tables are read as text; save it as CSV"));
     }
     if is_utf16(start) {
-        return Some("it is UTF-16 text; save it as UTF-8".to_owned());
+        return Some(UTF16.to_owned());
     }
-    let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
+    let text = start.strip_prefix(MARK).unwrap_or(start).trim_ascii_start();
     let is_json = text.strip_prefix(b"[").is_some_and(|rest| begins(rest, b"[{\"]-0123456789"))
         || text.strip_prefix(b"{").is_some_and(|rest| begins(rest, b"\"}"));
     is_json.then(|| "it is JSON, but a table has a row per line; save it as CSV".to_owned())
@@ -36,6 +41,11 @@ const MAGIC: [(&[u8], &str); 12] = [
     (b"SQLite format 3", "an SQLite database"),
     (b"%PDF", "a PDF document"),
 ];
+
+/// The kind of file that begins so, if its first bytes tell it.
+fn kind(start: &[u8]) -> Option<&'static str> {
+    MAGIC.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, kind)| *kind)
+}
 
 /// Whether this is text of two bytes each: with its mark, or with a zero in every second byte, as Latin letters have.
 fn is_utf16(start: &[u8]) -> bool {

@@ -90,9 +90,7 @@ impl Dataset {
         if options.context.is_some() {
             dataset.doubts.push("--context says how much of a text a model sees; this data is none".to_owned());
         }
-        if !dataset.description.is_table()
-            && (form.label.is_some() || form.header.is_some() || form.delimiter.is_some() || form.says_columns())
-        {
+        if !dataset.description.is_table() && !options.said_of_tables().is_empty() {
             dataset.doubts.push(
                 "--label, --header, --delimiter, --ignore and --categories say how a table is read; this data is none"
                     .to_owned(),
@@ -195,14 +193,7 @@ impl Dataset {
     fn load_text(options: &DataOptions, permille: u32) -> Result<Self, DataError> {
         let DataOptions { source, seed, max_file_bytes, .. } = options;
         let origin = source.clone();
-        let says = [
-            (options.label.is_some(), "--label"),
-            (options.header.is_some(), "--header"),
-            (options.delimiter.is_some(), "--delimiter"),
-            (!options.ignored.is_empty(), "--ignore"),
-            (!options.categories.is_empty(), "--categories"),
-        ];
-        if let Some((_, flag)) = says.iter().find(|(is_said, _)| *is_said) {
+        if let Some(flag) = options.said_of_tables().first() {
             let reason = format!(
                 "it is read as a text, which has no columns, but {flag} says how a table is read; leave it out, or take a model for tables"
             );

@@ -157,9 +157,18 @@ mod tests {
         }
     }
 
+    /// However the bytes come, this is read.
+    fn check(delimiter: u8, cases: &[(&str, &str)]) {
+        for (text, expected) in cases {
+            for piece in [2, 3, 64] {
+                assert_eq!(read(text, delimiter, piece).expect("closed"), *expected, "{text:?} by {piece}");
+            }
+        }
+    }
+
     #[test]
     fn all_lines_end_alike_however_the_bytes_come() {
-        for (text, expected) in [
+        let cases = [
             ("a,b\r\n1,2\r\n", "a,b\n1,2\n"),
             ("a,b\r1,2\r\r3,4", "a,b\n1,2\n\n3,4\n"),
             ("\r\n\n\ra,b\n\n1,2", "\n\n\na,b\n\n1,2\n"),
@@ -167,25 +176,19 @@ mod tests {
             ("a,\"b\"\"\n\",5\"\n1", "a,\"b\"\"\n\",5\"\n1\n"),
             ("", ""),
             ("\n", "\n"),
-        ] {
-            for piece in [2, 3, 64] {
-                assert_eq!(read(text, b',', piece).expect("closed"), expected, "{text:?} by {piece}");
-            }
-        }
+        ];
+        check(b',', &cases);
     }
 
     #[test]
     fn blanks_are_taken_as_one_but_between_quotes() {
-        for (text, expected) in [
+        let cases = [
             ("  1   2\t \"a  b\"  \n3 4 c\r\n", "1 2 \"a  b\"\n3 4 c\n"),
             // A quote in the middle of a word opens nothing.
             ("5\"   nail\n6\"\t\tnail", "5\" nail\n6\" nail\n"),
             ("1 \"a\n  b\"   2\n \t \n3", "1 \"a\n  b\" 2\n\n3\n"),
-        ] {
-            for piece in [2, 3, 64] {
-                assert_eq!(read(text, b' ', piece).expect("closed"), expected, "{text:?} by {piece}");
-            }
-        }
+        ];
+        check(b' ', &cases);
     }
 
     #[test]

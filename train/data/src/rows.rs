@@ -14,8 +14,6 @@ use super::{Delimiter, foreign, shorten};
 
 /// What is looked at to find out what separates cells, and whether it is text at all.
 const START_BYTES: u64 = 64 << 10;
-/// The byte order mark of UTF-8.
-const MARK: &[u8] = b"\xef\xbb\xbf";
 /// Categories that a message names.
 const MAX_NAMED: usize = 5;
 
@@ -41,7 +39,7 @@ impl<R: Read> Text<R> {
             Some(reason) => Err(DataError::File { path: path.to_owned(), reason }),
             None => {
                 let is_whole = (start.len() as u64) < START_BYTES;
-                let mark = if start.starts_with(MARK) { MARK.len() } else { 0 };
+                let mark = if start.starts_with(foreign::MARK) { foreign::MARK.len() } else { 0 };
                 start.drain(..mark);
                 Ok(Self { start, is_whole, rest: text })
             }

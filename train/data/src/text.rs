@@ -30,8 +30,6 @@ pub(super) const BYTES: u32 = 256;
 const MAX_BYTES: u64 = 1 << 31;
 /// What files are called that hold tables, whatever learns from them.
 const TABLES: [&str; 2] = [".csv", ".tsv"];
-/// What some programs write before a text.
-const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A text as it was read.
 #[derive(Debug)]
@@ -76,8 +74,8 @@ pub(super) fn parse(file: impl Read, path: &Path, max: u64) -> Result<Text, Data
     if let Some(reason) = foreign::no_text(&bytes[..bytes.len().min(64)]) {
         return Err(fail(reason));
     }
-    if bytes.starts_with(MARK) {
-        bytes.drain(..MARK.len());
+    if bytes.starts_with(foreign::MARK) {
+        bytes.drain(..foreign::MARK.len());
     }
     if bytes.is_empty() {
         return Err(fail("it is empty".to_owned()));

@@ -140,10 +140,11 @@ impl Model {
     /// How many samples are computed at once: as in the evaluations of a run, unless they have a great many features.
     pub fn at_once(&self) -> usize {
         let features = self.description.features().max(1);
-        match self.learns {
-            Learns::Text => self.transformer().map_or(1, |(transformer, _)| transformer.measured_at_once()) as usize,
-            Learns::Classes | Learns::Numbers => (MAX_BLOCK_VALUES / features).clamp(1, evaluation::AT_ONCE as usize),
-        }
+        let most = match self.computes.text() {
+            Some(transformer) => transformer.measured_at_once() as usize,
+            None => (MAX_BLOCK_VALUES / features).max(1),
+        };
+        most.min(evaluation::AT_ONCE as usize)
     }
 
     /// What it says of samples that are given one after another, as they are written in the data: they are scaled here.

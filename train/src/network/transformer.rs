@@ -23,8 +23,6 @@ const MULTIPLE: usize = 32;
 /// Tokens, and pairs of positions that attend to each other, per forward pass of an evaluation: they bound the memory that it needs.
 const TOKENS_AT_ONCE: usize = 1 << 13;
 const PAIRS_AT_ONCE: usize = 1 << 24;
-/// Sequences, however short.
-const MOST_AT_ONCE: u32 = 512;
 
 /// How large a transformer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +49,7 @@ impl Size {
 fn measured_at_once(heads: usize, context: usize) -> u32 {
     let pairs = heads.saturating_mul(context).saturating_mul(context).max(1);
     let most = (TOKENS_AT_ONCE / context.max(1)).min(PAIRS_AT_ONCE / pairs);
-    u32::try_from(most).unwrap_or(MOST_AT_ONCE).clamp(1, MOST_AT_ONCE)
+    u32::try_from(most).unwrap_or(u32::MAX).max(1)
 }
 
 /// Logits of the token that follows each position.

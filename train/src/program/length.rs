@@ -2,7 +2,7 @@
 
 use starling_data::Dataset;
 use starling_run::RunSpec;
-use starling_run::data::DIGITS;
+use starling_run::data::{DIGITS, steps_per_epoch};
 
 use crate::network::models;
 
@@ -23,23 +23,18 @@ pub(super) fn usual(spec: &RunSpec, dataset: &Dataset) -> u64 {
     }
     if dataset.description().is_text() {
         // A large one says less new each time than it takes to read it again.
-        let epoch = steps_of(dataset.training().len() as u64, spec.batch_size.into());
+        let epoch = steps_per_epoch(dataset.training().len() as u64, spec.batch_size);
         return STEPS.min(epoch.saturating_mul(MOST_EPOCHS)).max(epoch);
     }
     let has_hidden_layers = models::choose(&spec.model).is_ok_and(|chosen| !chosen.sizes.is_empty());
-    of_samples(dataset.training().len() as u64, spec.batch_size.into(), has_hidden_layers)
+    of_samples(dataset.training().len() as u64, spec.batch_size, has_hidden_layers)
 }
 
-fn of_samples(samples: u64, batch_size: u64, has_hidden_layers: bool) -> u64 {
-    let epoch = steps_of(samples, batch_size);
+fn of_samples(samples: u64, batch_size: u32, has_hidden_layers: bool) -> u64 {
+    let epoch = steps_per_epoch(samples, batch_size);
     let least = epoch.saturating_mul(LEAST_EPOCHS).min(MOST_STEPS.max(epoch));
     let most = if has_hidden_layers { epoch.saturating_mul(MOST_EPOCHS) } else { u64::MAX };
     STEPS.min(most).max(least)
-}
-
-/// How many steps an epoch has.
-fn steps_of(samples: u64, batch_size: u64) -> u64 {
-    samples.div_ceil(batch_size.max(1)).max(1)
 }
 
 #[cfg(test)]

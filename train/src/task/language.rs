@@ -116,7 +116,7 @@ impl Task for Language {
     }
 
     fn measured_at_once(&self) -> u32 {
-        self.size.measured_at_once()
+        self.size.measured_at_once().min(evaluation::AT_ONCE)
     }
 }
 

@@ -93,7 +93,8 @@ pub trait Task: Send + Sync + 'static {
         initial::draw(schema, seed)
     }
 
-    /// Sums over some samples, by name; the first is that of the `loss`. `module` and `device` have no autodiff. As it is, the
+    /// Sums over some samples, by name; the first is that of the `loss`. Of what is called `perplexity` they are of logarithms: it is the
+    /// exponential of their mean. `module` and `device` have no autodiff. As it is, the
     /// loss alone.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use starling_node::credentials::name::is_unseen;
 use starling_node::observe::report::ACCURACY;
+use starling_run::data::steps_per_epoch;
 
 /// So many numbers of a list are shown.
 const MAX_LISTED: usize = 12;
@@ -67,7 +68,7 @@ pub fn loss(loss: f64) -> String {
 
 /// `26.1 epochs`, of so many steps over samples in batches.
 pub fn epochs(steps: u64, samples: u64, batch_size: u32) -> String {
-    let epochs = steps as f64 / samples.div_ceil(batch_size.max(1).into()).max(1) as f64;
+    let epochs = steps as f64 / steps_per_epoch(samples, batch_size) as f64;
     match epochs {
         1.0 => "1 epoch".to_owned(),
         few if few < 1.0 => format!("{few:.2} epochs"),

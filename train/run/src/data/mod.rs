@@ -39,6 +39,11 @@ pub const MAX_SAID: usize = 1024;
 /// The longest name of a kind of data, in bytes.
 const MAX_KIND: usize = 64;
 
+/// How many steps a pass over so many samples takes: its last batch may be smaller. One at least.
+pub fn steps_per_epoch(samples: u64, batch_size: u32) -> u64 {
+    samples.div_ceil(batch_size.max(1).into()).max(1)
+}
+
 /// A kind of data that a program reads. Manifests name it; what it is, its program alone knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {

@@ -59,6 +59,18 @@ impl Default for DataOptions {
 }
 
 impl DataOptions {
+    /// The flags of those that say how a table is read.
+    pub fn said_of_tables(&self) -> Vec<&'static str> {
+        let said = [
+            (self.label.is_some(), "--label"),
+            (self.header.is_some(), "--header"),
+            (self.delimiter.is_some(), "--delimiter"),
+            (!self.ignored.is_empty(), "--ignore"),
+            (!self.categories.is_empty(), "--categories"),
+        ];
+        said.into_iter().filter(|(is_said, _)| *is_said).map(|(_, flag)| flag).collect()
+    }
+
     /// These options with the split that `manifest` prescribes, and with what it says of a table or a text where they say nothing: what
     /// a joiner uses.
     #[must_use]
