@@ -84,7 +84,7 @@ impl<T: Task> Replica<T> {
         let data = task.data();
         let open = device.open()?;
         let device = open.device.clone().autodiff();
-        let module = caught(task.name(), "module", || task.module(&device))?;
+        let module = beside_others(|| caught(task.name(), "module", || task.module(&device)))?;
         let schema = schema::of_module(&module);
         let parameters = initial(&*task, &schema, manifest.seed)?;
         let training = Training::new(manifest, schema, parameters, data.training)?;
@@ -236,7 +236,7 @@ impl<T: Task> Replica<T> {
 
 /// The values that a run of this seed begins with.
 pub(crate) fn initial<T: Task>(task: &T, schema: &Schema, seed: u64) -> Result<Vec<f32>, Error> {
-    let parameters = caught(task.name(), "initial", || task.initial(schema, seed))?;
+    let parameters = beside_others(|| caught(task.name(), "initial", || task.initial(schema, seed)))?;
     let (found, expected) = (parameters.len(), schema.parameters());
     if found != expected {
         let reason = format!("it has {expected} parameters, but `initial` gives {found}");

@@ -52,7 +52,7 @@ impl Draw {
     }
 }
 
-/// Computes without a seed: who has set one draws alone.
+/// Computes what may draw, without a seed: who has set one draws alone. Modules draw when they are built or first read.
 pub(crate) fn beside_others<T>(compute: impl FnOnce() -> T) -> T {
     let _others = BURNS_OWN.read().unwrap_or_else(PoisonError::into_inner);
     compute()

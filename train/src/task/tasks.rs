@@ -20,6 +20,7 @@ use crate::network::models;
 use crate::network::schema::{self, Visited};
 use crate::panics::caught;
 use crate::replica::{self, Replica};
+use crate::task::draw::beside_others;
 use crate::task::{Task, TaskData};
 
 /// Trains one task, on a device.
@@ -37,7 +38,10 @@ impl<T: Task> TaskProgram<T> {
     /// The schema of the module, which is built and visited twice.
     fn schema(&self) -> Result<Schema, error::Error> {
         let device = self.device.open()?.device.autodiff();
-        let leaves = || caught(self.task.name(), "module", || schema::leaves(&self.task.module(&device)));
+        let leaves = || {
+            // The visit draws the values.
+            beside_others(|| caught(self.task.name(), "module", || schema::leaves(&self.task.module(&device))))
+        };
         let (leaves, again) = (leaves()?, leaves()?);
         check_leaves(&leaves, &again)
             .map_err(|reason| error::Error::Module { task: self.task.name().to_owned(), reason })?;
@@ -59,7 +63,7 @@ impl<T: Task> TaskProgram<T> {
         }
         let open = self.device.open()?.device;
         let device = open.clone().autodiff();
-        let module = caught(self.task.name(), "module", || self.task.module(&device))?;
+        let module = beside_others(|| caught(self.task.name(), "module", || self.task.module(&device)))?;
         Ok((flatten::write_parameters(module, &state.model(manifest.optimizer), &device).valid(), open))
     }
 

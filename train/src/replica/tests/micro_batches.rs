@@ -205,6 +205,8 @@ fn burns_own_dropout_is_the_same_in_whatever_thread_beside_whatever_others() {
                 let mut learner = open(&spec);
                 (0..30).for_each(|_| assert_eq!(gradient(learner.as_mut()), expected));
             });
+            // Whoever opens a run draws the values of its module.
+            scope.spawn(|| (0..30).for_each(|_| drop(open(&spec))));
             // Without micro-batches nothing is promised, and nothing is disturbed.
             scope.spawn(|| {
                 let mut learner = open(&RunSpec { micro_batch: 0, ..spec.clone() });
