@@ -2,7 +2,7 @@
 //!
 //! It is admitted like any peer and speaks gossip, identify, ping, `welcome`, `access` and `state`; it has no control stream, so the
 //! membership machines of the members never hear of it. What it fetches, and when a checkpoint is stable, a
-//! [`Follower`](starling_topology::Follower) decides.
+//! [`Follower`] decides.
 
 mod background_tasks;
 mod keeper_loop;

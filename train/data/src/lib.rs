@@ -65,7 +65,7 @@ impl Dataset {
     ///
     /// Features of digits are divided by 16, those of IDX files by 255. Columns of a CSV file are standardized: less the
     /// mean of the training samples, divided by their standard deviation, in f64; a constant column becomes 0. A column of text becomes
-    /// categories, and a gap among numbers their mean: [`Coding`](starling_run::data::columns::Coding).
+    /// categories, and a gap among numbers their mean: [`Coding`].
     ///
     /// A text is held once, as bytes; its samples are windows of [`DataOptions::context`] of them, one after another.
     ///

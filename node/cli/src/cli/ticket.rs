@@ -23,7 +23,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 #[derive(Debug, Clone, Default, Args)]
 pub struct TicketFlags {
     /// With - the ticket is read from standard input, which keeps it out of the list of processes; to join, a member's address
-    /// ending in /p2p/<peer id> will do; or the ticket itself, which `starling run` or `starling invite` printed [default: --ticket-file,
+    /// ending in /p2p/PEER will do; or the ticket itself, which `starling run` or `starling invite` printed [default: --ticket-file,
     /// else the variable STARLING_TICKET]
     #[arg(value_name = "-|MULTIADDR|TICKET")]
     pub ticket: Option<String>,
