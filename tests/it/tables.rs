@@ -198,6 +198,33 @@ fn copies_with_other_delimiters_are_one_data_set() {
     assert_eq!(joined["digest"], founder.finish().summary()["digest"]);
 }
 
+#[test]
+fn who_has_the_values_under_other_names_exports_the_runs() {
+    let folder = TempDir::new().expect("a temp dir");
+    let place = |name: &str| folder.path().join(name);
+    let rows = (0..60).map(|at| format!("{},{},{}\n", at % 7, at % 5, if at % 7 > 2 { "up" } else { "down" }));
+    let rows = rows.collect::<String>();
+    std::fs::write(place("ours.csv"), format!("wind,rain,price\n{rows}")).expect("written");
+    std::fs::write(place("theirs.csv"), format!("a,b,c\n{rows}")).expect("written");
+    let flags = "--model softmax --steps 30 --min-peers 2";
+    let founder =
+        Peer::run(&PeerOptions::flags(flags).with("--data", place("ours.csv")).with("--export", place("one/")));
+    let options = PeerOptions::flags("").with("--data", place("theirs.csv")).with("--export", place("two/"));
+    let joiner = Peer::join(&founder.ticket(), &options);
+    let joined = joiner.finish();
+    assert_eq!(joined.summary()["digest"], founder.finish().summary()["digest"]);
+    let (_, warnings) = understood(&joined);
+    assert!(
+        warnings.iter().any(|warning| {
+            warning.contains("the label has the name `c` here, the name `price` there")
+                && warning.contains("an export has the run's")
+        }),
+        "{warnings:?}"
+    );
+    let read = |folder: &str| std::fs::read_to_string(place(folder).join("model.json")).expect("exported");
+    assert!(read("one").contains("\"rain\"") && read("one") == read("two"), "{}", read("two"));
+}
+
 /// Who has which fruit, with what their users leave empty, and a name for each row.
 fn fruit(rows: u32) -> String {
     let row = |at: u32| {

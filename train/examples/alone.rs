@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         trainer.compute(me, &gradient, &mut |_| {})?;
         let report = trainer.apply(&trainer.training().reduce_alone(&gradient, me, UNMEASURED))?;
         if report.step.is_multiple_of(100) {
-            let held_out = trainer.evaluate(&|| ())?;
+            let held_out = trainer.evaluate()?;
             println!(
                 "step {}, epoch {}: loss {:.4}, held-out accuracy {:.3}",
                 report.step,

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use starling_engine::comeback::{Awaited, Decision, UserChoice};
 use starling_run::program::export;
 use starling_run::{
-    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, Program,
-    ReplicatedState, RunSpec, SharedData, Workload,
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, Preprocessing,
+    Program, ReplicatedState, RunSpec, SharedData, Workload,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -33,6 +33,7 @@ use crate::start::origin;
 use crate::start::way_back::{Decided, Memory, SearchContext};
 use crate::start::welcome::{self, Terms, Welcome};
 use crate::store::manifest_file;
+use crate::store::preprocessing_file::PreprocessingFile;
 use crate::store::record_file::{RecordFile, SavedMembership};
 
 /// A peer that is ready to train.
@@ -232,6 +233,7 @@ pub(crate) async fn joiner(
         }
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
+    let named_by_run = names_of_run(settings, &manifest, workload.as_ref(), (&identity, &member), &*observer).await?;
     let mut memory = Memory::load(&settings.data_dir, run, me);
     memory.warn(&*observer);
     let was_here = !memory.is_new();
@@ -265,6 +267,9 @@ pub(crate) async fn joiner(
             let mut memory = memory;
             let shared = dataset::share(&settings, program.as_ref(), (&source, &manifest.data.kind))?;
             let mut learner = open(workload, &manifest)?;
+            if let Some(preprocessing) = named_by_run {
+                learner.take_names(preprocessing);
+            }
             let resume = Resume::Newest;
             let beginning = Beginning { settings: &settings, resume, manifest: &manifest, store: &store };
             let (start, damaged) = begin::begin(outcome, &beginning, loaded, learner.as_mut(), &mut memory)?;
@@ -278,6 +283,39 @@ pub(crate) async fn joiner(
     let membership = membership(settings, &manifest, min_members);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory, twins };
     Ok(Prepared { ready, learner, damaged, searched })
+}
+
+/// The run's preprocessing, where this machine's copy of the data calls the same values by other names: from the data directory,
+/// else from a member.
+async fn names_of_run(
+    settings: &Settings,
+    manifest: &Manifest,
+    workload: &dyn Workload,
+    asked: (&Identity, &Member),
+    observer: &dyn Observer,
+) -> Result<Option<Preprocessing>, NodeError> {
+    let Some(ours) = workload.preprocessing().filter(|ours| ours.digest() != manifest.data.preprocessing).cloned()
+    else {
+        return Ok(None);
+    };
+    let theirs = match PreprocessingFile::new(&settings.data_dir, manifest).load()? {
+        Some(kept) => Some(kept),
+        None => dataset::preprocessing(settings, manifest, asked).await,
+    };
+    let message = match &theirs {
+        Some(theirs) => {
+            let told = ours.told(theirs);
+            let told = if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) };
+            format!("this machine's data has the run's values under other names{told}; an export has the run's")
+        }
+        None => {
+            "this machine's data has the run's values under other names, and no member said the run's; an export from \
+                 here has this machine's. Export from another member, or join again"
+                .to_owned()
+        }
+    };
+    observer.report(&Report::Warning { message });
+    Ok(theirs)
 }
 
 /// Checks that what is to be written during the run and at its end can be.

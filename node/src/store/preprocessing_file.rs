@@ -25,7 +25,7 @@ impl PreprocessingFile {
     }
 
     /// Keeps `preprocessing`, if it is what the run's manifest names, and not too long to be handed out. A machine whose own
-    /// table has other column names than the founder's has another one.
+    /// table has other column names, and that nobody told the run's, has another one.
     ///
     /// # Errors
     /// [`NodeError::File`] if it can't be written.

@@ -223,8 +223,8 @@ impl Learner for FlawedLearner {
         self.0.warm_up(share)
     }
 
-    fn evaluate(&mut self, begins: &dyn Fn()) -> Result<Evaluation> {
-        self.0.evaluate(begins)
+    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>> {
+        self.0.evaluate_while(goes_on)
     }
 
     fn export(&self, path: &Path) -> Result<()> {

@@ -84,7 +84,7 @@ fn what_is_read_back_measures_what_the_run_measured_to_the_bit() {
         ("linear", of_numbers),
     ] {
         let mut learner = trained(name, &options);
-        let expected = learner.evaluate(&|| ()).expect("evaluated");
+        let expected = learner.evaluate().expect("evaluated");
         for to in ["model.safetensors", "out/"] {
             let path = directory.path().join(to);
             learner.export(&path).expect("exported");
@@ -448,7 +448,7 @@ fn a_language_model_measures_what_its_run_measured_and_says_the_same_with_and_wi
     let directory = tempfile::tempdir().expect("a directory");
     let options = words(directory.path());
     let mut learner = trained("gpt:2x16x2", &options);
-    let expected = learner.evaluate(&|| ()).expect("evaluated");
+    let expected = learner.evaluate().expect("evaluated");
     assert!(expected.measure("bits_per_byte").is_some_and(|bits| bits < 8.0), "{expected:?}");
     let path = directory.path().join("out/");
     learner.export(&path).expect("exported");

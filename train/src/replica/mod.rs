@@ -26,8 +26,8 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Tensor};
 use starling_run::{
-    Beyond, DataNotes, Evaluation, Gradient, Learner, Manifest, Replicated, ReplicatedState, ResultRecord, Schema,
-    StepReport, Training,
+    Beyond, DataNotes, Evaluation, Gradient, Learner, Manifest, Preprocessing, Replicated, ReplicatedState,
+    ResultRecord, Schema, StepReport, Training,
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
@@ -290,6 +290,10 @@ impl<T: Task> Learner for Replica<T> {
         &self.notes
     }
 
+    fn take_names(&mut self, preprocessing: Preprocessing) {
+        self.notes.preprocessing = Some(preprocessing);
+    }
+
     fn has_blocks(&self) -> bool {
         self.borders.iter().any(Option::is_some)
     }
@@ -363,7 +367,7 @@ impl<T: Task> Learner for Replica<T> {
         Ok(self.warm_up_device(share)?)
     }
 
-    fn evaluate(&mut self, begins: &dyn Fn()) -> Result<Evaluation, starling_run::Error> {
+    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, starling_run::Error> {
         let module = match self.training.model() {
             Cow::Borrowed(_) => self.module.valid(),
             Cow::Owned(average) => flatten::write_parameters(self.module.clone(), &average, &self.device).valid(),
@@ -372,14 +376,16 @@ impl<T: Task> Learner for Replica<T> {
         let mut sums = evaluation::Sums::default();
         let at_once = self.task.measured_at_once().max(1);
         for first in (0..held_out).step_by(at_once as usize) {
-            begins();
+            if !goes_on() {
+                return Ok(None);
+            }
             let last = held_out.min(first.saturating_add(at_once));
             let samples: Vec<u32> = (training + first..training + last).collect();
             sums.add(self.measure(&module, &samples)?);
         }
         let evaluation = sums.mean(held_out.into());
         self.evaluated = Some((self.training.step(), evaluation.clone())).filter(|_| held_out > 0);
-        Ok(evaluation)
+        Ok(Some(evaluation))
     }
 
     fn export(&self, path: &Path) -> Result<(), starling_run::Error> {

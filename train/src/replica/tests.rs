@@ -196,7 +196,7 @@ fn a_batch_that_explodes_costs_two_steps_and_no_member() {
 #[test]
 fn an_mlp_learns_to_read_digits() {
     let mut trainer = trainer("mlp:64", OptimizerSpec::adam_w(3e-3), 64);
-    let before = trainer.evaluate(&|| ()).expect("evaluated");
+    let before = trainer.evaluate().expect("evaluated");
     assert_eq!(before.samples, 359);
     assert!(before.measure("accuracy").expect("measured") < 0.3, "untrained, it should guess: {before:?}");
     let mut buffer = Vec::new();
@@ -208,9 +208,10 @@ fn an_mlp_learns_to_read_digits() {
         assert_eq!((report.contributions.len(), report.contributions[0].0, report.returned), (1, ME, 0));
         losses.push(report.loss);
     }
-    let after = trainer.evaluate(&|| ()).expect("evaluated");
+    let after = trainer.evaluate().expect("evaluated");
     assert!(after.measure("accuracy").expect("measured") >= 0.95, "{after:?}");
     assert!(after.loss < 0.25, "{after:?}");
+    assert_eq!(trainer.evaluate_while(&|| false).expect("no fault"), None, "it was broken off");
     assert!(losses[..10].iter().sum::<f32>() > 10.0 * losses[390..].iter().sum::<f32>(), "{losses:?}");
 }
 
@@ -222,7 +223,7 @@ fn a_cnn_and_softmax_learn_too() {
         for _ in 0..steps {
             advance(&mut trainer, &mut buffer);
         }
-        let after = trainer.evaluate(&|| ()).expect("evaluated");
+        let after = trainer.evaluate().expect("evaluated");
         assert!(after.measure("accuracy").expect("measured") >= accuracy, "{model}: {after:?}");
     }
 }
@@ -458,6 +459,6 @@ fn a_gpu_computes_the_same_steps_as_the_cpu() {
         gpu.apply(&record).expect("applied");
         assert_eq!(cpu.digest(), gpu.digest());
     }
-    let (on_cpu, on_gpu) = (cpu.evaluate(&|| ()).expect("evaluated"), gpu.evaluate(&|| ()).expect("evaluated"));
+    let (on_cpu, on_gpu) = (cpu.evaluate().expect("evaluated"), gpu.evaluate().expect("evaluated"));
     assert!((on_cpu.loss - on_gpu.loss).abs() < 1e-4, "{on_cpu:?} and {on_gpu:?}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use starling_engine::{ActiveView, DIGEST_EVERY, Saving, is_last_straw};
 use starling_run::audit::AuditView;
@@ -23,6 +23,9 @@ use crate::member::shared_steps::{LearnerTask, Part, SharedSteps, Task};
 use crate::observe::report::{Observer, Report};
 use crate::store::checkpoint_writer::CheckpointWriter;
 use crate::store::private_file::for_others;
+
+/// How long who leaves before the end evaluates. More takes whoever wants to know.
+const LEAVING_EVALUATION: Duration = Duration::from_secs(5);
 
 /// The thread's own data.
 pub(super) struct Worker {
@@ -272,7 +275,7 @@ impl Worker {
         }
         if is_due(report.step, self.learner_options.evaluate_every)
             && !self.is_unable
-            && let Err(error) = self.evaluate()
+            && let Err(error) = self.evaluate(None)
         {
             self.is_unable = true;
             self.turns.tell(TrainerEvent::Unable(error));
@@ -288,11 +291,23 @@ impl Worker {
         self.learner.step() >= self.learner.manifest().steps || self.totals.skips.is_some()
     }
 
-    fn evaluate(&mut self) -> Result<(), NodeError> {
+    /// Evaluates the model, or gives it up after `limit`.
+    fn evaluate(&mut self, limit: Option<Duration>) -> Result<(), NodeError> {
+        let begun = Instant::now();
         // Each batch is work of its own: all members evaluate after the same step, and none may end for having much to evaluate.
-        let evaluation = self.learner.evaluate(&|| self.work_clock.start());
+        let evaluation = self.learner.evaluate_while(&|| {
+            self.work_clock.start();
+            limit.is_none_or(|limit| begun.elapsed() < limit)
+        });
         self.work_clock.stop();
-        let evaluation = evaluation?;
+        let Some(evaluation) = evaluation? else {
+            let seconds = begun.elapsed().as_secs();
+            let message = format!(
+                "the held-out samples were not all evaluated in {seconds} s; `starling eval` does it with an export"
+            );
+            self.observer.report(&Report::Warning { message });
+            return Ok(());
+        };
         let (loss, measures) = (evaluation.loss, evaluation.measures);
         let measures: BTreeMap<_, _> = measures.into_iter().map(|(name, mean)| (name.to_owned(), mean)).collect();
         self.totals.evaluation = Some((loss, measures.clone()));
@@ -337,7 +352,8 @@ impl Worker {
             std::mem::forget(self.audit_log);
         } else if evaluate {
             // Each is tried, also when the one before it failed.
-            outcomes.push(self.evaluate());
+            // Who is about to leave does not wait for long.
+            outcomes.push(self.evaluate((!self.is_over()).then_some(LEAVING_EVALUATION)));
             outcomes.push(self.export());
         }
         self.totals.trouble = outcomes.into_iter().find_map(Result::err);

@@ -70,6 +70,10 @@ pub trait Learner: Replicated + fmt::Debug {
     /// What is known of the data.
     fn notes(&self) -> &DataNotes;
 
+    /// Takes names from the run's preprocessing instead of this machine's: its copy has the same values under other ones. A
+    /// learner whose data has no preprocessing has nothing to take.
+    fn take_names(&mut self, _preprocessing: Preprocessing) {}
+
     /// Whether gradients come about in several blocks, so that a reduction can begin before all is computed.
     fn has_blocks(&self) -> bool;
 
@@ -131,11 +135,19 @@ pub trait Learner: Replicated + fmt::Debug {
     /// If it can't be computed here.
     fn warm_up(&mut self, share: u32) -> Result<(), Error>;
 
-    /// How good the model is on the held-out samples. `begins` is called before each batch.
+    /// How good the model is on the held-out samples.
     ///
     /// # Errors
     /// If it can't be computed here.
-    fn evaluate(&mut self, begins: &dyn Fn()) -> Result<Evaluation, Error>;
+    fn evaluate(&mut self) -> Result<Evaluation, Error> {
+        Ok(self.evaluate_while(&|| true)?.expect("invariant: it goes on until all is evaluated"))
+    }
+
+    /// The same as long as `goes_on`, which is asked before each batch; `None` if it says no before all is evaluated.
+    ///
+    /// # Errors
+    /// If it can't be computed here.
+    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, Error>;
 
     /// Writes the model to a file that other programs read. It appears whole or not at all.
     ///

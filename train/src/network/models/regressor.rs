@@ -111,7 +111,7 @@ mod tests {
         let mut learner = workload.open(&manifest).expect("opened");
         let me = PeerId([1; 32]);
         learner.begin(&[me]);
-        let before = learner.evaluate(&|| ()).expect("evaluated");
+        let before = learner.evaluate().expect("evaluated");
         assert!(before.measure("absolute_error").is_some_and(|error| error > 3.0), "{before:?}");
         let mut gradient = Gradient::new(3);
         for step in 1..=300 {
@@ -121,7 +121,7 @@ mod tests {
             let record = contribution::alone(step, gradient.values(), weight, batch, me, UNMEASURED);
             learner.apply(&record).expect("applied");
         }
-        let after = learner.evaluate(&|| ()).expect("evaluated");
+        let after = learner.evaluate().expect("evaluated");
         assert_eq!(after.samples, 28);
         assert!(after.loss < 1e-6 && after.measure("absolute_error").is_some_and(|error| error < 1e-2), "{after:?}");
         assert!(after.measure("r2").is_some_and(|share| share > 0.9999), "{after:?}");

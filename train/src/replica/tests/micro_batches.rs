@@ -109,12 +109,12 @@ fn what_is_random_differs_between_steps_and_is_not_there_in_evaluation() {
             let name = model.split('+').next().expect("a name");
             let mut trainer = Run::new(name, 64, 16).trainer();
             trainer.begin(&[ME]);
-            (computed(&mut trainer, ME).expect("computed").values(), trainer.evaluate(&|| ()).expect("evaluated"))
+            (computed(&mut trainer, ME).expect("computed").values(), trainer.evaluate().expect("evaluated"))
         };
         let gradient = computed(&mut trainer, ME).expect("computed").values();
         assert!(distance(&plain.0, &gradient) > 1e-2, "{model}");
         assert_eq!(computed(&mut trainer, ME).expect("computed again").values(), gradient);
-        assert_eq!(trainer.evaluate(&|| ()).expect("evaluated"), plain.1, "{model}");
+        assert_eq!(trainer.evaluate().expect("evaluated"), plain.1, "{model}");
     }
 }
 
@@ -216,6 +216,6 @@ fn burns_own_dropout_is_the_same_in_whatever_thread_beside_whatever_others() {
         }
     });
     let mut learner = open(&spec);
-    let before = learner.evaluate(&|| ()).expect("evaluated");
-    assert_eq!(learner.evaluate(&|| ()).expect("evaluated"), before, "nothing is dropped");
+    let before = learner.evaluate().expect("evaluated");
+    assert_eq!(learner.evaluate().expect("evaluated"), before, "nothing is dropped");
 }

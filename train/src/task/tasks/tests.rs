@@ -149,7 +149,7 @@ fn a_task_learns_and_goes_on_from_its_state_with_the_same_bits() {
     let (manifest, mut learner) = found(Plane::new(Flaw::None)).expect("a run");
     assert_eq!(Manifest::decode(&manifest.encode()).as_ref(), Ok(&manifest));
     assert_eq!((manifest.model.to_string(), manifest.parameters(), manifest.data.samples), ("plane".to_owned(), 3, 96));
-    let before = learner.evaluate(&|| ()).expect("evaluated");
+    let before = learner.evaluate().expect("evaluated");
     for _ in 0..200 {
         advance(learner.as_mut(), 3);
     }
@@ -160,7 +160,7 @@ fn a_task_learns_and_goes_on_from_its_state_with_the_same_bits() {
         assert_eq!(advance(learner.as_mut(), 3).to_bits(), advance(again.as_mut(), 3).to_bits());
     }
     assert_eq!(learner.digest(), again.digest());
-    let after = learner.evaluate(&|| ()).expect("evaluated");
+    let after = learner.evaluate().expect("evaluated");
     assert!(after.loss < 1e-3 && before.loss > 0.1 && after.samples == 16, "{before:?}, {after:?}");
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("plane.safetensors");
