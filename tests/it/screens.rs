@@ -51,6 +51,38 @@ fn who_wants_only_errors_gets_nothing_else() {
 }
 
 #[test]
+fn what_a_run_measured_is_a_curve_a_table_lines_and_an_event_file() {
+    let dir = TempDir::new().expect("a temp dir");
+    let metrics = |flags: &str| {
+        let output =
+            starling(dir.path()).arg("metrics").args(flags.split_whitespace()).output().expect("starling starts");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (output.status.success(), text(output.stdout), text(output.stderr))
+    };
+    let (found, _, error) = metrics("state");
+    assert!(!found && error.contains("no run was measured in state"), "{error}");
+    run(&dir, "--steps 200 --evaluate-every 100");
+    let (_, lines, _) = metrics("state --json");
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let last = rows.last().expect("rows");
+    assert!(last["step"] == 200 && last["held_out"]["accuracy"].as_f64().is_some_and(|share| share > 0.8), "{last}");
+    let losses: Vec<f64> = rows.iter().filter_map(|row| row["training"]["loss"].as_f64()).collect();
+    assert!(losses.len() >= 2 && losses[0] > 3.0 * losses[losses.len() - 1], "{losses:?}");
+    let (_, table, _) = metrics("state --csv");
+    let mut head = table.lines().next().expect("a head").split(',');
+    assert!(head.any(|name| name == "held_out_accuracy") && table.lines().count() == rows.len() + 1, "{table}");
+    let (_, page, _) = metrics("state");
+    assert!(page.contains("step 200: held_out accuracy 0.") && page.contains("metrics-"), "{page}");
+    // The node has ended, so there is nothing to wait for.
+    assert_eq!(metrics("state --follow --json").1, lines);
+    let (made, told, error) = metrics("state --tensorboard tb");
+    let file = std::fs::read_dir(dir.path().join("tb")).expect("made").next().expect("a file").expect("read");
+    let bytes = std::fs::read(file.path()).expect("written");
+    let has = |tag: &[u8]| bytes.windows(tag.len()).any(|window| window == tag);
+    assert!(made && told.contains("events.out.tfevents.") && has(b"held_out/accuracy"), "{told}{error}");
+}
+
+#[test]
 fn members_are_told_each_others_names() {
     let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --steps 400").with("--name", "lab 1"));
     let joiner = Peer::join(&founder.ticket(), &PeerOptions::default().with("--name", "lab-2"));

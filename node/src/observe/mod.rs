@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub(crate) mod limits;
+pub mod metrics;
 pub mod report;
 pub(crate) mod reporter;
 pub mod status;

@@ -12,6 +12,7 @@ use tracing::span::EnteredSpan;
 
 use crate::error::NodeError;
 use crate::net::listen;
+use crate::observe::metrics::MetricsFile;
 use crate::observe::report::{Observer, Summary, Tee};
 use crate::observe::status::StatusFile;
 use crate::settings::Settings;
@@ -71,11 +72,14 @@ where
     listen::check(&settings.listen)?;
     let _lock = DataDirLock::acquire(&settings.data_dir)?;
     let status = Arc::new(StatusFile::new(&settings.data_dir));
-    let observer: Arc<dyn Observer> = Arc::new(Tee(vec![observer, Arc::<StatusFile>::clone(&status)]));
+    let metrics = Arc::new(MetricsFile::new(&settings.data_dir));
+    let files: [Arc<dyn Observer>; 2] = [status.clone(), metrics.clone()];
+    let observer: Arc<dyn Observer> = Arc::new(Tee([observer].into_iter().chain(files).collect()));
     let outcome = node(settings, observer).await;
     if let Err(error) = &outcome {
         status.fail(&error.to_string());
     }
+    metrics.close();
     status.close();
     outcome
 }

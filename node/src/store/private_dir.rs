@@ -6,7 +6,7 @@ use crate::error::NodeError;
 
 /// What a node puts into its data directory, by name or by what the name begins with.
 #[cfg(unix)]
-const OWN: [&str; 14] = [
+const OWN: [&str; 15] = [
     "lock",
     "identity.key",
     "status.json",
@@ -20,6 +20,7 @@ const OWN: [&str; 14] = [
     "view-",
     "manifest-",
     "preprocessing-",
+    "metrics-",
     "checkpoints",
 ];
 /// A folder of ours whose name others use too.

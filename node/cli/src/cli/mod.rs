@@ -81,6 +81,17 @@ Examples:
 Only the founder's key can sign invitations: founder.key in the data directory of whoever ran `starling run`. Elsewhere, the
 ticket of the member there is printed, if others may come by it too.";
 
+const METRICS_EXAMPLES: &str = "\
+Examples:
+  starling metrics state
+  starling metrics state --csv > loss.csv
+  starling metrics state --tensorboard tb && tensorboard --logdir tb
+  starling metrics state --follow --json | ...
+
+Each machine keeps what it sees, in metrics-RUN.jsonl in its data directory: the loss of a step's whole batch and the speed,
+several times a second and of at most some 4,000 steps of a run, and each evaluation. What came behind a checkpoint that the run
+went back to is left out.";
+
 const REVOKE_EXAMPLES: &str = "\
 Examples:
   starling revoke 12D3KooW…                  in the data directory of whoever founded the run
@@ -143,6 +154,9 @@ pub enum Verb {
     Id(IdFlags),
     /// Say how the run on this machine is doing
     Status(StatusFlags),
+    /// Show how the loss of the run on this machine went over its steps, or write it as CSV, JSON or for TensorBoard
+    #[command(after_help = METRICS_EXAMPLES)]
+    Metrics(MetricsFlags),
     /// Check the files that members wrote with --audit: that no sample was lost or repeated
     Audit(AuditFlags),
     /// Show the configuration
@@ -280,6 +294,29 @@ pub struct StatusFlags {
     /// Go on until the node ends: on a terminal in one place, else again when something has changed [default: print once]
     #[arg(long)]
     pub watch: bool,
+}
+
+/// `starling metrics`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct MetricsFlags {
+    /// The data directory [default: that of --data-dir]
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where the data directory is.
+    #[command(flatten)]
+    pub data_dir: KeyFlags<LOOK>,
+    /// The run whose id begins so [default: the one that was measured last]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<String>,
+    /// Print a table with a column for each measure, as CSV
+    #[arg(long)]
+    pub csv: bool,
+    /// Write an event file for TensorBoard into this folder
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["csv", "follow"])]
+    pub tensorboard: Option<PathBuf>,
+    /// Go on with what comes until the node ends
+    #[arg(long, conflicts_with = "csv")]
+    pub follow: bool,
 }
 
 /// `starling audit`.

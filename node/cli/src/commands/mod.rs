@@ -12,6 +12,7 @@ mod invite;
 mod join;
 mod keep;
 mod members;
+mod metrics;
 mod model;
 mod revoke;
 mod run;
@@ -179,6 +180,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Join(flags) => join::join(&context, &flags).await,
         Verb::Keep(flags) => keep::keep(&context, &flags).await,
         Verb::Invite(flags) => invite::invite(&context, &flags),
+        Verb::Metrics(flags) => metrics::metrics(&context, &flags).await,
         Verb::Members(flags) => members::members(&context, &flags),
         Verb::Revoke(flags) => revoke::revoke(&context, &flags),
         Verb::Appoint(flags) => appoint::appoint(&context, &flags),

@@ -10,9 +10,10 @@ use starling_node::start::signals::heed_signals;
 use starling_run::ManifestError;
 use tokio_util::sync::CancellationToken;
 
+use super::metrics::loss_curve;
 use super::{CommandError, Context, EXIT_DONE};
 use crate::cli::RunFlags;
-use crate::output::{Discreet, Style};
+use crate::output::{self, Detail, Discreet, Style};
 use crate::program::program;
 
 pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
@@ -56,6 +57,10 @@ where
         // What programs and files are told is kept, and read by more than whoever may join.
         shown = Arc::new(Discreet(shown));
     }
-    alone_in_its_directory(settings, shown, |settings, observer| node(settings, observer, stop)).await?;
+    let dir = settings.data_dir.clone();
+    let summary = alone_in_its_directory(settings, shown, |settings, observer| node(settings, observer, stop)).await?;
+    if is_read && summary.steps > 0 && context.global.detail() > Detail::Errors {
+        let _ = output::print(&loss_curve(&dir));
+    }
     Ok(EXIT_DONE)
 }

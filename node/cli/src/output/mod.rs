@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod console;
+mod curve;
 mod discreet;
 mod figures;
 pub mod format;
@@ -22,6 +23,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 pub use console::Console;
+pub use curve::curve;
 pub use discreet::Discreet;
 pub use figures::{figures, short_figures};
 pub use gauge::Gauge;

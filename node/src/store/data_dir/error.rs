@@ -16,6 +16,9 @@ pub enum DataDirError {
     /// No node has run here.
     #[error("no node has run in {}; start one with `starling run` or `starling join`, or pass its --data-dir", .0.display())]
     NoStatus(PathBuf),
+    /// Nothing was measured here.
+    #[error("no run was measured in {}; pass the data directory of a machine that trains or has trained, and a --run of it", .0.display())]
+    NoMetrics(PathBuf),
     /// There is nothing to invite to.
     #[error("there is no run to invite to in {}: {reason}", dir.display())]
     NoInvitation {

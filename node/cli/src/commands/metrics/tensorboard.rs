@@ -1,0 +1,99 @@
+//! Event files as TensorBoard reads them: records of TensorFlow (`TFRecord`) that hold messages of `event.proto`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use chrono::DateTime;
+use prost::Message;
+use starling_node::observe::metrics::Row;
+
+use super::measures;
+
+/// What the first record says.
+const VERSION: &str = "brain.Event:2";
+
+#[derive(Clone, PartialEq, Message)]
+struct Event {
+    #[prost(double, tag = "1")]
+    wall_time: f64,
+    #[prost(int64, tag = "2")]
+    step: i64,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<Summary>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    values: Vec<Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Value {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, tag = "2")]
+    simple_value: f32,
+}
+
+/// Writes an event file with these rows into a folder, which is made, and says where it is. The same rows replace it.
+///
+/// # Errors
+/// If it can't be written.
+pub(super) fn write(folder: &Path, rows: &[Row]) -> std::io::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let begin = rows.first().map_or(0.0, wall_time);
+    let mut bytes = Vec::new();
+    record(&mut bytes, &Event { wall_time: begin, file_version: Some(VERSION.to_owned()), ..Event::default() });
+    for row in rows {
+        let value = |(tag, value): (String, f64)| Value { tag, simple_value: value as f32 };
+        let values = measures(row, "/").into_iter().map(value).collect();
+        let step = i64::try_from(row.step).unwrap_or(i64::MAX);
+        record(
+            &mut bytes,
+            &Event { wall_time: wall_time(row), step, file_version: None, summary: Some(Summary { values }) },
+        );
+    }
+    let path = folder.join(format!("events.out.tfevents.{}.starling", begin as u64));
+    fs::write(&path, bytes)?;
+    Ok(path)
+}
+
+/// Seconds since 1970.
+fn wall_time(row: &Row) -> f64 {
+    DateTime::parse_from_rfc3339(&row.time).map_or(0.0, |time| time.timestamp_millis() as f64 / 1000.0)
+}
+
+/// A record: its length, the checksum of that, the message, its checksum, all little-endian.
+fn record(bytes: &mut Vec<u8>, event: &Event) {
+    let message = event.encode_to_vec();
+    let length = (message.len() as u64).to_le_bytes();
+    bytes.extend(length);
+    bytes.extend(checksum(&length));
+    bytes.extend(&message);
+    bytes.extend(checksum(&message));
+}
+
+/// CRC-32C, masked as TensorFlow does it, so that checksums of what holds checksums stay good.
+fn checksum(bytes: &[u8]) -> [u8; 4] {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_those_that_tensorboard_writes() {
+        let mut bytes = Vec::new();
+        let summary = Summary { values: vec![Value { tag: "training/loss".to_owned(), simple_value: 0.5 }] };
+        record(&mut bytes, &Event { wall_time: 1.5, step: 7, file_version: None, summary: Some(summary) });
+        assert_eq!(hex::encode(bytes), WRITTEN_BY_TENSORBOARD);
+    }
+
+    /// By `RecordWriter` of TensorBoard 2.21, of the same event.
+    const WRITTEN_BY_TENSORBOARD: &str = "2300000000000000b09f774309000000000000f83f10072a160a140a0d\
+                                          747261696e696e672f6c6f7373150000003fc30960ba";
+}
