@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use starling_run::Kind;
 use starling_run::data::DIGITS;
 
-use super::Delimiter;
-use super::csv::{self, TableForm};
-use super::error::DataError;
-use super::raw::{Raw, Scaling};
-use super::source::Source;
+use crate::Delimiter;
+use crate::error::DataError;
+use crate::samples::raw::{Raw, Scaling};
+use crate::source::Source;
+use crate::table::csv::{self, TableForm};
 
 pub(super) const ROWS: &[u8] = include_bytes!("../digits.csv.gz");
 

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::csv::{self, TableForm};
-use super::{Dataset, idx};
+use crate::Dataset;
+use crate::idx;
+use crate::table::csv::{self, TableForm};
 
 /// A data set of the table that these bytes are, gzipped or not, and have no more than `max` unpacked; `None` if they are none.
 pub fn csv(bytes: &[u8], max: u64) -> Option<Dataset> {

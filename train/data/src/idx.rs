@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use starling_run::Kind;
 
-use super::csv::TableForm;
-use super::error::DataError;
-use super::files::{Capped, unpacked};
-use super::labels;
-use super::raw::{MAX_VALUES, Raw, RawSamples, Scaling, Values};
-use super::source::Source;
+use crate::error::DataError;
+use crate::files::{Capped, unpacked};
+use crate::samples::labels;
+use crate::samples::raw::{MAX_VALUES, Raw, RawSamples, Scaling, Values};
+use crate::source::Source;
+use crate::table::csv::TableForm;
 
 pub(super) const IMAGES: [u8; 4] = [0, 0, 8, 3];
 pub(super) const LABELS: [u8; 4] = [0, 0, 8, 1];

@@ -2,25 +2,16 @@
 //!
 //! Start reading at [`Dataset::load`].
 
-mod csv;
-mod delimiter;
 mod digits;
-mod doubts;
 mod error;
 mod files;
-mod foreign;
 #[cfg(feature = "fuzz")]
 pub mod fuzzed;
 mod idx;
-mod labels;
-mod lines;
-mod raw;
-mod rows;
 mod samples;
 mod source;
-mod split;
 pub mod stream;
-mod survey;
+mod table;
 mod text;
 
 use std::path::Path;
@@ -32,15 +23,15 @@ use starling_run::{DataDescription, Delimiter, Preprocessing, Scales};
 use starling_topology::Digest;
 
 pub use error::DataError;
-pub use labels::Known;
 pub use samples::Samples;
+pub use samples::labels::Known;
+pub use samples::split::held_out_rows;
 pub use source::{files, kinds};
-pub use split::held_out_rows;
 pub use starling_run::data::{ClassCount, DataOptions, DataSummary, TableColumn};
 
-use csv::TableForm;
-use raw::Raw;
-use split::Split;
+use samples::raw::Raw;
+use samples::split::{self, Split};
+use table::csv::TableForm;
 
 /// Columns that are named for programs.
 const MAX_TOLD: usize = 100;

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use starling_run::Kind;
 
-use super::csv::{Csv, TableForm};
-use super::digits::Digits;
-use super::error::DataError;
-use super::idx::Idx;
-use super::raw::Raw;
-use super::text;
+use crate::digits::Digits;
+use crate::error::DataError;
+use crate::idx::Idx;
+use crate::samples::raw::Raw;
+use crate::table::csv::{Csv, TableForm};
+use crate::text;
 
 /// All readers: the first that knows a source has it. The last one takes whatever is left.
 pub(super) const REGISTRY: &[&dyn Source] = &[&Digits, &Idx, &Csv];

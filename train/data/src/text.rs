@@ -17,10 +17,10 @@ use starling_run::Kind;
 use starling_run::data::{CONTEXT, TEXT};
 use starling_topology::Digest;
 
-use super::error::DataError;
-use super::files::bounded;
-use super::foreign;
-use super::source::check_file;
+use crate::error::DataError;
+use crate::files::bounded;
+use crate::files::foreign;
+use crate::source::check_file;
 
 /// A text.
 pub(super) const KIND: Kind = Kind { name: TEXT, files: &["text.txt"], holds_out: false };

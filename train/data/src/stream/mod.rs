@@ -15,10 +15,11 @@ use starling_run::Delimiter;
 use starling_run::data::DIGITS;
 use starling_run::data::columns::{Coding, Column};
 
-use super::digits;
-use super::error::DataError;
-use super::files::unpacked;
-use super::{idx, text};
+use crate::digits;
+use crate::error::DataError;
+use crate::files::unpacked;
+use crate::idx;
+use crate::text;
 use images::Images;
 use table::Table;
 use windows::Windows;

@@ -11,8 +11,8 @@ use starling_run::data::columns::{Coding, Column};
 
 use super::{Block, Blocks, Inputs};
 use crate::error::DataError;
-use crate::rows::{Rows, Text, cells, line, next};
 use crate::shorten;
+use crate::table::rows::{Rows, Text, cells, line, next};
 
 /// Columns that a message names.
 const MAX_NAMED: usize = 5;

@@ -1,12 +1,12 @@
 //! Files that are no text, told by their first bytes.
 
 /// The byte order mark of UTF-8, which some programs put before a text.
-pub(super) const MARK: &[u8] = b"\xef\xbb\xbf";
+pub(crate) const MARK: &[u8] = b"\xef\xbb\xbf";
 /// What is to be done about text of two bytes each.
 const UTF16: &str = "it is UTF-16 text; save it as UTF-8";
 
 /// What a file that begins with `start` is, with what to do about it; `None` if it may be a text.
-pub(super) fn no_text(start: &[u8]) -> Option<String> {
+pub(crate) fn no_text(start: &[u8]) -> Option<String> {
     if let Some(kind) = kind(start) {
         return Some(format!("it is {kind}, and no text; save what it says as plain text"));
     }
@@ -14,7 +14,7 @@ pub(super) fn no_text(start: &[u8]) -> Option<String> {
 }
 
 /// What a file that begins with `start` is, with what to do about it; `None` if it may be a table.
-pub(super) fn told(start: &[u8]) -> Option<String> {
+pub(crate) fn told(start: &[u8]) -> Option<String> {
     if let Some(kind) = kind(start) {
         return Some(format!("it is {kind}, but tables are read as text; save it as CSV"));
     }

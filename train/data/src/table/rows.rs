@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use ::csv::ByteRecord;
 use starling_run::data::columns::{Coding, Unknown};
 
-use super::delimiter::{self, has_decimal_comma};
-use super::doubts::column;
-use super::error::DataError;
-use super::lines::OpenQuote;
-use super::{Delimiter, foreign, shorten};
+use crate::Delimiter;
+use crate::error::DataError;
+use crate::files::foreign;
+use crate::shorten;
+use crate::table::delimiter::{self, has_decimal_comma};
+use crate::table::doubts::column;
+use crate::table::lines::OpenQuote;
 
 /// What is looked at to find out what separates cells, and whether it is text at all.
 const START_BYTES: u64 = 64 << 10;
@@ -18,7 +20,7 @@ const START_BYTES: u64 = 64 << 10;
 const MAX_NAMED: usize = 5;
 
 /// Text that may be a table, of which the beginning was looked at.
-pub(super) struct Text<R> {
+pub(crate) struct Text<R> {
     /// Without the mark that some programs put before UTF-8.
     start: Vec<u8>,
     /// Whether nothing follows it.
@@ -31,7 +33,7 @@ impl<R: Read> Text<R> {
     ///
     /// # Errors
     /// If it can't be read, or is something else by its first bytes.
-    pub(super) fn open(mut text: R, path: &Path) -> Result<Self, DataError> {
+    pub(crate) fn open(mut text: R, path: &Path) -> Result<Self, DataError> {
         let mut start = Vec::new();
         let begun = text.by_ref().take(START_BYTES).read_to_end(&mut start);
         begun.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
@@ -47,18 +49,18 @@ impl<R: Read> Text<R> {
     }
 
     /// What separates its cells, as far as its beginning tells.
-    pub(super) fn delimiter(&self) -> Delimiter {
+    pub(crate) fn delimiter(&self) -> Delimiter {
         delimiter::found(&self.start, self.is_whole)
     }
 
     /// Whether this separates the cells of its first row.
-    pub(super) fn is_separated_by(&self, delimiter: Delimiter) -> bool {
+    pub(crate) fn is_separated_by(&self, delimiter: Delimiter) -> bool {
         let mut rows = delimiter::rows(delimiter, &*self.start).into_byte_records();
         rows.next().is_some_and(|row| row.is_ok_and(|row| row.len() > 1))
     }
 
     /// All its rows.
-    pub(super) fn rows<'t>(self, delimiter: Delimiter) -> ::csv::Reader<Box<dyn Read + 't>>
+    pub(crate) fn rows<'t>(self, delimiter: Delimiter) -> ::csv::Reader<Box<dyn Read + 't>>
     where
         R: 't,
     {
@@ -68,16 +70,16 @@ impl<R: Read> Text<R> {
 
 /// How the rows of one table are read.
 #[derive(Debug)]
-pub(super) struct Rows {
-    pub(super) path: PathBuf,
-    pub(super) delimiter: Delimiter,
+pub(crate) struct Rows {
+    pub(crate) path: PathBuf,
+    pub(crate) delimiter: Delimiter,
     /// Of the columns. Empty without a header.
-    pub(super) names: Vec<String>,
-    pub(super) columns: usize,
+    pub(crate) names: Vec<String>,
+    pub(crate) columns: usize,
     /// Which of them holds the labels.
-    pub(super) label: Option<usize>,
+    pub(crate) label: Option<usize>,
     /// Which of them have features, in the order of those, and how they become them.
-    pub(super) taken: Vec<(usize, Coding)>,
+    pub(crate) taken: Vec<(usize, Coding)>,
 }
 
 impl Rows {
@@ -85,7 +87,7 @@ impl Rows {
     ///
     /// # Errors
     /// If it has more or fewer cells than the first row, or a cell is not what its column holds: with row and column.
-    pub(super) fn read(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<Option<String>, DataError> {
+    pub(crate) fn read(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<Option<String>, DataError> {
         self.check_width(record)?;
         for (column, coding) in &self.taken {
             let cell = self.cell(record, *column)?;
@@ -99,7 +101,7 @@ impl Rows {
     ///
     /// # Errors
     /// If it is empty, or no text.
-    pub(super) fn label(&self, record: &ByteRecord) -> Result<Option<String>, DataError> {
+    pub(crate) fn label(&self, record: &ByteRecord) -> Result<Option<String>, DataError> {
         let Some(column) = self.label else { return Ok(None) };
         match self.cell(record, column)? {
             "" => {
@@ -114,7 +116,7 @@ impl Rows {
     ///
     /// # Errors
     /// If it has not.
-    pub(super) fn check_width(&self, record: &ByteRecord) -> Result<(), DataError> {
+    pub(crate) fn check_width(&self, record: &ByteRecord) -> Result<(), DataError> {
         if record.len() == self.columns {
             return Ok(());
         }
@@ -131,14 +133,14 @@ impl Rows {
     ///
     /// # Errors
     /// If it is no text.
-    pub(super) fn cell<'r>(&self, record: &'r ByteRecord, column: usize) -> Result<&'r str, DataError> {
+    pub(crate) fn cell<'r>(&self, record: &'r ByteRecord, column: usize) -> Result<&'r str, DataError> {
         let bytes = record.get(column).unwrap_or_default();
         let fail = |reason: &str| self.fault(record, Some(column), reason.to_owned());
         Ok(bare(std::str::from_utf8(bytes).map_err(|_| fail("it is not UTF-8 text"))?))
     }
 
     /// What is wrong in a row, and where.
-    pub(super) fn fault(&self, record: &ByteRecord, column: Option<usize>, reason: String) -> DataError {
+    pub(crate) fn fault(&self, record: &ByteRecord, column: Option<usize>, reason: String) -> DataError {
         let column = column.map(|column| self.name(column));
         DataError::Row { path: self.path.clone(), row: line(record), column, reason }
     }
@@ -162,18 +164,18 @@ impl Rows {
     }
 
     /// A column for messages: its index, and its name if it has one.
-    pub(super) fn name(&self, at: usize) -> String {
+    pub(crate) fn name(&self, at: usize) -> String {
         column(&self.names, at)
     }
 }
 
 /// The line that a row begins in, counted from 1.
-pub(super) fn line(record: &ByteRecord) -> u64 {
+pub(crate) fn line(record: &ByteRecord) -> u64 {
     record.position().map_or(0, ::csv::Position::line)
 }
 
 /// The cells of a row.
-pub(super) fn cells(record: &ByteRecord) -> Vec<String> {
+pub(crate) fn cells(record: &ByteRecord) -> Vec<String> {
     record.iter().map(|cell| bare(&String::from_utf8_lossy(cell)).to_owned()).collect()
 }
 
@@ -194,7 +196,7 @@ fn line_breaks(record: &ByteRecord) -> u64 {
 ///
 /// # Errors
 /// If it can't be read, or a quote opens in it that is never closed.
-pub(super) fn next(
+pub(crate) fn next(
     reader: &mut ::csv::Reader<impl Read>,
     record: &mut ByteRecord,
     path: &Path,

@@ -6,13 +6,14 @@ use std::io::Read;
 use ::csv::{ByteRecord, Reader};
 use starling_run::data::columns::{Coding, is_gap};
 
-use super::csv::Table;
-use super::delimiter::has_decimal_comma;
-use super::doubts::{is_rising, quoted};
-use super::error::DataError;
-use super::raw::MAX_VALUES;
-use super::rows::line;
-use super::{Delimiter, shorten};
+use crate::Delimiter;
+use crate::error::DataError;
+use crate::samples::raw::MAX_VALUES;
+use crate::shorten;
+use crate::table::csv::Table;
+use crate::table::delimiter::has_decimal_comma;
+use crate::table::doubts::{is_rising, quoted};
+use crate::table::rows::line;
 
 /// A column has so many categories at most.
 const MAX_CATEGORIES: usize = 1000;
@@ -26,13 +27,13 @@ const FEW_ROWS: u64 = 20;
 const MAX_NAMED: usize = 5;
 
 /// What a first reading found.
-pub(super) struct Survey {
+pub(crate) struct Survey {
     /// Of all rows.
-    pub(super) labels: Vec<String>,
+    pub(crate) labels: Vec<String>,
     /// The numbers of all rows, if there is nothing else in the columns that are taken.
-    pub(super) plain: Option<Vec<f64>>,
+    pub(crate) plain: Option<Vec<f64>>,
     /// How many rows of these have nothing but whole numbers, each larger than the one before.
-    pub(super) rising_rows: usize,
+    pub(crate) rising_rows: usize,
     seen: BTreeMap<usize, Seen>,
 }
 
@@ -53,7 +54,7 @@ impl Survey {
     ///
     /// # Errors
     /// If a row has more or fewer cells than the first one, has no label, or is no text.
-    pub(super) fn of<R: Read>(table: &Table, reader: Reader<R>) -> Result<Self, DataError> {
+    pub(crate) fn of<R: Read>(table: &Table, reader: Reader<R>) -> Result<Self, DataError> {
         let taken: Vec<usize> = table.taken().collect();
         let seen = taken.iter().map(|column| (*column, Seen::default())).collect();
         let plain = table.categories.is_empty().then(Vec::new);
@@ -98,7 +99,7 @@ impl Survey {
     }
 
     /// What its user should look at, as sentences.
-    pub(super) fn doubts(&self, table: &Table) -> Vec<String> {
+    pub(crate) fn doubts(&self, table: &Table) -> Vec<String> {
         let counted = self.seen.iter().filter(|(_, seen)| seen.counted.is_some() && seen.numbers >= FEW_ROWS);
         let counted = counted.map(|(column, _)| {
             format!(
@@ -118,7 +119,7 @@ impl Survey {
     ///
     /// # Errors
     /// If a column is neither of numbers nor of categories, or it is not clear which one the label is.
-    pub(super) fn codings<R: Read>(
+    pub(crate) fn codings<R: Read>(
         &self,
         table: &Table,
         classes: &[String],

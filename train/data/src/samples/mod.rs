@@ -1,5 +1,9 @@
 //! Samples as a model takes them.
 
+pub(crate) mod labels;
+pub(crate) mod raw;
+pub(crate) mod split;
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -402,7 +402,7 @@ fn damaged_files_never_panic() {
     let mut read = 0;
     for _ in 0..5_000 {
         let bytes = damage(text);
-        let raw = super::csv::parse(|| Ok(&bytes[..]), Path::new("damaged.csv"), TableForm::default(), u64::MAX);
+        let raw = crate::table::csv::parse(|| Ok(&bytes[..]), Path::new("damaged.csv"), TableForm::default(), u64::MAX);
         read += usize::from(raw.and_then(|raw| Dataset::build(raw, 200, 1)).is_ok());
     }
     assert!(read > 0, "some damage is harmless");

@@ -5,27 +5,27 @@ use starling_run::data::columns::{Coding, Column, measured};
 use starling_run::{DataDescription, Scales};
 use starling_topology::SplitMix64;
 
-use super::error::DataError;
-use super::raw::{Raw, Scaling, Values};
-use super::samples::Samples;
-use super::source::kinds;
+use crate::error::DataError;
+use crate::samples::Samples;
+use crate::samples::raw::{Raw, Scaling, Values};
+use crate::source::kinds;
 
 /// The largest data set whose held-out rows are numbered.
 const MAX_NUMBERED_SAMPLES: u64 = 1 << 22;
 
 /// A data set ready for training.
-pub(super) struct Split {
-    pub(super) training: Samples,
-    pub(super) held_out: Samples,
-    pub(super) scales: Scales,
+pub(crate) struct Split {
+    pub(crate) training: Samples,
+    pub(crate) held_out: Samples,
+    pub(crate) scales: Scales,
     /// Of labels that all are numbers.
-    pub(super) label_scale: Option<LabelScale>,
+    pub(crate) label_scale: Option<LabelScale>,
     /// Features that are no constants, but became 0 because their deviation can't be computed.
-    pub(super) lost: Vec<usize>,
+    pub(crate) lost: Vec<usize>,
 }
 
 /// A share in thousandths, rounded.
-pub(super) fn permille(held_out: f32) -> Result<u32, DataError> {
+pub(crate) fn permille(held_out: f32) -> Result<u32, DataError> {
     if !(0.0..1.0).contains(&held_out) {
         return Err(DataError::HeldOut { held_out });
     }
@@ -34,7 +34,7 @@ pub(super) fn permille(held_out: f32) -> Result<u32, DataError> {
 }
 
 /// Splits and scales. Samples stay in their order; which are held out is drawn from `seed`.
-pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
+pub(crate) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
     let features = raw.shape.iter().map(|dimension| *dimension as usize).product();
     let total = u32::try_from(raw.labels.len()).expect("invariant: readers bound the samples");
     let (training, held_out) = match raw.held_out {
@@ -87,7 +87,7 @@ fn label_scale(names: &[String], labels: &[u32], rows: &[u32]) -> Option<LabelSc
 
 /// Indices to train on and indices held out, each in ascending order. If any share is held out, at least one sample is,
 /// and at least one is left to train on.
-pub(super) fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
+pub(crate) fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
     let share = (u64::from(total) * u64::from(permille) + 500) / 1000;
     let count = if permille == 0 { 0 } else { (share as u32).clamp(1, total - 1) };
     let mut order = SplitMix64::for_purpose("starling held-out split", seed, 0).permutation(total);

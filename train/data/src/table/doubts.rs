@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::shorten;
+use crate::shorten;
 
 /// With at most so many classes, it does not matter how few samples they have.
 const FEW_CLASSES: usize = 10;
@@ -18,33 +18,33 @@ const MAX_NAMES: usize = 3;
 const COUNTING_COLUMNS: usize = 5;
 
 /// A table as it was read.
-pub(super) struct Understood<'a> {
+pub(crate) struct Understood<'a> {
     /// The label's column.
-    pub(super) label: usize,
+    pub(crate) label: usize,
     /// Whether the user named it.
-    pub(super) is_label_said: bool,
+    pub(crate) is_label_said: bool,
     /// The columns' names; empty without a header.
-    pub(super) names: &'a [String],
+    pub(crate) names: &'a [String],
     /// The first column that gives features.
-    pub(super) first_taken: usize,
+    pub(crate) first_taken: usize,
     /// The first row, if it was taken for a sample and nobody said that it is one.
-    pub(super) first: Option<&'a [String]>,
+    pub(crate) first: Option<&'a [String]>,
     /// The first row, if it was taken for names, nobody said that it has them, and nothing below it is a number that tells, or a
     /// cell of it is a word for a gap.
-    pub(super) taken_for_names: Option<&'a [String]>,
+    pub(crate) taken_for_names: Option<&'a [String]>,
     /// How many rows have nothing but whole numbers as features, each larger than the one before.
-    pub(super) rising_rows: usize,
+    pub(crate) rising_rows: usize,
     /// Row after row, without the labels; none if there are features that are no numbers as they are written.
-    pub(super) values: &'a [f64],
-    pub(super) labels: &'a [u32],
-    pub(super) classes: &'a [String],
+    pub(crate) values: &'a [f64],
+    pub(crate) labels: &'a [u32],
+    pub(crate) classes: &'a [String],
     /// How many samples each class has.
-    pub(super) counts: &'a [u64],
+    pub(crate) counts: &'a [u64],
 }
 
 impl Understood<'_> {
     /// All doubts, as sentences, and apart from them those about labels as classes.
-    pub(super) fn doubts(&self) -> [Vec<String>; 2] {
+    pub(crate) fn doubts(&self) -> [Vec<String>; 2] {
         let shown = |first: &[String]| {
             let row = first.iter().map(|cell| shorten(cell)).take(6).collect::<Vec<_>>().join(",");
             let more = if first.len() > 6 { ",..." } else { "" };
@@ -151,12 +151,12 @@ impl Understood<'_> {
 }
 
 /// Whether all are whole numbers, each larger than the one before.
-pub(super) fn is_rising(numbers: &[f64]) -> bool {
+pub(crate) fn is_rising(numbers: &[f64]) -> bool {
     numbers.len() > 1 && numbers.iter().all(|number| number.fract() == 0.0) && numbers.is_sorted_by(|a, b| a < b)
 }
 
 /// A column for messages: its index, and its name if it has one.
-pub(super) fn column(names: &[String], column: usize) -> String {
+pub(crate) fn column(names: &[String], column: usize) -> String {
     match names.get(column) {
         Some(name) => format!("column {column} (`{}`)", shorten(name)),
         None => format!("column {column}"),
@@ -164,7 +164,7 @@ pub(super) fn column(names: &[String], column: usize) -> String {
 }
 
 /// A word as a shell takes it.
-pub(super) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty() && word.chars().all(|letter| letter.is_alphanumeric() || "._-+".contains(letter));
     if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }

@@ -1,5 +1,7 @@
 //! Files that may be compressed, and larger than they look.
 
+pub(crate) mod foreign;
+
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -7,7 +9,7 @@ use std::rc::Rc;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::error::DataError;
+use crate::error::DataError;
 
 /// Gzip makes a thousand times less of some texts. Beyond so many bytes, a file that is packed may grow so many times: tables do so
 /// five to twenty times.
@@ -15,18 +17,18 @@ const MAX_GROWTH_FROM: u64 = 256 << 20;
 const MAX_GROWTH: u64 = 200;
 
 /// Whether the bytes start as a gzip file does. Consumes nothing.
-pub(super) fn is_gzipped(bytes: &mut impl BufRead) -> io::Result<bool> {
+pub(crate) fn is_gzipped(bytes: &mut impl BufRead) -> io::Result<bool> {
     Ok(bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]))
 }
 
 /// Undoes gzip, if the bytes are of that. `path` is for messages.
-pub(super) fn unpacked<'f>(file: impl Read + 'f, path: &Path) -> Result<Box<dyn Read + 'f>, DataError> {
+pub(crate) fn unpacked<'f>(file: impl Read + 'f, path: &Path) -> Result<Box<dyn Read + 'f>, DataError> {
     Ok(opened(file, path)?.0)
 }
 
 /// The same of what is held in memory: a file of more than `max` bytes, unpacked, fails there, and so does one of gzip that grows
 /// beyond all measure.
-pub(super) fn bounded<'f>(
+pub(crate) fn bounded<'f>(
     file: impl Read + 'f,
     path: &Path,
     max: u64,
@@ -47,7 +49,7 @@ fn opened<'f>(file: impl Read + 'f, path: &Path) -> Result<(Box<dyn Read + 'f>, 
 }
 
 /// A reader that fails behind a number of bytes, so that a small file cannot unpack to a huge one.
-pub(super) struct Capped<R> {
+pub(crate) struct Capped<R> {
     inner: R,
     read: u64,
     max: u64,
@@ -56,7 +58,7 @@ pub(super) struct Capped<R> {
 }
 
 impl<R> Capped<R> {
-    pub(super) fn new(inner: R, max: u64) -> Self {
+    pub(crate) fn new(inner: R, max: u64) -> Self {
         Self { inner, read: 0, max, packed: None }
     }
 }

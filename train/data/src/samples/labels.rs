@@ -10,7 +10,7 @@ use starling_run::manifest::MAX_CLASSES;
 ///
 /// # Errors
 /// Why the labels name no classes, as a sentence.
-pub(super) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), String> {
+pub(crate) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), String> {
     let numbers: Option<Vec<i64>> = labels.iter().map(|label| integer(label)).collect();
     let (indices, names) = match numbers {
         Some(numbers) => {

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 
 /// Text whose lines all end with `\n`, the last one too, as editors count them. Line ends between quotes are a part of their cell, and
 /// become `\n` as well: two copies that differ in nothing else are the same data.
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     inner: R,
     delimiter: u8,
     /// Whether blanks and tabs between cells are taken as one blank, and none at the ends of a line.
@@ -38,7 +38,7 @@ enum Place {
 
 impl<R> Lines<R> {
     /// Of `inner`, which has no byte order mark.
-    pub(super) fn new(inner: R, delimiter: u8, merges_blanks: bool) -> Self {
+    pub(crate) fn new(inner: R, delimiter: u8, merges_blanks: bool) -> Self {
         Self {
             inner,
             delimiter,
@@ -121,14 +121,14 @@ impl<R: Read> Read for Lines<R> {
 
 /// A quote that opens and is closed nowhere.
 #[derive(Debug)]
-pub(super) struct OpenQuote {
+pub(crate) struct OpenQuote {
     /// The line in which it opens, from 1.
-    pub(super) line: u64,
+    pub(crate) line: u64,
 }
 
 impl OpenQuote {
     /// The one that an error is about, if it is about one.
-    pub(super) fn of(error: &io::Error) -> Option<&Self> {
+    pub(crate) fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
     }
 }

@@ -5,13 +5,13 @@ use std::io::Read;
 use ::csv::{ByteRecord, ReaderBuilder};
 use starling_run::Delimiter;
 
-use super::lines::Lines;
+use crate::table::lines::Lines;
 
 /// Rows that are looked at to find out what separates cells.
 const MAX_ROWS: usize = 100;
 
 /// A reader of the rows of `text`.
-pub(super) fn rows<'t>(delimiter: Delimiter, text: impl Read + 't) -> ::csv::Reader<Box<dyn Read + 't>> {
+pub(crate) fn rows<'t>(delimiter: Delimiter, text: impl Read + 't) -> ::csv::Reader<Box<dyn Read + 't>> {
     let byte = match delimiter {
         Delimiter::Comma => b',',
         Delimiter::Tab => b'\t',
@@ -25,7 +25,7 @@ pub(super) fn rows<'t>(delimiter: Delimiter, text: impl Read + 't) -> ::csv::Rea
 
 /// What separates the cells of the table that begins with `start`, which may be cut off: what gives all rows equally
 /// many cells, two at least; of several such, what makes most of them numbers.
-pub(super) fn found(start: &[u8], is_whole: bool) -> Delimiter {
+pub(crate) fn found(start: &[u8], is_whole: bool) -> Delimiter {
     let mut best = (Delimiter::Comma, Fit::of(Delimiter::Comma, start, is_whole));
     for candidate in &Delimiter::ALL[1..] {
         let fit = Fit::of(*candidate, start, is_whole);
@@ -76,7 +76,7 @@ fn is_number(cell: &[u8], delimiter: Delimiter) -> bool {
 }
 
 /// Whether a cell would be a number if its comma were a point.
-pub(super) fn has_decimal_comma(cell: &str) -> bool {
+pub(crate) fn has_decimal_comma(cell: &str) -> bool {
     cell.matches(',').count() == 1 && cell.trim().replace(',', ".").parse::<f64>().is_ok()
 }
 

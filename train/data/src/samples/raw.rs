@@ -4,76 +4,76 @@ use starling_run::Kind;
 use starling_run::data::columns::{Coding, Column};
 use starling_topology::Digest;
 
-use super::Delimiter;
+use crate::Delimiter;
 
 /// The most numbers a data set may have.
-pub(super) const MAX_VALUES: u64 = 1 << 31;
+pub(crate) const MAX_VALUES: u64 = 1 << 31;
 /// What a gap is in a fingerprint: NaN has many forms.
 const GAP: u64 = 0x7ff8_0000_0000_0000;
 
 /// What a reader hands over. All vectors agree in length; values are finite, but for gaps in a table, which are NaN.
 #[derive(Debug)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     /// What members compare by its name.
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
     /// Where it comes from, for messages.
-    pub(super) origin: String,
+    pub(crate) origin: String,
     /// Channels, height, width.
-    pub(super) shape: [u32; 3],
+    pub(crate) shape: [u32; 3],
     /// Sample after sample.
-    pub(super) values: Values,
+    pub(crate) values: Values,
     /// One index into `class_names` per sample.
-    pub(super) labels: Vec<u32>,
-    pub(super) class_names: Vec<String>,
+    pub(crate) labels: Vec<u32>,
+    pub(crate) class_names: Vec<String>,
     /// One per feature, or none.
-    pub(super) feature_names: Vec<String>,
-    pub(super) scaling: Scaling,
+    pub(crate) feature_names: Vec<String>,
+    pub(crate) scaling: Scaling,
     /// How the table was read, if it was one.
-    pub(super) columns: Option<Columns>,
+    pub(crate) columns: Option<Columns>,
     /// Its columns but for the label's, unless each is a number without gaps.
-    pub(super) coded: Vec<Column>,
+    pub(crate) coded: Vec<Column>,
     /// Samples that the source itself holds out.
-    pub(super) held_out: Option<RawSamples>,
+    pub(crate) held_out: Option<RawSamples>,
     /// What its user should look at, as sentences.
-    pub(super) doubts: Vec<String>,
+    pub(crate) doubts: Vec<String>,
     /// The same of labels that are learned as classes.
-    pub(super) class_doubts: Vec<String>,
+    pub(crate) class_doubts: Vec<String>,
 }
 
 /// What a CSV file's reader settled.
 #[derive(Debug, Clone)]
-pub(super) struct Columns {
+pub(crate) struct Columns {
     /// The label's column, from 0.
-    pub(super) label: u32,
+    pub(crate) label: u32,
     /// What it is called.
-    pub(super) label_name: Option<String>,
+    pub(crate) label_name: Option<String>,
     /// Whether the first row is a header.
-    pub(super) header: bool,
+    pub(crate) header: bool,
     /// What separates cells.
-    pub(super) delimiter: Delimiter,
+    pub(crate) delimiter: Delimiter,
     /// The columns that are left out.
-    pub(super) ignored: Vec<u32>,
+    pub(crate) ignored: Vec<u32>,
     /// The columns that hold categories because their user says so.
-    pub(super) categories: Vec<u32>,
+    pub(crate) categories: Vec<u32>,
 }
 
 /// Samples that come apart from the others.
 #[derive(Debug)]
-pub(super) struct RawSamples {
-    pub(super) values: Values,
-    pub(super) labels: Vec<u32>,
+pub(crate) struct RawSamples {
+    pub(crate) values: Values,
+    pub(crate) labels: Vec<u32>,
 }
 
 /// Numbers in the type of their source: images stay at one byte each.
 #[derive(Debug)]
-pub(super) enum Values {
+pub(crate) enum Values {
     Bytes(Vec<u8>),
     Numbers(Vec<f64>),
 }
 
 /// How values become features.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Scaling {
+pub(crate) enum Scaling {
     /// Divide all by one number.
     Divide(f64),
     /// Per column: less the training samples' mean, divided by their standard deviation.
@@ -81,7 +81,7 @@ pub(super) enum Scaling {
 }
 
 impl Values {
-    pub(super) fn get(&self, at: usize) -> f64 {
+    pub(crate) fn get(&self, at: usize) -> f64 {
         match self {
             Self::Bytes(bytes) => f64::from(bytes[at]),
             Self::Numbers(numbers) => numbers[at],
@@ -109,7 +109,7 @@ impl Values {
 
 impl Raw {
     /// blake3 of shape, values, labels, class names, and how columns are coded.
-    pub(super) fn fingerprint(&self) -> Digest {
+    pub(crate) fn fingerprint(&self) -> Digest {
         let mut hasher = blake3::Hasher::new();
         for dimension in self.shape {
             hasher.update(&dimension.to_le_bytes());

@@ -11,25 +11,28 @@ use starling_run::data::MAX_SAID;
 use starling_run::data::columns::{self, Coding, Column, is_gap};
 use starling_run::manifest::MAX_FEATURES;
 
-use super::doubts::{Understood, column};
-use super::error::DataError;
-use super::files::bounded;
-use super::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
-use super::rows::{Rows, Text, cells, next};
-use super::source::Source;
-use super::survey::Survey;
-use super::{DataSummary, Delimiter, TableColumn, labels};
+use crate::DataSummary;
+use crate::Delimiter;
+use crate::TableColumn;
+use crate::error::DataError;
+use crate::files::bounded;
+use crate::samples::labels;
+use crate::samples::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
+use crate::source::Source;
+use crate::table::doubts::{Understood, column};
+use crate::table::rows::{Rows, Text, cells, next};
+use crate::table::survey::Survey;
 
 /// What is said of how a table is written. The rest is found out.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct TableForm<'a> {
-    pub(super) label: Option<&'a TableColumn>,
-    pub(super) header: Option<bool>,
-    pub(super) delimiter: Option<Delimiter>,
+pub(crate) struct TableForm<'a> {
+    pub(crate) label: Option<&'a TableColumn>,
+    pub(crate) header: Option<bool>,
+    pub(crate) delimiter: Option<Delimiter>,
     /// The columns that are left out.
-    pub(super) ignored: &'a [TableColumn],
+    pub(crate) ignored: &'a [TableColumn],
     /// The columns that hold categories, whatever they look like.
-    pub(super) categories: &'a [TableColumn],
+    pub(crate) categories: &'a [TableColumn],
 }
 
 /// So many times the bytes of a file that comes from others may its features take.
@@ -40,7 +43,7 @@ const KIND: Kind = Kind { name: "csv", files: &["table.csv"], holds_out: false }
 
 /// The reader of a CSV file, gzipped or not.
 #[derive(Debug)]
-pub(super) struct Csv;
+pub(crate) struct Csv;
 
 impl Source for Csv {
     fn kinds(&self) -> &'static [Kind] {
@@ -64,7 +67,7 @@ impl Source for Csv {
 }
 
 /// Reads at most `max` bytes of CSV text from what `open` gives, gzipped or not, once or several times. `path` is for messages.
-pub(super) fn parse<R: Read>(
+pub(crate) fn parse<R: Read>(
     open: impl Fn() -> Result<R, DataError>,
     path: &Path,
     form: TableForm<'_>,
@@ -85,26 +88,26 @@ pub(super) fn parse<R: Read>(
 }
 
 /// What the first row has settled.
-pub(super) struct Table {
+pub(crate) struct Table {
     /// How rows are read. No column is taken yet.
-    pub(super) rows: Rows,
+    pub(crate) rows: Rows,
     first: Vec<String>,
-    pub(super) is_header: bool,
+    pub(crate) is_header: bool,
     is_header_said: bool,
-    pub(super) label: usize,
-    pub(super) is_label_said: bool,
+    pub(crate) label: usize,
+    pub(crate) is_label_said: bool,
     ignored: BTreeSet<usize>,
-    pub(super) categories: BTreeSet<usize>,
+    pub(crate) categories: BTreeSet<usize>,
 }
 
 impl Table {
     /// The columns that give features, in their order.
-    pub(super) fn taken(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn taken(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.rows.columns).filter(|column| *column != self.label && !self.ignored.contains(column))
     }
 
     /// Calls `each` with all rows but the header.
-    pub(super) fn each_row<R: Read>(
+    pub(crate) fn each_row<R: Read>(
         &self,
         mut reader: ::csv::Reader<R>,
         mut each: impl FnMut(&ByteRecord) -> Result<(), DataError>,

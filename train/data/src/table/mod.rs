@@ -1,0 +1,8 @@
+//! Tables of text: what separates their cells, what their columns hold, and what in them was likely not meant.
+
+pub(crate) mod csv;
+pub(crate) mod delimiter;
+pub(crate) mod doubts;
+pub(crate) mod lines;
+pub(crate) mod rows;
+pub(crate) mod survey;
