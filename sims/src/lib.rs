@@ -12,23 +12,21 @@
 //! [`invariants`] (what must hold) and [`canary`](sweep::canary) (why to believe them).
 
 pub mod collectives;
+pub mod hardware;
 pub mod hostile;
-pub mod invariants;
-pub mod machine;
-pub mod network;
 pub mod peer;
-pub mod report;
 pub mod scenario;
 pub mod simulation;
 pub mod steps;
 pub mod sweep;
+pub mod verdict;
 pub mod world;
 
 #[cfg(test)]
 mod tests;
 
-pub use invariants::Broken;
-pub use report::{Outcome, Summary};
 pub use scenario::{Scenario, Setup};
 pub use simulation::Simulation;
 pub use steps::contribution::Contributions;
+pub use verdict::invariants::Broken;
+pub use verdict::report::{Outcome, Summary};

@@ -4,12 +4,12 @@ use std::panic::AssertUnwindSafe;
 
 use starling_topology::Quorum;
 
-use crate::invariants::Broken;
-use crate::network::rng::Rng;
-use crate::report::Outcome;
+use crate::hardware::network::rng::Rng;
 use crate::scenario::{Plan, Scenario, Setup};
 use crate::sweep::canary::Sabotage;
 use crate::sweep::fault::Fault;
+use crate::verdict::invariants::Broken;
+use crate::verdict::report::Outcome;
 use crate::world::World;
 
 /// What is to be simulated, and what is to be told of it.

@@ -6,13 +6,13 @@ use starling_topology::{Flaw, Quorum};
 
 use crate::Summary;
 use crate::hostile::Attack;
-use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
 use crate::simulation::Simulation;
 use crate::sweep::canary::{PLANTS, Sabotage};
 use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, When};
 use crate::sweep::shrink::shrink;
 use crate::sweep::{Blow, blows, kills, sweep};
+use crate::verdict::report::Outcome;
 
 /// The lines of a file of runs, without its comments.
 fn listed(file: &str) -> impl Iterator<Item = &str> {

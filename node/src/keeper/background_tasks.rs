@@ -17,7 +17,7 @@ use crate::credentials::identity::to_libp2p;
 use crate::error::NodeError;
 use crate::net::streams;
 use crate::observe::report::{Observer, Report};
-use crate::start::dialer::Opening;
+use crate::start::client::dialer::Opening;
 use crate::transfer::checkpoint::{self, CheckpointRequest};
 use crate::transfer::checkpoint_provider::CheckpointProvider;
 use crate::transfer::data;

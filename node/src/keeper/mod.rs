@@ -32,7 +32,7 @@ use crate::observe::report::{Observer, Outcome, Report, Summary};
 use crate::observe::reporter::{self, Lived};
 use crate::settings::Settings;
 use crate::start::catch_up::{self, Search, SearchOutcome, catch_up};
-use crate::start::dialer::CheckpointDialer;
+use crate::start::client::dialer::CheckpointDialer;
 use crate::start::node::{CHECKPOINTS, blocking};
 use crate::start::welcome::Terms;
 use crate::store::contacts_file::{Contacts, ContactsFile, Damaged};

@@ -61,7 +61,7 @@ use crate::member::twin::TwinWatch;
 use crate::observe::report::{Links, Observer};
 use crate::observe::reporter::Reporter;
 use crate::settings::{Joining, Settings};
-use crate::start::ask::{Member, ask_any};
+use crate::start::client::ask::{Member, ask_any};
 use crate::start::host::runtime;
 use crate::start::node::{self, Opened};
 use crate::start::prepare::{self, Ready, Start};

@@ -19,7 +19,7 @@ use crate::access::Credentials;
 use crate::credentials::identity::{Identity, to_libp2p};
 use crate::error::NodeError;
 use crate::start::catch_up::stall;
-use crate::start::dialer::CheckpointDialer;
+use crate::start::client::dialer::CheckpointDialer;
 use crate::transfer::{data, questions};
 
 /// Looks for another process that is this machine.

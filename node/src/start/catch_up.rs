@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::access::Credentials;
 use crate::error::NodeError;
 use crate::member::guide::Guide;
-use crate::start::dialer::CheckpointDialer;
+use crate::start::client::dialer::CheckpointDialer;
 use crate::transfer::checkpoint::{self, CheckpointRequest};
 use crate::transfer::questions::{self, Newest};
 

@@ -1,11 +1,9 @@
 //! How a process comes to take part: it asks who is there, learns what the run is, fetches data and state, and founds, joins or comes
 //! back. Start reading at [`node`].
 
-pub(crate) mod ask;
 pub(crate) mod catch_up;
 pub(crate) mod client;
 pub(crate) mod dataset;
-pub(crate) mod dialer;
 pub mod host;
 pub mod node;
 pub(crate) mod origin;

@@ -9,12 +9,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use anyhow::Context as _;
-use starling_sims::report::picture;
 use starling_sims::scenario::SEARCHED;
 use starling_sims::sweep::canary::PLANTS;
 use starling_sims::sweep::coverage::{Coverage, PHASES};
 use starling_sims::sweep::fault::Kind;
 use starling_sims::sweep::shrink;
+use starling_sims::verdict::report::picture;
 use starling_sims::{Outcome, Setup, Simulation, Summary, collectives, sweep};
 
 use crate::cli::{Collectives, One, Shape, Verb};

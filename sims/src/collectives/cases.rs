@@ -13,7 +13,7 @@ use starling_topology::plan::{
 use starling_topology::{Rank, Time, WorldSize};
 
 use super::wire::Wire;
-use crate::network::rng::Rng;
+use crate::hardware::network::rng::Rng;
 
 const MIB: u64 = 1 << 20;
 const BUCKET_ELEMENTS: usize = 1 << 20;

@@ -7,7 +7,7 @@ use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
 
 use super::wire::Wire;
-use crate::network::rng::Rng;
+use crate::hardware::network::rng::Rng;
 use crate::steps::buffer::{self, Counted, Payload};
 use crate::steps::contribution::{Cell, Contributions, numbers};
 

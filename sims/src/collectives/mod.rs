@@ -17,7 +17,7 @@ use starling_collective::{Codec, Layout, LayoutConfig, Operation};
 use starling_topology::plan::{Groups, Link, LinkCosts, Plan};
 use starling_topology::{Rank, WorldSize};
 
-use crate::network::rng::Rng;
+use crate::hardware::network::rng::Rng;
 use fleet::Fleet;
 use wire::Wire;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use starling_topology::plan::{Groups, LinkCosts};
 use starling_topology::{Rank, Time};
 
-use crate::network::queue::Queue;
-use crate::network::rng::Rng;
+use crate::hardware::network::queue::Queue;
+use crate::hardware::network::rng::Rng;
 
 /// What is sent waits its turn at each place that it passes: the sender's line, the link, what joins two sites, and, after
 /// the delay, the receiver's line. Rates are those of the costs; a line is as fast as its fastest link.

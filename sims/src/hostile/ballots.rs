@@ -8,7 +8,7 @@ use starling_topology::{
 };
 
 use super::{Liar, Own, Said};
-use crate::machine::notary::Key;
+use crate::hardware::machine::notary::Key;
 
 impl Liar {
     pub(super) fn install(&mut self) -> Said {

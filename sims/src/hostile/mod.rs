@@ -26,9 +26,9 @@ pub use guilt::Guilt;
 
 use split::Split;
 
-use crate::machine::notary::Key;
-use crate::network::Seat;
-use crate::network::rng::Rng;
+use crate::hardware::machine::notary::Key;
+use crate::hardware::network::Seat;
+use crate::hardware::network::rng::Rng;
 use crate::world::RUN;
 
 /// How many messages it remembers, of its own and of others.

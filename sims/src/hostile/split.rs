@@ -20,7 +20,7 @@ use starling_topology::{
 };
 
 use super::{Liar, Said};
-use crate::machine::notary::Key;
+use crate::hardware::machine::notary::Key;
 
 /// So often it talks in vain before it lets the truth out.
 const PATIENCE: u32 = 6;

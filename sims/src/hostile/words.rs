@@ -9,7 +9,7 @@ use starling_topology::{
 };
 
 use super::{Attack, Liar, Said};
-use crate::machine::notary::Key;
+use crate::hardware::machine::notary::Key;
 use crate::world::RUN;
 
 impl Liar {

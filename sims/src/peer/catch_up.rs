@@ -8,10 +8,10 @@ use starling_engine::{Download, ResultFetch, download};
 use starling_topology::{Generation, Lineage, PeerId, Time};
 
 use super::{Effect, Peer};
-use crate::invariants::WhatMostName;
 use crate::steps::message::{Chunk, Message, Reply, Request, Snapshot};
 use crate::steps::state::{ResultRecord, State};
 use crate::sweep::canary::Sabotage;
+use crate::verdict::invariants::WhatMostName;
 
 /// A question on its way.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use starling_engine::{Availability, UNLIMITED_AFTER};
 use starling_topology::{PeerId, Time};
 
 use super::{Effect, Peer};
-use crate::network::rng::Rng;
+use crate::hardware::network::rng::Rng;
 use crate::steps::message::{Chunk, Message, Reply, Request, Snapshot};
 
 /// How a peer hands out what it has.

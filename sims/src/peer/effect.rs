@@ -5,9 +5,9 @@ use std::rc::Rc;
 use starling_engine::search::Terms;
 use starling_topology::{Event, Head, PeerId, Progress, Proof, Record, Resumption, Root, Time, Timer, ViewId};
 
-use crate::invariants::{Broken, Settled};
 use crate::steps::message::Message;
 use crate::steps::state::{ResultRecord, State};
+use crate::verdict::invariants::{Broken, Settled};
 
 /// What a peer wants from its world, or tells it.
 #[derive(Debug)]

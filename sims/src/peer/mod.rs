@@ -1,6 +1,6 @@
 //! A simulated peer: the production machines, and a driver that obeys them by the same rules as `starling-node`.
 //!
-//! A peer is one process. It dies with its memory; what it wrote to its [`Disk`](crate::machine::disk::Disk) stays, and the
+//! A peer is one process. It dies with its memory; what it wrote to its [`Disk`](crate::hardware::machine::disk::Disk) stays, and the
 //! process that starts after it is another [`Peer`].
 
 mod blame;
@@ -28,12 +28,12 @@ use starling_topology::{
     Timer, View, ViewId,
 };
 
-use crate::invariants::{Broken, Settled};
 use crate::steps::buffer::Payload;
 use crate::steps::message::{Lane, Message, Sealed, Segment};
 use crate::steps::state::{Commits, ResultRecord, State};
 use crate::steps::workload::Workload;
 use crate::sweep::canary::Sabotage;
+use crate::verdict::invariants::{Broken, Settled};
 
 use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;

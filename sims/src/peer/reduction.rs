@@ -10,13 +10,13 @@ use starling_engine::{ActiveView, words};
 use starling_topology::{Awaited, Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
 
 use super::{Effect, Peer};
-use crate::invariants::Settled;
 use crate::steps::buffer::{Counted, Payload};
 use crate::steps::contribution::{Contributions, gradient, numbers};
 use crate::steps::message::{Message, Segment};
 use crate::steps::state::ResultRecord;
 use crate::steps::workload::{MOST, PLANNED, Workload};
 use crate::sweep::canary::Sabotage;
+use crate::verdict::invariants::Settled;
 
 /// Where a peer stands in its view.
 #[derive(Debug, Clone)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use starling_topology::Quorum;
 
 use super::{MAX_STALL, Plan, Setup};
+use crate::hardware::network::Seat;
+use crate::hardware::network::rng::Rng;
 use crate::hostile::Hostility;
-use crate::network::Seat;
-use crate::network::rng::Rng;
 use crate::steps::message::Lane;
 use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, When};
 

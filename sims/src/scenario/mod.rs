@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use starling_topology::Quorum;
 
+use crate::hardware::network::Seat;
+use crate::hardware::network::rng::Rng;
 use crate::hostile::{Attack, Hostility};
-use crate::network::Seat;
-use crate::network::rng::Rng;
 use crate::steps::message::Lane;
 use crate::sweep::fault::{Copied, Crash, DiskFate, Fault, Kind, Queue, When};
 

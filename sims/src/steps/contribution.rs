@@ -5,7 +5,7 @@ use std::ops::Range;
 use starling_collective::{Layout, Phase, SegmentId};
 use starling_topology::{PeerId, Rank, WorldSize};
 
-use crate::network::rng::Rng;
+use crate::hardware::network::rng::Rng;
 
 /// What was added into a segment, and how often the sum was divided. An all-reduce over these is a proof: it is right if
 /// and only if every count ends as one and the sum is that of the gradients that the ledger asked for.

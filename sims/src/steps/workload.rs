@@ -7,7 +7,7 @@ use starling_topology::WorldSize;
 use starling_topology::ledger::Ledger;
 use starling_topology::plan::{Bucket, PlanPolicy};
 
-use crate::network::rng::Rng;
+use crate::hardware::network::rng::Rng;
 use crate::scenario::Plan;
 
 /// What a plan is chosen for: a bucket that gives it time to be better than another.

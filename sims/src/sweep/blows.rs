@@ -5,12 +5,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::{DOWN, Swept, simulation};
-use crate::network::Seat;
-use crate::report::Outcome;
+use crate::hardware::network::Seat;
 use crate::simulation::Simulation;
 use crate::steps::message::Lane;
 use crate::sweep::coverage::{LAST, PHASES, Phase};
 use crate::sweep::fault::{Copied, Crash, DiskFate, Fault, Kind, Queue, When};
+use crate::verdict::report::Outcome;
 
 /// Longer than anybody waits for one that is silent, or for a disk.
 const LONG: Duration = Duration::from_secs(12);

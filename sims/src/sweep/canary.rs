@@ -6,9 +6,9 @@
 use starling_topology::{Flaw, Quorum};
 
 use crate::hostile::Attack;
-use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
 use crate::simulation::Simulation;
+use crate::verdict::report::Outcome;
 
 /// Something that a peer does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

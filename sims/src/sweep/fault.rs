@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::network::Seat;
+use crate::hardware::network::Seat;
 use crate::steps::message::Lane;
 use crate::sweep::coverage::Phase;
 

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 pub use blows::{Blow, blows};
 
-use crate::network::Seat;
-use crate::report::Outcome;
+use crate::hardware::network::Seat;
 use crate::scenario::{Scenario, Setup};
 use crate::simulation::Simulation;
 use crate::sweep::coverage::Coverage;
 use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, When};
+use crate::verdict::report::Outcome;
 
 /// How long a killed peer stays down: longer than the others need to go on without it.
 const DOWN: Duration = Duration::from_secs(2);

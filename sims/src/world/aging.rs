@@ -5,11 +5,11 @@ use std::time::Duration;
 use starling_topology::{Record, Time};
 
 use super::{SimEvent, World};
-use crate::invariants::Broken;
-use crate::machine::host::Host;
-use crate::network::Seat;
+use crate::hardware::machine::host::Host;
+use crate::hardware::network::Seat;
 use crate::steps::message::Lane;
 use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, Queue};
+use crate::verdict::invariants::Broken;
 
 const NAME: &str = "set_back_told";
 

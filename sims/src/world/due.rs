@@ -1,7 +1,7 @@
 //! When faults of the plan come: some time after a step, before a message, or in a phase.
 
 use super::{SimEvent, World};
-use crate::network::Seat;
+use crate::hardware::network::Seat;
 use crate::sweep::coverage::{Phase, STORES};
 use crate::sweep::fault::{Fault, When};
 

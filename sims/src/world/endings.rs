@@ -6,13 +6,13 @@ use starling_engine::comeback::UserChoice;
 use starling_topology::{Digest, Event, Noted, PeerId, Refusal, Root, View};
 
 use super::World;
-use crate::invariants::Broken;
-use crate::machine::checkpoints;
-use crate::machine::contacts::ContactsFile;
-use crate::machine::host::Host;
-use crate::network::Seat;
+use crate::hardware::machine::checkpoints;
+use crate::hardware::machine::contacts::ContactsFile;
+use crate::hardware::machine::host::Host;
+use crate::hardware::network::Seat;
 use crate::peer::Peer;
-use crate::report::Deserted;
+use crate::verdict::invariants::Broken;
+use crate::verdict::report::Deserted;
 
 const NAME: &str = "endings";
 

@@ -9,16 +9,16 @@ use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, 
 
 use super::seeking::Errand;
 use super::{SimEvent, World};
-use crate::invariants::LastCheckpoint;
-use crate::machine::checkpoints;
-use crate::machine::host::Host;
-use crate::network::{Seat, Sent};
+use crate::hardware::machine::checkpoints;
+use crate::hardware::machine::host::Host;
+use crate::hardware::network::{Seat, Sent};
 use crate::peer::{Commit, Effect, Entered, Peer};
-use crate::report::picture::What;
 use crate::steps::message::{Lane, Message};
 use crate::steps::state::State;
 use crate::sweep::canary::Sabotage;
 use crate::sweep::fault::Queue;
+use crate::verdict::invariants::LastCheckpoint;
+use crate::verdict::report::picture::What;
 
 impl World {
     /// Does what a process wants, in order, until it dies of it.

@@ -3,18 +3,18 @@
 use starling_topology::PeerId;
 
 use super::{SimEvent, World};
+use crate::hardware::network::Seat;
 use crate::hostile::{Liar, Said};
-use crate::invariants::{Broken, ExactlyOnce};
-use crate::network::Seat;
 use crate::peer::{Commit, Effect, Peer};
 use crate::steps::message::{Lane, Message, Sealed};
+use crate::verdict::invariants::{Broken, ExactlyOnce};
 
 impl World {
     /// Makes those hostile that are to be.
     pub(super) fn turn_hostile(&mut self) {
         let last_step = self.workload.steps;
         let hostility = self.plan.hostility.clone();
-        let mut lies = crate::network::rng::Rng::new(self.seed ^ 0x0be_11a2);
+        let mut lies = crate::hardware::network::rng::Rng::new(self.seed ^ 0x0be_11a2);
         for seat in hostility.seats.iter().copied() {
             let host = &mut self.hosts[seat];
             host.liar = Some(Box::new(Liar::new(lies.fork(), host.name(), &hostility, last_step)));

@@ -3,14 +3,14 @@
 use starling_topology::{Noted, Proof, Time};
 
 use super::{SimEvent, World};
-use crate::machine::checkpoints;
-use crate::machine::host::Host;
-use crate::network::{Parcel, Seat};
+use crate::hardware::machine::checkpoints;
+use crate::hardware::machine::host::Host;
+use crate::hardware::network::{Parcel, Seat};
 use crate::peer::Peer;
-use crate::report::picture::What;
 use crate::steps::message::Lane;
 use crate::sweep::coverage::STORES;
 use crate::sweep::fault::{Crash, DiskFate, Kind};
+use crate::verdict::report::picture::What;
 
 impl World {
     pub(super) fn strike(&mut self, index: usize) {

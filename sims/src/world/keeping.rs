@@ -10,13 +10,13 @@ use starling_topology::{Digest, Follower, Head, PeerId, Proof, Time, ViewId};
 
 use super::seeking::Errand;
 use super::{RUN, SimEvent, World};
-use crate::invariants::{Broken, EndIsKept, LastCheckpoint};
-use crate::machine::checkpoints;
-use crate::machine::contacts::ContactsFile;
-use crate::machine::disk::Disk;
-use crate::machine::host::Host;
-use crate::network::Seat;
+use crate::hardware::machine::checkpoints;
+use crate::hardware::machine::contacts::ContactsFile;
+use crate::hardware::machine::disk::Disk;
+use crate::hardware::machine::host::Host;
+use crate::hardware::network::Seat;
 use crate::sweep::fault::Queue;
+use crate::verdict::invariants::{Broken, EndIsKept, LastCheckpoint};
 
 /// Nobody forges one here.
 const SIGNATURE: [u8; 64] = [0; 64];

@@ -4,7 +4,7 @@ use starling_topology::PeerId;
 use starling_topology::plan::Link;
 
 use super::{SimEvent, World};
-use crate::network::Seat;
+use crate::hardware::network::Seat;
 use crate::peer::Peer;
 
 /// By how much a link's rate is another one for a while, up or down: enough to make another plan the better one.

@@ -2,7 +2,6 @@
 //! it stands still for nothing, `endings` how it must end. First there are faults; then all is healed, and it must complete.
 
 mod aging;
-mod coming_back;
 mod due;
 mod endings;
 mod execute;
@@ -10,10 +9,10 @@ mod hostility;
 mod inject;
 mod keeping;
 mod measure;
+mod returning;
 mod seeking;
 mod stall;
 mod telling;
-mod twins;
 mod votes;
 
 use std::cell::RefCell;
@@ -26,16 +25,13 @@ use starling_topology::{
     Config, Digest, Generation, Head, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
 };
 
+use crate::hardware::machine::checkpoints;
+use crate::hardware::machine::host::Host;
+use crate::hardware::network::queue::Queue;
+use crate::hardware::network::rng::Rng;
+use crate::hardware::network::{Network, Parcel, Seat};
 use crate::hostile::Guilt;
-use crate::invariants::{Broken, Invariants};
-use crate::machine::checkpoints;
-use crate::machine::host::Host;
-use crate::network::queue::Queue;
-use crate::network::rng::Rng;
-use crate::network::{Network, Parcel, Seat};
 use crate::peer::Peer;
-use crate::report::Outcome;
-use crate::report::picture::Mark;
 use crate::scenario::{Plan, Scenario, Setup};
 use crate::simulation::Simulation;
 use crate::steps::message::Lane;
@@ -44,10 +40,13 @@ use crate::steps::workload::{PLANNED, Workload};
 use crate::sweep::canary::Sabotage;
 use crate::sweep::coverage::Coverage;
 use crate::sweep::fault::When;
+use crate::verdict::invariants::{Broken, Invariants};
+use crate::verdict::report::Outcome;
+use crate::verdict::report::picture::Mark;
 
+pub use returning::twins::Looking;
+use returning::twins::{Dialed, Twins};
 use seeking::Errand;
-pub use twins::Looking;
-use twins::{Dialed, Twins};
 
 /// The run that all are in.
 pub(crate) const RUN: RunId = RunId([7; 32]);

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use starling_topology::{Body, Config, Envelope, Lost, PeerId, Proposal, Quorum, Reason, Record, View};
 
 use super::World;
-use crate::invariants::Progressing;
-use crate::machine::host::Host;
-use crate::network::Seat;
+use crate::hardware::machine::host::Host;
+use crate::hardware::network::Seat;
 use crate::peer::Peer;
 use crate::steps::message::Message;
+use crate::verdict::invariants::Progressing;
 
 impl World {
     /// Looks whether the run stands still without a reason.

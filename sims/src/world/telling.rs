@@ -8,11 +8,11 @@ use starling_topology::{PeerId, Quorum};
 
 use super::seeking::Errand;
 use super::{LOOK, SimEvent, World};
-use crate::invariants::{Broken, Progressing};
-use crate::machine::host::Host;
-use crate::network::Seat;
+use crate::hardware::machine::host::Host;
+use crate::hardware::network::Seat;
 use crate::peer::Peer;
-use crate::report::picture::{Mark, What};
+use crate::verdict::invariants::{Broken, Progressing};
+use crate::verdict::report::picture::{Mark, What};
 
 /// What no machine can promise whose disk does not know what it has said.
 const VOTES: [&str; 4] = ["one_decision", "no_split_brain", "nothing_undone", "stable_survives"];

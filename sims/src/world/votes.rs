@@ -3,8 +3,8 @@
 use starling_topology::{PeerId, View};
 
 use super::{LOOK, World};
-use crate::invariants::VotesGiven;
 use crate::peer::Peer;
+use crate::verdict::invariants::VotesGiven;
 
 impl World {
     /// Looks whether somebody waits for its vote without a reason.

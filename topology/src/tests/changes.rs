@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::cluster::driver::Fate;
 use super::cluster::{Cluster, RUN, contact, me, peer};
-use super::driver::Fate;
 use crate::{Config, Contact, Event, Input, Membership, Missed, Output, PeerId, Progress, Reason, Refusal, Time};
 
 /// A run of `names`, all of which hold the state. The first one founded it.

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use super::cluster::driver::{Fate, Peer};
 use super::cluster::{Cluster, peer};
-use super::driver::{Fate, Peer};
 use crate::plan::Link;
 use crate::{Event, Evidence, Input, PeerId, Refusal};
 

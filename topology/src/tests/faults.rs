@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::changes::{formed, gather};
+use super::cluster::driver::Fate;
 use super::cluster::{Cluster, RUN, peer};
-use super::driver::Fate;
 use crate::{Body, BranchPosition, Digest, Envelope, Event, Evidence, Input, PeerId, Reason};
 
 fn everybody(cluster: &Cluster) -> Vec<PeerId> {

@@ -3,7 +3,6 @@
 mod changes;
 mod cluster;
 mod costs;
-mod driver;
 mod endings;
 mod exploration;
 mod faults;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::changes::formed;
+use super::cluster::driver::Fate;
 use super::cluster::{Cluster, RUN, Signs, contact, me, peer};
-use super::driver::Fate;
 use crate::message::MAX_MEMBERS;
 use crate::view::mark::{Lost, Noted};
 use crate::{

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::cluster::driver::Peer;
 use super::cluster::{Cluster, RUN, Signs, contact, me, peer};
-use super::driver::Peer;
 use crate::{
     Body, BranchPosition, Envelope, Event, Generation, Input, Joiner, Membership, Output, Part, PeerId, Progress, View,
 };

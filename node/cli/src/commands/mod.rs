@@ -1,21 +1,16 @@
 //! What each verb does. One file per verb.
 
-mod appoint;
+mod access;
 mod audit;
 mod bench;
 mod checkpoint;
-mod completions;
-mod config;
 mod demo;
-mod init;
-mod invite;
 mod join;
 mod keep;
-mod members;
 mod metrics;
 mod model;
-mod revoke;
 mod run;
+mod setup;
 mod status;
 
 use std::io;
@@ -31,6 +26,8 @@ use crate::cli::{CheckpointVerb, Cli, ConfigVerb, GlobalFlags, ModelVerb, Verb};
 use crate::config::{ConfigError, FILE_NAME, FlagValue, Layers, Loaded};
 use crate::output::{self, Console};
 use crate::telemetry;
+use access::{appoint, invite, members, revoke};
+use setup::{completions, config, init};
 
 /// Exit code: done.
 pub const EXIT_DONE: u8 = 0;

@@ -5,16 +5,14 @@
 
 pub mod clock;
 pub mod console;
-mod curve;
 mod discreet;
+mod drawn;
 mod figures;
 pub mod format;
-mod gauge;
 mod line;
 mod names;
 mod narrator;
 mod plain;
-mod table;
 mod terminal;
 mod throttle;
 mod way_back;
@@ -23,16 +21,14 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 pub use console::Console;
-pub use curve::curve;
 pub use discreet::Discreet;
+pub use drawn::{COLUMNS, Gauge, curve, table};
 pub use figures::{figures, short_figures};
-pub use gauge::Gauge;
 pub use line::{Line, Tone};
 pub use names::Names;
 pub use narrator::Narrator;
 pub(crate) use narrator::limit_of;
 pub use plain::Plain;
-pub use table::{COLUMNS, table};
 pub use terminal::Terminal;
 pub use throttle::Throttle;
 

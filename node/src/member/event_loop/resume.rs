@@ -21,7 +21,7 @@ use crate::member::event::NetworkEvent;
 use crate::net::streams;
 use crate::observe::report::{LinkCost, MeasuredLink, Report};
 use crate::reducer::{self, ReducerConfig, ReducerHandle};
-use crate::start::dialer::Opening;
+use crate::start::client::dialer::Opening;
 use crate::transfer::result_transfer::{self, ResultRequest};
 use crate::transfer::{questions, state};
 

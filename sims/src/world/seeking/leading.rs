@@ -5,8 +5,8 @@ use std::rc::Rc;
 use starling_topology::annals::{Leg, Walk, Way, beginning};
 use starling_topology::{Anchors, Annals, Notary, PeerId, Proof, View, ViewId};
 
-use crate::machine::notary::Key;
-use crate::network::Seat;
+use crate::hardware::machine::notary::Key;
+use crate::hardware::network::Seat;
 use crate::peer::{Effect, Peer};
 use crate::world::{RUN, World};
 

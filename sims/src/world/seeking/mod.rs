@@ -11,12 +11,12 @@ use starling_engine::{Search, comeback};
 use starling_topology::{PeerId, Proof};
 
 use super::{SimEvent, World};
-use crate::invariants::Broken;
-use crate::machine::checkpoints;
-use crate::machine::disk::{Name, Saved};
-use crate::network::Seat;
+use crate::hardware::machine::checkpoints;
+use crate::hardware::machine::disk::{Name, Saved};
+use crate::hardware::network::Seat;
 use crate::peer::{Call, Peer};
 use crate::sweep::canary::Sabotage;
+use crate::verdict::invariants::Broken;
 
 /// Asking, answering and fetching.
 #[derive(Debug)]

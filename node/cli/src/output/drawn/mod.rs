@@ -1,0 +1,9 @@
+//! What is drawn of letters: curves, gauges, tables.
+
+mod curve;
+mod gauge;
+mod table;
+
+pub use curve::curve;
+pub use gauge::Gauge;
+pub use table::{COLUMNS, table};
