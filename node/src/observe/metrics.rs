@@ -153,8 +153,10 @@ impl Metrics {
     }
 
     fn add(&mut self, row: Row) {
-        let is_again = |last: &Row| {
-            last.step > row.step || (last.step == row.step && last.training.is_some() == row.training.is_some())
+        // An evaluation comes behind the training of its step.
+        let is_again = |last: &Row| match row.training {
+            Some(_) => last.step >= row.step,
+            None => last.step > row.step || (last.step == row.step && last.training.is_none()),
         };
         while self.rows.last().is_some_and(is_again) {
             self.rows.pop();

@@ -314,6 +314,9 @@ impl Peer {
         if let (Err(violation), Some(from)) = (self.member.handle(now, input), from) {
             self.blame(from, &violation);
         }
+        if let Err(seen) = self.member.membership().check() {
+            self.broken("sound_machine", seen);
+        }
     }
 
     fn broken(&mut self, invariant: &'static str, seen: String) {

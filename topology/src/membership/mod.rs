@@ -37,6 +37,7 @@ mod outside;
 mod part;
 mod running;
 mod seat;
+mod soundness;
 
 pub use part::Part;
 

@@ -1,7 +1,7 @@
 //! Runs of pure machines over links that a seed delays, breaks and mends.
 
 mod changes;
-mod cluster;
+pub(crate) mod cluster;
 mod costs;
 mod endings;
 mod exploration;

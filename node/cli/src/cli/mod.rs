@@ -311,7 +311,7 @@ pub struct MetricsFlags {
     /// Print a table with a column for each measure, as CSV
     #[arg(long)]
     pub csv: bool,
-    /// Write an event file for TensorBoard into this folder
+    /// Write an event file for TensorBoard into this folder [default: none is written]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["csv", "follow"])]
     pub tensorboard: Option<PathBuf>,
     /// Go on with what comes until the node ends

@@ -7,7 +7,7 @@ use crate::time::Time;
 use crate::vote::proposal::Proposal;
 
 /// How many contacts are remembered.
-const MAX_CONTACTS: usize = 2 * MAX_MEMBERS;
+pub(in crate::membership) const MAX_CONTACTS: usize = 2 * MAX_MEMBERS;
 
 impl Membership {
     pub(in crate::membership) fn learn(&mut self, contact: Contact) {

@@ -11,7 +11,7 @@ use crate::message::{Body, Envelope, Refusal};
 use crate::time::Time;
 
 /// The most messages of later views that are kept.
-const MAX_EARLY: usize = 256;
+pub(in crate::membership) const MAX_EARLY: usize = 256;
 
 impl Membership {
     pub(in crate::membership) fn receive(

@@ -14,7 +14,7 @@ use crate::{
 };
 use driver::{Fate, Invariants, Peer};
 
-pub(super) const RUN: RunId = RunId([7; 32]);
+pub(crate) const RUN: RunId = RunId([7; 32]);
 const START: Digest = Digest([0; 32]);
 
 /// One whom nobody but the first lets in.
@@ -48,7 +48,7 @@ impl Rng {
     }
 }
 
-pub(super) fn peer(name: u8) -> PeerId {
+pub(crate) fn peer(name: u8) -> PeerId {
     PeerId([name; 32])
 }
 
@@ -97,7 +97,7 @@ impl Notary for Signs {
     }
 }
 
-pub(super) fn me(peer: PeerId) -> Me {
+pub(crate) fn me(peer: PeerId) -> Me {
     Me { contact: contact(peer), notary: Box::new(Signs(peer)) }
 }
 
@@ -424,7 +424,14 @@ impl Cluster {
             }
             return self.input(to, Input::Suspected { peer: peer(1), evidence: Evidence::Misbehaved });
         }
+        self.check(to);
         self.drain(to);
+    }
+
+    fn check(&mut self, name: PeerId) {
+        if let Err(seen) = self.at(name).machine.check() {
+            self.fail(&format!("{name:?}: {seen}"));
+        }
     }
 
     /// `to` hears what `from` would never say by itself. Whether it takes that for a violation.
@@ -438,6 +445,7 @@ impl Cluster {
         let (now, (generation, view)) = (self.now, of);
         let envelope = Envelope { run: RUN, generation, view, body };
         let refused = self.at(to).machine.handle(now, Input::Received { from, envelope }).is_err();
+        self.check(to);
         self.drain(to);
         refused
     }

@@ -2,11 +2,16 @@
 
 use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
 
-/// How large it is, in dots: 60 columns, 10 lines.
-const SIZE: (u32, u32) = (120, 40);
+/// The last of its dots: of 60 columns, and of 10 lines.
+const SIZE: (u32, u32) = (119, 39);
+/// Fewer points are no curve.
+const LEAST: usize = 8;
 
-/// Draws one curve, as its values by step; empty if it has less than two points.
+/// Draws one curve, as its values by step; empty if it has too few points for one.
 pub fn curve(points: &[(u64, f64)]) -> String {
+    if points.len() < LEAST {
+        return String::new();
+    }
     let points: Vec<(f32, f32)> = points.iter().map(|(step, value)| (*step as f32, *value as f32)).collect();
     let [(first, _), .., (last, _)] = points[..] else { return String::new() };
     let range = |(least, most): (f32, f32), (_, value): &(f32, f32)| (least.min(*value), most.max(*value));
@@ -40,7 +45,7 @@ mod tests {
     #[test]
     fn what_has_no_range_is_drawn_or_left_out() {
         assert_eq!(curve(&[]), "");
-        assert_eq!(curve(&[(3, 1.0)]), "");
-        assert!(curve(&[(3, 0.0), (4, 0.0)]).contains("0.0000"));
+        assert_eq!(curve(&[(3, 1.0), (4, 2.0)]), "");
+        assert!(curve(&[0, 1, 2, 3, 4, 5, 6, 7].map(|step| (step, 0.0))).contains("0.0000"));
     }
 }
