@@ -131,10 +131,11 @@ fn a_peer_with_another_copy_of_the_table() {
         (1, "1.5,red,0", "`size` has the mean "),
         (0, "1.5,green,0", "`color` has the category `green` here alone"),
         (0, "1.5,red,2", "the class `2` here alone"),
+        (0, "1.5,red,1", "and the same columns, classes and means: some cells or labels differ"),
     ] {
         let options = PeerOptions::default().with("--data", table("theirs.csv", size, first));
         let error = Peer::join(&founder.ticket(), &options).finish().error().to_owned();
-        assert_names(&error, &["this machine's data is not the run's, where ", told, "data.fingerprint"]);
+        assert_names(&error, &["this machine's data is not the run's, ", told, "data.fingerprint"]);
     }
 }
 

@@ -227,8 +227,15 @@ pub(crate) async fn joiner(
         if let Some(preprocessing) = workload.preprocessing().filter(|_| is_other).cloned() {
             // More than the numbers of rows and features and a hash.
             let theirs = dataset::preprocessing(settings, &theirs, (&identity, &member)).await;
-            let told = theirs.map(|theirs| preprocessing.told(&theirs)).unwrap_or_default();
-            let told = if told.is_empty() { String::new() } else { format!(", where {}", told.join(", and ")) };
+            let told = match theirs.map(|theirs| preprocessing.told(&theirs)) {
+                Some(told) if !told.is_empty() => format!(", where {}", told.join(", and ")),
+                Some(_) if ours.data.samples == manifest.data.samples => {
+                    ", although both have as many rows, and the same columns, classes and means: some cells or labels differ, or \
+                     the order of rows"
+                        .to_owned()
+                }
+                _ => String::new(),
+            };
             differences = format!("this machine's data is not the run's{told}; {differences}");
         }
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
