@@ -254,7 +254,7 @@ impl Ledger {
         self.order().indices(ranges)
     }
 
-    /// Commits the pending step, which was reduced by a view with the members `reduced_by`, and assigns the next one.
+    /// Books the committed step, which was reduced by a view with the members `reduced_by`, and assigns the next one.
     ///
     /// `speeds` has the speed of each of them in this step, in samples per unit of time, all on one scale;
     /// [`SYNCING`] for a member that is not ready for samples and gave zeros, so that a share which was assigned to it

@@ -108,7 +108,7 @@ pub trait Learner: Replicated + fmt::Debug {
     /// What was drafted is not of the step's result: that comes from another operation.
     fn forget_staged(&mut self);
 
-    /// Commits the pending step: updates the state with what a view reduced, and assigns the next step. Members that apply
+    /// Applies the committed step: updates the state with what a view reduced, and assigns the next step. Members that apply
     /// the same record hold the same bits afterwards, on any hardware. If nobody contributed a sample, only the ledger changes.
     ///
     /// So it is if a number of the next state would not be finite: the update is dropped on all members, who see the same, and

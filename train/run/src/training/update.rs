@@ -56,7 +56,7 @@ impl Training {
         }
     }
 
-    /// Commits the pending step, as [`Learner::apply_staged`](crate::Learner::apply_staged). The parameters have changed if
+    /// Applies the committed step, as [`Learner::apply_staged`](crate::Learner::apply_staged). The parameters have changed if
     /// [samples were contributed](StepReport::samples) and the update was not [skipped](StepReport::skipped).
     ///
     /// # Errors
