@@ -4,12 +4,12 @@
 //! ledger, and `starling_collective::Execution`, over simulated links and disks. A run is determined by its seed: who has
 //! which id, how slow each link is, and which faults strike when. First come the faults ([`fault`](sweep::fault)), then all is healed,
 //! and the run must complete within a bound. A payload is not numbers but who they came from ([`Contributions`]), so a
-//! run that holds its [`invariants`] is a proof that each contribution was counted once in each committed step.
+//! run that holds its [`invariants`](verdict::invariants) is a proof that each contribution was counted once in each committed step.
 //!
 //! It deliberately knows no socket, no tokio and no clock; only the binary looks at a watch, to say how fast it was.
 //!
 //! Start reading at [`world`] (what happens), then [`peer`] (the driver, the same rules as in `starling-node`), then
-//! [`invariants`] (what must hold) and [`canary`](sweep::canary) (why to believe them).
+//! [`invariants`](verdict::invariants) (what must hold) and [`canary`](sweep::canary) (why to believe them).
 
 pub mod collectives;
 pub mod hardware;

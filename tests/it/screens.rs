@@ -1,5 +1,6 @@
 //! What people see: few lines, names beside short ids, who slows the steps down, a demo in a terminal.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -54,8 +55,12 @@ fn who_wants_only_errors_gets_nothing_else() {
 fn what_a_run_measured_is_a_curve_a_table_lines_and_an_event_file() {
     let dir = TempDir::new().expect("a temp dir");
     let metrics = |flags: &str| {
-        let output =
-            starling(dir.path()).arg("metrics").args(flags.split_whitespace()).output().expect("starling starts");
+        let output = starling(dir.path())
+            .env("LC_ALL", "C.UTF-8")
+            .arg("metrics")
+            .args(flags.split_whitespace())
+            .output()
+            .expect("starling starts");
         let text = |bytes| String::from_utf8(bytes).expect("text");
         (output.status.success(), text(output.stdout), text(output.stderr))
     };
@@ -72,14 +77,28 @@ fn what_a_run_measured_is_a_curve_a_table_lines_and_an_event_file() {
     let mut head = table.lines().next().expect("a head").split(',');
     assert!(head.any(|name| name == "held_out_accuracy") && table.lines().count() == rows.len() + 1, "{table}");
     let (_, page, _) = metrics("state");
-    assert!(page.contains("step 200: held_out accuracy 0.") && page.contains("metrics-"), "{page}");
+    assert!(page.contains("step 200: held-out accuracy 9") && page.contains("metrics-"), "{page}");
     // The node has ended, so there is nothing to wait for.
     assert_eq!(metrics("state --follow --json").1, lines);
     let (made, told, error) = metrics("state --tensorboard tb");
-    let file = std::fs::read_dir(dir.path().join("tb")).expect("made").next().expect("a file").expect("read");
-    let bytes = std::fs::read(file.path()).expect("written");
+    let only = |folder: &Path| std::fs::read_dir(folder).expect("made").next().expect("one").expect("read").path();
+    let bytes = std::fs::read(only(&only(&dir.path().join("tb")))).expect("written");
     let has = |tag: &[u8]| bytes.windows(tag.len()).any(|window| window == tag);
     assert!(made && told.contains("events.out.tfevents.") && has(b"held_out/accuracy"), "{told}{error}");
+    // So short a run is no curve, another one is: behind a checkpoint it went up, which counts no more.
+    assert!(!page.contains("training loss\n"), "{page}");
+    let row = |step: u32, loss: f64| {
+        let training = serde_json::json!({"epoch": 0, "loss": loss, "samples_per_s": 9.0, "waiting_share": 0.0, "members": 1, "skipped": 0});
+        serde_json::json!({"time": "2026-01-01T00:00:00.000Z", "step": step, "training": training}).to_string() + "\n"
+    };
+    let falls = |from: u32| (from..20).map(|step| row(step, 2.0 - f64::from(step) / 10.0)).collect::<String>();
+    let rises = row(15, 99.0) + "{\"time\":\"2026-01-01T00:00:01.000Z\",\"step\":9}\n";
+    std::fs::create_dir(dir.path().join("old")).expect("made");
+    std::fs::write(dir.path().join("old/metrics-0123.jsonl"), falls(0) + &rises + &falls(10)).expect("written");
+    let (_, page, _) = metrics("old");
+    let lines: Vec<&str> = page.lines().collect();
+    assert!(lines[0] == "training loss" && lines[1].ends_with(" 2.0000") && lines[10].ends_with(" 0.1000"), "{page}");
+    assert!(lines[12] == "step 19: training loss 0.1000, 9 samples/s, 1 member", "{page}");
 }
 
 #[test]

@@ -17,9 +17,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::NodeError;
 use crate::observe::clock;
 use crate::observe::report::{Observer, Report};
+use crate::start::host;
 
-/// How many lines of training a run has at most, if it never goes back: of a longer one, not every step is told.
-const MAX_TRAINING: u64 = 4096;
+/// How many lines of training a run has at most, and as many of evaluations, if it never goes back: of a longer one, not every
+/// step is told.
+const MAX_LINES: u64 = 4096;
 /// A file that is longer takes no more lines, and is not read beyond it.
 const MAX_BYTES: u64 = 64 << 20;
 /// The longest line that is read.
@@ -29,7 +31,7 @@ const MAX_WAITING: usize = 64;
 /// What the last lines may take to be written.
 const LAST_WRITE: Duration = Duration::from_secs(2);
 
-/// What was measured after a step.
+/// What was measured after a step; or if nothing was, that the machine goes on from there: what it measured behind it does not count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Row {
@@ -64,6 +66,11 @@ pub struct Training {
 }
 
 impl Row {
+    /// Whether anything was measured.
+    fn is_measured(&self) -> bool {
+        self.training.is_some() || !self.held_out.is_empty()
+    }
+
     /// What is to be noted of a report; `None` if nothing is.
     fn of(at: SystemTime, report: &Report) -> Option<Self> {
         let time = clock::utc(at);
@@ -107,12 +114,18 @@ impl Metrics {
     /// # Errors
     /// [`NodeError::File`] if the directory or the file can't be read.
     pub fn read(data_dir: &Path, run: Option<&str>) -> Result<Option<Self>, NodeError> {
-        let Some(path) = newest(data_dir, run).map_err(|error| NodeError::file("read", data_dir, error))? else {
+        let Some(path) = find(data_dir, run).map_err(|error| NodeError::file("read", data_dir, error))? else {
             return Ok(None);
         };
         let mut metrics = Self { path, ..Self::default() };
-        metrics.read_on()?;
+        metrics.read_more()?;
         Ok(Some(metrics))
+    }
+
+    /// How the run's id begins.
+    pub fn run(&self) -> &str {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)).unwrap_or_default()
     }
 
     /// What was added to the file since it was read last.
@@ -120,21 +133,13 @@ impl Metrics {
     /// # Errors
     /// [`NodeError::File`] if it can't be read.
     pub fn read_more(&mut self) -> Result<Vec<Row>, NodeError> {
-        let before = std::mem::take(&mut self.rows);
-        let read = self.read_on();
-        let more = std::mem::replace(&mut self.rows, before);
-        more.iter().for_each(|row| self.add(row.clone()));
-        read.map(|()| more)
-    }
-
-    fn read_on(&mut self) -> Result<(), NodeError> {
         self.read_lines().map_err(|error| NodeError::file("read", &self.path, error))
     }
 
-    fn read_lines(&mut self) -> io::Result<()> {
-        let mut file = File::open(&self.path)?;
+    fn read_lines(&mut self) -> io::Result<Vec<Row>> {
+        let mut file = open_to(&self.path, OpenOptions::new().read(true))?;
         file.seek(SeekFrom::Start(self.end))?;
-        let (mut lines, mut line) = (BufReader::new(file), Vec::new());
+        let (mut lines, mut line, mut more) = (BufReader::new(file), Vec::new(), Vec::new());
         while self.end < MAX_BYTES {
             line.clear();
             let length = io::Read::take(&mut lines, MAX_LINE).read_until(b'\n', &mut line)? as u64;
@@ -143,31 +148,39 @@ impl Metrics {
                 break;
             }
             self.end += length;
-            match serde_json::from_slice(&line) {
-                Ok(row) => self.add(row),
+            match serde_json::from_slice::<Row>(&line) {
+                Ok(row) => {
+                    more.extend(row.is_measured().then(|| row.clone()));
+                    self.add(row);
+                }
                 Err(_) if line.iter().all(u8::is_ascii_whitespace) => {}
                 Err(_) => self.damaged += 1,
             }
         }
-        Ok(())
+        Ok(more)
     }
 
     fn add(&mut self, row: Row) {
-        // An evaluation comes behind the training of its step.
-        let is_again = |last: &Row| match row.training {
-            Some(_) => last.step >= row.step,
-            None => last.step > row.step || (last.step == row.step && last.training.is_none()),
-        };
-        while self.rows.last().is_some_and(is_again) {
+        while self.rows.last().is_some_and(|last| last.step > row.step) {
             self.rows.pop();
         }
-        self.rows.push(row);
+        if !row.is_measured() {
+            return;
+        }
+        let is_training = row.training.is_some();
+        // An evaluation comes behind the training of its step, whichever is told first.
+        let first = self.rows.iter().rposition(|last| last.step < row.step).map_or(0, |at| at + 1);
+        match self.rows[first..].iter().position(|last| last.training.is_some() == is_training) {
+            Some(again) => self.rows[first + again] = row,
+            None if is_training => self.rows.insert(first, row),
+            None => self.rows.push(row),
+        }
     }
 }
 
-/// The file that was written last, of those that are asked for.
-fn newest(data_dir: &Path, run: Option<&str>) -> io::Result<Option<PathBuf>> {
-    let mut found: Option<(SystemTime, PathBuf)> = None;
+/// The file that was written last, or that of the run that is asked for.
+fn find(data_dir: &Path, run: Option<&str>) -> io::Result<Option<PathBuf>> {
+    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     let entries = match std::fs::read_dir(data_dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         entries => entries?,
@@ -179,11 +192,14 @@ fn newest(data_dir: &Path, run: Option<&str>) -> io::Result<Option<PathBuf>> {
         let is_asked = run.is_none_or(|run| run.starts_with(id) || id.starts_with(run));
         let metadata = entry.metadata()?;
         if is_asked && metadata.is_file() {
-            let written = metadata.modified()?;
-            found = found.filter(|(latest, _)| *latest >= written).or_else(|| Some((written, entry.path())));
+            found.push((metadata.modified()?, entry.path()));
         }
     }
-    Ok(found.map(|(_, path)| path))
+    if run.is_some() && found.len() > 1 {
+        let reason = format!("the ids of {} runs in it begin so; pass more of the one that is meant", found.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    Ok(found.into_iter().max().map(|(_, path)| path))
 }
 
 const PREFIX: &str = "metrics-";
@@ -198,18 +214,29 @@ pub(crate) struct MetricsFile {
 
 #[derive(Debug)]
 enum Entry {
-    /// What comes next is of this run, of so many steps.
-    Run(String, u64),
+    Begun(Begun),
     Row(Row),
 }
 
+/// What comes next is of this run.
+#[derive(Debug)]
+struct Begun {
+    run: String,
+    /// Its last step.
+    steps: u64,
+    /// The machine goes on from this one.
+    step: u64,
+    time: String,
+}
+
 impl MetricsFile {
-    /// For the node of this process. Nothing is written before the run is known.
+    /// For the node of this process. Nothing is written before something was measured.
     pub(crate) fn new(data_dir: &Path) -> Self {
         let (queue, entries) = sync_channel(MAX_WAITING);
         let data_dir = data_dir.to_owned();
-        let writer = std::thread::spawn(move || write(&data_dir, &entries));
-        Self { queue: Mutex::new(Some(queue)), writer: Mutex::new(Some(writer)) }
+        let writer = host::thread("metrics", move || write(&data_dir, &entries));
+        let writer = writer.map_err(|error| tracing::warn!(%error, "nothing that is measured is kept")).ok();
+        Self { queue: Mutex::new(Some(queue)), writer: Mutex::new(writer) }
     }
 
     /// Writes what is left. Reports that come later are not written.
@@ -230,7 +257,10 @@ impl Observer for MetricsFile {
 
     fn report_at(&self, at: SystemTime, report: &Report) {
         let entry = match report {
-            Report::Started { run, steps, .. } => Some(Entry::Run(run.clone(), *steps)),
+            Report::Started { run, steps, step, .. } => {
+                let time = clock::utc(at);
+                Some(Entry::Begun(Begun { run: run.clone(), steps: *steps, step: *step, time }))
+            }
             report => Row::of(at, report).map(Entry::Row),
         };
         if let (Some(entry), Some(queue)) = (entry, &*self.queue.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -240,68 +270,131 @@ impl Observer for MetricsFile {
     }
 }
 
-/// Writes until nobody can tell more, or a line can't be written.
+/// Writes until nobody can tell more.
 fn write(data_dir: &Path, entries: &Receiver<Entry>) {
-    let mut open: Option<Lines> = None;
+    let mut lines: Option<Lines> = None;
+    let finish = |lines: &mut Option<Lines>| lines.iter_mut().for_each(Lines::finish);
     for entry in entries {
-        let written = match entry {
-            Entry::Run(run, steps) => Lines::open(data_dir, &run, steps).map(|lines| open = Some(lines)),
-            Entry::Row(row) => open.as_mut().map_or(Ok(()), |lines| lines.add(&row)),
-        };
-        if let Err(error) = written {
-            tracing::warn!(%error, "the metrics of this run are not written any more");
-            return;
+        match entry {
+            Entry::Begun(begun) => {
+                finish(&mut lines);
+                lines = Some(Lines::new(data_dir, begun));
+            }
+            Entry::Row(row) => lines.iter_mut().for_each(|lines| lines.add(row.clone())),
         }
     }
+    finish(&mut lines);
 }
 
 /// The file of a run.
 struct Lines {
-    file: File,
+    path: PathBuf,
+    begun: Begun,
+    /// Once something was written.
+    file: Option<File>,
     /// How far apart steps are that are told, at least.
     stride: u64,
-    /// The last one that was told.
-    last: Option<u64>,
+    /// The last step of which training was told, and an evaluation.
+    last: [Option<u64>; 2],
+    /// What came since, and was too soon: it is told if nothing comes after it.
+    held: [Option<Row>; 2],
+    /// Whether the file says from where the machine goes on.
+    is_begun: bool,
+    has_failed: bool,
 }
 
 impl Lines {
-    fn open(data_dir: &Path, run: &str, steps: u64) -> io::Result<Self> {
-        let id = run.get(..16).unwrap_or(run);
-        let mut options = OpenOptions::new();
-        options.create(true).append(true).read(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(data_dir.join(format!("{PREFIX}{id}{SUFFIX}")))?;
-        // Who was killed may have left half a line.
-        let mut last = [b'\n'];
-        if file.metadata()?.len() > 0 {
-            file.seek(SeekFrom::End(-1))?;
-            io::Read::read_exact(&mut file, &mut last)?;
+    fn new(data_dir: &Path, begun: Begun) -> Self {
+        let id = begun.run.get(..16).unwrap_or(&begun.run);
+        let path = data_dir.join(format!("{PREFIX}{id}{SUFFIX}"));
+        let stride = begun.steps.div_ceil(MAX_LINES).max(1);
+        Self {
+            path,
+            begun,
+            file: None,
+            stride,
+            last: [None; 2],
+            held: [None, None],
+            is_begun: false,
+            has_failed: false,
         }
-        if last != [b'\n'] {
-            file.write_all(b"\n")?;
-        }
-        Ok(Self { file, stride: steps.div_ceil(MAX_TRAINING).max(1), last: None })
     }
 
-    fn add(&mut self, row: &Row) -> io::Result<()> {
-        let is_due = |last: u64| row.step < last || row.step - last >= self.stride;
-        if row.training.is_some() && !self.last.is_none_or(is_due) {
-            return Ok(());
+    fn add(&mut self, row: Row) {
+        let kind = usize::from(row.training.is_none());
+        let is_due = |last: u64| row.step < last || row.step - last >= self.stride || row.step >= self.begun.steps;
+        if !self.last[kind].is_none_or(is_due) {
+            self.held[kind] = Some(row);
+            return;
         }
-        if self.file.metadata()?.len() > MAX_BYTES {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("the file has more than {MAX_BYTES} bytes"),
-            ));
+        self.held[kind] = None;
+        self.last[kind] = Some(row.step);
+        self.tell(&row);
+    }
+
+    /// Nothing follows.
+    fn finish(&mut self) {
+        for row in std::mem::take(&mut self.held).into_iter().flatten() {
+            self.tell(&row);
         }
-        if row.training.is_some() {
-            self.last = Some(row.step);
+    }
+
+    /// Writes a line. A disk that does not take it costs it that line.
+    fn tell(&mut self, row: &Row) {
+        if let Err(error) = self.write(row) {
+            self.file = None;
+            if !std::mem::replace(&mut self.has_failed, true) {
+                tracing::warn!(%error, "not all that is measured can be kept in {}", self.path.display());
+            }
         }
-        let mut line = serde_json::to_vec(row)?;
-        line.push(b'\n');
+    }
+
+    fn write(&mut self, row: &Row) -> io::Result<()> {
+        let mut text = Vec::new();
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let mut file = open_to(&self.path, OpenOptions::new().create(true).append(true).read(true))?;
+                // Who was killed, or had no room, may have left half a line.
+                if file.metadata()?.len() > 0 {
+                    let mut last = [0];
+                    file.seek(SeekFrom::End(-1))?;
+                    io::Read::read_exact(&mut file, &mut last)?;
+                    text.extend((last != *b"\n").then_some(b'\n'));
+                }
+                self.file.insert(file)
+            }
+        };
+        if file.metadata()?.len() > MAX_BYTES {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {MAX_BYTES} bytes")));
+        }
+        if !self.is_begun {
+            let Begun { time, step, .. } = &self.begun;
+            let from = Row { time: time.clone(), step: *step, training: None, held_out: BTreeMap::new() };
+            serde_json::to_writer(&mut text, &from)?;
+            text.push(b'\n');
+        }
+        serde_json::to_writer(&mut text, row)?;
+        text.push(b'\n');
         // In one piece: who follows it reads whole lines.
-        self.file.write_all(&line)
+        file.write_all(&text)?;
+        self.is_begun = true;
+        Ok(())
+    }
+}
+
+/// Opens a file that nobody else made a link, a pipe or a device.
+fn open_to(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        options.mode(0o600).custom_flags(flags.bits().cast_signed());
+    }
+    let file = options.open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
 }
 
@@ -330,18 +423,21 @@ mod tests {
         Report::Evaluated { step, loss, measures: BTreeMap::from([("accuracy".to_owned(), 0.25)]) }
     }
 
-    fn written(dir: &Path, steps: u64, reports: &[Report]) {
-        let file = MetricsFile::new(dir);
-        let entry = Entry::Run(RUN.to_owned(), steps);
-        file.queue.lock().expect("sound").as_ref().expect("open").send(entry).expect("it listens");
+    /// Has a process that goes on from `step` write what it reports.
+    fn written(dir: &Path, (steps, step): (u64, u64), reports: &[Report]) {
+        let (queue, entries) = sync_channel(reports.len() + 1);
+        let begun = Begun { run: RUN.to_owned(), steps, step, time: clock::utc(SystemTime::UNIX_EPOCH) };
+        queue.send(Entry::Begun(begun)).expect("room");
         for report in reports {
-            // Not `report`: that drops what a busy machine is too slow for.
             let row = Row::of(SystemTime::UNIX_EPOCH, report).expect("noted");
-            file.queue.lock().expect("sound").as_ref().expect("open").send(Entry::Row(row)).expect("it listens");
+            queue.send(Entry::Row(row)).expect("room");
         }
-        file.queue.lock().expect("sound").take();
-        let writer = file.writer.lock().expect("sound").take().expect("it runs");
-        writer.join().expect("it ends");
+        drop(queue);
+        write(dir, &entries);
+    }
+
+    fn read(dir: &Path) -> Metrics {
+        Metrics::read(dir, None).expect("read").expect("there")
     }
 
     fn steps(metrics: &Metrics) -> Vec<(u64, bool)> {
@@ -349,34 +445,63 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_read_back_also_behind_half_a_line_and_steps_taken_twice_once() {
+    fn what_was_measured_is_read_back_also_behind_half_a_line_and_behind_a_checkpoint_once() {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(Metrics::read(dir.path(), None).expect("read"), None);
-        written(dir.path(), 600, &[progress(1), progress(2), evaluated(2, 1.5), progress(3)]);
+        // Training may be told behind the evaluation of its step.
+        written(dir.path(), (600, 0), &[progress(1), evaluated(2, 1.5), progress(2), progress(3), progress(5)]);
         let path = dir.path().join("metrics-0123456789abcdef.jsonl");
         OpenOptions::new().append(true).open(&path).and_then(|mut file| file.write_all(b"{\"step\":")).expect("torn");
-        let before = Metrics::read(dir.path(), Some("0123")).expect("read").expect("there");
-        assert_eq!((steps(&before), before.damaged), (vec![(1, true), (2, true), (2, false), (3, true)], 0));
-        // From the checkpoint of step 1.
-        let mut following = before;
-        written(dir.path(), 600, &[progress(2), evaluated(2, f64::NAN)]);
-        let metrics = Metrics::read(dir.path(), None).expect("read").expect("there");
-        assert_eq!((steps(&metrics), metrics.damaged), (vec![(1, true), (2, true), (2, false)], 1));
+        let mut before = Metrics::read(dir.path(), Some("0123")).expect("read").expect("there");
+        let all = [(1, true), (2, true), (2, false), (3, true), (5, true)];
+        assert_eq!((steps(&before), before.damaged), (all.to_vec(), 0));
+        // It goes on from the checkpoint of step 2, and tells step 4 next.
+        written(dir.path(), (600, 2), &[progress(4), evaluated(4, f64::NAN)]);
+        let metrics = read(dir.path());
+        assert_eq!(steps(&metrics), [(1, true), (2, true), (2, false), (4, true), (4, false)]);
         let [.., first, last] = &metrics.rows[..] else { panic!("{metrics:?}") };
-        assert_eq!(first.training.as_ref().and_then(|training| training.loss), Some(0.25));
+        assert_eq!(first.training.as_ref().and_then(|training| training.loss), Some(0.5));
         assert_eq!(last.held_out, BTreeMap::from([("accuracy".to_owned(), 0.25)]), "no number is left out");
         assert_eq!(first.time, "1970-01-01T00:00:00.000Z");
-        assert_eq!(following.read_more().expect("read").len(), 2);
-        assert_eq!(following.read_more().expect("read"), []);
+        assert_eq!(before.read_more().expect("read").len(), 2);
+        assert_eq!((before.read_more().expect("read"), before.rows), (Vec::new(), metrics.rows));
+        // Half a line is none.
+        assert_eq!(metrics.damaged, 1);
         assert_eq!(Metrics::read(dir.path(), Some("ffff")).expect("read"), None);
+        std::fs::copy(&path, dir.path().join("metrics-0123ffff.jsonl")).expect("copied");
+        let error = Metrics::read(dir.path(), Some("0123")).expect_err("two").to_string();
+        assert!(error.contains("the ids of 2 runs"), "{error}");
     }
 
     #[test]
-    fn long_runs_tell_some_steps() {
+    fn long_runs_tell_some_steps_and_the_last() {
         let dir = tempfile::tempdir().expect("a directory");
-        let reports: Vec<_> = (1..=30).map(progress).chain([evaluated(30, 1.0), evaluated(31, 1.0)]).collect();
-        written(dir.path(), 10 * MAX_TRAINING, &reports);
-        let metrics = Metrics::read(dir.path(), None).expect("read").expect("there");
-        assert_eq!(steps(&metrics), [(1, true), (11, true), (21, true), (30, false), (31, false)]);
+        let reports: Vec<_> = (1..=30).flat_map(|step| [progress(step), evaluated(step, 1.0)]).collect();
+        written(dir.path(), (10 * MAX_LINES, 0), &reports);
+        let told = [1, 11, 21, 30].map(|step| [(step, true), (step, false)]).concat();
+        assert_eq!(steps(&read(dir.path())), told);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_left_out_and_the_rest_is_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("metrics-0123456789abcdef.jsonl");
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::write(&elsewhere, "mine").expect("written");
+        let begun = |step| Begun { run: RUN.to_owned(), steps: 600, step, time: clock::utc(SystemTime::UNIX_EPOCH) };
+        let row = |step| Row::of(SystemTime::UNIX_EPOCH, &progress(step)).expect("noted");
+        let mut lines = Lines::new(dir.path(), begun(0));
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(&elsewhere, &path).expect("linked");
+        #[cfg(not(unix))]
+        std::fs::create_dir(&path).expect("in the way");
+        lines.add(row(1));
+        assert_eq!(std::fs::read(&elsewhere).expect("read"), b"mine", "a link leads nowhere");
+        #[cfg(unix)]
+        std::fs::remove_file(&path).expect("removed");
+        #[cfg(not(unix))]
+        std::fs::remove_dir(&path).expect("removed");
+        lines.add(row(2));
+        assert_eq!(steps(&read(dir.path())), [(2, true)]);
     }
 }

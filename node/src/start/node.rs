@@ -213,7 +213,7 @@ async fn take_part(
     };
     let stepping_s = totals.stepping.as_secs_f64();
     let per_stepping_s = |amount: f64| if stepping_s > 0.0 { amount / stepping_s } else { 0.0 };
-    let (held_out_loss, measures) = totals.evaluation.unwrap_or_default();
+    let (held_out_loss, measures) = totals.evaluation.map_or_else(Default::default, |(loss, all)| (Some(loss), all));
     let summary = Summary {
         peer: peer.to_string(),
         run: run.to_string(),

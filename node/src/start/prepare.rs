@@ -229,7 +229,7 @@ pub(crate) async fn joiner(
             let theirs = dataset::preprocessing(settings, &theirs, (&identity, &member)).await;
             let told = match theirs.map(|theirs| preprocessing.told(&theirs)) {
                 Some(told) if !told.is_empty() => format!(", where {}", told.join(", and ")),
-                Some(_) if ours.data.samples == manifest.data.samples => {
+                Some(_) if ours.data.is_table() && ours.data.samples == manifest.data.samples => {
                     ", although both have as many rows, and the same columns, classes and means: some cells or labels differ, or \
                      the order of rows"
                         .to_owned()
@@ -305,19 +305,29 @@ async fn names_of_run(
     else {
         return Ok(None);
     };
-    let theirs = match PreprocessingFile::new(&settings.data_dir, manifest).load()? {
+    // What is damaged is asked for anew.
+    let kept = PreprocessingFile::new(&settings.data_dir, manifest).load().unwrap_or_default();
+    let theirs = match kept {
         Some(kept) => Some(kept),
         None => dataset::preprocessing(settings, manifest, asked).await,
     };
+    let is_there = theirs.is_some();
+    // Scales follow from the values: others' word for them is not taken.
+    let theirs = theirs.filter(|theirs| ours.differs_in_names_alone(theirs));
     let message = match &theirs {
         Some(theirs) => {
             let told = ours.told(theirs);
             let told = if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) };
             format!("this machine's data has the run's values under other names{told}; an export has the run's")
         }
+        None if is_there => {
+            "the run's founder says other means, deviations or kinds of columns than this machine finds in the same \
+                             values; an export from here has this machine's"
+                .to_owned()
+        }
         None => {
-            "this machine's data has the run's values under other names, and no member said the run's; an export from \
-                 here has this machine's. Export from another member, or join again"
+            "this machine's data has the run's values under other names, and the member that was asked did not say the \
+                 run's; an export from here has this machine's. Export from another member, or join again"
                 .to_owned()
         }
     };

@@ -178,6 +178,10 @@ impl Learner for FlawedLearner {
         self.0.notes()
     }
 
+    fn take_names(&mut self, preprocessing: Preprocessing) {
+        self.0.take_names(preprocessing);
+    }
+
     fn has_blocks(&self) -> bool {
         self.0.has_blocks()
     }

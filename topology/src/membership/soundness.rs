@@ -5,6 +5,7 @@ use crate::membership::Membership;
 use crate::membership::outside::contacts::MAX_CONTACTS;
 use crate::membership::running::receiving::MAX_EARLY;
 use crate::membership::seat::Seat;
+use crate::view::View;
 
 impl Membership {
     /// Whether what it keeps fits together.
@@ -47,29 +48,15 @@ impl Membership {
 impl Seat {
     /// The same of a place in a view, which is that of `me`.
     fn check(&self, me: PeerId) -> Result<(), String> {
-        let others = [
-            ("suspects", self.suspects.keys().collect::<Vec<_>>()),
-            ("accuses", self.accused.iter().collect()),
-            ("takes for gone", self.gone.iter().collect()),
-        ];
-        for (what, peers) in others {
-            if peers.contains(&&me) {
-                return Err(format!("it {what} itself"));
-            }
-        }
-        let members = [
-            ("suspects", self.suspects.keys().collect::<Vec<_>>()),
-            ("takes for leaving", self.leavers.iter().collect()),
-            ("takes for syncing", self.syncing.iter().collect()),
-            ("takes for finished", self.finished.keys().collect()),
-            ("owes a vote to", self.due.keys().collect()),
-            ("has a newcomer in", self.came_after.keys().collect()),
-        ];
-        for (what, peers) in members {
-            if let Some(peer) = peers.into_iter().find(|peer| !self.view.contains(**peer)) {
-                return Err(format!("it {what} {peer:?}, who is no member"));
-            }
-        }
+        is_other(me, "suspects", self.suspects.keys())?;
+        is_other(me, "accuses", self.accused.iter())?;
+        is_other(me, "takes for gone", self.gone.iter())?;
+        are_members(&self.view, "suspects", self.suspects.keys())?;
+        are_members(&self.view, "takes for leaving", self.leavers.iter())?;
+        are_members(&self.view, "takes for syncing", self.syncing.iter())?;
+        are_members(&self.view, "takes for finished", self.finished.keys())?;
+        are_members(&self.view, "owes a vote to", self.due.keys())?;
+        are_members(&self.view, "has as a newcomer", self.came_after.keys())?;
         let acceptor = &self.acceptor;
         let accepted = acceptor.accepted.as_ref().map(|(ballot, _)| *ballot);
         let echoed = acceptor.echoed.map(|(ballot, _)| ballot);
@@ -80,13 +67,21 @@ impl Seat {
     }
 }
 
+fn is_other<'a>(me: PeerId, what: &str, mut peers: impl Iterator<Item = &'a PeerId>) -> Result<(), String> {
+    if peers.any(|peer| *peer == me) { Err(format!("it {what} itself")) } else { Ok(()) }
+}
+
+fn are_members<'a>(view: &View, what: &str, mut peers: impl Iterator<Item = &'a PeerId>) -> Result<(), String> {
+    let stranger = peers.find(|peer| !view.contains(**peer));
+    stranger.map_or(Ok(()), |peer| Err(format!("it {what} {peer:?}, who is no member")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::membership::decree::agreement::Acceptor;
     use crate::message::Evidence;
-    use crate::tests::cluster::{RUN, me, peer};
+    use crate::tests::cluster::{RUN, contact, me, peer};
     use crate::time::Time;
     use crate::vote::proposal::{Ballot, Progress};
 
@@ -101,38 +96,33 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_together_is_named() {
-        let seat = |machine: &mut Membership, break_it: fn(&mut Seat)| break_it(machine.seat.as_mut().expect("seated"));
-        let broken: [(&str, String); 5] = [
+        let seat = |break_it: fn(&mut Seat)| refused(|machine| break_it(machine.seat.as_mut().expect("seated")));
+        let contacts = || (0..=MAX_CONTACTS as u64).map(|at| (named(at), contact(named(at)))).collect();
+        let broken: [(&str, String); 13] = [
             ("no place", refused(|machine| machine.seat = None)),
+            ("is not its own", refused(|machine| machine.me = contact(peer(2)))),
             ("before it has finished", refused(|machine| machine.parting = true)),
-            (
-                "suspects itself",
-                refused(|machine| {
-                    seat(machine, |seat| {
-                        seat.suspects.insert(peer(1), Evidence::LinkFailed);
-                    });
-                }),
-            ),
-            (
-                "who is no member",
-                refused(|machine| {
-                    seat(machine, |seat| {
-                        seat.leavers.insert(peer(7));
-                    });
-                }),
-            ),
-            (
-                "beyond what it has promised",
-                refused(|machine| {
-                    seat(machine, |seat| {
-                        let echoed = Some((Ballot { attempt: 3, proposer: peer(1) }, [0; 32]));
-                        seat.acceptor = Acceptor { promised: None, accepted: None, echoed };
-                    });
-                }),
-            ),
+            ("contacts of at most", refused(|machine| machine.contacts = contacts())),
+            ("suspects itself", seat(|seat| seat.suspects.extend([(peer(1), Evidence::LinkFailed)]))),
+            ("accuses itself", seat(|seat| seat.accused.extend([peer(1)]))),
+            ("takes for gone itself", seat(|seat| seat.gone.extend([peer(1)]))),
+            ("it suspects", seat(|seat| seat.suspects.extend([(peer(7), Evidence::LinkFailed)]))),
+            ("for leaving", seat(|seat| seat.leavers.extend([peer(7)]))),
+            ("for syncing", seat(|seat| seat.syncing.extend([peer(7)]))),
+            ("for finished", seat(|seat| seat.finished.extend([(peer(7), (1, None))]))),
+            ("as a newcomer", seat(|seat| seat.came_after.extend([(peer(7), 1)]))),
+            ("beyond what it has promised", seat(|seat| seat.acceptor.echoed = Some((HIGH, [0; 32])))),
         ];
         for (expected, told) in broken {
-            assert!(told.contains(expected), "{told}");
+            assert!(told.contains(expected), "{expected}: {told}");
         }
+    }
+
+    const HIGH: Ballot = Ballot { attempt: u64::MAX, proposer: PeerId([1; 32]) };
+
+    fn named(at: u64) -> PeerId {
+        let mut bytes = [9; 32];
+        bytes[..8].copy_from_slice(&at.to_le_bytes());
+        PeerId(bytes)
     }
 }

@@ -39,7 +39,7 @@ use crate::network::flatten;
 use crate::network::schema;
 use crate::panics::caught;
 use crate::replica::loader::Loader;
-use crate::task::draw::beside_others;
+use crate::task::draw::{beside_others, by_itself};
 use crate::task::{Draw, Task, TaskData, evaluation};
 use beyond::Factors;
 use sums::Sums;
@@ -236,7 +236,7 @@ impl<T: Task> Replica<T> {
 
 /// The values that a run of this seed begins with.
 pub(crate) fn initial<T: Task>(task: &T, schema: &Schema, seed: u64) -> Result<Vec<f32>, Error> {
-    let parameters = beside_others(|| caught(task.name(), "initial", || task.initial(schema, seed)))?;
+    let parameters = by_itself(|| caught(task.name(), "initial", || task.initial(schema, seed)))?;
     let (found, expected) = (parameters.len(), schema.parameters());
     if found != expected {
         let reason = format!("it has {expected} parameters, but `initial` gives {found}");

@@ -52,6 +52,12 @@ impl Draw {
     }
 }
 
+/// Computes what may set a seed of its own, with nobody else drawing meanwhile.
+pub(crate) fn by_itself<T>(compute: impl FnOnce() -> T) -> T {
+    let _alone = BURNS_OWN.write().unwrap_or_else(PoisonError::into_inner);
+    compute()
+}
+
 /// Computes what may draw, without a seed: who has set one draws alone. Modules draw when they are built or first read.
 pub(crate) fn beside_others<T>(compute: impl FnOnce() -> T) -> T {
     let _others = BURNS_OWN.read().unwrap_or_else(PoisonError::into_inner);

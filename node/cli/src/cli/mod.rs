@@ -300,7 +300,7 @@ pub struct StatusFlags {
 #[derive(Debug, Clone, Default, Args)]
 pub struct MetricsFlags {
     /// The data directory [default: that of --data-dir]
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", conflicts_with = "train.data_dir")]
     pub dir: Option<PathBuf>,
     /// Where the data directory is.
     #[command(flatten)]
@@ -308,10 +308,10 @@ pub struct MetricsFlags {
     /// The run whose id begins so [default: the one that was measured last]
     #[arg(long, value_name = "RUN")]
     pub run: Option<String>,
-    /// Print a table with a column for each measure, as CSV
+    /// Print a table with a column for each measure, as CSV, whatever --json says
     #[arg(long)]
     pub csv: bool,
-    /// Write an event file for TensorBoard into this folder [default: none is written]
+    /// Write an event file for TensorBoard into a folder of the run's own in this one [default: none is written]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["csv", "follow"])]
     pub tensorboard: Option<PathBuf>,
     /// Go on with what comes until the node ends

@@ -60,7 +60,7 @@ where
     let dir = settings.data_dir.clone();
     let summary = alone_in_its_directory(settings, shown, |settings, observer| node(settings, observer, stop)).await?;
     if is_read && summary.steps > 0 && context.global.detail() > Detail::Errors {
-        let _ = output::print(&loss_curve(&dir));
+        let _ = output::print(&loss_curve(&dir, &summary.run));
     }
     Ok(EXIT_DONE)
 }

@@ -148,7 +148,7 @@ pub(super) mod tests {
             summary.run = "run".to_owned();
             summary.outcome = starling::Outcome::Complete;
             (summary.steps, summary.world_size) = (400, 2);
-            (summary.loss, summary.held_out_loss) = (Some(0.125), 0.25);
+            (summary.loss, summary.held_out_loss) = (Some(0.125), Some(0.25));
             summary.measures = [("accuracy".to_owned(), 0.96 + index as f64 / 100.0)].into();
             summary.digest = (*digest).to_owned();
             summary.samples_per_s = 1000.0 + 100.0 * index as f64;

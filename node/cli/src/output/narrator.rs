@@ -350,7 +350,10 @@ fn finished(summary: &Summary) -> Vec<String> {
         .iter()
         .map(|(name, mean)| format!("  {name:<8}  {} on held-out samples", format::mean(name, *mean)));
     let lines = [
-        Some(format!("  loss      {last}, {} (held-out)", format::loss(summary.held_out_loss))),
+        Some(match summary.held_out_loss {
+            Some(held_out) => format!("  loss      {last}, {} (held-out)", format::loss(held_out)),
+            None => format!("  loss      {last}"),
+        }),
         Some(format!(
             "  steps     {}, {} in the last view",
             summary.steps,
@@ -468,7 +471,7 @@ mod tests {
         let mut summary = Summary::before_the_start();
         (summary.run, summary.outcome, summary.digest) = ("cd".repeat(32), Outcome::Complete, digest.clone());
         (summary.steps, summary.world_size, summary.stepping_s) = (600, 4, 2.0);
-        (summary.loss, summary.held_out_loss) = (Some(0.25), 0.5);
+        (summary.loss, summary.held_out_loss) = (Some(0.25), Some(0.5));
         summary.measures = [("accuracy".to_owned(), 0.97)].into();
         (summary.waiting_share, summary.bytes_sent, summary.bytes_received) = (0.25, 2048, 4096);
         summary.values = "ef".repeat(32);

@@ -24,7 +24,7 @@ use crate::observe::report::{Observer, Report};
 use crate::store::checkpoint_writer::CheckpointWriter;
 use crate::store::private_file::for_others;
 
-/// How long who leaves before the end evaluates. More takes whoever wants to know.
+/// Who leaves before the end begins no batch of its evaluation after so long.
 const LEAVING_EVALUATION: Duration = Duration::from_secs(5);
 
 /// The thread's own data.
@@ -306,6 +306,8 @@ impl Worker {
                 "the held-out samples were not all evaluated in {seconds} s; `starling eval` does it with an export"
             );
             self.observer.report(&Report::Warning { message });
+            // What an earlier step came to is not this one's.
+            self.totals.evaluation = None;
             return Ok(());
         };
         let (loss, measures) = (evaluation.loss, evaluation.measures);

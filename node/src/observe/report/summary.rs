@@ -27,7 +27,7 @@ pub struct Summary {
     /// Mean loss over the last global batch; `None` if no step ran here.
     pub loss: Option<f32>,
     /// Mean loss on held-out samples.
-    pub held_out_loss: f64,
+    pub held_out_loss: Option<f64>,
     /// What else the task measures on them, by name. Of a classifier: `accuracy`, the share classified right, 0 to 1.
     #[serde(default)]
     pub measures: BTreeMap<String, f64>,
@@ -64,7 +64,7 @@ impl Summary {
             world_size: 0,
             forked: false,
             loss: None,
-            held_out_loss: 0.0,
+            held_out_loss: None,
             measures: BTreeMap::new(),
             digest: String::new(),
             values: String::new(),

@@ -14,7 +14,7 @@ fn summary(outcome: Outcome) -> Summary {
         world_size: 3,
         forked: false,
         loss: Some(0.5),
-        held_out_loss: 0.6,
+        held_out_loss: Some(0.6),
         measures: [("accuracy".to_owned(), 0.9)].into(),
         digest: "00".repeat(32),
         values: String::new(),

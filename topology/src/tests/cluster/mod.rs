@@ -101,7 +101,7 @@ pub(crate) fn me(peer: PeerId) -> Me {
     Me { contact: contact(peer), notary: Box::new(Signs(peer)) }
 }
 
-pub(super) fn contact(peer: PeerId) -> Contact {
+pub(crate) fn contact(peer: PeerId) -> Contact {
     Contact { peer, addresses: vec![format!("address of {peer}")] }
 }
 

@@ -89,6 +89,17 @@ impl Preprocessing {
         postcard::to_allocvec(self).expect("invariant: it has no type that cannot be encoded")
     }
 
+    /// Whether `other` is the same but for what classes, categories, columns and the label are called.
+    pub fn differs_in_names_alone(&self, other: &Self) -> bool {
+        let codings = |columns: &[Column]| -> Vec<_> {
+            let coding = |column: &Column| (std::mem::discriminant(&column.coding), column.coding.width());
+            columns.iter().map(coding).collect()
+        };
+        (&self.scales, &self.labels) == (&other.scales, &other.labels)
+            && self.classes.len() == other.classes.len()
+            && codings(&self.columns) == codings(&other.columns)
+    }
+
     /// blake3 of the canonical bytes.
     pub fn digest(&self) -> Digest {
         Digest(*blake3::hash(&self.encode()).as_bytes())

@@ -70,9 +70,8 @@ pub trait Learner: Replicated + fmt::Debug {
     /// What is known of the data.
     fn notes(&self) -> &DataNotes;
 
-    /// Takes names from the run's preprocessing instead of this machine's: its copy has the same values under other ones. A
-    /// learner whose data has no preprocessing has nothing to take.
-    fn take_names(&mut self, _preprocessing: Preprocessing) {}
+    /// Takes the run's preprocessing instead of this machine's, whose copy has the same values under other names.
+    fn take_names(&mut self, preprocessing: Preprocessing);
 
     /// Whether gradients come about in several blocks, so that a reduction can begin before all is computed.
     fn has_blocks(&self) -> bool;

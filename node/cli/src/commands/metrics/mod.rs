@@ -3,6 +3,8 @@
 mod tensorboard;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use serde_json::json;
@@ -16,6 +18,8 @@ use crate::output::{self, Gauge, curve, format};
 
 /// How often `--follow` looks.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a run's end waits for its curve.
+const LAST_LOOK: Duration = Duration::from_secs(2);
 
 pub(super) async fn metrics(context: &Context, flags: &MetricsFlags) -> Result<u8, CommandError> {
     let dir = match &flags.dir {
@@ -40,7 +44,8 @@ pub(super) async fn metrics(context: &Context, flags: &MetricsFlags) -> Result<u
         return Ok(EXIT_DONE);
     }
     let line = |row: &Row| match context.global.json {
-        true => format!("{}\n", json!(row)),
+        // As it is in the file: a JSON value would have more digits than were measured.
+        true => serde_json::to_string(row).map(|text| text + "\n").unwrap_or_default(),
         false => said(row),
     };
     if !context.global.json && !flags.follow {
@@ -51,21 +56,34 @@ pub(super) async fn metrics(context: &Context, flags: &MetricsFlags) -> Result<u
     if !flags.follow {
         return Ok(EXIT_DONE);
     }
+    let is_over = || match Status::read(&dir) {
+        Ok(Some(status)) => {
+            Ok(status.is_running() == Some(false) || flags.run.as_ref().is_some_and(|run| !status.run.starts_with(run)))
+        }
+        Ok(None) => Ok(true),
+        Err(error) => Err(error),
+    };
     loop {
-        // Before it looks: what is written until the end is read.
-        let is_over = Status::read(&dir)?.is_none_or(|status| status.is_running() == Some(false));
-        print(&metrics.read_more()?.iter().map(line).collect::<String>())?;
-        if is_over {
+        // Before it waits: what a node writes last comes soon after it says that it ends.
+        let is_over = is_over()?;
+        tokio::time::sleep(FOLLOW_INTERVAL).await;
+        let more = metrics.read_more()?;
+        print(&more.iter().map(line).collect::<String>())?;
+        if is_over && more.is_empty() {
             return Ok(EXIT_DONE);
         }
-        tokio::time::sleep(FOLLOW_INTERVAL).await;
     }
 }
 
-/// The loss over the steps of the run that was measured last in a data directory, for the end of a run; empty if there is none.
-pub(super) fn loss_curve(dir: &std::path::Path) -> String {
-    let read = Metrics::read(dir, None).ok().flatten();
-    read.map(|metrics| drawn(&metrics.rows)).filter(|drawn| !drawn.is_empty()).unwrap_or_default()
+/// The loss over the steps of a run, for its end; empty if there is nothing to draw, or the disk takes its time.
+pub(super) fn loss_curve(dir: &Path, run: &str) -> String {
+    let (drawn, read) = sync_channel(1);
+    let (dir, run) = (dir.to_owned(), run.to_owned());
+    let look = move || {
+        let metrics = Metrics::read(&dir, Some(&run)).ok().flatten();
+        let _ = drawn.send(metrics.map(|metrics| self::drawn(&metrics.rows)).unwrap_or_default());
+    };
+    std::thread::Builder::new().spawn(look).ok().and_then(|_| read.recv_timeout(LAST_LOOK).ok()).unwrap_or_default()
 }
 
 /// The curve of the training loss; empty where the terminal can't draw it, or there is nothing to draw.
@@ -90,13 +108,31 @@ fn page(metrics: &Metrics) -> String {
 
 /// A row as a line.
 fn said(row: &Row) -> String {
-    let measures = measures(row, " ").into_iter().map(|(name, value)| format!("{name} {}", short(value)));
-    format!("step {}: {}\n", row.step, measures.collect::<Vec<_>>().join(", "))
+    let figures: Vec<String> = match &row.training {
+        Some(training) => {
+            let loss = training.loss.map(|loss| format!("loss {}", figure(f64::from(loss))));
+            let speed = format::rate(training.samples_per_s);
+            loss.into_iter().chain([speed, format::members(training.members)]).collect()
+        }
+        None => row.held_out.iter().map(|(name, mean)| measured(name, *mean)).collect(),
+    };
+    let what = if row.training.is_some() { "training" } else { "held-out" };
+    format!("step {}: {what} {}\n", row.step, figures.join(", "))
 }
 
-/// Six digits that say something.
-fn short(value: f64) -> String {
-    if value == value.trunc() && value.abs() < 1e15 { format!("{value}") } else { format!("{value:.4}") }
+fn measured(name: &str, mean: f64) -> String {
+    match name {
+        "accuracy" => format::measure((&name.to_owned(), &mean)),
+        _ => format!("{name} {}", figure(mean)),
+    }
+}
+
+/// Four digits behind the point, or as many as say something.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size != 0.0 && !(1e-3..1e6).contains(&size) => format!("{value:.3e}"),
+        _ => format::loss(value),
+    }
 }
 
 /// All numbers of a row, by name: `training` or `held_out`, `between`, and what was measured.
@@ -104,7 +140,7 @@ fn measures(row: &Row, between: &str) -> Vec<(String, f64)> {
     let training = row.training.iter().flat_map(|training| {
         let all = [
             ("epoch", Some(training.epoch as f64)),
-            ("loss", training.loss.map(f64::from)),
+            ("loss", training.loss.map(as_measured)),
             ("samples_per_s", Some(training.samples_per_s)),
             ("waiting_share", Some(training.waiting_share)),
             ("members", Some(training.members as f64)),
@@ -113,6 +149,11 @@ fn measures(row: &Row, between: &str) -> Vec<(String, f64)> {
         all.into_iter().filter_map(|(name, value)| Some((format!("training{between}{name}"), value?)))
     });
     training.chain(row.held_out.iter().map(|(name, mean)| (format!("held_out{between}{name}"), *mean))).collect()
+}
+
+/// The number that is written with as few digits: 0.3, and not 0.30000001.
+fn as_measured(loss: f32) -> f64 {
+    loss.to_string().parse().unwrap_or_else(|_| f64::from(loss))
 }
 
 /// A table with a column for each measure that a row has.

@@ -1,11 +1,14 @@
 //! Event files as TensorBoard reads them: records of TensorFlow (`TFRecord`) that hold messages of `event.proto`.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use atomic_write_file::AtomicWriteFile;
 use chrono::DateTime;
 use prost::Message;
-use starling_node::observe::metrics::Row;
+use starling_node::observe::metrics::{Metrics, Row};
+use starling_node::store::private_file::for_others;
 
 use super::measures;
 
@@ -38,26 +41,32 @@ struct Value {
     simple_value: f32,
 }
 
-/// Writes an event file with these rows into a folder, which is made, and says where it is. The same rows replace it.
+/// Writes an event file into a folder for the run in `folder`, which TensorBoard shows beside other runs there, and says where it is.
+/// The same run replaces it.
 ///
 /// # Errors
 /// If it can't be written.
-pub(super) fn write(folder: &Path, rows: &[Row]) -> std::io::Result<PathBuf> {
-    fs::create_dir_all(folder)?;
-    let begin = rows.first().map_or(0.0, wall_time);
+pub(super) fn write(folder: &Path, metrics: &Metrics) -> io::Result<PathBuf> {
+    let run = metrics.run();
+    let folder = folder.join(run);
+    fs::create_dir_all(&folder)?;
+    let begin = metrics.rows.first().map_or(0.0, wall_time);
     let mut bytes = Vec::new();
     record(&mut bytes, &Event { wall_time: begin, file_version: Some(VERSION.to_owned()), ..Event::default() });
-    for row in rows {
+    for row in &metrics.rows {
         let value = |(tag, value): (String, f64)| Value { tag, simple_value: value as f32 };
         let values = measures(row, "/").into_iter().map(value).collect();
         let step = i64::try_from(row.step).unwrap_or(i64::MAX);
-        record(
-            &mut bytes,
-            &Event { wall_time: wall_time(row), step, file_version: None, summary: Some(Summary { values }) },
-        );
+        let summary = Some(Summary { values });
+        record(&mut bytes, &Event { wall_time: wall_time(row), step, file_version: None, summary });
     }
+    // TensorBoard may be reading it, as whoever.
     let path = folder.join(format!("events.out.tfevents.{}.starling", begin as u64));
-    fs::write(&path, bytes)?;
+    for_others(&folder, || {
+        let mut file = AtomicWriteFile::open(&path)?;
+        file.write_all(&bytes)?;
+        file.commit()
+    })?;
     Ok(path)
 }
 
