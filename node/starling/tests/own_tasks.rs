@@ -13,8 +13,8 @@ use starling::{
     checkpoints, export, fingerprint, trained,
 };
 use starling_run::{
-    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Kind, Learner, Manifest, Program,
-    Replicated, ReplicatedState, ResultRecord, StepReport, Workload,
+    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Kind, Learner, Manifest, Preprocessing,
+    Program, Replicated, ReplicatedState, ResultRecord, StepReport, Workload,
 };
 use starling_topology::{Ledger, Lineage, PeerId};
 use starling_train::TaskProgram;

@@ -32,8 +32,8 @@ pub(super) async fn metrics(context: &Context, flags: &MetricsFlags) -> Result<u
         context.console.line(&format!("warning: {count} lines of {path} can't be read, and are left out"));
     }
     if let Some(folder) = &flags.tensorboard {
-        let path = tensorboard::write(folder, &metrics.rows)
-            .map_err(CommandError::io(format!("write to {}", folder.display())))?;
+        let path =
+            tensorboard::write(folder, &metrics).map_err(CommandError::io(format!("write to {}", folder.display())))?;
         let told = || format!("{}: {} rows\n", path.display(), format::thousands(metrics.rows.len() as u64));
         super::print(context.global.json, || json!({ "tensorboard": path, "rows": metrics.rows.len() }), told)?;
         return Ok(EXIT_DONE);
