@@ -30,6 +30,9 @@
 //!
 //! Start reading at [`start::node::found`].
 
+// Its readers have the sources: it is no crate for others.
+#![allow(rustdoc::private_intra_doc_links)]
+
 mod access;
 pub mod credentials;
 pub mod error;

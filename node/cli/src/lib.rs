@@ -3,6 +3,9 @@
 //! What a run is and how it goes is decided elsewhere; the binary `starling` is a user of the crate `starling`, and of what that
 //! does not show of a data directory. Start reading at [`commands`].
 
+// Its readers have the sources: it is no crate for others.
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod bench;
 pub mod cli;
 pub mod commands;
