@@ -28,7 +28,7 @@ fn wait_for_stable_after(peer: &Peer, step: u64) -> u64 {
 fn what_an_earlier_attempt_left_on_disk_wins_over_nothing_of_a_new_one() {
     let mut dirs = [(); 3].map(|()| Arc::new(TempDir::new().expect("a temp dir")));
     let first = three(&dirs);
-    let left_at = wait_for_stable_after(&first[2], 250);
+    let left_at = wait_for_stable_after(&first[2], 600);
     for peer in first {
         peer.signal("TERM");
         assert_eq!(peer.finish().summary()["outcome"], "left");

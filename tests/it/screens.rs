@@ -153,7 +153,7 @@ fn every_member_learns_who_computes_slowly() {
 #[test]
 fn a_demo_in_a_terminal_tells_what_happens_on_lines_of_their_own() {
     let dir = TempDir::new().expect("a temp dir");
-    let demo = format!("stty cols 80 rows 24; {} demo --steps 600", binary().display());
+    let demo = format!("stty cols 80 rows 24; {} demo --steps 1500", binary().display());
     let mut command = Command::new("script");
     command.args(["-qec", &demo, "/dev/null"]).current_dir(dir.path()).stdin(Stdio::null());
     for name in ["NO_COLOR", "CLICOLOR", "LC_ALL", "LC_CTYPE", "LANG"] {
