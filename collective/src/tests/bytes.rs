@@ -65,14 +65,14 @@ fn reduce(
 ) -> Vec<Vec<f32>> {
     let buffer = |rank: Rank| Workspace::new(layout.clone(), codec, contributions[rank.0 as usize].clone(), divisor);
     let mut cluster = Cluster::over(plan, Operation::AllReduce, layout.clone(), 2, buffer);
-    cluster.run(&mut Rng(seed), order, usize::MAX);
+    cluster.run(&mut Rng::new(seed), order, usize::MAX);
     cluster.assert_done();
     cluster.into_buffers().map(|buffer| buffer.finish().0).collect()
 }
 
 /// Values of very different size, so that another order of addition would give other bits, and that no codec can hold.
 fn contributions(layout: &Layout, seed: u64) -> Vec<Vec<f32>> {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut value = || (rng.below(2001) as f32 - 1000.0) * 10f32.powi(rng.below(9) as i32 - 4) / 7.0;
     layout.world_size().ranks().map(|_| (0..layout.elements()).map(|_| value()).collect()).collect()
 }
@@ -210,7 +210,7 @@ fn step(plan: &Plan, layout: &Layout, workspaces: Vec<Workspace>, seed: u64) -> 
     let mut workspaces = workspaces.into_iter();
     let next = |_| workspaces.next().expect("one for each rank");
     let mut cluster = Cluster::over(plan, Operation::AllReduce, layout.clone(), 2, next);
-    cluster.run(&mut Rng(seed), Order::Shuffled, usize::MAX);
+    cluster.run(&mut Rng::new(seed), Order::Shuffled, usize::MAX);
     cluster.assert_done();
     cluster.into_buffers().collect()
 }

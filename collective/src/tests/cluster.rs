@@ -11,17 +11,19 @@ use crate::{
     BadSegment, Buffer, Codec, Execution, Kept, Layout, LayoutConfig, Onward, Operation, OperationKey, Phase, Ranks,
     Schedule, SegmentHeader, SegmentId, Violation, Workspace,
 };
+use starling_topology::SplitMix64;
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// What a seed decides.
 #[derive(Debug)]
-pub(super) struct Rng(pub(super) u64);
+pub(super) struct Rng(SplitMix64);
 
 impl Rng {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub(super) fn below(&mut self, bound: usize) -> usize {

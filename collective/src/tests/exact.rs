@@ -103,7 +103,7 @@ impl Tested for Counts {
 
 fn check(layout: &Layout, in_flight: u32, order: Order, seed: u64) {
     let mut cluster = Cluster::new(layout.clone(), in_flight, |rank| Counts::of(layout, rank));
-    cluster.run(&mut Rng(seed), order, usize::MAX);
+    cluster.run(&mut Rng::new(seed), order, usize::MAX);
     cluster.assert_done();
     let world = layout.world_size().get() as usize;
     let exact = Made { of: std::array::from_fn(|rank| u32::from(rank < world)), divided: 1 };
@@ -191,7 +191,7 @@ fn every_plan_and_operation_counts_every_rank_once() {
                 for order in [Order::Fifo, Order::Shuffled] {
                     let counts = |rank| Counts::of(&layout, rank);
                     let mut cluster = Cluster::over(&plan, operation, layout.clone(), 1 + seed as u32 % 3, counts);
-                    cluster.run(&mut Rng(seed as u64), order, usize::MAX);
+                    cluster.run(&mut Rng::new(seed as u64), order, usize::MAX);
                     assert_right(&cluster, &plan, operation, &format!("seed {seed}, {order:?}"));
                 }
             }
@@ -244,7 +244,7 @@ fn sixty_four_ranks() {
         let layout = layout_for(&plan, 200, 64, (150, 2), true);
         let one = |_| Counts::of(&layout, Rank(0));
         let mut cluster = Cluster::over(&plan, Operation::AllReduce, layout.clone(), 2, one);
-        cluster.run(&mut Rng(64), Order::Shuffled, usize::MAX);
+        cluster.run(&mut Rng::new(64), Order::Shuffled, usize::MAX);
         cluster.assert_done();
         let all = Made { of: std::array::from_fn(|place| if place == 0 { world.get() } else { 0 }), divided: 1 };
         assert!(cluster.buffers().all(|buffer| buffer.made.iter().all(|made| *made == all)), "{plan}");
@@ -268,7 +268,7 @@ proptest! {
         let order = if fifo { Order::Fifo } else { Order::Shuffled };
         let counts = |rank| Counts::of(&layout, rank);
         let mut cluster = Cluster::over(plan, operation, layout.clone(), in_flight, counts);
-        cluster.run(&mut Rng(seed), order, usize::MAX);
+        cluster.run(&mut Rng::new(seed), order, usize::MAX);
         assert_right(&cluster, plan, operation, &format!("seed {seed}, {order:?}"));
     }
 }

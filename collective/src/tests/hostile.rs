@@ -8,7 +8,7 @@ use crate::{Buffer, Codec, Input, Operation, Phase, Schedule, SegmentId, Session
 #[test]
 fn random_inputs_never_panic_and_never_amplify() {
     for seed in 0..4_000 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let world = 1 + rng.below(6) as u32;
         let plans = plans(world);
         let plan = &plans[rng.below(plans.len())];
@@ -65,7 +65,7 @@ fn random_payloads_are_refused_or_would_be_written_again() {
     for codec in Codec::ALL {
         let mut refused = 0;
         for seed in 0..2_000 {
-            let mut rng = Rng(seed);
+            let mut rng = Rng::new(seed);
             let elements = 1 + rng.below(600);
             let mut payload = vec![0; codec.payload_bytes(elements)];
             if rng.below(2) == 0 {

@@ -48,7 +48,7 @@ fn all(mut check: impl FnMut(&Plan, &Layout, Codec)) {
 
 #[test]
 fn all_that_may_be_said_arrives_and_nobody_is_named() {
-    let mut rng = Rng(11);
+    let mut rng = Rng::new(11);
     all(|plan, layout, codec| {
         for order in [Order::Fifo, Order::Shuffled] {
             let mut cluster = cluster(plan, layout, codec);
@@ -78,11 +78,11 @@ fn lie(rng: &mut Rng, phase: Phase, value: f32) -> f32 {
 
 /// Reduces with a lie instead of the `nth` slot that is sent. Who sent it, if so many are, and who is named.
 fn named(plan: &Plan, layout: &Layout, codec: Codec, nth: usize, seed: u64) -> Option<(Rank, Vec<(Rank, Violation)>)> {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut cluster = cluster(plan, layout, codec);
     cluster.blamed = Some(Vec::new());
     let liar = Rc::new(Cell::new(None));
-    let (found, spread, mut seen, mut lies) = (Rc::clone(&liar), layout.clone(), 0, Rng(seed));
+    let (found, spread, mut seen, mut lies) = (Rc::clone(&liar), layout.clone(), 0, Rng::new(seed));
     cluster.change = Some(Box::new(move |rank: Rank, header: &SegmentHeader, payload: &mut [u8]| {
         let range = spread.range(&header.segment).expect("a segment of the layout");
         for slot in range.clone().filter(|at| *at >= ELEMENTS) {
@@ -119,7 +119,7 @@ fn who_changes_what_another_says_is_named_by_whoever_gets_it() {
 /// It had what was said from whose it is, and nobody is between them.
 #[test]
 fn an_owner_that_says_another_possible_word_of_a_neighbour_is_named() {
-    let mut rng = Rng(13);
+    let mut rng = Rng::new(13);
     let mut lied = 0;
     all(|plan, layout, codec| {
         let world = layout.world_size();

@@ -10,7 +10,7 @@ use crate::{Codec, Operation, Workspace};
 
 #[test]
 fn the_first_missing_segment_leads_to_the_link_that_lost_it() {
-    let mut rng = Rng(11);
+    let mut rng = Rng::new(11);
     for world in [2, 3, 5, 8] {
         for plan in plans(world) {
             let layout = layout_for(&plan, 120, world, (30, 3), false);

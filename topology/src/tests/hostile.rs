@@ -32,7 +32,7 @@ proptest! {
 
     #[test]
     fn damaged_messages_are_refused_or_bounded(seed in any::<u64>(), flips in 1usize..6) {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut bytes = envelope(&mut rng, &View::found(RUN, peer(5))).encode();
         for _ in 0..flips {
             let at = rng.below(bytes.len());
@@ -71,7 +71,7 @@ fn rows_of_links_are_sorted_distinct_and_within_bounds() {
 #[test]
 fn random_messages_into_every_state() {
     for seed in 0..3_000 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let bucket = Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 };
         let reduced = (rng.below(2) == 0).then(|| (rng.pick(&PlanPolicy::ALL), bucket));
         let quorum = Quorum::ALL[(seed % 2) as usize];

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::SplitMix64;
 use crate::plan::{Bucket, PlanPolicy};
 use crate::view::mark::Noted;
 use crate::{
@@ -23,16 +24,17 @@ pub(super) const UNINVITED: PeerId = PeerId([200; 32]);
 /// One whom only the first lets in, and nobody is to blame for that.
 pub(super) const DOUBTED: PeerId = PeerId([201; 32]);
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// What a seed decides.
 #[derive(Debug)]
-pub(super) struct Rng(pub(super) u64);
+pub(super) struct Rng(SplitMix64);
 
 impl Rng {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub(super) fn below(&mut self, bound: usize) -> usize {
@@ -149,7 +151,7 @@ impl Cluster {
         Self {
             config,
             seed,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             now: Time::ZERO,
             peers: BTreeMap::new(),
             steps,
