@@ -18,17 +18,13 @@
 //! from being reflected. The secret has 256 random bits: a proof gives nothing to guess it by. A pass says by what its bearer,
 //! whose key the connection proves, may be here ([`crate::access`]): it is looked at once the proof has been.
 
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::pin::pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use libp2p::PeerId;
 use libp2p::core::ConnectedPoint;
-use libp2p::core::muxing::{StreamMuxerBox, StreamMuxerExt};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -173,57 +169,6 @@ impl Admission {
         let _ = self.turned.try_send(Turned { peer, dialed, error: error.clone() });
     }
 
-    /// Runs the handshake on a fresh connection that has streams already, and hands it on if both sides have proven themselves.
-    pub(crate) async fn admit(
-        self,
-        peer: PeerId,
-        mut muxer: StreamMuxerBox,
-        point: ConnectedPoint,
-    ) -> Result<(PeerId, StreamMuxerBox), AdmissionError> {
-        let role = if point.is_dialer() { Role::CheckpointDialer } else { Role::Listener };
-        let mut place = self.place(&point)?;
-        let result = tokio::select! {
-            result = tokio::time::timeout(DEADLINE, self.shake(role, peer, &mut muxer)) => match result {
-                Ok(result) => result,
-                Err(_) => Err(AdmissionError::Late),
-            },
-            () = lost(&mut place) => Err(AdmissionError::Crowded),
-        };
-        match result {
-            Ok(()) => Ok((peer, muxer)),
-            Err(error) => {
-                // Closing in order lets a refusal arrive; a peer that does not take it is dropped all the same.
-                let _ = tokio::time::timeout(FAREWELL, muxer.close()).await;
-                let dialed = point.is_dialer();
-                self.tell(Some(peer), dialed, &error);
-                Err(error)
-            }
-        }
-    }
-
-    async fn shake(&self, role: Role, peer: PeerId, muxer: &mut StreamMuxerBox) -> Result<(), AdmissionError> {
-        let mut stream = poll_fn(|cx| {
-            let opened = match role {
-                Role::CheckpointDialer => muxer.poll_outbound_unpin(cx),
-                Role::Listener => muxer.poll_inbound_unpin(cx),
-            };
-            if opened.is_pending() {
-                poll_muxer(muxer, cx)?;
-            }
-            opened
-        })
-        .await?;
-        let result = drive(muxer, self.exchange(role, peer, &mut stream)).await?;
-        let parting = async {
-            match result {
-                Ok(()) => stream.close().await,
-                Err(_) => part(&mut stream).await,
-            }
-        };
-        let _ = tokio::time::timeout(FAREWELL, drive(muxer, parting)).await;
-        result
-    }
-
     pub(crate) async fn exchange(
         &self,
         role: Role,
@@ -363,33 +308,6 @@ pub(crate) async fn lost(place: &mut Option<Place>) {
 fn verify(received: &[u8], expected: blake3::Hash) -> Result<(), AdmissionError> {
     let received = <[u8; 32]>::try_from(received).map_err(|_| AdmissionError::Unproven)?;
     if blake3::Hash::from_bytes(received) == expected { Ok(()) } else { Err(AdmissionError::Unproven) }
-}
-
-/// Runs `exchange` while letting the connection make progress under it.
-async fn drive<T>(muxer: &mut StreamMuxerBox, exchange: impl Future<Output = T>) -> io::Result<T> {
-    let mut exchange = pin!(exchange);
-    poll_fn(|cx| {
-        if let Poll::Ready(result) = exchange.as_mut().poll(cx) {
-            return Poll::Ready(Ok(result));
-        }
-        match poll_muxer(muxer, cx) {
-            Ok(()) => Poll::Pending,
-            // The connection may have brought the last bytes and its end together.
-            Err(error) => match exchange.as_mut().poll(cx) {
-                Poll::Ready(result) => Poll::Ready(Ok(result)),
-                Poll::Pending => Poll::Ready(Err(error)),
-            },
-        }
-    })
-    .await
-}
-
-/// Lets the connection make progress. A change of address concerns the swarm, which learns it later.
-fn poll_muxer(muxer: &mut StreamMuxerBox, cx: &mut Context<'_>) -> io::Result<()> {
-    while let Poll::Ready(event) = muxer.poll_unpin(cx) {
-        event?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -32,8 +32,6 @@ const MAX_PLACES: usize = 128;
 const MAX_EXPECTED: usize = 64;
 /// Addresses of members that are remembered.
 const MAX_MEMBERS: usize = 4096;
-/// How many QUIC connections may be on their way: they get here only after a handshake of their own.
-const MAX_QUIC: usize = 32;
 /// The ranges that are compared, as bits of an IPv4 and of an IPv6 address: what one machine has, one network, one provider.
 const RANGES: [(u32, u32); 3] = [(24, 64), (16, 48), (8, 32)];
 
@@ -145,14 +143,12 @@ pub(crate) fn ip_of(address: &Multiaddr) -> Option<IpAddr> {
     }
 }
 
-/// Refuses QUIC connections beyond those that may be on their way, and of those that are admitted, connections of one range beyond
-/// its share: members' do not count. And says where peers are dialed.
+/// Refuses, of connections that are admitted, those of one range beyond its share: members' do not count. And says where peers are
+/// dialed.
 #[derive(Debug)]
 pub(crate) struct Behaviour {
     /// Where those are that we know of. Bounded by whoever fills it.
     pub(crate) contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
-    /// At most [`MAX_QUIC`].
-    quic: BTreeSet<ConnectionId>,
     members: Arc<MemberList>,
     /// Who came from which range. Bounded by the number of connections, which has a limit of its own.
     others: BTreeMap<ConnectionId, (PeerId, u128)>,
@@ -162,15 +158,13 @@ pub(crate) struct Behaviour {
 impl Behaviour {
     /// One that lets each range have so many connections.
     pub(crate) fn new(members: Arc<MemberList>, share: usize) -> Self {
-        Self { contacts: BTreeMap::new(), quic: BTreeSet::new(), members, others: BTreeMap::new(), share }
+        Self { contacts: BTreeMap::new(), members, others: BTreeMap::new(), share }
     }
 }
 
 /// Why a connection was refused.
 #[derive(Debug, Error)]
 enum TooMany {
-    #[error("{MAX_QUIC} QUIC connections are not admitted yet")]
-    Quic,
     #[error("there are {0} connections from its range of addresses")]
     Range(usize),
 }
@@ -179,21 +173,6 @@ impl NetworkBehaviour for Behaviour {
     type ConnectionHandler = dummy::ConnectionHandler;
     type ToSwarm = Infallible;
 
-    fn handle_pending_inbound_connection(
-        &mut self,
-        connection: ConnectionId,
-        local: &Multiaddr,
-        _: &Multiaddr,
-    ) -> Result<(), ConnectionDenied> {
-        if is_quic(local) {
-            if self.quic.len() >= MAX_QUIC {
-                return Err(ConnectionDenied::new(TooMany::Quic));
-            }
-            self.quic.insert(connection);
-        }
-        Ok(())
-    }
-
     fn handle_established_inbound_connection(
         &mut self,
         connection: ConnectionId,
@@ -201,7 +180,6 @@ impl NetworkBehaviour for Behaviour {
         _: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.quic.remove(&connection);
         // Whoever came before it was let in counts no more once it is.
         let is_member = |peer: &PeerId| from_libp2p(peer).is_some_and(|peer| self.members.has(&peer));
         if let Some(ip) = ip_of(remote).filter(|_| !is_member(&peer)) {
@@ -241,7 +219,6 @@ impl NetworkBehaviour for Behaviour {
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         match event {
             FromSwarm::ListenFailure(failure) => {
-                self.quic.remove(&failure.connection_id);
                 self.others.remove(&failure.connection_id);
             }
             FromSwarm::ConnectionClosed(closed) => {
@@ -329,24 +306,6 @@ mod tests {
         }
         assert!(!is_lost(&mut member));
         assert!(pending.lock().expected.len() <= MAX_EXPECTED);
-    }
-
-    #[test]
-    fn quic_connections_on_their_way_are_bounded() {
-        let mut behaviour = Behaviour::new(Arc::default(), 9);
-        let (quic, tcp) = ("/ip4/192.0.2.1/udp/1/quic-v1", "/ip4/192.0.2.1/tcp/1");
-        let mut comes = |number: usize, to: &str| {
-            let address: Multiaddr = to.parse().expect("a multiaddr");
-            let id = ConnectionId::new_unchecked(number);
-            behaviour.handle_pending_inbound_connection(id, &address, &address).is_ok()
-        };
-        assert!((0..MAX_QUIC).all(|number| comes(number, quic)));
-        assert!(!comes(MAX_QUIC, quic) && comes(MAX_QUIC + 1, tcp));
-        let peer = libp2p::identity::Keypair::generate_ed25519().public().to_peer_id();
-        let address: Multiaddr = quic.parse().expect("a multiaddr");
-        let id = ConnectionId::new_unchecked(0);
-        behaviour.handle_established_inbound_connection(id, peer, &address, &address).expect("no objection");
-        assert_eq!(behaviour.quic.len(), MAX_QUIC - 1);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! How bytes travel: TCP with TLS 1.3 and yamux, and QUIC, both behind the admission handshake.
 //!
 //! Over TCP the handshake is the first thing inside TLS, before there are streams: whoever is not admitted has one stream of
-//! bytes, of which we take in what the handshake has and what one TLS record holds. QUIC has its streams from the start, so that
-//! a stranger takes more memory, and libp2p has no way to verify its address first: it is not listened on by default.
+//! bytes, of which we take in what the handshake has and what one TLS record holds. QUIC has its streams from the start: until
+//! it is admitted a connection has one, and as much memory. It is not listened on by default: gradients prefer TCP.
 
+mod quic;
 mod secure;
 
 use std::io;
@@ -12,16 +13,12 @@ use std::time::Duration;
 use libp2p::core::muxing::StreamMuxerBox;
 use libp2p::core::transport::Boxed;
 use libp2p::futures::future::Either;
-use libp2p::{PeerId, Transport as _, dns, quic, tcp};
+use libp2p::{PeerId, Transport as _, dns, tcp};
 
 use crate::access::admission::Admission;
 use crate::credentials::identity::Identity;
+use quic::Quic;
 use secure::Secure;
-
-/// What one QUIC connection may have on its way to us, in bytes: all the memory that it can take.
-const QUIC_WINDOW: u32 = 4 << 20;
-/// Streams of one QUIC connection.
-const QUIC_STREAMS: u32 = 64;
 
 /// All transports as one. A connection that comes out of it is encrypted, authenticated and admitted.
 ///
@@ -48,12 +45,7 @@ pub(crate) fn build(
             stream
         })
         .and_then(move |stream, point| secure.clone().admit(stream, point));
-    let mut config = quic::Config::new(identity.keypair());
-    (config.max_connection_data, config.max_stream_data) = (QUIC_WINDOW, QUIC_WINDOW);
-    config.max_concurrent_stream_limit = QUIC_STREAMS;
-    let quic = quic::tokio::Transport::new(config)
-        .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
-        .and_then(move |(peer, muxer), point| admission.clone().admit(peer, muxer, point));
+    let quic = Quic::new(identity, admission)?;
     let either = quic.or_transport(tcp).map(|connection, _| match connection {
         Either::Left(connection) | Either::Right(connection) => connection,
     });

@@ -1,5 +1,6 @@
 //! Peers that keep to no rule: strangers, ticket holders, members, keepers.
 
+pub(crate) mod datagrams;
 pub(crate) mod gossip;
 pub(crate) mod impostor;
 pub(crate) mod initials;

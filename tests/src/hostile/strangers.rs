@@ -13,6 +13,7 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::runtime::Runtime;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
+use crate::hostile::datagrams;
 use crate::hostile::initials::initials;
 
 /// Between two bytes of one who is slow, and before one who was put out comes again.
@@ -62,20 +63,25 @@ fn thread() -> Runtime {
 }
 
 impl Strangers {
-    /// So many over QUIC: each sends a first datagram of its own, again and again, and babble after it.
+    /// So many over QUIC, in turn from each of these networks. All begin with a datagram of their own and babble after it.
     pub fn visit_quic(target: SocketAddr, networks: &[[u8; 3]], count: usize) -> Self {
         let (runtime, came) = (thread(), Arc::new(AtomicUsize::new(0)));
         for (number, initial) in runtime.block_on(initials(count)).into_iter().enumerate() {
-            let (from, came) = (home(networks, number), came.clone());
+            let (from, manner) = (home(networks, number), datagrams::MANNERS[number / networks.len() % MANNERS.len()]);
+            let came = came.clone();
             runtime.spawn(async move {
+                let (mut is_first, mut pause) = (true, tokio::time::interval(DATAGRAM_PAUSE));
                 let socket = UdpSocket::bind((from, 0)).await.expect("a port");
-                let mut pause = tokio::time::interval(DATAGRAM_PAUSE);
-                let mut is_first = true;
+                let stranger = datagrams::Stranger::new(from);
                 loop {
                     pause.tick().await;
                     let sent = socket.send_to(&initial, target).await.and(socket.send_to(&[0xa5; 1200], target).await);
                     if sent.is_ok() && std::mem::take(&mut is_first) {
                         came.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if !matches!(manner, datagrams::Manner::Deaf) {
+                        // However it ends: it was put out.
+                        let _ = stranger.act(manner, target).await;
                     }
                 }
             });

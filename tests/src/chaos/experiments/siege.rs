@@ -29,7 +29,7 @@ pub struct Siege {
     pub lasts: Duration,
     /// How long a joiner may take, from the start of its process to its place in the view.
     pub patience: Option<Duration>,
-    /// What the strangers over TCP may make the member grow by, in bytes. Over QUIC there is no such promise.
+    /// What the strangers may make the member grow by, in bytes.
     pub memory: u64,
     /// Tells this one from others.
     pub seed: u64,
@@ -53,8 +53,6 @@ impl Siege {
         let began = Instant::now();
         let strangers = Strangers::visit(founder.place("tcp"), &NETWORKS, self.strangers);
         strangers.wait_until_all_came();
-        // Without those over QUIC, to whom nothing is promised.
-        let mut most = founder.memory()[1];
         let others = (self.quic > 0).then(|| Strangers::visit_quic(founder.place("udp"), &NETWORKS, self.quic));
         others.iter().for_each(Strangers::wait_until_all_came);
         let mut joins: Vec<Duration> = Vec::new();
@@ -72,9 +70,6 @@ impl Siege {
             if is_slow {
                 eprintln!("{}", outcome.stderr);
             }
-            if self.quic == 0 {
-                most = most.max(founder.memory()[1]);
-            }
             // Who is lost again and again has to wait, strangers or not.
             if returned == RETURNS {
                 continue;
@@ -90,7 +85,7 @@ impl Siege {
         }
         drop((strangers, others));
         let seconds = began.elapsed().as_secs();
-        let with_all = founder.memory()[1].max(most);
+        let [_, most] = founder.memory();
         let told = founder.told().iter().filter(|event| event["event"] == "turned").count() as u64;
         for peer in [away, founder] {
             peer.signal("INT");
@@ -104,7 +99,6 @@ impl Siege {
         verdict.figure("joined", joins.len());
         verdict.decimal("slowest_join_s", slowest.as_secs_f64());
         verdict.decimal("more_mib", mib(most));
-        verdict.decimal("more_mib_with_quic", mib(with_all));
         verdict.figure("told", told);
         let is_soon = self.patience.is_none_or(|patience| slowest <= patience);
         verdict.promise(is_soon, format!("a joiner took {slowest:?}"));
