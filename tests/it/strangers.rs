@@ -19,7 +19,7 @@ fn five_hundred_keep_neither_a_joiner_nor_a_member_out() {
     stand(0);
 }
 
-/// Over QUIC they may keep all others out; over TCP they don't.
+/// Over QUIC they may keep others out; over TCP they don't, and all together take no more memory.
 #[test]
 fn five_hundred_over_quic_keep_nobody_out_over_tcp() {
     stand(500);

@@ -45,7 +45,7 @@ pub struct Settings {
     pub share_data: bool,
     /// The most bytes of a data set that are taken from members.
     pub data_limit: u64,
-    /// Where to listen. Nowhere in particular: on a free port each over TCP and QUIC, on all addresses of this machine, of
+    /// Where to listen. Nowhere in particular: on a free port over TCP, on all addresses of this machine, of
     /// IPv4 and IPv6, as far as it has them.
     pub listen: Vec<Multiaddr>,
     /// Addresses to announce besides those we listen on (a forwarded port, say).

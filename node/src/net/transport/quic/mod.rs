@@ -19,11 +19,11 @@ use std::task::{Context, Poll, Waker};
 use futures::future::BoxFuture;
 use futures::stream::SelectAll;
 use futures::{FutureExt as _, StreamExt as _};
+use libp2p::PeerId;
 use libp2p::core::multiaddr::Protocol;
 use libp2p::core::muxing::StreamMuxerBox;
 use libp2p::core::transport::{DialOpts, ListenerId, PortUse, TransportError, TransportEvent};
 use libp2p::core::{Multiaddr, Transport};
-use libp2p::PeerId;
 
 use crate::access::admission::{Admission, AdmissionError};
 use crate::credentials::identity::Identity;

@@ -16,9 +16,9 @@ use crate::access::admission::{Admission, AdmissionError, DEADLINE};
 
 /// Peers have no names: the certificate says who it is. TLS wants one all the same.
 const NOBODY: &str = "l";
-/// Connections that are not admitted and take memory: one that is closed stays for some seconds, to answer what is still on
-/// its way (RFC 9000, section 10.2). Twice as many as may be on their way.
-const MAX_OPEN: usize = 256;
+/// Connections that are not admitted and take memory, some 60 KiB each. One that is closed counts for some seconds more, in which
+/// it answers what is still on its way (RFC 9000, section 10.2), so that who loses a place doesn't make room at once.
+const MAX_OPEN: usize = 48;
 
 /// A port. Clones are the same one.
 #[derive(Debug, Clone)]
