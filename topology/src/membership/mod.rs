@@ -39,12 +39,13 @@ mod running;
 mod seat;
 mod soundness;
 
-pub use part::Part;
+pub use part::{Part, Role};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ending::departing::Departing;
+use ending::departing::Leaving;
 use ending::digests::Digests;
+use ending::finishing::Finish;
 use outbox::{Next, Outbox};
 use outside::join_attempt::JoinAttempt;
 use outside::joining::PendingJoiner;
@@ -57,7 +58,7 @@ use seat::Seat;
 
 use crate::config::Config;
 use crate::error::Violation;
-use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
+use crate::id::{Generation, PeerId, RunId, ViewId};
 use crate::membership::flaw::Flaw;
 use crate::membership::interface::{CatchUp, Event, Input, Output, Resumption, Timer};
 use crate::message::awaited::Awaited;
@@ -108,14 +109,8 @@ pub struct Membership {
     /// What it waits for in vain, as it was told last.
     waits: Option<Awaited>,
     doubts: Doubts,
-    leaving: bool,
-    /// They have let us go, and not enough of them know.
-    departing: Option<Departing>,
-    finished: Option<(u64, Digest)>,
-    /// Since when.
-    finished_at: Time,
-    /// We have heard everybody finish, and wait for goodbyes.
-    parting: bool,
+    leaving: Leaving,
+    finished: Option<Finish>,
     joiners: BTreeMap<PeerId, PendingJoiner>,
     lost: BTreeMap<PeerId, Probe>,
     parted: Parted,
@@ -234,11 +229,8 @@ impl Membership {
             whole_since: None,
             waits: None,
             doubts: Doubts::default(),
-            leaving: false,
-            departing: None,
+            leaving: Leaving::No,
             finished: None,
-            finished_at: now,
-            parting: false,
             joiners: BTreeMap::new(),
             lost: BTreeMap::new(),
             parted: Parted::default(),
@@ -284,13 +276,13 @@ impl Membership {
 
     /// The current view; `None` before the first, and for an outsider.
     pub fn view(&self) -> Option<&View> {
-        let seat = self.seat.as_ref().filter(|_| self.join_attempt.is_none());
+        let seat = self.member_seat();
         seat.map(|seat| &seat.view)
     }
 
     /// Whom the decree of the current view let in, and by what each came; nobody where there is no view.
     pub fn let_in(&self) -> &[Joiner] {
-        let seat = self.seat.as_ref().filter(|_| self.join_attempt.is_none());
+        let seat = self.member_seat();
         seat.and_then(|seat| seat.origin.as_ref()).map_or(&[], |origin| &origin.joiners)
     }
 
@@ -317,7 +309,7 @@ impl Membership {
 
     /// Members that have yet to load the state, if nobody but this member holds it: without it, the state is gone.
     pub fn heirs(&self) -> Vec<PeerId> {
-        let Some(seat) = self.seat.as_ref().filter(|_| self.join_attempt.is_none() && self.synced) else {
+        let Some(seat) = self.member_seat().filter(|_| self.synced) else {
             return Vec::new();
         };
         let others = seat.others(self.me.peer);
@@ -335,7 +327,7 @@ impl Membership {
     /// Whether this member can decide nothing: too few of its view are there, or it has been left out of the one that goes on and
     /// waits to be let in. One that has a fork of its own decides there.
     pub fn has_no_quorum(&self) -> bool {
-        let is_apart = |seat: &Seat| seat.paused.is_some() || seat.recovering.is_some() || self.join_attempt.is_some();
+        let is_apart = |seat: &Seat| seat.paused.is_some() || seat.recovering.is_some() || self.is_outside();
         self.seat.as_ref().is_some_and(|seat| is_apart(seat) && !seat.view.forked)
     }
 
@@ -373,7 +365,7 @@ impl Membership {
             Input::NotPersisted => self.outbox.failed(now, self.config.heartbeat_interval(), self.config.max_stall),
             Input::Located(contact) => self.locate(contact),
             Input::Measured { links } => self.measure(links),
-            Input::Leave => self.leave(),
+            Input::Leave => self.leaving.begin(), // `advance` sees to it.
             // What the driver says of its steps before it has heard what came of them.
             Input::Held(_)
             | Input::Unable
@@ -428,17 +420,13 @@ impl Membership {
             return;
         }
         self.complete_if_done(now);
-        if !self.ended && self.leaving && self.leaves_nothing_behind() {
+        if !self.ended && self.leaving.is_wanted() && self.leaves_nothing_behind() {
             self.withdraw();
         }
         // Who can't say what it has promised begins nothing new.
-        if !self.ended && !self.outbox.is_waiting() && self.join_attempt.is_none() && self.seat.is_some() {
+        if !self.ended && !self.outbox.is_waiting() && self.role() == Role::Member {
             self.seek_change(now);
         }
-    }
-
-    fn leave(&mut self) {
-        self.leaving = true; // `advance` sees to it.
     }
 
     fn set_timer(&mut self, timer: Timer, at: Time) {

@@ -1,6 +1,6 @@
 //! Which part a member has in a change of view: for those who watch it.
 
-use super::seat::Stage;
+use super::seat::{Seat, Stage};
 use super::{Membership, Steps};
 
 /// Which part a member has in a change of view.
@@ -32,7 +32,40 @@ pub enum Part {
     Stands,
 }
 
+/// What a machine is to the view that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It has been in no view, or left the last one, and asks to be let into one.
+    Joiner,
+    /// It is in the view.
+    Member,
+    /// The others go on without it: it votes in the view that it had, and asks to be let in.
+    Outsider,
+    /// It is in none and asks for none: it has ended, or is about to.
+    Gone,
+}
+
 impl Membership {
+    /// What this machine is to the view that goes on.
+    pub fn role(&self) -> Role {
+        match (&self.seat, &self.join_attempt) {
+            (None, Some(_)) => Role::Joiner,
+            (Some(_), None) => Role::Member,
+            (Some(_), Some(_)) => Role::Outsider,
+            (None, None) => Role::Gone,
+        }
+    }
+
+    /// Whether it asks to be let in.
+    pub(super) fn is_outside(&self) -> bool {
+        matches!(self.role(), Role::Joiner | Role::Outsider)
+    }
+
+    /// The seat of a member; `None` for whoever is none.
+    pub(super) fn member_seat(&self) -> Option<&Seat> {
+        self.seat.as_ref().filter(|_| self.role() == Role::Member)
+    }
+
     /// Whether nothing but the word of one that it asked says that its view was decided, and it has taken no step in it.
     pub fn came_by_word(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.by_word)
@@ -40,7 +73,7 @@ impl Membership {
 
     /// Which part this member has in a change of view.
     pub fn doing(&self) -> Part {
-        let Some(seat) = self.seat.as_ref().filter(|_| self.join_attempt.is_none()) else { return Part::Asks };
+        let Some(seat) = self.member_seat() else { return Part::Asks };
         if let Some(decree) = &seat.decree {
             return match decree.stage {
                 Stage::Stopping => Part::Stops,

@@ -38,7 +38,7 @@ impl Membership {
     pub(in crate::membership) fn renew_promise(&mut self) {
         let (me, progress, lost) = (self.me.peer, self.progress, self.loss());
         let Some(seat) = &mut self.seat else { return };
-        let own = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving);
+        let own = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving.is_wanted());
         seat.decree.iter_mut().for_each(|decree| drop(decree.promises.insert(me, own.clone())));
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::error::Violation;
 use crate::id::{Generation, PeerId, ViewId};
+use crate::membership::ending::finishing::Finish;
 use crate::membership::flaw::Flaw;
 use crate::membership::interface::{CatchUp, Event, Resumption};
 use crate::membership::outside::outsiders::Doubts;
@@ -63,7 +64,7 @@ impl Membership {
                     let is_due = self.config.fork_after.is_some_and(|limit| lacks_quorum || stood >= limit / 2);
                     if fork.is_none_or(|fork| fork.proposer != from)
                         || *fork != seat.acceptor.promised
-                        || self.join_attempt.is_some()
+                        || self.is_outside()
                         || !is_due
                     {
                         return Ok(());
@@ -86,9 +87,9 @@ impl Membership {
                         false => self.enter(now, from, decided, contacts),
                     }
                     self.answer_leaver(now, from);
-                } else if !view.contains(me) && self.leaving {
+                } else if !view.contains(me) && self.leaving.is_wanted() {
                     self.depart(now, decided);
-                } else if !view.contains(me) || (certificate.is_some() && self.join_attempt.is_none()) {
+                } else if !view.contains(me) || (certificate.is_some() && !self.is_outside()) {
                     // We are not in it; or we are, who promised to be and have forgotten that: who steps has promised nothing.
                     let members: Vec<PeerId> = view.members().to_vec();
                     self.go_outside(now, from, &members);
@@ -105,7 +106,7 @@ impl Membership {
         let seated = self.remembers_less(proposal);
         // Who has promised in a view never enters it anew, as if it had not.
         let is_later = self.is_later(view) && !self.bound.contains(&view.id());
-        if self.join_attempt.is_some() && (invited || seated) && is_later {
+        if self.is_outside() && (invited || seated) && is_later {
             if !self.believes(now, from, &decided) {
                 return Ok(());
             }
@@ -127,7 +128,7 @@ impl Membership {
     /// Says to one who shows us a view, and is not in ours, where we are.
     fn answer_leaver(&mut self, now: Time, to: PeerId) {
         let is_out = self.seat.as_ref().is_some_and(|seat| !seat.view.contains(to));
-        if is_out && self.join_attempt.is_none() && self.may_answer(now, to) {
+        if is_out && !self.is_outside() && self.may_answer(now, to) {
             self.say_hello(to);
         }
     }
@@ -192,7 +193,7 @@ impl Membership {
     /// Takes our place in the view of `proposal`, which is decided.
     pub(in crate::membership) fn enter(&mut self, now: Time, from: PeerId, decided: Decided, contacts: Vec<Contact>) {
         let me = self.me.peer;
-        if self.leaving && !decided.proposal.view.contains(me) {
+        if self.leaving.is_wanted() && !decided.proposal.view.contains(me) {
             return self.depart(now, decided);
         }
         let Decided { proposal, certificate, fork, chain } = decided;
@@ -264,7 +265,7 @@ impl Membership {
         self.parted.go_on(left.as_ref(), &proposal.view, by_word);
         self.note_losses(now, &proposal, &unready, &accused); // First: the contacts of the lost stay.
         if !proposal.resume.syncing.is_empty() && self.has_time(now) {
-            self.parting = false; // Somebody is to get the last state, after all.
+            self.part_later();
         }
         // Who was there knows where the others are, and hears of it from themselves.
         self.learn_all(now, if joins { contacts } else { Vec::new() }, &proposal);
@@ -302,7 +303,7 @@ impl Membership {
         } else if let Some(catch_up) = catch_up {
             self.go_on(proposal, catch_up);
         }
-        if let Some((step, digest)) = self.finished {
+        if let Some(Finish { step, digest, .. }) = self.finished {
             let peer = me;
             self.tell_members(&Body::Finished { peer, step, digest });
         }

@@ -170,7 +170,7 @@ impl Membership {
         let late = stood >= self.config.max_stall / 2;
         let behind = !stateless && reached < seat.least() && !all_told && !all_recover;
         let lives = |peer: PeerId| peer == me || seat.hears(now, peer, self.config.heartbeat_interval() * 3 / 2);
-        let asked_of_us = seat.pledged.is_some() && !self.leaving && self.join_attempt.is_none();
+        let asked_of_us = seat.pledged.is_some() && !self.leaving.is_wanted() && !self.is_outside();
         let forgets = |peer: &PeerId| (*peer != me || asked_of_us) && !has_told(*peer) && lives(*peer);
         let says_so = |peer: PeerId| promise_of(peer).is_some_and(|promise| promise.recovering || promise.leaving);
         let lies =

@@ -21,7 +21,7 @@ impl Membership {
     /// Drives a change of view if there is reason for one: as its proposer, or by calling on the proposer.
     pub(in crate::membership) fn seek_change(&mut self, now: Time) {
         let me = self.me.peer;
-        self.seat.iter_mut().filter(|_| self.leaving).for_each(|seat| _ = seat.leavers.insert(me));
+        self.seat.iter_mut().filter(|_| self.leaving.is_wanted()).for_each(|seat| _ = seat.leavers.insert(me));
         let Some(seat) = &self.seat else { return };
         if seat.recovering.as_ref().is_some_and(|recovering| {
             recovering.returned.len() + 1 < seat.view.members().len() && now < recovering.until
@@ -49,7 +49,7 @@ impl Membership {
             if planned && lost {
                 self.begin(now, None); // The boundary may be out of reach, without whoever is lost, or for all.
             }
-        } else if (is_turn && (!trusted || due)) || (due && (urgent || self.leaving || is_owed)) {
+        } else if (is_turn && (!trusted || due)) || (due && (urgent || self.leaving.is_wanted() || is_owed)) {
             seat.overruled |= promised.is_some_and(|peer| peer != me);
             if urgent || self.steps == Steps::Held {
                 self.begin(now, None);
@@ -95,7 +95,7 @@ impl Membership {
                 news.push(Body::Suspect { peer: *peer, evidence: *evidence });
             }
         }
-        if self.leaving && proposer != me && seat.told.insert(me, proposer) != Some(proposer) {
+        if self.leaving.is_wanted() && proposer != me && seat.told.insert(me, proposer) != Some(proposer) {
             news.push(Body::Leave);
         }
         for (peer, waiting) in &self.joiners {
@@ -103,7 +103,7 @@ impl Membership {
                 news.push(Body::Introduce(waiting.joiner.clone()));
             }
         }
-        if (urgent || self.leaving || owes_votes) && seat.takeover_at.is_none() {
+        if (urgent || self.leaving.is_wanted() || owes_votes) && seat.takeover_at.is_none() {
             self.give_time(now, Duration::ZERO);
         }
         for body in news {
@@ -162,7 +162,7 @@ impl Membership {
             Stage::Stopping => self.begin(now, Some(progress.step)),
             Stage::Promising => {
                 let (promise, accepted) = (
-                    seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving),
+                    seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving.is_wanted()),
                     seat.acceptor.accepted.clone(),
                 );
                 if let Some(decree) = &mut seat.decree {

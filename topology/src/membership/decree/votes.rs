@@ -98,7 +98,7 @@ impl ProposalInputs<'_> {
 impl Membership {
     /// We have committed `step`. Who has no vote says so as soon as steps have its contribution.
     pub(in crate::membership) fn note_contribution(&mut self, step: u64) {
-        if !self.synced || self.join_attempt.is_some() || !self.is_newcomer() {
+        if !self.synced || self.is_outside() || !self.is_newcomer() {
             return;
         }
         let had = self.has_contributed();

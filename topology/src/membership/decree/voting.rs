@@ -26,13 +26,13 @@ impl Membership {
         boundary: Option<u64>,
         unreachable: &[PeerId],
     ) -> Result<(), Violation> {
-        let is_unbounded = self.is_flawed(Flaw::CountsWithoutBound);
+        let (is_unbounded, is_outside) = (self.is_flawed(Flaw::CountsWithoutBound), self.is_outside());
         let Some(seat) = &mut self.seat else { return Ok(()) };
         if ballot.proposer != from {
             return Err(Violation::ForeignBallot);
         }
         let has_left = matches!(seat.suspects.get(&from), Some(Evidence::Restarted | Evidence::Elsewhere));
-        if has_left && self.join_attempt.is_none() {
+        if has_left && !is_outside {
             if seat.paused.is_none() {
                 seat.raise_by_word(now, ballot); // If it has not left, it has promised this one, and none of ours that is lower.
                 self.show_out(from, ViewId::NONE); // Of our own view, which it has left.
@@ -42,8 +42,7 @@ impl Membership {
         }
         let known = seat.acceptor.promised == Some(ballot);
         // Where no step is taken anyway it costs others less; who has no quorum tries again and again, though not as often.
-        let has_none =
-            seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.join_attempt.is_some();
+        let has_none = seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || is_outside;
         let longest = if has_none { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
         if !known && !self.ballots[usize::from(has_none)].take(now, from, longest) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
@@ -86,11 +85,11 @@ impl Membership {
             return;
         }
         let (progress, lost) = (self.progress, self.loss());
+        let (me, leaving) = (self.me.peer, self.leaving.is_wanted() || self.is_outside());
         let Some(seat) = &mut self.seat else { return };
         if std::mem::take(&mut seat.owed)
             && let Some(ballot) = seat.acceptor.promised
         {
-            let (me, leaving) = (self.me.peer, self.leaving || self.join_attempt.is_some());
             let promise = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), leaving);
             let accepted = seat.acceptor.accepted.clone().map(|(_, justified)| Box::new(justified));
             let promise = SignedPromise::new(&*self.notary, seat.id, ballot, me, promise);

@@ -17,6 +17,31 @@ use crate::time::Time;
 /// So many are told at a time, and at most so many have to say that they know.
 const MAX_TOLD: usize = 8;
 
+/// Whether a member leaves, and how far it has got.
+#[derive(Debug)]
+pub(in crate::membership) enum Leaving {
+    /// It stays.
+    No,
+    /// It was told to leave, and asks the others to let it go.
+    Wanted,
+    /// They have let it go, and not enough of them know.
+    Departing(Box<Departing>),
+}
+
+impl Leaving {
+    /// It is to leave, if it doesn't yet.
+    pub(in crate::membership) fn begin(&mut self) {
+        if matches!(self, Self::No) {
+            *self = Self::Wanted;
+        }
+    }
+
+    /// Whether it was told to leave.
+    pub(in crate::membership) fn is_wanted(&self) -> bool {
+        !matches!(self, Self::No)
+    }
+}
+
 /// The others have decided to go on without us, as we asked.
 #[derive(Debug)]
 pub(in crate::membership) struct Departing {
@@ -48,14 +73,14 @@ impl Departing {
 impl Membership {
     /// Whether the others have let us go: then this machine ends by itself soon.
     pub fn departs(&self) -> bool {
-        self.departing.is_some()
+        matches!(self.leaving, Leaving::Departing(_))
     }
 
     /// They have let us go. Whatever else we wanted to have decided has no use any more.
     pub(in crate::membership) fn depart(&mut self, now: Time, decided: Decided) {
         self.seat.iter_mut().for_each(|seat| (seat.decree, seat.takeover_at) = (None, None));
         let (know, gone) = (BTreeSet::new(), BTreeSet::new());
-        self.departing = Some(Departing { decided, know, gone, times: 0, since: now });
+        self.leaving = Leaving::Departing(Box::new(Departing { decided, know, gone, times: 0, since: now }));
         self.hold(Hold::Now);
         self.tell_those_who_stay(now);
     }
@@ -63,7 +88,7 @@ impl Membership {
     /// Tells some of those who stay what was decided, or waits no longer.
     pub(in crate::membership) fn tell_those_who_stay(&mut self, now: Time) {
         let (max_stall, pause) = (self.config.max_stall, self.config.heartbeat_interval());
-        let Some(departing) = &mut self.departing else { return };
+        let Leaving::Departing(departing) = &mut self.leaving else { return };
         if departing.is_known() || departing.is_deserted(now, max_stall) {
             return self.go();
         }
@@ -78,9 +103,8 @@ impl Membership {
     }
 
     fn tell_decision(&mut self, to: PeerId) {
-        let Some(Departing { decided: Decided { proposal, certificate, fork, .. }, .. }) = &self.departing else {
-            return;
-        };
+        let Leaving::Departing(departing) = &self.leaving else { return };
+        let Decided { proposal, certificate, fork, .. } = &departing.decided;
         let (contacts, chain) = (self.contacts_for(to, proposal), self.chain_for(to, proposal));
         let (proposal, certificate, fork) = (proposal.clone(), certificate.clone(), *fork);
         self.send(to, Body::Install { proposal, certificate, contacts, fork, chain });
@@ -93,7 +117,7 @@ impl Membership {
         from: PeerId,
         (generation, view): (Generation, ViewId),
     ) {
-        let Some(departing) = &mut self.departing else { return };
+        let Leaving::Departing(departing) = &mut self.leaving else { return };
         let ours = &departing.decided.proposal.view;
         if !ours.contains(from) {
             return;
@@ -111,12 +135,14 @@ impl Membership {
 
     /// While we leave: the connection to one of them is lost.
     pub(in crate::membership) fn note_gone(&mut self, peer: PeerId) {
-        self.departing.iter_mut().for_each(|departing| _ = departing.gone.insert(peer));
+        if let Leaving::Departing(departing) = &mut self.leaving {
+            departing.gone.insert(peer);
+        }
     }
 
     /// Ends, and gives the seat up if those who stay know.
     pub(in crate::membership) fn go(&mut self) {
-        let Some(departing) = self.departing.take() else { return };
+        let Leaving::Departing(departing) = std::mem::replace(&mut self.leaving, Leaving::Wanted) else { return };
         let is_known = departing.is_known();
         let members = departing.decided.proposal.view.members();
         self.end(Event::Left { stayed: if is_known { members.to_vec() } else { Vec::new() } });

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::id::{Digest, PeerId};
 use crate::membership::Membership;
+use crate::membership::ending::finishing::Finish;
 use crate::membership::flaw::Flaw;
 use crate::membership::interface::Event;
 use crate::message::{Body, Evidence};
@@ -63,7 +64,7 @@ impl Membership {
     /// We have computed the digest of our state after `step`.
     pub(in crate::membership) fn compute_digest(&mut self, now: Time, step: u64, digest: Digest) {
         self.reached = self.reached.max(step);
-        let Some(seat) = self.seat.as_ref().filter(|_| self.join_attempt.is_none() && self.synced) else { return };
+        let (Some(seat), None, true) = (&self.seat, &self.join_attempt, self.synced) else { return };
         if step < seat.least() {
             return; // Of a state that was replaced meanwhile.
         }
@@ -102,7 +103,7 @@ impl Membership {
 
     /// Looks whether those who have committed the last step hold what we hold.
     pub(in crate::membership) fn judge_finished(&mut self, now: Time) {
-        let (Some((step, ours)), Some(seat)) = (self.finished, &self.seat) else { return };
+        let (Some(Finish { step, digest: ours, .. }), Some(seat)) = (self.finished, &self.seat) else { return };
         let theirs: BTreeMap<PeerId, Digest> = seat
             .finished
             .iter()

@@ -122,7 +122,7 @@ impl Membership {
         members: &[PeerId],
         decided: View,
     ) {
-        if self.doubts.believes(now) && self.join_attempt.is_none() {
+        if self.doubts.believes(now) && !self.is_outside() {
             self.tell_forgotten(from);
             self.go_outside(now, from, members);
             self.note_follower(Some(decided));

@@ -305,7 +305,7 @@ impl Membership {
     /// Whether we can leave as we are: we are no member, or the only one. Once a run has begun the only one first hands the
     /// state on to who asks for it.
     pub(in crate::membership) fn leaves_nothing_behind(&self) -> bool {
-        let Some(seat) = self.seat.as_ref().filter(|_| self.join_attempt.is_none()) else { return true };
+        let Some(seat) = self.member_seat() else { return true };
         let alone = seat.view.members().len() == 1;
         alone && (self.reached == 0 || self.joiners.is_empty())
     }
@@ -316,7 +316,7 @@ impl Membership {
             self.send(peer, Body::Refuse(Refusal::Withdrawn));
         }
         // Those who have left before wait until somebody says that it knows.
-        let origin = self.seat.as_ref().filter(|_| self.join_attempt.is_none()).and_then(|seat| seat.origin.clone());
+        let origin = self.member_seat().and_then(|seat| seat.origin.clone());
         for reason in origin.into_iter().flat_map(|origin| origin.reasons) {
             if let Reason::Left(peer) = reason {
                 self.say_hello(peer);

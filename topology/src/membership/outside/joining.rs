@@ -147,7 +147,7 @@ impl Membership {
 
     /// The joiners that wait, as many as there is room for.
     pub(in crate::membership) fn admitted(&self) -> impl Iterator<Item = &Joiner> {
-        let open = |seat: &&Seat| !self.parting || seat.paused.is_some();
+        let open = |seat: &&Seat| !self.is_parting() || seat.paused.is_some();
         self.seat.as_ref().filter(open).into_iter().flat_map(|seat| {
             let room = self.config.max_members.saturating_sub(seat.view.members().len()).min(MAX_JOINERS);
             let outside = self.joiners.iter().filter(|(peer, _)| !seat.view.contains(**peer));

@@ -83,7 +83,7 @@ impl Membership {
     ) {
         let (generation, view, branch_position) = theirs;
         let (hints, chain) = told.unzip();
-        if self.join_attempt.is_some() {
+        if self.is_outside() {
             self.note_way(chain.unwrap_or_default());
             return self.meet_as_outsider(now, from, branch_position, hints.unwrap_or_default());
         }
@@ -262,13 +262,12 @@ impl Membership {
 
     /// The others go on without us: we vote on in our view, stand still, and ask `members` to be let in.
     pub(in crate::membership) fn go_outside(&mut self, now: Time, by: PeerId, members: &[PeerId]) {
-        if self.join_attempt.is_none() {
+        if !self.is_outside() {
             // Those who still count on us need not wait until they miss us.
             self.tell_members(&Body::Suspect { peer: self.me.peer, evidence: Evidence::Elsewhere });
             self.join_attempt = Some(JoinAttempt::new(now));
             self.tell(Event::Evicted { by });
             self.finished = None;
-            self.parting = false;
             if !self.synced {
                 // The driver drops the download, and what it kept for it.
                 self.downloading = false;
@@ -285,7 +284,7 @@ impl Membership {
         for peer in members {
             self.consider_asking(*peer);
         }
-        if self.leaving {
+        if self.leaving.is_wanted() {
             return self.withdraw();
         }
         self.ask(now);
@@ -295,7 +294,7 @@ impl Membership {
     pub(in crate::membership) fn give_up(&mut self, now: Time) {
         let me = self.me.peer;
         let Some(others) = self.seat.as_ref().map(|seat| seat.others(me)) else { return };
-        if self.join_attempt.is_none() && !others.is_empty() {
+        if !self.is_outside() && !others.is_empty() {
             (self.synced, self.progress.has_state, self.whole_since) = (false, false, None);
             self.go_outside(now, me, &others);
             self.join_attempt.iter_mut().for_each(|join_attempt| join_attempt.bereft = true);
@@ -354,7 +353,7 @@ impl Membership {
     pub(in crate::membership) fn probe(&mut self, now: Time) {
         let me = self.me.peer;
         let interval = self.config.probe_interval();
-        let Some(seat) = self.seat.as_mut().filter(|_| self.join_attempt.is_none()) else { return };
+        let (Some(seat), None) = (&mut self.seat, &self.join_attempt) else { return };
         if seat.recovering.is_some() || seat.paused.is_some() {
             let returned = seat.recovering.as_ref().map(|recovering| &recovering.returned);
             let here = |peer: &PeerId| *peer == me || returned.is_some_and(|returned| returned.contains(peer));

@@ -98,7 +98,7 @@ impl Membership {
         let remembers = |seat: &Seat| {
             !seat.view.forked && seat.view.branch == view.branch && self.counts_from(seat) < view.generation
         };
-        let is_outside = self.join_attempt.is_some() && self.steps == Steps::Held;
+        let is_outside = self.is_outside() && self.steps == Steps::Held;
         is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
     }
 

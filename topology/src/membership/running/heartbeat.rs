@@ -13,7 +13,7 @@ impl Membership {
         }
         self.probe(now);
         self.forget_joiners(now);
-        if self.join_attempt.is_some() {
+        if self.is_outside() {
             return self.come_back_if_alone(now);
         }
         self.try_severed(now);

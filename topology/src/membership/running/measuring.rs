@@ -14,7 +14,7 @@ const MAX_DOUBLINGS: u32 = 6;
 impl Membership {
     pub(in crate::membership) fn measure(&mut self, links: Vec<(PeerId, Link)>) {
         let me = self.me.peer;
-        let Some(seat) = self.seat.as_mut().filter(|_| self.join_attempt.is_none()) else { return };
+        let (Some(seat), None) = (&mut self.seat, &self.join_attempt) else { return };
         let known = links.into_iter().filter(|(peer, _)| *peer != me && seat.view.contains(*peer));
         self.measured.extend(known.filter(|(_, link)| link.is_up() && link.is_possible()));
         self.note_measured();
@@ -65,7 +65,10 @@ impl Membership {
     pub(in crate::membership) fn consider_replanning(&mut self, now: Time) {
         let me = self.me.peer;
         let (Some((policy, bucket)), None) = (self.config.reduced, self.finished) else { return };
-        let busy = self.steps != Steps::Running || self.leaving || !self.joiners.is_empty() || self.misses_somebody();
+        let busy = self.steps != Steps::Running
+            || self.leaving.is_wanted()
+            || !self.joiners.is_empty()
+            || self.misses_somebody();
         let interval = self.config.replan_interval();
         let Some(seat) = self.seat.as_mut().filter(|seat| seat.unjudged && !busy) else { return };
         let idle = seat.decree.is_none() && seat.syncing.is_empty() && seat.leavers.is_empty() && !seat.waiting;

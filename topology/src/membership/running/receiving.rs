@@ -37,7 +37,7 @@ impl Membership {
         if is_beyond(&envelope, self.config.last_step) && !is_believed {
             return Err(Violation::Beyond);
         }
-        if self.departing.is_some() {
+        if self.departs() {
             self.hear_of_departure(now, from, (envelope.generation, envelope.view));
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl Membership {
             return self.receive_from_member(now, from, envelope.body);
         }
         let urgent = matches!(envelope.body, Body::Prepare { .. });
-        if Some(envelope.view) == seat.view.parent && known && (urgent || self.join_attempt.is_none()) {
+        if Some(envelope.view) == seat.view.parent && known && (urgent || !self.is_outside()) {
             self.tell(Event::Stale { from });
             // What has arrived after its own decree was decided is late, and its sender not behind for long.
             let late = matches!(envelope.body, Body::Accept { .. } | Body::Echo { .. } | Body::Promise { .. });
@@ -87,7 +87,7 @@ impl Membership {
             if self.may_answer(now, from) {
                 self.say_hello(from);
             }
-        } else if self.join_attempt.is_none() && (urgent || self.may_answer(now, from)) {
+        } else if !self.is_outside() && (urgent || self.may_answer(now, from)) {
             self.show_out(from, envelope.view);
         }
         Ok(())

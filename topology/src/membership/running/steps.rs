@@ -57,7 +57,7 @@ impl Membership {
         self.synced |= progress.has_state;
         self.note_contribution(progress.step);
         self.answer_when_held(now);
-        if self.join_attempt.is_some() {
+        if self.is_outside() {
             self.ask(now);
         }
     }
@@ -78,7 +78,7 @@ impl Membership {
     pub(in crate::membership) fn sync(&mut self) {
         self.synced = true;
         self.progress.has_state = true;
-        if self.join_attempt.is_none() {
+        if !self.is_outside() {
             self.tell_synced();
         }
     }

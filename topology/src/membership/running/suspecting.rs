@@ -2,6 +2,7 @@
 
 use crate::id::PeerId;
 use crate::membership::Membership;
+use crate::membership::ending::finishing::Finish;
 use crate::membership::flaw::Flaw;
 use crate::membership::interface::{Event, Hold};
 use crate::membership::seat::Stage;
@@ -20,7 +21,7 @@ impl Membership {
         if peer == self.me.peer || ignored {
             return;
         }
-        if self.join_attempt.is_some() {
+        if self.is_outside() {
             // Who is outside votes on, and keeps nobody from putting out one that it saw break the rules itself.
             let seat = self.seat.as_mut().filter(|seat| evidence == Evidence::Misbehaved && seat.view.contains(peer));
             seat.into_iter().for_each(|seat| _ = seat.accused.insert(peer));
@@ -120,7 +121,7 @@ impl Membership {
 
     /// What we said while the connection was gone is lost.
     fn tell_again(&mut self, to: PeerId) {
-        if let Some((step, digest)) = self.finished {
+        if let Some(Finish { step, digest, .. }) = self.finished {
             let peer = self.me.peer;
             self.send(to, Body::Finished { peer, step, digest });
         }
