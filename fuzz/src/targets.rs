@@ -31,6 +31,7 @@ pub const ALL: &[Target] = &[
     run::AUDIT_LINE,
     data::CSV,
     data::IDX,
+    data::IMAGES,
     reduction::SEGMENTS,
     machine::MESSAGES,
     engine::ENGINE,

@@ -49,6 +49,7 @@ targets! {
     audit_lines: "audit-line", 10_000;
     tables: "csv", 2_000;
     images: "idx", 2_000;
+    decoded_images: "images", 2_000;
     segments: "segments", 5_000;
     messages: "messages", 1_000;
     errands: "engine", 20_000;

@@ -46,6 +46,20 @@ pub(super) const IDX: Target = Target {
     besides: 96 * MOST,
 };
 
+pub(super) const IMAGES: Target = Target {
+    name: "images",
+    seeds: || {
+        let numbers = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+        let [shape, labels] = [numbers(&[3, 2, 2, 4, 2]), numbers(&[0, 1, 1, 0])];
+        let pack = [b"STARLIMG", &*shape, b"\x03\x00cat\x03\x00dog", &labels, &[7; 48]].concat();
+        vec![packed(&pack), pack]
+    },
+    take: |bytes| fuzzed::images(bytes, MOST as u64).is_some_and(|dataset| is_sound(&dataset)),
+    longest: 64 * KIB,
+    per_byte: 256,
+    besides: 96 * MOST,
+};
+
 fn is_sound(dataset: &Dataset) -> bool {
     let samples = (dataset.training().len() + dataset.held_out().len()) as u64;
     assert_eq!(dataset.description().check(), Ok(()), "its description is none");

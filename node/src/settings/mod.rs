@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use libp2p::Multiaddr;
 use starling_links::DataPlane;
+use starling_run::data::ImageSize;
 use starling_run::{Delimiter, RunSpec};
 use starling_topology::PeerId;
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub categories: Vec<String>,
     /// A text: how many bytes of it a model sees at once; `None`: 128, or what the run says.
     pub context: Option<u32>,
+    /// Images in folders: the size that all are brought to; `None`: the one that all have, or what the run says.
+    pub image_size: Option<ImageSize>,
     /// Whether joiners may have the files of the data set.
     pub share_data: bool,
     /// The most bytes of a data set that are taken from members.
@@ -123,6 +126,7 @@ impl Settings {
             ignored: Vec::new(),
             categories: Vec::new(),
             context: None,
+            image_size: None,
             share_data: false,
             data_limit: 1 << 30,
             listen: Vec::new(),

@@ -59,6 +59,7 @@ pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOpti
         ignored: columns(&settings.ignored),
         categories: columns(&settings.categories),
         context: settings.context,
+        image_size: settings.image_size,
         held_out,
         seed,
         ..DataOptions::default()
@@ -70,6 +71,7 @@ fn unheeded(settings: &Settings) -> Option<String> {
     let options = options(settings, 0.0, 0);
     let mut said = options.said_of_tables();
     said.extend(options.context.map(|_| "--context"));
+    said.extend(options.image_size.map(|_| "--image-size"));
     (!said.is_empty()).then(|| {
         format!(
             "{}: of no effect, because this machine names no data of its own (--data) and takes the run's, which is read as its founder \
@@ -79,18 +81,20 @@ fn unheeded(settings: &Settings) -> Option<String> {
     })
 }
 
-/// What `source` consists of, if the user shares it and it has files, called as data of this kind is: one file can be read in several
-/// ways. Reads all of it.
+/// What `source`, the run's data on this machine, consists of, if the user shares it and it has files, called as data of this kind is:
+/// one file can be read in several ways. Reads all of it. What has to be made first for others is put where a joiner has its download.
 pub(crate) fn share(
     settings: &Settings,
     program: &dyn Program,
-    (source, kind): (&str, &str),
+    (source, manifest): (&str, &Manifest),
 ) -> Result<Option<Arc<SharedData>>, NodeError> {
     if !settings.share_data {
         return Ok(None);
     }
-    let (found, files) = program.files(source)?;
-    let kind = program.kind(kind).filter(|kind| kind.files.len() == files.len()).unwrap_or(found);
+    let options = DataOptions { source: source.to_owned(), ..options(settings, 0.0, 0).for_run(manifest) };
+    let place = settings.data_dir.join(DATA).join(manifest.data.fingerprint.to_string());
+    let (found, files) = program.shared_files(&options, &place)?;
+    let kind = program.kind(&manifest.data.kind).filter(|kind| kind.files.len() == files.len()).unwrap_or(found);
     let shared = SharedData::open(kind.files, &files).map_err(starling_run::Error::from)?;
     Ok(shared.map(Arc::new))
 }

@@ -100,7 +100,7 @@ pub(crate) async fn founder(
         let (settings, founding) = (settings.clone(), founding.clone());
         blocking(move || {
             let described = describe(&settings, &founding, program.as_ref())?;
-            let data = (dataset::source(&settings), &*described.manifest.data.kind);
+            let data = (dataset::source(&settings), &described.manifest);
             let shared = dataset::share(&settings, program.as_ref(), data)?;
             Ok((described, shared))
         })
@@ -272,7 +272,7 @@ pub(crate) async fn joiner(
         let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
             let mut memory = memory;
-            let shared = dataset::share(&settings, program.as_ref(), (&source, &manifest.data.kind))?;
+            let shared = dataset::share(&settings, program.as_ref(), (&source, &manifest))?;
             let mut learner = open(workload, &manifest)?;
             if let Some(preprocessing) = named_by_run {
                 learner.take_names(preprocessing);

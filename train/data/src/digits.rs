@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use starling_run::Kind;
 use starling_run::data::DIGITS;
 
-use crate::Delimiter;
 use crate::error::DataError;
 use crate::samples::raw::{Raw, Scaling};
 use crate::source::Source;
 use crate::table::csv::{self, TableForm};
+use crate::{DataOptions, Delimiter};
 
 pub(super) const ROWS: &[u8] = include_bytes!("../digits.csv.gz");
 
@@ -37,7 +37,7 @@ impl Source for Digits {
         Ok((KIND, Vec::new()))
     }
 
-    fn read(&self, _: &str, _: TableForm<'_>, _: u64) -> Result<Raw, DataError> {
+    fn read(&self, _: &DataOptions) -> Result<Raw, DataError> {
         let form = TableForm { header: Some(false), delimiter: Some(Delimiter::Comma), ..TableForm::default() };
         let raw = csv::parse(|| Ok(ROWS), Path::new("digits (embedded)"), form, u64::MAX)?;
         let (origin, scaling) = (DIGITS.to_owned(), Scaling::Divide(16.0));

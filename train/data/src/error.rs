@@ -18,6 +18,14 @@ pub enum DataError {
         /// What the system says.
         source: io::Error,
     },
+    /// A file cannot be written.
+    #[error("cannot write `{}`: {source}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// A place in a CSV file does not hold what it should.
     #[error("`{}`, row {row}{}: {reason}", path.display(), column.as_ref().map_or_else(String::new, |column| format!(", {column}")))]
     Row {

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use crate::Dataset;
+use crate::files::bounded;
 use crate::idx;
+use crate::images;
 use crate::table::csv::{self, TableForm};
 
 /// A data set of the table that these bytes are, gzipped or not, and have no more than `max` unpacked; `None` if they are none.
@@ -15,4 +17,10 @@ pub fn csv(bytes: &[u8], max: u64) -> Option<Dataset> {
 /// The same of IDX files of images and labels.
 pub fn idx(images: &[u8], labels: &[u8], max: u64) -> Option<Dataset> {
     Dataset::build(idx::parse(images, labels, max).ok()?, 200, 42).ok()
+}
+
+/// The same of a file of decoded images.
+pub fn images(bytes: &[u8], max: u64) -> Option<Dataset> {
+    let path = Path::new("images.pack");
+    Dataset::build(images::parse(bounded(bytes, path, max).ok()?, path).ok()?, 200, 42).ok()
 }

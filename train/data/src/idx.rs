@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use starling_run::Kind;
 
+use crate::DataOptions;
 use crate::error::DataError;
 use crate::files::{Capped, unpacked};
 use crate::samples::labels;
 use crate::samples::raw::{MAX_VALUES, Raw, RawSamples, Scaling, Values};
 use crate::source::Source;
-use crate::table::csv::TableForm;
 
 pub(super) const IMAGES: [u8; 4] = [0, 0, 8, 3];
 pub(super) const LABELS: [u8; 4] = [0, 0, 8, 1];
@@ -61,8 +61,8 @@ impl Source for Idx {
         Ok((kind, files))
     }
 
-    fn read(&self, source: &str, _: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
-        read(Path::new(source), max)
+    fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
+        read(Path::new(&options.source), options.max_file_bytes)
     }
 }
 
@@ -228,8 +228,13 @@ pub(super) fn labels_of(images: &Path) -> Result<PathBuf, DataError> {
         .ok_or_else(|| fail(format!("its labels file `{labels}` is not beside it")))
 }
 
-/// The images file to train on in a directory, and the one held out, if there is one.
-fn find(directory: &Path) -> Result<(PathBuf, Option<PathBuf>), DataError> {
+/// Whether a directory has files of images by their names.
+pub(super) fn is_folder(directory: &Path) -> Result<bool, DataError> {
+    Ok(!names(directory)?.is_empty())
+}
+
+/// The files of images in a directory.
+fn names(directory: &Path) -> Result<Vec<String>, DataError> {
     let unreadable = |source| DataError::Unreadable { path: directory.to_owned(), source };
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).map_err(unreadable)? {
@@ -238,6 +243,12 @@ fn find(directory: &Path) -> Result<(PathBuf, Option<PathBuf>), DataError> {
             names.push(name);
         }
     }
+    Ok(names)
+}
+
+/// The images file to train on in a directory, and the one held out, if there is one.
+fn find(directory: &Path) -> Result<(PathBuf, Option<PathBuf>), DataError> {
+    let mut names = names(directory)?;
     names.sort();
     // Beside `x` and `x.gz`, the plain one counts.
     let plain = names.clone();
@@ -249,7 +260,8 @@ fn find(directory: &Path) -> Result<(PathBuf, Option<PathBuf>), DataError> {
         0 | 1 => Ok(found.pop()),
         _ => Err(fail(format!("it has several files of {what} images: {}; name the one to use", found.join(", ")))),
     };
-    let training = one(training, "training")?
-        .ok_or_else(|| fail("it has no `train-images-idx3-ubyte` file, plain or with .gz".to_owned()))?;
+    let training = one(training, "training")?.ok_or_else(|| {
+        fail("it has no `train-images-idx3-ubyte` file, plain or with .gz, and no folders of images".to_owned())
+    })?;
     Ok((directory.join(training), one(held_out, "held-out")?.map(|name| directory.join(name))))
 }

@@ -8,6 +8,7 @@ mod files;
 #[cfg(feature = "fuzz")]
 pub mod fuzzed;
 mod idx;
+mod images;
 mod samples;
 mod source;
 pub mod stream;
@@ -18,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use starling_run::data::columns::Coding;
-use starling_run::data::{DIGITS, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
+use starling_run::data::{DIGITS, IMAGES, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
 use starling_run::{DataDescription, Delimiter, Preprocessing, Scales};
 use starling_topology::Digest;
 
@@ -26,12 +27,11 @@ pub use error::DataError;
 pub use samples::Samples;
 pub use samples::labels::Known;
 pub use samples::split::held_out_rows;
-pub use source::{files, kinds};
+pub use source::{files, kinds, shared_files};
 pub use starling_run::data::{ClassCount, DataOptions, DataSummary, TableColumn};
 
 use samples::raw::Raw;
 use samples::split::{self, Split};
-use table::csv::TableForm;
 
 /// Columns that are named for programs.
 const MAX_TOLD: usize = 100;
@@ -54,7 +54,7 @@ pub struct Dataset {
 impl Dataset {
     /// Reads, checks and splits the data that `options` name.
     ///
-    /// Features of digits are divided by 16, those of IDX files by 255. Columns of a CSV file are standardized: less the
+    /// Features of digits are divided by 16, those of images by 255. Columns of a CSV file are standardized: less the
     /// mean of the training samples, divided by their standard deviation, in f64; a constant column becomes 0. A column of text becomes
     /// categories, and a gap among numbers their mean: [`Coding`].
     ///
@@ -68,18 +68,14 @@ impl Dataset {
         if options.text && options.source != DIGITS && text::is_for(&options.source) {
             return Self::load_text(options, permille);
         }
-        let form = TableForm {
-            label: options.label.as_ref(),
-            header: options.header,
-            delimiter: options.delimiter,
-            ignored: &options.ignored,
-            categories: &options.categories,
-        };
-        let raw = source::find(&options.source)?.read(&options.source, form, options.max_file_bytes);
+        let raw = source::find(&options.source)?.read(options);
         let raw = raw.map_err(|error| if is_plain_text(options) { error.of_a_text() } else { error })?;
         let mut dataset = Self::build(raw, permille, options.seed)?;
         if options.context.is_some() {
             dataset.doubts.push("--context says how much of a text a model sees; this data is none".to_owned());
+        }
+        if options.image_size.is_some() && dataset.description.kind != IMAGES {
+            dataset.doubts.push("--image-size says how large images in folders become; this data is none".to_owned());
         }
         if !dataset.description.is_table() && !options.said_of_tables().is_empty() {
             dataset.doubts.push(

@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 
 use starling_run::Kind;
 
+use crate::DataOptions;
 use crate::digits::Digits;
 use crate::error::DataError;
 use crate::idx::Idx;
+use crate::images::Images;
 use crate::samples::raw::Raw;
-use crate::table::csv::{Csv, TableForm};
+use crate::table::csv::Csv;
 use crate::text;
 
 /// All readers: the first that knows a source has it. The last one takes whatever is left.
-pub(super) const REGISTRY: &[&dyn Source] = &[&Digits, &Idx, &Csv];
+pub(super) const REGISTRY: &[&dyn Source] = &[&Digits, &Images, &Idx, &Csv];
 
 /// A reader of data.
 pub(super) trait Source: fmt::Debug + Sync {
@@ -26,11 +28,17 @@ pub(super) trait Source: fmt::Debug + Sync {
     /// Whether it is for `source`: by its name, or by how its file begins.
     fn knows(&self, source: &str) -> Result<bool, DataError>;
 
-    /// The files that `source` stands for, in their kind's order.
+    /// The files that `source` stands for, in their kind's order; none where they are made for others.
     fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), DataError>;
 
-    /// Reads them, none of which may have more than `max` bytes, unpacked. A table is read as `form` says.
-    fn read(&self, source: &str, form: TableForm<'_>, max: u64) -> Result<Raw, DataError>;
+    /// The files that others get, in their kind's order. What is made for them lies in `folder`.
+    fn shared(&self, options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), DataError> {
+        let _ = folder;
+        self.files(&options.source)
+    }
+
+    /// Reads the source as `options` say. No file of others may have more bytes than they allow, unpacked.
+    fn read(&self, options: &DataOptions) -> Result<Raw, DataError>;
 }
 
 /// The reader of `source`.
@@ -58,7 +66,16 @@ pub fn kinds() -> impl Iterator<Item = Kind> {
     REGISTRY.iter().flat_map(|reader| reader.kinds()).copied().chain([text::KIND])
 }
 
-/// The files that `source` stands for, in their kind's order.
+/// The files that others get of the data that `options` name, in their kind's order: those that it stands for, or what is made of it in
+/// `folder`.
+///
+/// # Errors
+/// As [`files`], and if a file cannot be written.
+pub fn shared_files(options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), DataError> {
+    find(&options.source)?.shared(options, folder)
+}
+
+/// The files that `source` stands for, in their kind's order; none where they are made for others: [`shared_files`].
 ///
 /// # Errors
 /// If a file cannot be read, or a directory does not hold the files of one data set.

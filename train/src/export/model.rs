@@ -181,7 +181,7 @@ impl Model {
     /// If a sample is not what it should be, what comes out is not finite, or it can't be written.
     pub fn predict_all(&self, reader: &mut Reader, shown: &Shown, out: &mut dyn Write) -> Result<u64, ModelError> {
         self.check_labels()?;
-        let table = predictions::Table::begin(self, shown, out)?;
+        let table = predictions::Table::begin(self, reader.are_files(), shown, out)?;
         let mut samples = 0;
         while let Some(block) = reader.next_block(self.at_once())? {
             let said = self.predict(&block.values).map_err(|error| match error {
@@ -191,7 +191,9 @@ impl Model {
                 }
                 other => other,
             })?;
-            said.iter().try_for_each(|prediction| table.write(prediction, out)).map_err(ModelError::Output)?;
+            let files = block.files.iter().map(|file| Some(&**file)).chain(std::iter::repeat(None));
+            let mut said = said.iter().zip(files);
+            said.try_for_each(|(prediction, file)| table.write(prediction, file, out)).map_err(ModelError::Output)?;
             samples += block.len() as u64;
             // Who reads it from a pipe waits for no more than a block.
             out.flush().map_err(ModelError::Output)?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde_json::json;
 
@@ -31,6 +32,8 @@ pub struct Shown {
 /// The table that is being written.
 pub(super) struct Table<'m> {
     classes: Option<&'m [String]>,
+    /// Whether each prediction is of a file, which it names first.
+    are_files: bool,
     shown: Shown,
 }
 
@@ -39,7 +42,12 @@ impl<'m> Table<'m> {
     ///
     /// # Errors
     /// If classes are asked for that there are none of, or it can't be written.
-    pub(super) fn begin(model: &'m Model, shown: &Shown, out: &mut dyn Write) -> Result<Self, ModelError> {
+    pub(super) fn begin(
+        model: &'m Model,
+        are_files: bool,
+        shown: &Shown,
+        out: &mut dyn Write,
+    ) -> Result<Self, ModelError> {
         model.inputs()?;
         let classes = model.classes();
         let top = shown.top.min(classes.map_or(0, <[String]>::len));
@@ -47,9 +55,9 @@ impl<'m> Table<'m> {
         if let (None, Some((_, what))) = (classes, asked.into_iter().find(|(is_asked, _)| *is_asked)) {
             return Err(ModelError::NoClasses { model: model.name(), what });
         }
-        let table = Self { classes, shown: Shown { top, ..*shown } };
+        let table = Self { classes, are_files, shown: Shown { top, ..*shown } };
         if shown.format == Format::Csv {
-            let mut header = "prediction".to_owned();
+            let mut header = if are_files { "file,prediction" } else { "prediction" }.to_owned();
             for class in classes.unwrap_or_default().iter().filter(|_| shown.probabilities) {
                 header.push(',');
                 header.push_str(&cell(&format!("p({class})")));
@@ -62,11 +70,22 @@ impl<'m> Table<'m> {
         Ok(table)
     }
 
-    pub(super) fn write(&self, prediction: &Prediction, out: &mut dyn Write) -> io::Result<()> {
+    /// Writes a prediction; `file` is where its sample is, if it is a file.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub(super) fn write(&self, prediction: &Prediction, file: Option<&Path>, out: &mut dyn Write) -> io::Result<()> {
         let json = self.shown.format == Format::JsonLines;
+        let file = file.filter(|_| self.are_files).map(|file| file.to_string_lossy().into_owned());
+        match file {
+            Some(file) if json => write!(out, "{{\"file\":{},", json!(file))?,
+            None if json => write!(out, "{{")?,
+            Some(file) => write!(out, "{},", cell(&file))?,
+            None => {}
+        }
         let (class, probabilities) = match prediction {
             // Debug has all digits of a number, and few of one that is very small.
-            Prediction::Number(number) if json => return writeln!(out, "{{\"prediction\":{number:?}}}"),
+            Prediction::Number(number) if json => return writeln!(out, "\"prediction\":{number:?}}}"),
             Prediction::Number(number) => return writeln!(out, "{number:?}"),
             Prediction::Class { class, probabilities } => (*class, probabilities),
         };
@@ -83,7 +102,7 @@ impl<'m> Table<'m> {
             }
             return writeln!(out);
         }
-        write!(out, "{{\"prediction\":{}", json!(name(class)))?;
+        write!(out, "\"prediction\":{}", json!(name(class)))?;
         if self.shown.probabilities {
             let of = probabilities.iter().enumerate();
             let of = of.map(|(class, probability)| format!("{}:{:?}", json!(name(class)), *probability as f32));

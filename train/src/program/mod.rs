@@ -2,10 +2,10 @@
 
 mod length;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use starling_data::{Dataset, files, kinds};
+use starling_data::{Dataset, files, kinds, shared_files};
 use starling_run::state::initial;
 use starling_run::{
     DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ModelSpec, Preprocessing, Program,
@@ -49,6 +49,10 @@ impl Program for Models {
 
     fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error> {
         Ok(files(source).map_err(error::Error::from)?)
+    }
+
+    fn shared_files(&self, options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), Error> {
+        Ok(shared_files(options, folder).map_err(error::Error::from)?)
     }
 
     fn learns_text(&self, model: &ModelSpec) -> bool {

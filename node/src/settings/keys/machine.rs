@@ -21,8 +21,8 @@ pub(super) static DATA: &[Key] = &[
         "data.source",
         Kind::Text,
         Like("digits"),
-        "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, a folder of IDX files (MNIST), or for gpt a text. Joiners without \
-         it ask members that share the run's data.",
+        "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, a folder of IDX files (MNIST), a folder with a folder of PNG or JPEG \
+         images for each class, or for gpt a text. Joiners without it ask members that share the run's data.",
         Sets::Machine(put!(|machine, value| machine.data = Some(value.text().to_owned()))),
     )
     .flag("--data", "SOURCE"),
@@ -84,6 +84,15 @@ pub(super) static DATA: &[Key] = &[
         Sets::Machine(put!(|machine, value| machine.context = Some(value.small()))),
     )
     .flag("--context", "BYTES")
+    .of_run(),
+    Key::new(
+        "data.image_size",
+        Kind::Text,
+        Unset("the size of the images, if all have one"),
+        "Images in folders: HEIGHTxWIDTH, or one number for both; each is cropped around its middle and scaled to it.",
+        Sets::Machine(|machine, value| value.parse().map(|size| machine.image_size = Some(size))),
+    )
+    .flag("--image-size", "SIZE")
     .of_run(),
     Key::new(
         "data.share",

@@ -1,5 +1,7 @@
 //! Files that are no text, told by their first bytes.
 
+use crate::images;
+
 /// The byte order mark of UTF-8, which some programs put before a text.
 pub(crate) const MARK: &[u8] = b"\xef\xbb\xbf";
 /// What is to be done about text of two bytes each.
@@ -15,6 +17,10 @@ pub(crate) fn no_text(start: &[u8]) -> Option<String> {
 
 /// What a file that begins with `start` is, with what to do about it; `None` if it may be a table.
 pub(crate) fn told(start: &[u8]) -> Option<String> {
+    if images::decode::is_image(start) {
+        let advice = "name the folder whose folders are the classes: images/CLASS/NAME.png";
+        return Some(format!("it is an image alone; to train on images, {advice}"));
+    }
     if let Some(kind) = kind(start) {
         return Some(format!("it is {kind}, but tables are read as text; save it as CSV"));
     }
@@ -75,7 +81,9 @@ mod tests {
     fn each_kind_is_named() {
         for (magic, kind) in MAGIC {
             let bytes = [magic, b"\x01\x02, and more"].concat();
-            assert!(told(&bytes).is_some_and(|told| told.contains(kind) && told.contains("CSV")), "{kind}");
+            let advice = if kind.ends_with("image") { "images/CLASS/NAME.png" } else { "CSV" };
+            assert!(told(&bytes).is_some_and(|told| told.contains(advice)), "{kind}");
+            assert!(no_text(&bytes).is_some_and(|told| told.contains(kind)), "{kind}");
         }
         for text in ["[[1, 2], [3, 4]]", "\n { \"a\": [1, 2] }", "\u{feff}{\"a\":1}\n{\"a\":2}\n", "{}"] {
             assert!(told(text.as_bytes()).is_some_and(|told| told.contains("JSON")), "{text}");

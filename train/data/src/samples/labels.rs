@@ -43,7 +43,10 @@ pub struct Known {
 impl Known {
     /// Of classes with these names, in their order.
     pub fn new(names: &[String]) -> Self {
-        let numbers = (0..).zip(names).map(|(class, name)| Some((name.parse().ok()?, class))).collect();
+        let numbers: Option<BTreeMap<_, _>> =
+            (0..).zip(names).map(|(class, name)| Some((name.parse().ok()?, class))).collect();
+        // Folders of images may be called `1` and `01`.
+        let numbers = numbers.filter(|numbers| numbers.len() == names.len());
         let texts = (0..).zip(names).map(|(class, name)| (name.clone(), class)).collect();
         Self { numbers, texts }
     }

@@ -85,6 +85,7 @@ impl Blocks for Images {
             values: pixels.into_iter().map(f64::from).collect(),
             labels: labels.iter().map(u8::to_string).collect(),
             rows: (first..first + count as u64).collect(),
+            files: Vec::new(),
             held_out: self.is_held_out,
         })
     }

@@ -3,6 +3,7 @@
 //! Unlike [`Dataset`](crate::Dataset), it scales nothing, splits nothing, and needs no labels. Tables are read by the same parser, and so are
 //! texts, which are in memory as a whole.
 
+mod folder;
 mod images;
 mod table;
 mod windows;
@@ -19,13 +20,18 @@ use crate::digits;
 use crate::error::DataError;
 use crate::files::unpacked;
 use crate::idx;
+use crate::images::decode;
 use crate::text;
+use folder::Folder;
 use images::Images;
 use table::Table;
 use windows::Windows;
 
 /// The `source` that stands for the standard input.
 pub const STANDARD_INPUT: &str = "-";
+
+/// What tells an image by its beginning.
+const START_BYTES: u64 = 16;
 
 /// What a model takes, and how the data that it was trained on was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,6 +87,8 @@ pub struct Block {
     pub labels: Vec<String>,
     /// Where each sample is: in a table its line, counted from 1, else its number, counted from 1.
     pub rows: Vec<u64>,
+    /// The file of each sample, where it is an image; else empty.
+    pub files: Vec<PathBuf>,
     /// Whether the files themselves hold them out of training.
     pub held_out: bool,
 }
@@ -104,6 +112,11 @@ trait Blocks {
 
     /// Whether they have labels.
     fn has_labels(&self) -> bool;
+
+    /// Whether each sample is a file.
+    fn are_files(&self) -> bool {
+        false
+    }
 }
 
 /// Reads samples.
@@ -114,8 +127,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a table, images or a text, each gzipped or not: `-`, the standard input; `digits`, the built-in ones; a file; or a folder
-    /// of IDX files, of which those that are held out come last.
+    /// Opens a table, images or a text, each gzipped or not: `-`, the standard input; `digits`, the built-in ones; a file; a folder
+    /// of IDX files, of which those that are held out come last; or a folder of images, or of such folders.
     ///
     /// # Errors
     /// If it can't be read, is none of them, or does not have the columns or the size that `inputs` says.
@@ -146,6 +159,10 @@ impl Reader {
             let file = File::open(&path).map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
             return Self::of(file, &path, inputs, labels);
         }
+        if !idx::is_folder(&path)? && crate::images::folder::may_hold_images(&path)? {
+            let part = Folder::open(&path, inputs, labels)?;
+            return Ok(Self { path, parts: vec![Box::new(part)], at: 0 });
+        }
         let (training, held_out) = idx::images(&path)?;
         let files = [Some((training, false)), held_out.map(|held_out| (held_out, true))];
         let open = |(images, is_held_out): (PathBuf, bool)| {
@@ -167,10 +184,14 @@ impl Reader {
         }
         let mut bytes = unpacked(bytes, path)?;
         let mut start = Vec::new();
-        let begun = bytes.by_ref().take(idx::IMAGES.len() as u64).read_to_end(&mut start);
+        let begun = bytes.by_ref().take(START_BYTES).read_to_end(&mut start);
         begun.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-        let are_images = start == idx::IMAGES;
-        if start == idx::LABELS {
+        let are_images = start.starts_with(&idx::IMAGES);
+        if decode::is_image(&start) && labels == Labels::Unused {
+            let part = Folder::of_one(io::Cursor::new(start).chain(bytes), path, inputs)?;
+            return Ok(Self { path: path.to_owned(), parts: vec![Box::new(part)], at: 0 });
+        }
+        if start.starts_with(&idx::LABELS) {
             let reason = "it holds the labels of images; name the file of the images, which lies beside it".to_owned();
             return Err(DataError::File { path: path.to_owned(), reason });
         }
@@ -190,6 +211,11 @@ impl Reader {
     /// Whether all samples have labels.
     pub fn has_labels(&self) -> bool {
         self.parts.iter().all(|part| part.has_labels())
+    }
+
+    /// Whether each sample is a file of its own.
+    pub fn are_files(&self) -> bool {
+        self.parts.iter().all(|part| part.are_files())
     }
 
     /// Whether the files themselves hold samples out of training.

@@ -34,6 +34,7 @@ impl Blocks for Windows {
             values: (first..last).flat_map(window).copied().map(f64::from).collect(),
             labels: Vec::new(),
             rows: (first as u64 + 1..=last as u64).collect(),
+            files: Vec::new(),
             held_out: false,
         })
     }

@@ -11,6 +11,7 @@ use starling_run::data::MAX_SAID;
 use starling_run::data::columns::{self, Coding, Column, is_gap};
 use starling_run::manifest::MAX_FEATURES;
 
+use crate::DataOptions;
 use crate::DataSummary;
 use crate::Delimiter;
 use crate::TableColumn;
@@ -33,6 +34,13 @@ pub(crate) struct TableForm<'a> {
     pub(crate) ignored: &'a [TableColumn],
     /// The columns that hold categories, whatever they look like.
     pub(crate) categories: &'a [TableColumn],
+}
+
+impl<'a> TableForm<'a> {
+    fn of(options: &'a DataOptions) -> Self {
+        let DataOptions { label, header, delimiter, ignored, categories, .. } = options;
+        Self { label: label.as_ref(), header: *header, delimiter: *delimiter, ignored, categories }
+    }
 }
 
 /// So many times the bytes of a file that comes from others may its features take.
@@ -59,10 +67,10 @@ impl Source for Csv {
         Ok((KIND, vec![source.into()]))
     }
 
-    fn read(&self, source: &str, form: TableForm<'_>, max: u64) -> Result<Raw, DataError> {
-        let path = Path::new(source);
+    fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
+        let path = Path::new(&options.source);
         let open = || File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source });
-        parse(open, path, form, max)
+        parse(open, path, TableForm::of(options), options.max_file_bytes)
     }
 }
 

@@ -8,6 +8,7 @@ use starling_topology::SplitMix64;
 use tempfile::TempDir;
 
 use super::*;
+use crate::table::csv::TableForm;
 
 /// A directory with one file.
 fn file(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {

@@ -3,6 +3,7 @@
 pub mod columns;
 mod delimiter;
 mod difference;
+mod image_size;
 mod options;
 mod preprocessing;
 mod summary;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
 pub use delimiter::Delimiter;
+pub use image_size::ImageSize;
 pub use options::{DataOptions, TableColumn};
 pub use preprocessing::{LabelScale, MAX_PREPROCESSING_BYTES, Preprocessing, Scales, are_coded};
 pub use summary::{ClassCount, DataSummary, shorten};
@@ -26,6 +28,8 @@ pub const DIGITS: &str = "digits";
 /// The kind of a text: a sample is a window of its bytes, each of which is a feature, and the byte that follows it. The classes are the
 /// 256 bytes that there are.
 pub const TEXT: &str = "text";
+/// The kind of images as files in folders, one for each class.
+pub const IMAGES: &str = "images";
 /// How many bytes of a text a model may see at once.
 pub const CONTEXT: RangeInclusive<u32> = 2..=4096;
 /// How many it sees where nobody says.

@@ -1,12 +1,13 @@
 //! Where data comes from and how it is read.
 
-use super::{DIGITS, Delimiter, TEXT};
+use super::{DIGITS, Delimiter, IMAGES, ImageSize, TEXT};
 use crate::manifest::Manifest;
 
 /// Where data comes from and how it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataOptions {
-    /// `digits`, a CSV file, an IDX images file, a directory with IDX files, or a text. Each file may be gzipped.
+    /// `digits`, a CSV file, an IDX images file, a directory with IDX files or with a folder of images for each class, or a text. Each
+    /// file but an image may be gzipped.
     pub source: String,
     /// The label column of a CSV file. The last column by default.
     pub label: Option<TableColumn>,
@@ -22,6 +23,10 @@ pub struct DataOptions {
     pub text: bool,
     /// How many bytes of a text a model sees at once. `None`: the [usual](super::USUAL_CONTEXT) number.
     pub context: Option<u32>,
+    /// The size that images in folders are brought to. `None`: that of the first one, which all must have.
+    pub image_size: Option<ImageSize>,
+    /// How many channels images in folders are read with: 1 for grey, 3 for colours. `None`: 1 if all are grey.
+    pub channels: Option<u32>,
     /// Share of the samples kept from training, 0 to below 1, counted in thousandths. Ignored if the source brings its
     /// own held-out samples.
     pub held_out: f32,
@@ -51,6 +56,8 @@ impl Default for DataOptions {
             categories: Vec::new(),
             text: false,
             context: None,
+            image_size: None,
+            channels: None,
             held_out: 0.2,
             seed: 42,
             max_file_bytes: u64::MAX,
@@ -71,8 +78,8 @@ impl DataOptions {
         said.into_iter().filter(|(is_said, _)| *is_said).map(|(_, flag)| flag).collect()
     }
 
-    /// These options with the split that `manifest` prescribes, and with what it says of a table or a text where they say nothing: what
-    /// a joiner uses.
+    /// These options with the split that `manifest` prescribes, and with what it says of a table, a text or images where they say nothing:
+    /// what a joiner uses.
     #[must_use]
     pub fn for_run(mut self, manifest: &Manifest) -> Self {
         self.held_out = manifest.data.held_out as f32 / 1000.0;
@@ -82,6 +89,11 @@ impl DataOptions {
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
         self.text = manifest.data.kind == TEXT;
         self.context = self.context.or_else(|| self.text.then_some(manifest.data.features));
+        if manifest.data.kind == IMAGES {
+            let [channels, height, width] = manifest.data.shape;
+            self.image_size = self.image_size.or(Some(ImageSize { height, width }));
+            self.channels = Some(channels);
+        }
         let said = [(&mut self.ignored, &manifest.data.ignored), (&mut self.categories, &manifest.data.categories)];
         for (ours, theirs) in said.into_iter().filter(|(ours, _)| ours.is_empty()) {
             *ours = theirs.iter().map(|column| TableColumn::Index(*column)).collect();

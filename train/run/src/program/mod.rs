@@ -4,7 +4,7 @@
 pub mod export;
 pub mod learner;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::data::{DataDescription, DataOptions, Kind, Preprocessing};
 use crate::error::Error;
@@ -23,11 +23,21 @@ pub trait Program: Send + Sync {
     /// The kind of data that is called so; `None` if this program reads no such data.
     fn kind(&self, name: &str) -> Option<Kind>;
 
-    /// The files that `source` stands for, in their kind's order: what members share. None of data without files.
+    /// The files that `source` stands for, in their kind's order. None of data without files, or whose files are made for others.
     ///
     /// # Errors
     /// If a file can't be read, or they are not those of one data set.
     fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), Error>;
+
+    /// The files that members share of the data that `options` name, in their kind's order: [`Self::files`], or what is made of that
+    /// data for others, in `folder`. As it is, the former.
+    ///
+    /// # Errors
+    /// As [`Self::files`], and if a file can't be written.
+    fn shared_files(&self, options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), Error> {
+        let _ = folder;
+        self.files(&options.source)
+    }
 
     /// Whether a model that is called so learns a text, so that its data is read as one. As it is, none does.
     fn learns_text(&self, model: &ModelSpec) -> bool {
