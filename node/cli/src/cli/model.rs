@@ -8,6 +8,7 @@ pub(super) const PREDICT_EXAMPLES: &str = "\
 Examples:
   starling predict model.safetensors --data new.csv
   starling predict out/ --data new.csv --out predictions.csv --proba
+  starling predict out/ --data new-images/ --out predictions.csv
   starling predict state/ --data images-idx3-ubyte.gz --top-k 3 --out predictions.jsonl
   ... | starling predict model.safetensors --data - | ...
 
@@ -88,8 +89,8 @@ pub struct PredictFlags {
     /// The model.
     #[command(flatten)]
     pub model: ModelFlags,
-    /// A CSV table, an IDX file of images, or a folder of these, each gzipped or not; `digits` for the built-in ones, `-` for the
-    /// standard input
+    /// A table (CSV, JSON lines, Parquet), an IDX file of images or a folder of these, a PNG or JPEG file or a folder of these; `digits`
+    /// for the built-in ones, `-` for the standard input
     #[arg(long, value_name = "FILE|DIR|digits|-")]
     pub data: String,
     /// What separates the cells of the table: comma, tab, semicolon, pipe or space [default: what separated those that the model was
@@ -164,8 +165,8 @@ pub struct EvalFlags {
     /// The model.
     #[command(flatten)]
     pub model: ModelFlags,
-    /// A CSV table with labels, an IDX file of images whose labels lie beside it, a folder of these, or for a gpt a text, each gzipped or
-    /// not; `digits` for the built-in ones, `-` for a table or a text on the standard input
+    /// A table with labels (CSV, JSON lines, Parquet), an IDX file of images whose labels lie beside it, a folder of these, a folder with a
+    /// folder of images for each class, or for a gpt a text; `digits` for the built-in ones, `-` for a table or a text on the standard input
     #[arg(long, value_name = "FILE|DIR|digits|-")]
     pub data: String,
     /// What separates the cells of the table: comma, tab, semicolon, pipe or space [default: what separated those that the model was

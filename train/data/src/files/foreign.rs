@@ -28,9 +28,8 @@ pub(crate) fn told(start: &[u8]) -> Option<String> {
         return Some(UTF16.to_owned());
     }
     let text = start.strip_prefix(MARK).unwrap_or(start).trim_ascii_start();
-    let is_json = text.strip_prefix(b"[").is_some_and(|rest| begins(rest, b"[{\"]-0123456789"))
-        || text.strip_prefix(b"{").is_some_and(|rest| begins(rest, b"\"}"));
-    is_json.then(|| "it is JSON, but a table has a row per line; save it as CSV".to_owned())
+    let is_json = text.strip_prefix(b"[").is_some_and(|rest| begins(rest, b"[{\"]-0123456789"));
+    is_json.then(|| "it is JSON, but a table has a row per line; save it as CSV, or as an object per line".to_owned())
 }
 
 const MAGIC: [(&[u8], &str); 12] = [
@@ -85,7 +84,7 @@ mod tests {
             assert!(told(&bytes).is_some_and(|told| told.contains(advice)), "{kind}");
             assert!(no_text(&bytes).is_some_and(|told| told.contains(kind)), "{kind}");
         }
-        for text in ["[[1, 2], [3, 4]]", "\n { \"a\": [1, 2] }", "\u{feff}{\"a\":1}\n{\"a\":2}\n", "{}"] {
+        for text in ["[[1, 2], [3, 4]]", "\n [ {\"a\": [1, 2]} ]", "\u{feff}[{\"a\":1}]\n"] {
             assert!(told(text.as_bytes()).is_some_and(|told| told.contains("JSON")), "{text}");
         }
     }

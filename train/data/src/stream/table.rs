@@ -40,7 +40,8 @@ impl Table {
         let text = Text::open(Budgeted { inner: bytes, left: budget.clone(), row_bytes }, path)?;
         // A copy may be separated by something else than the table that was trained on.
         let trained = inputs.delimiter.filter(|trained| columns.len() == 1 || text.is_separated_by(*trained));
-        let delimiter = inputs.separated_by.or(trained).unwrap_or_else(|| text.delimiter());
+        let is_made = text.is_made();
+        let delimiter = inputs.separated_by.or(trained).filter(|_| !is_made).unwrap_or_else(|| text.delimiter());
         budget.set(row_bytes);
         let mut reader = text.rows(delimiter);
         let mut record = ByteRecord::new();
@@ -48,7 +49,7 @@ impl Table {
             return Err(DataError::File { path: path.to_owned(), reason: "it is empty".to_owned() });
         }
         let first = cells(&record);
-        let is_header = inputs.header.unwrap_or_else(|| is_header(&first, columns.len()));
+        let is_header = is_made || inputs.header.unwrap_or_else(|| is_header(&first, columns.len()));
         let fail = |reason| DataError::File { path: path.to_owned(), reason };
         let Places { label, of_columns } = match is_header && !inputs.names.is_empty() {
             true => by_name(&first, &columns, inputs).map_err(fail)?,

@@ -1,4 +1,4 @@
-//! CSV files: one sample per row, one column of labels, the others features.
+//! Tables of text: one sample per row, one column of labels, the others features.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -83,6 +83,12 @@ pub(crate) fn parse<R: Read>(
 ) -> Result<Raw, DataError> {
     let text = || Text::open(bounded(open()?, path, max)?, path);
     let opened = text()?;
+    let is_made = opened.is_made();
+    if is_made && form.header == Some(false) {
+        let reason = "its columns have names, but it is said to have no header: leave --no-header out".to_owned();
+        return Err(DataError::File { path: path.to_owned(), reason });
+    }
+    let form = if is_made { TableForm { header: Some(true), delimiter: None, ..form } } else { form };
     let delimiter = form.delimiter.unwrap_or_else(|| opened.delimiter());
     let mut reader = opened.rows(delimiter);
     let mut record = ByteRecord::new();

@@ -3,6 +3,8 @@
 pub(crate) mod csv;
 pub(crate) mod delimiter;
 pub(crate) mod doubts;
+pub(crate) mod json_lines;
 pub(crate) mod lines;
+pub(crate) mod row_text;
 pub(crate) mod rows;
 pub(crate) mod survey;

@@ -12,7 +12,9 @@ use crate::files::foreign;
 use crate::shorten;
 use crate::table::delimiter::{self, has_decimal_comma};
 use crate::table::doubts::column;
+use crate::table::json_lines::{self, JsonLines};
 use crate::table::lines::OpenQuote;
+use crate::table::row_text::{BadRow, RowSource, RowText};
 
 /// What is looked at to find out what separates cells, and whether it is text at all.
 const START_BYTES: u64 = 64 << 10;
@@ -20,20 +22,22 @@ const START_BYTES: u64 = 64 << 10;
 const MAX_NAMED: usize = 5;
 
 /// Text that may be a table, of which the beginning was looked at.
-pub(crate) struct Text<R> {
+pub(crate) struct Text<'t> {
     /// Without the mark that some programs put before UTF-8.
     start: Vec<u8>,
     /// Whether nothing follows it.
     is_whole: bool,
-    rest: R,
+    rest: Box<dyn Read + 't>,
+    /// Whether it was made of rows that were written in another way: commas separate its cells, and its first row has names.
+    is_made: bool,
 }
 
-impl<R: Read> Text<R> {
+impl<'t> Text<'t> {
     /// Looks at the beginning of `text`. `path` is for messages.
     ///
     /// # Errors
     /// If it can't be read, or is something else by its first bytes.
-    pub(crate) fn open(mut text: R, path: &Path) -> Result<Self, DataError> {
+    pub(crate) fn open(mut text: impl Read + 't, path: &Path) -> Result<Self, DataError> {
         let mut start = Vec::new();
         let begun = text.by_ref().take(START_BYTES).read_to_end(&mut start);
         begun.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
@@ -43,14 +47,27 @@ impl<R: Read> Text<R> {
                 let is_whole = (start.len() as u64) < START_BYTES;
                 let mark = if start.starts_with(foreign::MARK) { foreign::MARK.len() } else { 0 };
                 start.drain(..mark);
-                Ok(Self { start, is_whole, rest: text })
+                if json_lines::is_for(&start) {
+                    return Ok(Self::of_rows(JsonLines::new(Cursor::new(start).chain(text))));
+                }
+                Ok(Self { start, is_whole, rest: Box::new(text), is_made: false })
             }
         }
     }
 
+    /// What these rows are.
+    pub(crate) fn of_rows(rows: impl RowSource + 't) -> Self {
+        Self { start: Vec::new(), is_whole: false, rest: Box::new(RowText::new(rows)), is_made: true }
+    }
+
+    /// Whether it was made of rows that were written in another way, with names.
+    pub(crate) fn is_made(&self) -> bool {
+        self.is_made
+    }
+
     /// What separates its cells, as far as its beginning tells.
     pub(crate) fn delimiter(&self) -> Delimiter {
-        delimiter::found(&self.start, self.is_whole)
+        if self.is_made { Delimiter::Comma } else { delimiter::found(&self.start, self.is_whole) }
     }
 
     /// Whether this separates the cells of its first row.
@@ -60,10 +77,10 @@ impl<R: Read> Text<R> {
     }
 
     /// All its rows.
-    pub(crate) fn rows<'t>(self, delimiter: Delimiter) -> ::csv::Reader<Box<dyn Read + 't>>
-    where
-        R: 't,
-    {
+    pub(crate) fn rows(self, delimiter: Delimiter) -> ::csv::Reader<Box<dyn Read + 't>> {
+        if self.is_made {
+            return ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(self.rest);
+        }
         delimiter::rows(delimiter, Cursor::new(self.start).chain(self.rest))
     }
 }
@@ -209,7 +226,12 @@ pub(crate) fn next(
                 Some(quote) => {
                     DataError::Row { path: path(), row: quote.line, column: None, reason: quote.to_string() }
                 }
-                None => DataError::Unreadable { path: path(), source },
+                None => match BadRow::of(&source) {
+                    Some(BadRow { row, column, reason }) => {
+                        DataError::Row { path: path(), row: *row, column: column.clone(), reason: reason.clone() }
+                    }
+                    None => DataError::Unreadable { path: path(), source },
+                },
             },
             kind => DataError::Row { path: path(), row: line, column: None, reason: format!("{kind:?}") },
         }

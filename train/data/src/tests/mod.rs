@@ -48,6 +48,7 @@ fn refused(bytes: impl AsRef<[u8]>, change: impl FnOnce(&mut DataOptions), parts
 }
 
 mod columns;
+mod rows;
 mod tables;
 mod texts;
 
