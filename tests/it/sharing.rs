@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use starling_tests::{Peer, PeerOptions, data};
+use starling_tests::{Peer, PeerOptions, data, starling};
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
@@ -89,6 +89,33 @@ fn images_travel_compressed_as_they_are() {
         let read = |path: PathBuf| std::fs::read(path).expect("a file");
         assert_eq!(read(here.join(name)), read(folder.path().join(theirs)));
     }
+}
+
+#[test]
+fn images_travel_as_they_were_decoded_and_their_classes_with_the_model() {
+    let folder = TempDir::new().expect("a temp dir");
+    let images = folder.path().join("images");
+    data::write_images(&images, 6).expect("written");
+    let founder =
+        Peer::run(&PeerOptions::networked(&format!("{SHORT} --share-data --image-size 6x7")).with("--data", &images));
+    let exported = folder.path().join("out/");
+    let joiner = Peer::join(&founder.ticket(), &PeerOptions::networked("").with("--export", &exported));
+    let (_dir, state) = (joiner.dir(), joiner.data_dir());
+    let events = finish(vec![founder, joiner]);
+    assert!(downloads(&events).last().is_some_and(|(bytes, of)| bytes == of), "{events:?}");
+    let pack = downloaded(&state).join("images.pack");
+    assert!(std::fs::metadata(&pack).expect("downloaded").len() > 60 * 6 * 7);
+    let said = |verb: &str, data: &Path| {
+        let output = starling(folder.path()).args([verb, "out/", "--data"]).arg(data).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let predicted = said("predict", &images);
+    let lines: Vec<&str> = predicted.lines().collect();
+    assert_eq!((lines[0], lines.len()), ("file,prediction", 61));
+    assert!(lines[1].starts_with("digit 0/0.png,digit "), "{}", lines[1]);
+    // What was downloaded is what the folder is.
+    assert_eq!(said("eval", &images), said("eval", &pack));
 }
 
 #[test]

@@ -58,3 +58,20 @@ pub fn write_idx(folder: &Path) {
     gzip.finish().expect("finished");
     std::fs::write(folder.join("train-labels-idx1-ubyte"), labels).expect("written");
 }
+
+/// Writes digits as images to `folder`, so many of each in a folder of its own: those of even numbers as PNG, the others as JPEG.
+///
+/// # Errors
+/// If a file can't be written.
+pub fn write_images(folder: &Path, of_each: usize) -> std::io::Result<()> {
+    for class in 0..10_u8 {
+        let folder = folder.join(format!("digit {class}"));
+        std::fs::create_dir_all(&folder)?;
+        for (at, row) in digits().iter().filter(|row| row[64] == class).take(of_each).enumerate() {
+            let pixel = |x: u32, y: u32| image::Luma([row[(8 * y + x) as usize].saturating_mul(15)]);
+            let path = folder.join(format!("{at}.{}", if at % 2 == 0 { "png" } else { "jpg" }));
+            image::GrayImage::from_fn(8, 8, pixel).save(path).map_err(std::io::Error::other)?;
+        }
+    }
+    Ok(())
+}

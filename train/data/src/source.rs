@@ -15,10 +15,19 @@ use crate::idx::Idx;
 use crate::images::Images;
 use crate::samples::raw::Raw;
 use crate::table::csv::Csv;
+#[cfg(feature = "parquet")]
+use crate::table::parquet::Parquet;
 use crate::text;
 
 /// All readers: the first that knows a source has it. The last one takes whatever is left.
-pub(super) const REGISTRY: &[&dyn Source] = &[&Digits, &Images, &Idx, &Csv];
+pub(super) const REGISTRY: &[&dyn Source] = &[
+    &Digits,
+    &Images,
+    &Idx,
+    #[cfg(feature = "parquet")]
+    &Parquet,
+    &Csv,
+];
 
 /// A reader of data.
 pub(super) trait Source: fmt::Debug + Sync {

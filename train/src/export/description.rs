@@ -58,7 +58,7 @@ pub struct Origin {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct TrainedOn {
-    /// `digits`, `csv`, `idx`, `idx with held-out files`, or `text`.
+    /// `digits`, `csv`, `images`, `idx`, `idx with held-out files`, or `text`.
     pub kind: String,
     /// How values became inputs, and what inputs and classes are called.
     pub preprocessing: Preprocessing,

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
-use starling_run::data::LabelScale;
 use starling_run::data::columns::Column;
+use starling_run::data::{IMAGES, LabelScale};
 use starling_run::program::export::{CARD, DESCRIPTION, MODEL, SCRIPT};
 use starling_run::{Error, Scales};
 
@@ -219,8 +219,9 @@ fn card(description: &Description, task: &str) -> String {
         return card;
     }
     let data = if on.label.is_some() { "table.csv" } else { "images-idx3-ubyte" };
+    let here = if on.kind == IMAGES { "images/" } else { data };
     card.push_str(&format!(
-        "```sh\nstarling predict . --data {data} --out predictions.csv\nstarling eval . --data {data}\nstarling model show .\n```\n\n\
+        "```sh\nstarling predict . --data {here} --out predictions.csv\nstarling eval . --data {here}\nstarling model show .\n```\n\n\
          Without Starling, `pip install numpy safetensors` and `python predict.py {data}` do{}.\n\n",
         if on.label.is_some() { "" } else { ", with an IDX file that is not compressed, or a table of pixels" }
     ));

@@ -26,8 +26,7 @@ use crate::source::Source;
 use decode::Form;
 use folder::Listed;
 
-#[cfg(any(feature = "fuzz", test))]
-pub(crate) use pack::parse;
+pub(crate) use pack::{MAGIC, parse};
 
 /// Images by their classes.
 const KIND: Kind = Kind { name: IMAGES, files: &["images.pack"], holds_out: false };

@@ -21,7 +21,8 @@ use crate::error::DataError;
 use crate::files::bounded;
 use crate::samples::raw::{MAX_VALUES, Raw, Values};
 
-const MAGIC: &[u8; 8] = b"STARLIMG";
+/// How it begins.
+pub(crate) const MAGIC: &[u8; 8] = b"STARLIMG";
 
 /// Whether the file at `path` is one, packed or not.
 pub(super) fn is_one(path: &Path) -> Result<bool, DataError> {

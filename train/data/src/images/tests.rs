@@ -298,6 +298,20 @@ fn what_joiners_get_reads_as_the_folder_does() {
     assert_eq!(ours.description(), theirs.description());
     assert_eq!(ours.class_names(), ["10", "9"], "in the order of the folders' names");
     assert_eq!(theirs.training().gather(&[0, 5]), ours.training().gather(&[0, 5]));
+    // What it holds is predicted and evaluated as the folder is.
+    let inputs = inputs([3, 2, 2]);
+    let read = |source: &Path| {
+        let mut reader = Reader::open(&source.display().to_string(), &inputs, Labels::Wanted).expect("images");
+        let mut all = (Vec::new(), Vec::new());
+        while let Some(block) = reader.next_block(4).expect("good data") {
+            (all.0.extend(block.values), all.1.extend(block.labels));
+        }
+        all
+    };
+    assert_eq!(read(&source), read(folder.path()));
+    let other = Inputs { shape: [3, 4, 1], ..inputs.clone() };
+    let error = Reader::open(&source.display().to_string(), &other, Labels::Unused).expect_err("others").to_string();
+    assert!(error.contains("it has images of 3x2x2, but the model takes 3x4x1"), "{error}");
     // Who got it hands it on as it is.
     let (_, again) = shared_files(&options(&source), made.path()).expect("itself");
     assert_eq!((again, files_of(&source)), (vec![source.clone()], vec![source]));

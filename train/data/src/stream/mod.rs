@@ -5,6 +5,7 @@
 
 mod folder;
 mod images;
+mod pack;
 mod table;
 mod windows;
 
@@ -24,6 +25,7 @@ use crate::images::decode;
 use crate::text;
 use folder::Folder;
 use images::Images;
+use pack::Pack;
 use table::Table;
 use windows::Windows;
 
@@ -156,6 +158,11 @@ impl Reader {
             text::check_is_file(&path)?;
         }
         if !path.is_dir() {
+            #[cfg(feature = "parquet")]
+            if !inputs.is_text && crate::table::parquet::is_one(&path)? {
+                let part = Table::of(crate::table::parquet::text(&path)?, &path, inputs)?;
+                return Ok(Self { path, parts: vec![Box::new(part)], at: 0 });
+            }
             let file = File::open(&path).map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
             return Self::of(file, &path, inputs, labels);
         }
@@ -195,9 +202,11 @@ impl Reader {
             let reason = "it holds the labels of images; name the file of the images, which lies beside it".to_owned();
             return Err(DataError::File { path: path.to_owned(), reason });
         }
+        let are_decoded = start.starts_with(crate::images::MAGIC);
         let bytes = Box::new(io::Cursor::new(start).chain(bytes));
         let part: Box<dyn Blocks> = match are_images {
             true => Box::new(Images::open(bytes, path, inputs, labels, false)?),
+            false if are_decoded => Box::new(Pack::open(bytes, path, inputs)?),
             false => Box::new(Table::open(bytes, path, inputs)?),
         };
         Ok(Self { path: path.to_owned(), parts: vec![part], at: 0 })

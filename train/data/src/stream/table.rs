@@ -34,10 +34,25 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn open(bytes: Box<dyn Read>, path: &Path, inputs: &Inputs) -> Result<Self, DataError> {
-        let columns = inputs.table_columns();
-        let row_bytes = ROW_BYTES + ROW_BYTES_PER_COLUMN * (columns.len() as u64 + 1);
+        let row_bytes = ROW_BYTES + ROW_BYTES_PER_COLUMN * (inputs.table_columns().len() as u64 + 1);
         let budget = Rc::new(Cell::new(u64::MAX));
         let text = Text::open(Budgeted { inner: bytes, left: budget.clone(), row_bytes }, path)?;
+        Self::begin(text, path, inputs, (budget, row_bytes))
+    }
+
+    /// Of text that was made of rows, which are bounded.
+    #[cfg(feature = "parquet")]
+    pub(super) fn of(text: Text<'static>, path: &Path, inputs: &Inputs) -> Result<Self, DataError> {
+        Self::begin(text, path, inputs, (Rc::default(), u64::MAX))
+    }
+
+    fn begin(
+        text: Text<'static>,
+        path: &Path,
+        inputs: &Inputs,
+        (budget, row_bytes): (Rc<Cell<u64>>, u64),
+    ) -> Result<Self, DataError> {
+        let columns = inputs.table_columns();
         // A copy may be separated by something else than the table that was trained on.
         let trained = inputs.delimiter.filter(|trained| columns.len() == 1 || text.is_separated_by(*trained));
         let is_made = text.is_made();

@@ -37,7 +37,7 @@ pub(crate) struct TableForm<'a> {
 }
 
 impl<'a> TableForm<'a> {
-    fn of(options: &'a DataOptions) -> Self {
+    pub(crate) fn of(options: &'a DataOptions) -> Self {
         let DataOptions { label, header, delimiter, ignored, categories, .. } = options;
         Self { label: label.as_ref(), header: *header, delimiter: *delimiter, ignored, categories }
     }
@@ -47,7 +47,7 @@ impl<'a> TableForm<'a> {
 const MAX_GROWTH: u64 = 16;
 
 /// A table.
-const KIND: Kind = Kind { name: "csv", files: &["table.csv"], holds_out: false };
+pub(crate) const KIND: Kind = Kind { name: "csv", files: &["table.csv"], holds_out: false };
 
 /// The reader of a CSV file, gzipped or not.
 #[derive(Debug)]
@@ -81,7 +81,16 @@ pub(crate) fn parse<R: Read>(
     form: TableForm<'_>,
     max: u64,
 ) -> Result<Raw, DataError> {
-    let text = || Text::open(bounded(open()?, path, max)?, path);
+    parse_text(|| Text::open(bounded(open()?, path, max)?, path), path, form, max)
+}
+
+/// The same of text that was opened.
+pub(crate) fn parse_text<'t>(
+    text: impl Fn() -> Result<Text<'t>, DataError>,
+    path: &Path,
+    form: TableForm<'_>,
+    max: u64,
+) -> Result<Raw, DataError> {
     let opened = text()?;
     let is_made = opened.is_made();
     if is_made && form.header == Some(false) {

@@ -5,6 +5,8 @@ pub(crate) mod delimiter;
 pub(crate) mod doubts;
 pub(crate) mod json_lines;
 pub(crate) mod lines;
+#[cfg(feature = "parquet")]
+pub(crate) mod parquet;
 pub(crate) mod row_text;
 pub(crate) mod rows;
 pub(crate) mod survey;

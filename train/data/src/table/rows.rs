@@ -239,7 +239,8 @@ pub(crate) fn next(
     if is_row {
         // The parser has it begin where the row before it ended, whatever blank lines are between them. All end with a line's end.
         let mut position = reader.position().clone();
-        position.set_line(position.line().saturating_sub(1 + line_breaks(record)));
+        // Names that were made of the first row have no line of their own.
+        position.set_line(position.line().saturating_sub(1 + line_breaks(record)).max(1));
         record.set_position(Some(position));
     }
     Ok(is_row)

@@ -11,8 +11,7 @@ const ROWS: &str = r#"{"area": 50, "kind": "flat", "note": "a;b", "price": "low"
 {"kind": "flat", "note": null, "area": null, "price": "low"}
 {"area": 70.50, "kind": "house", "note": "", "price": "high"}
 "#;
-const TEXT: &str =
-    "area;kind;note;price\n50;flat;\"a;b\";low\n120;house;;high\n;flat;;low\n70.5;house;;high\n";
+const TEXT: &str = "area;kind;note;price\n50;flat;\"a;b\";low\n120;house;;high\n;flat;;low\n70.5;house;;high\n";
 
 fn load(name: &str, bytes: &[u8], change: impl FnOnce(&mut DataOptions)) -> Result<Dataset, DataError> {
     let (_directory, path) = file(name, bytes);
@@ -24,7 +23,9 @@ fn load(name: &str, bytes: &[u8], change: impl FnOnce(&mut DataOptions)) -> Resu
 #[test]
 fn objects_are_the_same_data_as_a_table_of_text() {
     let text = load("a.csv", TEXT.as_bytes(), |_| {}).expect("a table");
-    for (name, bytes) in [("a.jsonl", ROWS.as_bytes().to_vec()), ("a.jsonl.gz", gzip(ROWS.as_bytes())), ("table.csv", ROWS.into())] {
+    for (name, bytes) in
+        [("a.jsonl", ROWS.as_bytes().to_vec()), ("a.jsonl.gz", gzip(ROWS.as_bytes())), ("table.csv", ROWS.into())]
+    {
         let rows = load(name, &bytes, |_| {}).expect("a table");
         assert_eq!(rows.description().in_form_of(&text.description()), text.description());
         assert_eq!(rows.preprocessing(), text.preprocessing());
@@ -87,6 +88,7 @@ fn a_trained_model_takes_objects_by_their_keys() {
     assert_eq!((format!("{of_objects:?}"), rows), (format!("{:?}", read(TEXT).expect("text").0), vec![1, 2, 4, 5]));
     let (unlabelled, _) = read("{\"note\":\"\",\"area\":50,\"kind\":\"flat\"}").expect("without the label");
     assert_eq!(unlabelled[..2], [50.0, 0.0]);
-    let error = read("{\"area\":50,\"kind\":\"flat\",\"note\":\"\"}\n{\"kind\":\"tent\"}").expect_err("unknown").to_string();
+    let error =
+        read("{\"area\":50,\"kind\":\"flat\",\"note\":\"\"}\n{\"kind\":\"tent\"}").expect_err("unknown").to_string();
     assert!(error.contains("row 2, column 1 (`kind`)") && error.contains("`tent`"), "{error}");
 }

@@ -1,0 +1,386 @@
+//! Parquet files: the columns of a table as the cells of its rows.
+//!
+//! Numbers, texts, and dates and times as texts; columns that hold several values are refused by name. What joiners get is the table as text:
+//! no machine reads a Parquet file of another one.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use ::parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use ::parquet::file::metadata::ParquetMetaData;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{self, ArrowPrimitiveType};
+use arrow_array::{Array, PrimitiveArray, RecordBatch};
+use arrow_schema::{DataType, TimeUnit};
+use atomic_write_file::AtomicWriteFile;
+use starling_run::Kind;
+use starling_run::manifest::MAX_FEATURES;
+use starling_run::panics::said;
+
+use crate::DataOptions;
+use crate::error::DataError;
+use crate::samples::raw::Raw;
+use crate::shorten;
+use crate::source::Source;
+use crate::table::csv::{self, TableForm};
+use crate::table::row_text::{BadRow, END_OF_NAMES, END_OF_ROW, RowSource, RowText, push};
+use crate::table::rows::Text;
+
+/// How such a file begins and ends.
+const MAGIC: &[u8; 4] = b"PAR1";
+/// Rows that are decoded at once.
+const AT_ONCE: usize = 1024;
+
+/// The reader of a Parquet file.
+#[derive(Debug)]
+pub(crate) struct Parquet;
+
+impl Source for Parquet {
+    /// What it reads is a table like others.
+    fn kinds(&self) -> &'static [Kind] {
+        &[]
+    }
+
+    fn knows(&self, source: &str) -> Result<bool, DataError> {
+        is_one(Path::new(source))
+    }
+
+    /// What others get has to be made first.
+    fn files(&self, _: &str) -> Result<(Kind, Vec<PathBuf>), DataError> {
+        Ok((csv::KIND, Vec::new()))
+    }
+
+    fn shared(&self, options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), DataError> {
+        let mut rows = RowText::new(Rows::open(Path::new(&options.source))?);
+        let path = folder.join(csv::KIND.files[0]);
+        let written = || {
+            fs::create_dir_all(folder)?;
+            let mut file = AtomicWriteFile::open(&path)?;
+            let mut out = BufWriter::new(&mut file);
+            io::copy(&mut rows, &mut out)?;
+            out.flush()?;
+            drop(out);
+            file.commit()
+        };
+        written().map_err(|source| DataError::Unwritable { path: path.clone(), source })?;
+        Ok((csv::KIND, vec![path]))
+    }
+
+    fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
+        let path = Path::new(&options.source);
+        if options.max_file_bytes < u64::MAX {
+            let reason = "it is a Parquet file, but members share such a table as text".to_owned();
+            return Err(fault(path, reason));
+        }
+        csv::parse_text(|| text(path), path, TableForm::of(options), options.max_file_bytes)
+    }
+}
+
+/// Whether the file at `path` begins as one does.
+pub(crate) fn is_one(path: &Path) -> Result<bool, DataError> {
+    let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(unreadable)?;
+    Ok(start == MAGIC)
+}
+
+/// The table in the file at `path`.
+pub(crate) fn text(path: &Path) -> Result<Text<'static>, DataError> {
+    Ok(Text::of_rows(Rows::open(path)?))
+}
+
+/// The rows of a file.
+pub(crate) struct Rows {
+    batches: ParquetRecordBatchReader,
+    names: Vec<String>,
+    are_named: bool,
+    /// How many rows were given.
+    given: u64,
+}
+
+impl Rows {
+    /// # Errors
+    /// If it can't be read, is damaged, or has a column whose cells hold several values.
+    fn open(path: &Path) -> Result<Self, DataError> {
+        let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
+        let length = file.metadata().map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?.len();
+        let opened = caught(|| Self::of(file, length)).and_then(|opened| opened);
+        opened.map_err(|reason| fault(path, reason))
+    }
+
+    fn of(file: File, length: u64) -> Result<Self, String> {
+        let damaged = |error: ::parquet::errors::ParquetError| damaged(&error.to_string());
+        // What a program has noted of its own types, such as categories, is left alone: the columns say what they hold.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options).map_err(damaged)?;
+        check_places(builder.metadata(), length)?;
+        let fields = builder.schema().fields();
+        if fields.len() > MAX_FEATURES as usize {
+            return Err(format!("it has {} columns, too many to be data", fields.len()));
+        }
+        if let Some(field) = fields.iter().find(|field| !is_cell(field.data_type())) {
+            let (name, kind) = (shorten(field.name()), shorten(&field.data_type().to_string()));
+            return Err(format!(
+                "its column `{name}` is of type {kind}, but a cell holds a number, a truth, a text, a date or a time: leave it out when you \
+                 write the file, or take it apart into columns"
+            ));
+        }
+        let names = fields.iter().map(|field| field.name().clone()).collect();
+        let batches = builder.with_batch_size(AT_ONCE).build().map_err(damaged)?;
+        Ok(Self { batches, names, are_named: false, given: 0 })
+    }
+}
+
+impl RowSource for Rows {
+    fn more(&mut self, into: &mut Vec<u8>) -> io::Result<bool> {
+        if !std::mem::replace(&mut self.are_named, true) {
+            push(self.names.iter().map(String::as_str), END_OF_NAMES, into);
+            return Ok(true);
+        }
+        let bad = |column: Option<&String>, reason| {
+            let column = column.map(|name| format!("column `{}`", shorten(name)));
+            io::Error::other(BadRow { row: self.given + 1, column, reason })
+        };
+        let batch = match caught(|| self.batches.next()) {
+            Ok(None) => return Ok(false),
+            Ok(Some(Ok(batch))) => batch,
+            Ok(Some(Err(error))) => return Err(bad(None, damaged(&error.to_string()))),
+            Err(reason) => return Err(bad(None, reason)),
+        };
+        let columns = self.names.iter().zip(batch.columns()).map(|(name, column)| {
+            caught(|| cells(column)).and_then(|cells| cells).map_err(|reason| bad(Some(name), reason))
+        });
+        let columns = columns.collect::<io::Result<Vec<_>>>()?;
+        for row in 0..RecordBatch::num_rows(&batch) {
+            push(columns.iter().map(|column| column[row].as_str()), END_OF_ROW, into);
+        }
+        self.given += batch.num_rows() as u64;
+        Ok(true)
+    }
+}
+
+/// Checks that columns are where the file is: memory is taken for what it says of them. A page of a column says itself what it unpacks
+/// to, which is 2 GiB at most.
+fn check_places(metadata: &ParquetMetaData, length: u64) -> Result<(), String> {
+    for column in metadata.row_groups().iter().flat_map(|group| group.columns()) {
+        let first = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+        let end = u64::try_from(first).ok().zip(u64::try_from(column.compressed_size()).ok());
+        let end = end.and_then(|(first, length)| first.checked_add(length));
+        if end.is_none_or(|end| end > length) {
+            return Err(damaged("a column is beyond its end"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether values of this type become cells.
+fn is_cell(kind: &DataType) -> bool {
+    use DataType::{
+        Boolean, Date32, Date64, Decimal32, Decimal64, Decimal128, Decimal256, LargeUtf8, Null, Time32, Time64,
+        Timestamp, Utf8, Utf8View,
+    };
+    kind.is_integer()
+        || kind.is_floating()
+        || matches!(kind, Null | Boolean | Utf8 | LargeUtf8 | Utf8View | Date32 | Date64 | Time32(_) | Time64(_))
+        || matches!(kind, Timestamp(..) | Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
+}
+
+/// A column as cells: where there is nothing, an empty one.
+fn cells(column: &dyn Array) -> Result<Vec<String>, String> {
+    macro_rules! numbers {
+        ($kind:ident) => {
+            of(column, |column: &PrimitiveArray<types::$kind>, row| Some(format!("{:?}", column.value(row))))
+        };
+    }
+    macro_rules! times {
+        ($kind:ident, $value:ident) => {
+            of(column, |column: &PrimitiveArray<types::$kind>, row| Some(column.$value(row)?.to_string()))
+        };
+    }
+    macro_rules! decimals {
+        ($kind:ident) => {
+            of(column, |column: &PrimitiveArray<types::$kind>, row| Some(column.value_as_string(row)))
+        };
+    }
+    let texts = |text: &dyn Fn(usize) -> String| {
+        Ok((0..column.len()).map(|row| if column.is_null(row) { String::new() } else { text(row) }).collect())
+    };
+    match column.data_type() {
+        DataType::Null => Ok(vec![String::new(); column.len()]),
+        DataType::Boolean => texts(&|row| column.as_boolean().value(row).to_string()),
+        DataType::Utf8 => texts(&|row| column.as_string::<i32>().value(row).to_owned()),
+        DataType::LargeUtf8 => texts(&|row| column.as_string::<i64>().value(row).to_owned()),
+        DataType::Utf8View => texts(&|row| column.as_string_view().value(row).to_owned()),
+        DataType::Int8 => numbers!(Int8Type),
+        DataType::Int16 => numbers!(Int16Type),
+        DataType::Int32 => numbers!(Int32Type),
+        DataType::Int64 => numbers!(Int64Type),
+        DataType::UInt8 => numbers!(UInt8Type),
+        DataType::UInt16 => numbers!(UInt16Type),
+        DataType::UInt32 => numbers!(UInt32Type),
+        DataType::UInt64 => numbers!(UInt64Type),
+        DataType::Float16 => numbers!(Float16Type),
+        DataType::Float32 => numbers!(Float32Type),
+        DataType::Float64 => numbers!(Float64Type),
+        DataType::Decimal32(..) => decimals!(Decimal32Type),
+        DataType::Decimal64(..) => decimals!(Decimal64Type),
+        DataType::Decimal128(..) => decimals!(Decimal128Type),
+        DataType::Decimal256(..) => decimals!(Decimal256Type),
+        DataType::Date32 => times!(Date32Type, value_as_date),
+        DataType::Date64 => times!(Date64Type, value_as_date),
+        DataType::Time32(TimeUnit::Second) => times!(Time32SecondType, value_as_time),
+        DataType::Time32(_) => times!(Time32MillisecondType, value_as_time),
+        DataType::Time64(TimeUnit::Microsecond) => times!(Time64MicrosecondType, value_as_time),
+        DataType::Time64(_) => times!(Time64NanosecondType, value_as_time),
+        DataType::Timestamp(TimeUnit::Second, _) => times!(TimestampSecondType, value_as_datetime),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => times!(TimestampMillisecondType, value_as_datetime),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => times!(TimestampMicrosecondType, value_as_datetime),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => times!(TimestampNanosecondType, value_as_datetime),
+        other => Err(format!("its type {other} is none of a cell")),
+    }
+}
+
+/// A column of numbers as cells, each by `cell`.
+fn of<T: ArrowPrimitiveType>(
+    column: &dyn Array,
+    cell: impl Fn(&PrimitiveArray<T>, usize) -> Option<String>,
+) -> Result<Vec<String>, String> {
+    let column = column.as_primitive_opt::<T>().ok_or("it is not of the type that it is said to be of")?;
+    let cells = (0..column.len()).map(|row| match column.is_null(row) {
+        true => Some(String::new()),
+        false => cell(column, row),
+    });
+    cells.collect::<Option<_>>().ok_or_else(|| "a date or a time in it is beyond all calendars".to_owned())
+}
+
+/// What `work` returns; a panic of the decoder is its error.
+fn caught<R>(work: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| damaged(said(&*payload).unwrap_or("without a word")))
+}
+
+fn damaged(reason: &str) -> String {
+    format!("it is no whole Parquet file ({}); write it anew, or save it as CSV", shorten(reason))
+}
+
+fn fault(path: &Path, reason: String) -> DataError {
+    DataError::File { path: path.to_owned(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ::parquet::arrow::ArrowWriter;
+    use ::parquet::basic::Compression;
+    use ::parquet::file::properties::WriterProperties;
+    use arrow_array::builder::{Int32Builder, ListBuilder};
+    use arrow_array::{
+        ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray,
+        TimestampMicrosecondArray,
+    };
+    use starling_topology::SplitMix64;
+
+    use super::*;
+    use crate::Dataset;
+
+    fn written(columns: Vec<(&str, ArrayRef)>, compression: Compression) -> Vec<u8> {
+        let batch = RecordBatch::try_from_iter(columns).expect("equally long");
+        let properties = WriterProperties::builder().set_compression(compression).build();
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("in memory");
+        writer.write(&batch).expect("in memory");
+        writer.close().expect("in memory");
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<String, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("table.parquet");
+        fs::write(&path, bytes).expect("written");
+        let mut all = String::new();
+        let rows = Rows::open(&path).map_err(|error| error.to_string())?;
+        RowText::new(rows).read_to_string(&mut all).map_err(|error| error.to_string())?;
+        Ok(all)
+    }
+
+    fn table() -> Vec<(&'static str, ArrayRef)> {
+        vec![
+            ("area", Arc::new(Float64Array::from(vec![Some(50.5), None, Some(1e300), Some(0.1)]))),
+            ("rooms", Arc::new(Int64Array::from(vec![2, -3, i64::MAX, 0]))),
+            ("new", Arc::new(BooleanArray::from(vec![Some(true), Some(false), None, Some(true)]))),
+            ("kind", Arc::new(StringArray::from(vec!["a", "b, \"c\"", "a", "b\nd"]))),
+        ]
+    }
+
+    #[test]
+    fn columns_become_cells_however_they_are_compressed() {
+        let expected = "\"area\",\"rooms\",\"new\",\"kind\"\r\"50.5\",\"2\",\"true\",\"a\"\n\"\",\"-3\",\"false\",\"b, \"\"c\"\"\"\n\
+             \"1e300\",\"9223372036854775807\",\"\",\"a\"\n\"0.1\",\"0\",\"true\",\"b d\"\n";
+        for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::ZSTD(Default::default())] {
+            assert_eq!(read(&written(table(), compression)).expect("a table"), expected);
+        }
+        let others: Vec<(&str, ArrayRef)> = vec![
+            ("small", Arc::new(Float32Array::from(vec![0.1]))),
+            ("day", Arc::new(Date32Array::from(vec![19_000]))),
+            ("time", Arc::new(TimestampMicrosecondArray::from(vec![1_500_000]).with_timezone("UTC"))),
+            ("money", Arc::new(Decimal128Array::from(vec![-12_345]).with_precision_and_scale(9, 2).expect("possible"))),
+        ];
+        let text = read(&written(others, Compression::SNAPPY)).expect("a table");
+        assert_eq!(
+            text,
+            "\"small\",\"day\",\"time\",\"money\"\r\"0.1\",\"2022-01-08\",\"1970-01-01 00:00:01.500\",\"-123.45\"\n"
+        );
+    }
+
+    #[test]
+    fn it_is_the_same_data_as_a_table_of_text_and_is_shared_as_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("a.parquet"), written(table(), Compression::SNAPPY)).expect("written");
+        let text = "area;rooms;new;kind\n50.5;2;true;a\n;-3;false;\"b, \"\"c\"\"\"\n1e300;9223372036854775807;;a\n0.1;0;true;b d\n";
+        fs::write(path("a.csv"), text).expect("written");
+        let options = |path: PathBuf| DataOptions { source: path.display().to_string(), ..DataOptions::default() };
+        let load = |path| Dataset::load(&options(path)).expect("a table");
+        let (ours, theirs) = (load(path("a.parquet")), load(path("a.csv")));
+        assert_eq!(ours.description().in_form_of(&theirs.description()), theirs.description());
+        let (kind, made) = crate::shared_files(&options(path("a.parquet")), &path("deep/here")).expect("made");
+        assert_eq!((kind.name, &*made), ("csv", &[path("deep/here/table.csv")][..]));
+        assert_eq!(load(made[0].clone()).description(), ours.description());
+        let from_others = DataOptions { max_file_bytes: 1 << 20, ..options(path("a.parquet")) };
+        let error = Dataset::load(&from_others).expect_err("not from others").to_string();
+        assert!(error.contains("members share such a table as text"), "{error}");
+    }
+
+    #[test]
+    fn columns_of_several_values_are_refused_by_name() {
+        let mut lists = ListBuilder::new(Int32Builder::new());
+        lists.append_value([Some(1), Some(2)]);
+        let columns: Vec<(&str, ArrayRef)> =
+            vec![("a", Arc::new(Int64Array::from(vec![1]))), ("some\u{1b}list", Arc::new(lists.finish()))];
+        let error = read(&written(columns, Compression::SNAPPY)).expect_err("a list");
+        assert!(error.contains("its column `some") && error.contains("List") && !error.contains('\u{1b}'), "{error}");
+    }
+
+    #[test]
+    fn damaged_files_are_refused_and_never_panic() {
+        let valid = written(table(), Compression::SNAPPY);
+        for length in [0, 4, 8, 12, valid.len() / 2, valid.len() - 1] {
+            let error = read(&valid[..length]).expect_err("cut off");
+            assert!(error.contains("no whole Parquet file"), "{error}");
+        }
+        let mut generator = SplitMix64::new(31);
+        let mut read_anyway = 0;
+        for _ in 0..500 {
+            let mut bytes = valid.clone();
+            for _ in 0..=generator.below(3) {
+                let at = generator.below(bytes.len() as u32) as usize;
+                bytes[at] = generator.next_u64() as u8;
+            }
+            read_anyway += usize::from(read(&bytes).is_ok());
+        }
+        assert!(read_anyway > 0, "some damage is harmless");
+    }
+}
