@@ -33,7 +33,7 @@ pub use error::Error;
 pub use manifest::balance::{Balance, BalanceError};
 pub use manifest::schedule::{Decay, Schedule};
 pub use manifest::schema::Schema;
-pub use manifest::spec::{Augment, LayoutSpec, Leaf, Loss, ModelOptions, ModelSpec, RunSpec};
+pub use manifest::spec::{Augment, ClassWeights, LayoutSpec, Leaf, Loss, ModelOptions, ModelSpec, RunSpec};
 pub use manifest::tag::Tag;
 pub use manifest::{CLIP, Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
 pub use program::learner::{Beyond, DataNotes, Evaluation, Learner, Replicated};

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use starling_data::Dataset;
 use starling_run::manifest::micro_batch;
-use starling_run::{DataNotes, Learner, Manifest, ManifestError, ModelOptions, ModelSpec, RunSpec, Schema};
+use starling_run::{
+    ClassWeights, DataNotes, Learner, Manifest, ManifestError, ModelOptions, ModelSpec, RunSpec, Schema,
+};
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
@@ -72,6 +74,7 @@ pub trait Model: fmt::Debug + Sync {
                 Err(format!("{name} takes no images as such; leave --augment out, or take cnn"))
             }
             ModelOptions { loss: Some(loss), .. } => Err(format!("{name} can't make {loss} small; leave --loss out")),
+            ModelOptions { class_weights: ClassWeights::Balanced, .. } => Err(no_classes(name)),
             ModelOptions { .. } => Ok(()),
         }
     }
@@ -243,6 +246,11 @@ pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manife
     Ok((manifest.with_schema(&task.schema()), task))
 }
 
+/// Why a model weighs no classes.
+fn no_classes(name: &str) -> String {
+    format!("{name} learns no classes that could be weighed; leave --class-weights out, or take softmax, mlp or cnn")
+}
+
 fn unusable(reason: String) -> Error {
     starling_run::Error::from(ManifestError::Invalid { field: "model", reason }).into()
 }
@@ -265,6 +273,7 @@ mod tests {
             ("cnn+augment=flip", "cnn:8,16+augment=flip"),
             ("regression+loss=huber", "regression:64+loss=huber"),
             ("linear+loss=quantile:0.90", "linear+loss=quantile:0.9"),
+            ("softmax+class-weights=balanced", "softmax+class-weights=balanced"),
             ("gpt", "gpt:4x128x4"),
             ("gpt:2x64", "gpt:2x64x2"),
             ("gpt:2x384+dropout=0.1", "gpt:2x384x6+dropout=0.1"),
@@ -301,6 +310,8 @@ mod tests {
             (of("softmax+dropout=0.5"), "softmax has no layers to drop numbers between"),
             (of("linear+dropout=0.5"), "linear has no layers to drop numbers between"),
             (of("mlp+loss=huber"), "mlp learns classes, by cross-entropy; leave --loss out, or take regression"),
+            (of("gpt+class-weights=balanced"), "gpt learns no classes that could be weighed"),
+            (of("regression+class-weights=balanced"), "regression learns no classes that could be weighed"),
             (of("linear:3"), "linear has no sizes; regression:64 has hidden layers"),
             (of("regression:0"), "a hidden layer has size 0, but 1 to 65536"),
             (of("regression+augment=flip"), "regression takes no images as such"),

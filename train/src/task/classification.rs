@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use burn::nn::loss::CrossEntropyLossConfig;
+use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
 use starling_data::{Dataset, Samples};
-use starling_run::ModelOptions;
+use starling_run::{ClassWeights, ModelOptions};
 
 use crate::network::cut::Cut;
 use crate::network::dropout::Dropout;
@@ -46,18 +47,26 @@ pub struct Classification {
     layers: Layers,
     options: ModelOptions,
     dataset: Arc<Dataset>,
+    /// How much a sample of each class counts in training, if they differ.
+    weights: Option<Vec<f32>>,
 }
 
 impl Classification {
     /// By a network of these layers.
     pub fn new(layers: Layers, dataset: Arc<Dataset>) -> Self {
-        Self { layers, options: ModelOptions::default(), dataset }
+        Self { layers, options: ModelOptions::default(), dataset, weights: None }
     }
 
     /// The same, trained with these options.
     #[must_use]
     pub fn with_options(self, options: ModelOptions) -> Self {
-        Self { options, ..self }
+        let weights = match options.class_weights {
+            ClassWeights::Equal => None,
+            ClassWeights::Balanced => {
+                Some(balanced(self.dataset.training().labels(), self.dataset.class_names().len()))
+            }
+        };
+        Self { options, weights, ..self }
     }
 }
 
@@ -107,8 +116,11 @@ impl Task for Classification {
     fn loss_in_blocks(&self, network: &Network, batch: Batch, cut: &mut Cut<'_>) -> Tensor<1> {
         let Batch { rows, labels, draw } = batch;
         let drop = Dropout::between_layers(self.options.dropout, draw.as_ref());
-        let loss = CrossEntropyLossConfig::new().init(&rows.device());
-        loss.forward(network.forward_through(rows, drop, |features| cut.here(features)), labels)
+        let outputs = network.forward_through(rows, drop, |features| cut.here(features));
+        match &self.weights {
+            None => CrossEntropyLossConfig::new().init(&outputs.device()).forward(outputs, labels),
+            Some(weights) => weighted(outputs, labels, weights),
+        }
     }
 
     fn measure(
@@ -119,5 +131,67 @@ impl Task for Classification {
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
         let (samples, places) = self.dataset.numbered(samples);
         evaluation::measure(network, samples, &places, device)
+    }
+}
+
+/// How much a sample of each of `classes` classes counts, so that each class counts as much as any other: *N* / (*K* *n*), which is 1 in the
+/// mean over all samples. A class that none of them has counts as it would otherwise.
+fn balanced(labels: &[u32], classes: usize) -> Vec<f32> {
+    let mut counts = vec![0_u64; classes];
+    labels.iter().for_each(|label| counts[*label as usize] += 1);
+    let there = counts.iter().filter(|count| **count > 0).count() as f64;
+    let weight = |count: &u64| if *count == 0 { 1.0 } else { labels.len() as f64 / (there * *count as f64) };
+    counts.iter().map(|count| weight(count) as f32).collect()
+}
+
+/// The mean cross-entropy of `[samples, classes]`, each sample times the weight of its class. It is divided by the number of samples, not by
+/// the sum of their weights: so the parts of a batch add up to the whole, whoever computes them.
+fn weighted(outputs: Tensor<2>, labels: Tensor<1, Int>, weights: &[f32]) -> Tensor<1> {
+    let weights = TensorData::new(weights.to_vec(), [weights.len()]);
+    let weights = Tensor::<1>::from_data(weights, &outputs.device()).select(0, labels.clone());
+    let samples = labels.dims()[0];
+    let said = log_softmax(outputs, 1).gather(1, labels.reshape([samples, 1])).reshape([samples]);
+    (said * weights).mean().neg()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceChoice;
+
+    #[test]
+    fn each_class_counts_as_much_as_any_other() {
+        let labels = [0, 0, 0, 1, 3, 3];
+        let weights = balanced(&labels, 4);
+        assert_eq!(weights, [2.0 / 3.0, 2.0, 1.0, 1.0]);
+        let of = |class: u32| labels.iter().filter(|label| **label == class).count() as f32 * weights[class as usize];
+        assert_eq!([of(0), of(1), of(3)], [2.0; 3]);
+    }
+
+    #[test]
+    fn parts_of_a_batch_add_up_to_its_weighted_loss() {
+        let device = DeviceChoice::Cpu.open().expect("the CPU").device;
+        let loss = |outputs: &[f32], labels: &[i64], weights: &[f32]| -> f64 {
+            let outputs = TensorData::new(outputs.to_vec(), [labels.len(), 2]);
+            let labels = TensorData::new(labels.to_vec(), [labels.len()]);
+            let (outputs, labels) = (Tensor::from_data(outputs, &device), Tensor::from_data(labels, &device));
+            let loss = weighted(outputs, labels, weights).try_into_data().expect("computed");
+            f64::from(loss.as_slice::<f32>().expect("f32")[0])
+        };
+        let (outputs, labels, weights) = ([0.0, 0.0, 2.0, 0.0, -1.0, 1.0], [0, 1, 1], [3.0, 0.5]);
+        // By hand: log of the sum of exponentials, less the output of the class.
+        let entropy = |a: f64, b: f64| (1.0 + (b - a).exp()).ln();
+        let expected = (3.0 * entropy(0.0, 0.0) + 0.5 * entropy(0.0, 2.0) + 0.5 * entropy(1.0, -1.0)) / 3.0;
+        let whole = loss(&outputs, &labels, &weights);
+        assert!((whole - expected).abs() < 1e-6, "{whole} {expected}");
+        let parts = 2.0 * loss(&outputs[..4], &labels[..2], &weights) + loss(&outputs[4..], &labels[2..], &weights);
+        assert!((whole - parts / 3.0).abs() < 1e-6, "{whole} {parts}");
+        // With equal weights it is the usual loss.
+        let usual = CrossEntropyLossConfig::new().init(&device).forward(
+            Tensor::from_data(TensorData::new(outputs.to_vec(), [3, 2]), &device),
+            Tensor::from_data(TensorData::new(labels.to_vec(), [3]), &device),
+        );
+        let usual = f64::from(usual.try_into_data().expect("computed").as_slice::<f32>().expect("f32")[0]);
+        assert!((usual - loss(&outputs, &labels, &[1.0, 1.0])).abs() < 1e-6, "{usual}");
     }
 }

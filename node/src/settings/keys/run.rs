@@ -2,7 +2,7 @@
 
 use starling_run::manifest::spec::MAX_DROPOUT;
 use starling_run::training::optimizer::{NAMES, OptimizerSpec, Setting};
-use starling_run::{Augment, CLIP, Loss, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec};
+use starling_run::{Augment, CLIP, ClassWeights, Loss, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec};
 
 use super::Unsaid::{None as Unset, Value as Is};
 use super::{FILES, Key, Kind, NETWORKS, Sets, TRAINING, Unsaid, Value};
@@ -68,6 +68,18 @@ pub(super) static RUN: &[Key] = &[
         }),
     )
     .flag("--loss", "LOSS")
+    .under(TRAINING),
+    Key::new(
+        "run.class_weights",
+        Kind::Choice(&ClassWeights::NAMES),
+        Unset("what the model says, or equal"),
+        "How much the classes of softmax, mlp or cnn count in the loss: equal (each sample as much as any other) or balanced (each class).",
+        Sets::Run(|run, value| {
+            let weights = value.text().parse::<ClassWeights>()?;
+            option(run, |options| options.class_weights = weights)
+        }),
+    )
+    .flag("--class-weights", "WEIGHTS")
     .under(TRAINING),
     Key::new(
         "run.optimizer",

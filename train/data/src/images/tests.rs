@@ -304,7 +304,8 @@ fn what_joiners_get_reads_as_the_folder_does() {
         let mut reader = Reader::open(&source.display().to_string(), &inputs, Labels::Wanted).expect("images");
         let mut all = (Vec::new(), Vec::new());
         while let Some(block) = reader.next_block(4).expect("good data") {
-            (all.0.extend(block.values), all.1.extend(block.labels));
+            all.0.extend(block.values);
+            all.1.extend(block.labels);
         }
         all
     };

@@ -85,8 +85,11 @@ impl<R: Read> RowSource for JsonLines<R> {
     }
 }
 
-/// The keys and values of the object that a line is, as they are written; else the key that is at fault, and why.
-fn fields(line: &[u8]) -> Result<Vec<(String, String)>, (Option<String>, String)> {
+/// The key that is at fault, if it is one, and why.
+type Fault = (Option<String>, String);
+
+/// The keys and values of the object that a line is, as they are written.
+fn fields(line: &[u8]) -> Result<Vec<(String, String)>, Fault> {
     let mut parser = SliceJsonParser::new(line);
     let mut next = |key: Option<&str>| {
         parser.parse_next().map_err(|error| {
@@ -97,12 +100,9 @@ fn fields(line: &[u8]) -> Result<Vec<(String, String)>, (Option<String>, String)
         return Err((None, "it is no JSON object, but a table has one in each line".to_owned()));
     }
     let mut fields = Vec::new();
-    loop {
-        let key = match next(None)? {
-            JsonEvent::ObjectKey(key) => key.into_owned(),
-            // Nothing else can be there.
-            _ => break,
-        };
+    // Nothing but a key can be there, or the object's end.
+    while let JsonEvent::ObjectKey(key) = next(None)? {
+        let key = key.into_owned();
         let cell = match next(Some(&key))? {
             JsonEvent::String(text) | JsonEvent::Number(text) => text.into_owned(),
             JsonEvent::Boolean(is_true) => is_true.to_string(),

@@ -55,7 +55,7 @@ impl Source for Parquet {
     fn shared(&self, options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), DataError> {
         let mut rows = RowText::new(Rows::open(Path::new(&options.source))?);
         let path = folder.join(csv::KIND.files[0]);
-        let written = || {
+        let mut written = || {
             fs::create_dir_all(folder)?;
             let mut file = AtomicWriteFile::open(&path)?;
             let mut out = BufWriter::new(&mut file);

@@ -14,7 +14,7 @@ pub(crate) use leaf::check_leaves;
 pub use leaf::{Leaf, MAX_LEAF_BYTES};
 pub use loss::Loss;
 pub use model::{MAX_MODEL_NAME, MAX_MODEL_SETTINGS, ModelSpec, ModelSpecError};
-pub use options::{Augment, MAX_DROPOUT, ModelOptions};
+pub use options::{Augment, ClassWeights, MAX_DROPOUT, ModelOptions};
 
 use crate::manifest::balance::Balance;
 use crate::manifest::schedule::Schedule;

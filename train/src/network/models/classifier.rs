@@ -117,7 +117,7 @@ impl Model for Classifier {
             Sizes::Channels => Ok(()),
             Sizes::Widths if options.augment.is_empty() => Ok(()),
             Sizes::Widths => Err(format!("{} takes no images as such; leave --augment out, or take cnn", self.name)),
-            Sizes::None if *options == ModelOptions::default() => Ok(()),
+            Sizes::None if options.dropout == 0.0 && options.augment.is_empty() => Ok(()),
             Sizes::None => Err(format!(
                 "{} has no layers to drop numbers between, and takes no images as such; leave --dropout and --augment out, or take \
                  mlp or cnn",

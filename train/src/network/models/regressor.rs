@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use starling_data::Dataset;
-use starling_run::ModelOptions;
+use starling_run::{ClassWeights, ModelOptions};
 
-use super::{Model, Trainable, check_widths};
+use super::{Model, Trainable, check_widths, no_classes};
 use crate::network::forward::{Computes, Learns};
 use crate::network::{Layers, Network};
 use crate::task::regression::Regression;
@@ -53,6 +53,9 @@ impl Model for Regressor {
     fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
         if !options.augment.is_empty() {
             return Err(format!("{} takes no images as such; leave --augment out, or take cnn", self.name));
+        }
+        if options.class_weights == ClassWeights::Balanced {
+            return Err(no_classes(self.name));
         }
         if options.dropout > 0.0 && !self.has_layers() {
             return Err(format!(

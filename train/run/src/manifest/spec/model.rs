@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::loss::Loss;
-use super::options::{Augment, ModelOptions};
+use super::options::{Augment, ClassWeights, ModelOptions};
 use crate::state::canonical::{canonical, check_canonical};
 
 /// The longest name of a model, in bytes.
@@ -48,6 +48,8 @@ struct WithOptions {
     augment: Vec<Augment>,
     #[serde(default)]
     loss: Option<Loss>,
+    #[serde(default)]
+    class_weights: ClassWeights,
 }
 
 /// A text that is not a model.
@@ -83,6 +85,9 @@ impl ModelSpec {
         if let Some(loss) = options.loss {
             settings["loss"] = json!(loss);
         }
+        if options.class_weights != ClassWeights::default() {
+            settings["class_weights"] = json!(options.class_weights);
+        }
         // Whoever has none is called as ever.
         if *options == ModelOptions::default() { Self::sized(name, sizes) } else { Self::named(name, &settings) }
     }
@@ -109,9 +114,11 @@ impl ModelSpec {
                 Some((serde_json::from_str(settings).ok()?, ModelOptions::default()))
             }
             Self::Named { name, settings } => {
-                let WithOptions { sizes, dropout, augment, loss } = serde_json::from_str(settings).ok()?;
+                let WithOptions { sizes, dropout, augment, loss, class_weights } =
+                    serde_json::from_str(settings).ok()?;
                 // What can be written in two ways is none of ours.
-                let options = ModelOptions { dropout, augment: ModelOptions::augmented(augment), loss };
+                let augment = ModelOptions::augmented(augment);
+                let options = ModelOptions { dropout, augment, loss, class_weights };
                 (Self::with_options(name, &sizes, &options) == *self).then_some((sizes, options))
             }
         }
@@ -232,7 +239,8 @@ mod tests {
             assert_eq!(postcard::from_bytes(&bytes), Ok(spec));
         }
         assert_eq!(ModelSpec::sized("gpt", &[4, 128, 4]).to_string(), "gpt:4x128x4");
-        let options = ModelOptions { dropout: 0.1, augment: vec![Augment::Crop, Augment::Flip], loss: None };
+        let augment = vec![Augment::Crop, Augment::Flip];
+        let options = ModelOptions { dropout: 0.1, augment, ..ModelOptions::default() };
         let full = ModelSpec::with_options("cnn", &[8, 16], &options);
         let ModelSpec::Named { settings, .. } = &full else { panic!("it has a name") };
         assert_eq!(settings, r#"{"augment":["crop","flip"],"dropout":0.1,"sizes":[8,16]}"#);
@@ -242,6 +250,11 @@ mod tests {
         assert_eq!(full.to_string(), "cnn:8,16+dropout=0.1+augment=crop,flip");
         assert_eq!(serde_json::to_value(&full).expect("JSON"), json!(full.to_string()));
         assert_eq!((full.sizes(), full.parts()), (Some(vec![8, 16]), Some((vec![8, 16], options))));
+        let balanced = ModelOptions { class_weights: ClassWeights::Balanced, ..ModelOptions::default() };
+        let balanced = ModelSpec::with_options("softmax", &[], &balanced);
+        assert_eq!(balanced.to_string(), "softmax+class-weights=balanced");
+        assert_eq!(balanced.to_string().parse(), Ok(balanced));
+        assert_eq!("mlp+class-weights=equal".parse(), Ok(ModelSpec::sized("mlp", &[])));
         assert_eq!("mlp+dropout=0".parse(), Ok(ModelSpec::sized("mlp", &[])));
         // A program's own settings are no options.
         for settings in [
@@ -269,12 +282,16 @@ mod tests {
             ("mlp:4x4", "`4x4` is not a size"),
             ("gpt:4xx4", "`` is not a size"),
             ("mlp:1,,2", "`` is not a size"),
-            ("mlp:1+drop=0.1", "`drop=0.1` is none of dropout=SHARE, augment=WAYS and loss=LOSS"),
+            (
+                "mlp:1+drop=0.1",
+                "`drop=0.1` is none of dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS",
+            ),
             ("linear+loss=cubic", "`cubic` is no loss; write squared, absolute, huber or quantile:0.9"),
             ("linear+loss=quantile:1", "it learns the quantile 1, but one between 0 and 1"),
             ("mlp+dropout=1", "it drops 1 of its numbers, but 0 to 0.95"),
             ("mlp+dropout=NaN", "it drops NaN"),
             ("mlp+dropout=x", "`x` is not a share"),
+            ("mlp+class-weights=1,2", "`1,2` are no weights of classes; write equal or balanced"),
             ("cnn+augment=turn", "`turn` is no way to change images"),
         ] {
             let error = text.parse::<ModelSpec>().expect_err("not a model").to_string();

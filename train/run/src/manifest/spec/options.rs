@@ -43,6 +43,35 @@ impl FromStr for Augment {
     }
 }
 
+/// How much the samples of each class count in the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClassWeights {
+    /// Each sample as much as any other.
+    #[default]
+    Equal,
+    /// Each class as much as any other: a sample to train on of a class that has *n* of all *N*, with *K* classes, counts *N* / (*K* *n*), which
+    /// is 1 in the mean.
+    Balanced,
+}
+
+impl ClassWeights {
+    /// What they are called.
+    pub const NAMES: [&str; 2] = ["equal", "balanced"];
+}
+
+impl FromStr for ClassWeights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.trim() {
+            "equal" => Ok(Self::Equal),
+            "balanced" => Ok(Self::Balanced),
+            _ => Err(format!("`{text}` are no weights of classes; write equal or balanced")),
+        }
+    }
+}
+
 /// What of a model matters in training alone. Nothing, as it is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelOptions {
@@ -53,6 +82,8 @@ pub struct ModelOptions {
     pub augment: Vec<Augment>,
     /// What it makes small, if that is not the usual one.
     pub loss: Option<Loss>,
+    /// How much its classes count.
+    pub class_weights: ClassWeights,
 }
 
 impl ModelOptions {
@@ -64,7 +95,7 @@ impl ModelOptions {
         ways
     }
 
-    /// Those that `text` says, as in `dropout=0.1`, `augment=crop,flip` or `loss=huber`.
+    /// Those that `text` says, as in `dropout=0.1`, `augment=crop,flip`, `loss=huber` or `class-weights=balanced`.
     ///
     /// # Errors
     /// What is wrong, as a sentence.
@@ -78,7 +109,12 @@ impl ModelOptions {
                 self.augment = Self::augmented(ways);
             }
             Some(("loss", loss)) => self.loss = Some(loss.parse()?),
-            _ => return Err(format!("`{text}` is none of dropout=SHARE, augment=WAYS and loss=LOSS")),
+            Some(("class-weights", weights)) => self.class_weights = weights.parse()?,
+            _ => {
+                return Err(format!(
+                    "`{text}` is none of dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS"
+                ));
+            }
         }
         self.check()
     }
@@ -109,6 +145,7 @@ impl fmt::Display for ModelOptions {
         for (at, way) in self.augment.iter().enumerate() {
             write!(f, "{}{way}", if at == 0 { "+augment=" } else { "," })?;
         }
-        self.loss.iter().try_for_each(|loss| write!(f, "+loss={loss}"))
+        self.loss.iter().try_for_each(|loss| write!(f, "+loss={loss}"))?;
+        if self.class_weights == ClassWeights::Balanced { f.write_str("+class-weights=balanced") } else { Ok(()) }
     }
 }
