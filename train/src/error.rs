@@ -118,6 +118,14 @@ pub enum Error {
         /// Held out.
         held_out: u32,
     },
+    /// A run that may end early goes by held-out samples, and the task has none.
+    #[error(
+        "the run ends early by its held-out loss, and the task `{task}` holds no samples out; say some in its `data`, or take all steps"
+    )]
+    NothingHeldOut {
+        /// The task.
+        task: String,
+    },
     /// A task's module can't be trained.
     #[error("the module of the task `{task}` can't be trained: {reason}")]
     Module {

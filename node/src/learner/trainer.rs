@@ -119,7 +119,7 @@ pub(crate) fn start(
     let (events, feed) = LearnerEvents::new();
     let LearnerParts { me, shared_steps, snapshots, observer } = parts;
     let audit_log = AuditLog::open(learner_options.audit.as_deref(), learner.as_ref(), observer.clone())?;
-    let (parameters, steps) = (learner.manifest().parameters(), learner.manifest().steps);
+    let (reduced, steps) = (learner.manifest().reduced(), learner.manifest().steps);
     if learner.stage_bytes().is_some_and(|bytes| bytes <= learner_options.update_ahead_bytes) {
         shared_steps.want_parts();
     }
@@ -134,9 +134,10 @@ pub(crate) fn start(
         observer,
         saving: Saving::new(learner_options.checkpoint_every, steps),
         learner_options,
-        gradient: Arc::new(Gradient::new(parameters)),
+        gradient: Arc::new(Gradient::new(reduced)),
         progress: watch::Sender::new(usize::MAX),
-        parameters,
+        reduced,
+        evaluated: None,
         began: None,
         contributed: None,
         view: 0,

@@ -23,6 +23,7 @@ use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
 use starling_engine::{Member, Output, Overdue, Seen, look_interval};
 use starling_links::Traffic;
+use starling_run::Reduced;
 use starling_topology::heads::repeat_interval;
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::PlanPolicy;
@@ -81,7 +82,8 @@ pub(crate) struct LoopConfig {
     pub(crate) run: RunId,
     pub(crate) max_stall: Duration,
     pub(crate) min_members: usize,
-    pub(crate) parameters: usize,
+    /// What each member brings to a step.
+    pub(crate) reduced: Reduced,
     pub(crate) max_state_bytes: u64,
     pub(crate) chooses: bool, // An operation for each step.
     pub(crate) layout: LayoutConfig,
@@ -262,7 +264,11 @@ impl EventLoop {
         self.linger().await;
         // What is still being written would come back after it is removed.
         let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
-        let stayed = if let End::Event(event) = &end { self.member.departs(event) } else { None };
+        let stayed = if let End::Event(event) = &end {
+            self.member.departs(event, self.shared_steps.act(|steps| steps.last_step()))
+        } else {
+            None
+        };
         let departure = stayed.and_then(|stayed| self.depart(stayed));
         let (traffic, world_size, forked) = (self.traffic, self.world_size, self.is_forked);
         Ended {

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use starling_links::Transport;
-use starling_run::DataSummary;
+use starling_run::{DataSummary, Judgement};
 use starling_topology::Quorum;
 use starling_topology::plan::Link;
 
@@ -411,6 +411,21 @@ pub enum Report {
         /// classified right, 0 to 1.
         measures: BTreeMap<String, f64>,
     },
+    /// In a run that may end early, members agreed on what the model comes to on held-out samples.
+    Judged {
+        /// After this step.
+        step: u64,
+        /// Mean loss, of all members' evaluations.
+        loss: f64,
+        /// The best model so far is the one after this step.
+        best_step: u64,
+        /// Its loss.
+        best_loss: f64,
+        /// How many evaluations in a row were no better than the best.
+        without: u32,
+        /// Whether the run ends by that, with the step after it.
+        is_over: bool,
+    },
     /// A checkpoint is on disk.
     Saved {
         /// After this step.
@@ -484,5 +499,12 @@ pub trait Observer: Send + Sync {
     fn report_at(&self, at: SystemTime, report: &Report) {
         let _ = at;
         self.report(report);
+    }
+}
+
+impl From<Judgement> for Report {
+    fn from(judged: Judgement) -> Self {
+        let Judgement { step, loss, best_step, best_loss, without, is_over } = judged;
+        Self::Judged { step, loss: loss.into(), best_step, best_loss: best_loss.into(), without, is_over }
     }
 }

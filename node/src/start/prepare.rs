@@ -414,11 +414,11 @@ fn describe(settings: &Settings, founding: &Founding, program: &dyn Program) -> 
 /// Opens the learner, and checks that what it holds is as long as the run's states are: all that follows relies on it.
 fn open(workload: Box<dyn Workload>, manifest: &Manifest) -> Result<Box<dyn Learner>, NodeError> {
     let learner = workload.open(manifest)?;
-    let (state, optimizer) = (learner.state(), manifest.optimizer);
+    let state = learner.state();
     let moments = state.moments.iter().map(|moment| moment.len()).collect();
     let found = (state.parameters.len(), moments, state.scalars.len());
     let elements = manifest.parameters();
-    let expected = (elements, vec![elements; optimizer.moments()], optimizer.scalars());
+    let expected = (elements, vec![elements; manifest.moments()], manifest.scalars());
     if found != expected {
         let lengths = |(parameters, moments, scalars): (usize, Vec<usize>, usize)| {
             format!("{parameters} parameters, moments of {moments:?} and {scalars} scalars")

@@ -292,12 +292,16 @@ async fn look(
 ) -> Result<(Holdings, Recovered), NodeError> {
     let store = store.clone();
     // The initial state can be computed, that of another run can't.
-    let (is_initial, last_step) = (manifest.from.is_none(), manifest.steps);
+    let (is_initial, manifest) = (manifest.from.is_none(), manifest.clone());
     blocking(move || {
         let recovered = store.recover(root.as_ref())?;
-        let loadable = recovered.found.as_ref().map(|(_, state)| state.step);
-        let stable = match loadable.filter(|step| *step >= last_step) {
-            Some(_) => store.newest_stable(root.as_ref())?.map(|stable| stable.step),
+        let last = recovered.found.as_ref().filter(|(_, state)| state.is_last(&manifest));
+        // A state with which the run has ended counts as that after its last step: nothing follows it.
+        let counts =
+            |step: u64| if last.is_some_and(|(_, state)| state.step == step) { step.max(manifest.steps) } else { step };
+        let loadable = recovered.found.as_ref().map(|(_, state)| counts(state.step));
+        let stable = match last {
+            Some(_) => store.newest_stable(root.as_ref())?.map(|stable| counts(stable.step)),
             None => None,
         };
         let can_begin = recovered.damaged.is_empty() && is_initial;

@@ -13,7 +13,7 @@ use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use starling_collective::Limits;
 use starling_engine::download::result_fetch::{Answer, Input, Output};
 use starling_engine::{Availability, Members, ResultFetch};
-use starling_run::{BufferLayout, ResultRecord};
+use starling_run::{Reduced, ResultRecord};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::{Lineage, PeerId, Time};
 use tokio::sync::mpsc;
@@ -94,8 +94,8 @@ pub(crate) struct ResultRequest {
     pub(crate) after: Lineage,
     /// The members of the view that reduced it.
     pub(crate) members: Members,
-    /// How many parameters the result is for.
-    pub(crate) parameters: usize,
+    /// What each of them brought.
+    pub(crate) reduced: Reduced,
     /// What the members' contributions can come to.
     pub(crate) limits: Limits,
     /// What their sum was divided by.
@@ -191,9 +191,9 @@ where
     }
 }
 
-/// No result for so many parameters is longer, in bytes: the largest view's, with room for its head.
-fn longest(parameters: usize) -> usize {
-    let numbers = BufferLayout::new(parameters, MAX_MEMBERS).elements();
+/// No result of members that bring so much is longer, in bytes: the largest view's, with room for its head.
+fn longest(reduced: Reduced) -> usize {
+    let numbers = reduced.buffer(MAX_MEMBERS).elements();
     64 + size_of::<PeerId>() * MAX_MEMBERS + size_of::<f32>() * numbers
 }
 
@@ -223,10 +223,10 @@ where
         LATER => return Err(Answer::Later),
         _ => {}
     }
-    let longest = longest(wanted.parameters);
+    let longest = longest(wanted.reduced);
     begins(length.min(longest as u64)).await;
     let bytes = frame::read_bytes(&mut stream, length, longest).await.map_err(failed)?;
-    let record = ResultRecord::decode(&bytes, wanted.parameters).map_err(|error| Answer::Wrong(error.to_string()))?;
+    let record = ResultRecord::decode(&bytes, wanted.reduced).map_err(|error| Answer::Wrong(error.to_string()))?;
     wanted.check(&record).map_err(Answer::Wrong)?;
     Ok(record)
 }
@@ -354,7 +354,7 @@ mod tests {
             lineage: lineage(7),
             after: lineage(6),
             members: members.into(),
-            parameters: 2,
+            reduced: 2.into(),
             limits: Limits::new(8.0, Codec::F32, 2),
             divisor: 4.0,
             holders: Vec::new(),

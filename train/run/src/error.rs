@@ -88,6 +88,15 @@ pub enum Error {
         /// What this one has.
         found: String,
     },
+    /// What a state says of the best model so far can't be.
+    #[error(
+        "the state of step {step} says of the best model so far what no run comes to: step, held-out loss or number of evaluations; load \
+         the state of another member, or an earlier checkpoint"
+    )]
+    OtherBest {
+        /// The state's step.
+        step: u64,
+    },
     /// A result of another step than the next one.
     #[error("the result is of step {found}, but step {expected} is the next one to apply")]
     OtherStep {

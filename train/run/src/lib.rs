@@ -31,6 +31,7 @@ pub use checkpoint::{
 pub use data::{DataDescription, DataOptions, DataSummary, Delimiter, Kind, Preprocessing, Scales};
 pub use error::Error;
 pub use manifest::balance::{Balance, BalanceError};
+pub use manifest::early_stop::{EarlyStop, MAX_PATIENCE};
 pub use manifest::schedule::{Decay, Schedule};
 pub use manifest::schema::Schema;
 pub use manifest::spec::{Augment, ClassWeights, LayoutSpec, Leaf, Loss, ModelOptions, ModelSpec, RunSpec};
@@ -42,7 +43,8 @@ pub use sharing::{DataManifest, Download, SharedData, SharedFile, SharingError};
 pub use state::record::{RecordError, ResultRecord};
 pub use state::snapshot::{Assembly, SnapshotError, SnapshotManifest, StateSnapshot};
 pub use state::{ReplicatedState, StateError};
-pub use training::buffer::BufferLayout;
+pub use training::best::Judgement;
+pub use training::buffer::{BufferLayout, Reduced};
 pub use training::buffer_learner::{Applied, BufferLearner};
 pub use training::call::{Agreed, Call};
 pub use training::gradient::Gradient;

@@ -24,7 +24,7 @@ const HEADER_LENGTH: usize = size_of::<u64>();
 /// What is exported: a state, and what is known of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Export<'a> {
-    /// Its parameters are the model, or their moving average, if the run keeps one.
+    /// Its parameters are the model; or their moving average, or the best of either so far, if the run keeps that.
     pub state: &'a ReplicatedState,
     /// What they are called, and their shapes.
     pub schema: &'a Schema,
@@ -84,7 +84,7 @@ impl Export<'_> {
             let (expected, found) = (format!("{} parameters", schema.parameters()), state.parameters.len().to_string());
             return Err(Error::OtherShape { step: state.step, expected, found });
         }
-        let model = state.model(manifest.optimizer);
+        let model = state.model(manifest);
         let mut bytes = Vec::with_capacity(4 * model.len());
         write_numbers(&model, &mut bytes).expect("invariant: writing to memory does not fail");
         let mut rest = bytes.as_slice();
@@ -104,7 +104,10 @@ impl Export<'_> {
             ("model", manifest.model.to_string()),
             ("layout", "burn".to_owned()),
         ];
-        if matches!(model, Cow::Owned(_)) {
+        if let Some((step, loss)) = state.best(manifest) {
+            described.extend([("best_step", step.to_string()), ("best_loss", loss.to_string())]);
+        }
+        if manifest.optimizer.averages() && (matches!(model, Cow::Owned(_)) || state.best(manifest).is_some()) {
             described.push(("ema", manifest.optimizer.setting("ema").unwrap_or_default().to_string()));
         }
         match &manifest.model {

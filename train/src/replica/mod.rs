@@ -69,7 +69,7 @@ pub struct Replica<T: Task> {
     borders: Vec<Option<usize>>,
     /// What was wrong with the gradient that was computed last.
     beyond: Option<Beyond>,
-    /// What was measured last, and after which step.
+    /// What was measured last, of the model after which step.
     evaluated: Option<(u64, Evaluation)>,
     delays: Delays,
     factors: Factors,
@@ -87,6 +87,9 @@ impl<T: Task> Replica<T> {
         let module = beside_others(|| caught(task.name(), "module", || task.module(&device)))?;
         let schema = schema::of_module(&module);
         let parameters = initial(&*task, &schema, manifest.seed)?;
+        if manifest.early_stop.is_some() && data.held_out == 0 {
+            return Err(Error::NothingHeldOut { task: task.name().to_owned() });
+        }
         let training = Training::new(manifest, schema, parameters, data.training)?;
         let borders = cut::choose(&task.borders(&module), training.parameters().len(), BLOCK_PARAMETERS);
         Ok(Self {
@@ -154,12 +157,14 @@ impl<T: Task> Replica<T> {
         gradient: &Gradient,
         progressed: &mut dyn FnMut(usize),
     ) -> Result<(), Error> {
+        let held_out_loss = self.held_out_loss()?;
         self.delays.pass();
         let mut cut = Cut::new(&self.borders);
         let loss = self.forward(batch, draw, &mut cut)?;
         let mut passed = cut.passed();
         let mut gradients = loss.backward();
         let mut loss = Some(loss.inner());
+        let mut figures = held_out_loss.as_slice();
         let parameters = self.training.parameters().len();
         let mut end = parameters;
         loop {
@@ -179,17 +184,58 @@ impl<T: Task> Replica<T> {
             }
             match self.sums.weight() {
                 // The numbers as they are.
-                0 => gradient.prepend(weight, pieces.iter().copied()),
+                0 => gradient.prepend(weight, pieces.iter().copied().chain([figures])),
                 before => {
                     let means = self.sums.mean_with(start, weight, &pieces);
-                    gradient.prepend(before + weight, means.iter().map(Vec::as_slice));
+                    gradient.prepend(before + weight, means.iter().map(Vec::as_slice).chain([figures]));
                 }
             }
+            figures = &[];
             progressed(start);
             let Some(behind) = behind else { return Ok(()) };
             gradients = behind(&mut gradients);
             end = start;
         }
+    }
+
+    /// What is told of the present state behind the loss, in a run that may end early: its held-out loss if it is judged by that, else 0.
+    /// What no contribution may have counts as the worst that one may.
+    fn held_out_loss(&mut self) -> Result<Vec<f32>, Error> {
+        let manifest = self.training.manifest();
+        let (figures, most) = (manifest.reduced().figures, manifest.bound);
+        if figures < 2 || !self.training.is_judged() {
+            return Ok(vec![0.0; figures - 1]);
+        }
+        let step = self.training.step();
+        if self.evaluated.as_ref().is_none_or(|(of, _)| *of != step) {
+            let _ = self.evaluate_model(false, &|| true)?;
+        }
+        let loss = self.evaluated.as_ref().map_or(f64::NAN, |(_, evaluation)| evaluation.loss) as f32;
+        Ok(vec![if loss.abs() <= most { loss } else { most }])
+    }
+
+    /// As [`Learner::evaluate_while`]; of the `best` model if there is one, else of the present one.
+    fn evaluate_model(&mut self, best: bool, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, Error> {
+        let written = |numbers| flatten::write_parameters(self.module.clone(), numbers, &self.device).valid();
+        let (module, step) = match (self.training.best().filter(|_| best), self.training.model()) {
+            (Some((best, step, _)), _) => (written(best), step),
+            (None, Cow::Borrowed(_)) => (self.module.valid(), self.training.step()),
+            (None, Cow::Owned(average)) => (written(&average), self.training.step()),
+        };
+        let TaskData { training, held_out, .. } = self.data;
+        let mut sums = evaluation::Sums::default();
+        let at_once = self.task.measured_at_once().max(1);
+        for first in (0..held_out).step_by(at_once as usize) {
+            if !goes_on() {
+                return Ok(None);
+            }
+            let last = held_out.min(first.saturating_add(at_once));
+            let samples: Vec<u32> = (training + first..training + last).collect();
+            sums.add(self.measure(&module, &samples)?);
+        }
+        let evaluation = sums.mean(held_out.into());
+        self.evaluated = Some((step, evaluation.clone())).filter(|_| held_out > 0);
+        Ok(Some(evaluation))
     }
 
     /// Has `compute` draw from Burn's generator as any member would, in a run with micro-batches.
@@ -363,34 +409,37 @@ impl<T: Task> Learner for Replica<T> {
         Ok(report)
     }
 
+    fn is_judged(&self) -> bool {
+        self.training.is_judged()
+    }
+
+    fn is_over(&self) -> bool {
+        self.training.is_over()
+    }
+
     fn warm_up(&mut self, share: u32) -> Result<(), starling_run::Error> {
         Ok(self.warm_up_device(share)?)
     }
 
     fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, starling_run::Error> {
-        let module = match self.training.model() {
-            Cow::Borrowed(_) => self.module.valid(),
-            Cow::Owned(average) => flatten::write_parameters(self.module.clone(), &average, &self.device).valid(),
-        };
-        let TaskData { training, held_out, .. } = self.data;
-        let mut sums = evaluation::Sums::default();
-        let at_once = self.task.measured_at_once().max(1);
-        for first in (0..held_out).step_by(at_once as usize) {
-            if !goes_on() {
-                return Ok(None);
-            }
-            let last = held_out.min(first.saturating_add(at_once));
-            let samples: Vec<u32> = (training + first..training + last).collect();
-            sums.add(self.measure(&module, &samples)?);
-        }
-        let evaluation = sums.mean(held_out.into());
-        self.evaluated = Some((self.training.step(), evaluation.clone())).filter(|_| held_out > 0);
-        Ok(Some(evaluation))
+        Ok(self.evaluate_model(false, goes_on)?)
+    }
+
+    fn best_step(&self) -> Option<u64> {
+        self.training.best().map(|(_, step, _)| step).filter(|step| *step < self.training.step())
+    }
+
+    fn evaluate_outcome_while(
+        &mut self,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Evaluation>, starling_run::Error> {
+        Ok(self.evaluate_model(true, goes_on)?)
     }
 
     fn export(&self, path: &Path) -> Result<(), starling_run::Error> {
         let (state, schema, manifest) = (&self.training.state(), self.training.schema(), self.training.manifest());
-        let evaluated = self.evaluated.as_ref().filter(|(step, _)| *step == state.step);
+        let exported = state.best(manifest).map_or(state.step, |(step, _)| step);
+        let evaluated = self.evaluated.as_ref().filter(|(step, _)| *step == exported);
         let (preprocessing, evaluation) =
             (self.notes.preprocessing.as_ref(), evaluated.map(|(_, evaluation)| evaluation));
         Export { state, schema, manifest, preprocessing, evaluation }.write(path)

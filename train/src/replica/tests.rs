@@ -1,4 +1,5 @@
 mod churn;
+mod early_stopping;
 mod micro_batches;
 
 use starling_run::training::contribution;
@@ -36,7 +37,7 @@ fn compute(trainer: &mut Trainer, me: PeerId, into: &mut Vec<f32>) -> Result<u64
 }
 
 fn computed(trainer: &mut Trainer, me: PeerId) -> Result<Gradient, starling_run::Error> {
-    let gradient = Gradient::new(trainer.training().parameters().len());
+    let gradient = Gradient::new(trainer.manifest().reduced());
     let mut starts = Vec::new();
     let weight = trainer.compute(me, &gradient, &mut |start| starts.push(start))?;
     assert!(starts.is_sorted_by(|before, next| next < before), "from the last parameters to the first: {starts:?}");

@@ -44,7 +44,7 @@ impl<T: Task> Replica<T> {
             seen = share;
             let indices: Vec<u32> = (0..share).collect();
             let batch = self.batch(&indices, draw)?;
-            let gradient = Gradient::new(self.training.parameters().len());
+            let gradient = Gradient::new(self.training.manifest().reduced());
             self.differentiate(batch, draw, u64::from(share), &gradient, &mut |_| ())?;
         }
         // Should it be so in a step, it is told there.

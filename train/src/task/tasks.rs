@@ -64,7 +64,7 @@ impl<T: Task> TaskProgram<T> {
         let open = self.device.open()?.device;
         let device = open.clone().autodiff();
         let module = beside_others(|| caught(self.task.name(), "module", || self.task.module(&device)))?;
-        Ok((flatten::write_parameters(module, &state.model(manifest.optimizer), &device).valid(), open))
+        Ok((flatten::write_parameters(module, &state.model(manifest), &device).valid(), open))
     }
 
     fn check_task(&self, manifest: &Manifest) -> Result<(), error::Error> {

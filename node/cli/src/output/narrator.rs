@@ -167,6 +167,18 @@ impl Narrator {
                     measures.iter().map(|measure| format!("{}, ", format::measure(measure))).collect();
                 plain(format!("step {step}: held-out {measures}loss {}", format::loss(*loss)))
             }
+            Report::Judged { step, loss, best_step, best_loss, without, is_over } => {
+                let (loss, best_loss) = (format::loss(*loss), format::loss(*best_loss));
+                match (*without, *is_over) {
+                    (0, _) => plain(format!("held-out loss {loss} after step {step}: the best so far")),
+                    (without, false) => plain(format!(
+                        "held-out loss {loss} after step {step}: no better than {best_loss} after step {best_step}, {without} in a row"
+                    )),
+                    (without, true) => plain(format!(
+                        "held-out loss {loss} after step {step}: no better than {best_loss} after step {best_step}, {without} in a row; the run ends here, and its model is that after step {best_step}"
+                    )),
+                }
+            }
             Report::Saved { step, digest } => only_if(
                 everything,
                 plain(format!("checkpoint after step {step} saved, digest {}", format::digest(digest))),

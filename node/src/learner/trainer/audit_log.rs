@@ -154,6 +154,7 @@ mod tests {
                 speeds: vec![1],
                 skipped: None,
                 given_up: Vec::new(),
+                judged: None,
                 dropped: Vec::new(),
             };
             audit_log.note(&report, view, (step == 2).then_some(digest));

@@ -9,7 +9,7 @@ use starling_engine::{ActiveView, DIGEST_EVERY, Saving, is_last_straw};
 use starling_run::audit::AuditView;
 use starling_run::panics::said;
 use starling_run::training::contribution;
-use starling_run::{BufferLayout, Gradient, Learner, ResultRecord, StepReport};
+use starling_run::{Gradient, Learner, Reduced, ResultRecord, StepReport};
 use starling_topology::Digest;
 use tokio::sync::watch;
 
@@ -44,8 +44,10 @@ pub(super) struct Worker {
     pub(super) gradient: Arc<Gradient>,
     /// From where on it is there.
     pub(super) progress: watch::Sender<usize>,
-    /// How many the model has.
-    pub(super) parameters: usize,
+    /// What this member brings to a step.
+    pub(super) reduced: Reduced,
+    /// The last step whose state was evaluated.
+    pub(super) evaluated: Option<u64>,
     /// When the present step began.
     pub(super) began: Option<Instant>,
     /// When a reducer first had all of the gradient.
@@ -65,6 +67,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn run(mut self, mut checkpoint_writer: CheckpointWriter) -> Totals {
+        self.look_whether_it_is_over();
         let evaluate = match self.work(&mut checkpoint_writer) {
             Ok(evaluate) => evaluate,
             Err(error) => {
@@ -96,6 +99,8 @@ impl Worker {
             Turn::Done => Ok(()),
             Turn::Loaded => {
                 (self.began, self.contributed, self.kept, self.totals.skips) = (None, None, None, None);
+                self.evaluated = None;
+                self.look_whether_it_is_over();
                 self.audit_log.adopt(self.learner.step() + 1, self.turns.shared_steps.view());
                 Ok(())
             }
@@ -118,12 +123,20 @@ impl Worker {
     }
 
     fn compute(&mut self) -> Result<(), NodeError> {
+        // Others wait for what is told of the state with its next step.
+        if self.learner.is_judged()
+            && self.evaluated != Some(self.learner.step())
+            && let Err(error) = self.evaluate(None, false)
+        {
+            self.is_unable = true;
+            self.turns.tell(TrainerEvent::Unable(error));
+        }
         let began = Instant::now();
         self.began.get_or_insert(began);
         match Arc::get_mut(&mut self.gradient) {
             Some(gradient) => gradient.clear(),
             // A reducer may still read that of an earlier step.
-            None => self.gradient = Arc::new(Gradient::new(self.parameters)),
+            None => self.gradient = Arc::new(Gradient::new(self.reduced)),
         }
         // Nothing is there, the slots behind the gradient neither.
         self.progress = watch::Sender::new(usize::MAX);
@@ -165,7 +178,7 @@ impl Worker {
         })??;
         let (ready_from, samples) = (self.gradient.ready_from(), u64::from(self.learner.ledger().share_len(me)));
         if ready_from != 0 || weight > samples {
-            let (step, parameters) = (self.learner.step() + 1, self.parameters);
+            let (step, parameters) = (self.learner.step() + 1, self.reduced.trained);
             return Err(NodeError::WrongLength { step, missing: ready_from, parameters, weight, samples });
         }
         Ok(weight)
@@ -230,6 +243,10 @@ impl Worker {
             self.totals.skips = Some(skips.in_row);
             self.turns.shared_steps.act(|steps| steps.end_after(report.step));
         }
+        if let Some(judged) = report.judged {
+            self.observer.report(&Report::from(judged));
+        }
+        self.look_whether_it_is_over();
         self.totals.loss = Some(report.loss);
         let view = self.turns.shared_steps.view().unwrap_or(AuditView::NONE);
         self.pace.enter(view.generation);
@@ -275,7 +292,7 @@ impl Worker {
         }
         if is_due(report.step, self.learner_options.evaluate_every)
             && !self.is_unable
-            && let Err(error) = self.evaluate(None)
+            && let Err(error) = self.evaluate(None, false)
         {
             self.is_unable = true;
             self.turns.tell(TrainerEvent::Unable(error));
@@ -288,17 +305,29 @@ impl Worker {
 
     /// Whether no step follows.
     fn is_over(&self) -> bool {
-        self.learner.step() >= self.learner.manifest().steps || self.totals.skips.is_some()
+        self.learner.is_over() || self.totals.skips.is_some()
     }
 
-    /// Evaluates the model, or gives it up after `limit`.
-    fn evaluate(&mut self, limit: Option<Duration>) -> Result<(), NodeError> {
+    /// No step follows a state with which the run has ended, be it the one that this member begins with.
+    fn look_whether_it_is_over(&mut self) {
+        if self.learner.is_over() {
+            let step = self.learner.step();
+            self.turns.shared_steps.act(|steps| steps.conclude_after(step));
+        }
+    }
+
+    /// Evaluates the present model, or the one that is exported; gives it up after `limit`.
+    fn evaluate(&mut self, limit: Option<Duration>, is_outcome: bool) -> Result<(), NodeError> {
         let begun = Instant::now();
         // Each batch is work of its own: all members evaluate after the same step, and none may end for having much to evaluate.
-        let evaluation = self.learner.evaluate_while(&|| {
+        let goes_on = || {
             self.work_clock.start();
             limit.is_none_or(|limit| begun.elapsed() < limit)
-        });
+        };
+        let evaluation = match is_outcome {
+            true => self.learner.evaluate_outcome_while(&goes_on),
+            false => self.learner.evaluate_while(&goes_on),
+        };
         self.work_clock.stop();
         let Some(evaluation) = evaluation? else {
             let seconds = begun.elapsed().as_secs();
@@ -313,7 +342,12 @@ impl Worker {
         let (loss, measures) = (evaluation.loss, evaluation.measures);
         let measures: BTreeMap<_, _> = measures.into_iter().map(|(name, mean)| (name.to_owned(), mean)).collect();
         self.totals.evaluation = Some((loss, measures.clone()));
-        self.observer.report(&Report::Evaluated { step: self.learner.step(), loss, measures });
+        let step = self.learner.step();
+        self.evaluated = Some(step);
+        // What an earlier model comes to is told in the summary alone: as news it would be of this step.
+        if !(is_outcome && self.learner.best_step().is_some()) {
+            self.observer.report(&Report::Evaluated { step, loss, measures });
+        }
         Ok(())
     }
 
@@ -355,7 +389,7 @@ impl Worker {
         } else if evaluate {
             // Each is tried, also when the one before it failed.
             // Who is about to leave does not wait for long.
-            outcomes.push(self.evaluate((!self.is_over()).then_some(LEAVING_EVALUATION)));
+            outcomes.push(self.evaluate((!self.is_over()).then_some(LEAVING_EVALUATION), true));
             outcomes.push(self.export());
         }
         self.totals.trouble = outcomes.into_iter().find_map(Result::err);
@@ -375,11 +409,11 @@ fn is_due(step: u64, every: u64) -> bool {
 }
 
 /// Contributes zeros to each step while the state of sync `number` is on its way, so that nobody waits for it.
-pub(crate) fn contribute_nothing(shared_steps: &SharedSteps, parameters: usize, number: u64) {
+pub(crate) fn contribute_nothing(shared_steps: &SharedSteps, reduced: Reduced, number: u64) {
     while let Some((active, step)) = shared_steps.next_without_state(number) {
         let mut buffer = shared_steps.spare();
         buffer.clear();
-        buffer.resize(BufferLayout::new(parameters, active.members.len()).elements(), 0.0);
+        buffer.resize(reduced.buffer(active.members.len()).elements(), 0.0);
         shared_steps.submit(&active, step, Brought::Nothing(buffer), None);
     }
 }

@@ -7,7 +7,7 @@ use libp2p::StreamProtocol;
 use starling_collective::Limits;
 use starling_engine::Action;
 use starling_run::training::contribution;
-use starling_run::{BufferLayout, ReplicatedState, ResultRecord};
+use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::{Bucket, PlanDecision, loads};
 use starling_topology::view::MAX_COSTED;
 use starling_topology::{Generation, Hold, Lineage, PeerId, Resumption, Ring, View};
@@ -133,11 +133,11 @@ impl EventLoop {
         if members < 2 {
             return None;
         }
-        let layout = BufferLayout::new(self.config.parameters, members);
+        let layout = self.config.reduced.buffer(members);
         let exact = layout.apart(self.config.codec.is_lossy(), self.config.chooses);
         let config = ReducerConfig {
             elements: layout.elements(),
-            planned: self.config.parameters,
+            planned: self.config.reduced.trained,
             exact,
             chooses: self.config.chooses,
             words: view.members().iter().map(|member| contribution::words(member, syncing)).collect(),
@@ -204,8 +204,10 @@ impl EventLoop {
     fn costs(&self, view: &View, ring: &Ring) -> Report {
         let (codec, world) = (self.config.codec, ring.world_size());
         let bytes = |elements: usize| codec.payload_bytes(elements) as u64;
-        let bucket =
-            Bucket { bytes: bytes(self.config.parameters), segment_bytes: bytes(self.config.layout.segment_elements) };
+        let bucket = Bucket {
+            bytes: bytes(self.config.reduced.trained),
+            segment_bytes: bytes(self.config.layout.segment_elements),
+        };
         let PlanDecision { plan, weights, .. } = self.config.plan.agree_over(ring, view, bucket);
         let loads = loads(&plan, world, &weights, bucket.bytes);
         let links = loads.into_iter().map(|((from, to), bytes)| {
@@ -220,7 +222,7 @@ impl EventLoop {
         tracing::info!(step, "fetching the result of a step");
         let max_stall = self.config.max_stall;
         let stall = max_stall / 4;
-        let LoopConfig { parameters, most, codec, batch_size, .. } = self.config;
+        let LoopConfig { reduced, most, codec, batch_size, .. } = self.config;
         let (after, reduced_in) = self.shared_steps.act(|steps| {
             let reduced_in = steps.active().filter(|active| active.lineage == lineage);
             (steps.progress().lineage, reduced_in.map(|active| active.members.clone()))
@@ -237,8 +239,7 @@ impl EventLoop {
                 }
             };
             let (limits, divisor) = (Limits::new(most, codec, members.len() as u32), batch_size as f32);
-            let wanted =
-                ResultRequest { step, lineage, after, members, parameters, limits, divisor, holders, max_stall };
+            let wanted = ResultRequest { step, lineage, after, members, reduced, limits, divisor, holders, max_stall };
             result_transfer::fetch(open, wanted).await
         };
         let events = self.incoming.events_in.clone();
@@ -265,8 +266,8 @@ impl EventLoop {
         donors: Vec<PeerId>,
     ) -> Fetch {
         tracing::info!(step, donors = donors.len(), "fetching the state");
-        let (shared_steps, parameters) = (self.shared_steps.clone(), self.config.parameters);
-        let idle = move || trainer::contribute_nothing(&shared_steps, parameters, number);
+        let (shared_steps, reduced) = (self.shared_steps.clone(), self.config.reduced);
+        let idle = move || trainer::contribute_nothing(&shared_steps, reduced, number);
         if let Err(error) = crate::start::host::thread("syncing", idle) {
             // The others would wait for its contributions until the state is here.
             let state = Err(format!("no thread to take part while it is on its way: {error}"));

@@ -297,6 +297,7 @@ impl Status {
             | Report::BegunFrom { .. }
             | Report::Founder { .. }
             | Report::Awaiting { .. }
+            | Report::Judged { .. }
             | Report::Warning { .. } => false,
         }
     }

@@ -2,7 +2,7 @@
 
 use starling_run::manifest::spec::MAX_DROPOUT;
 use starling_run::training::optimizer::{NAMES, OptimizerSpec, Setting};
-use starling_run::{Augment, CLIP, ClassWeights, Loss, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec};
+use starling_run::{Augment, CLIP, ClassWeights, Loss, MAX_PATIENCE, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec};
 
 use super::Unsaid::{None as Unset, Value as Is};
 use super::{FILES, Key, Kind, NETWORKS, Sets, TRAINING, Unsaid, Value};
@@ -232,6 +232,25 @@ pub(super) static RUN: &[Key] = &[
         Sets::Founding(put!(|founding, value| founding.length = RunLength::Epochs(value.count()))),
     )
     .flag("--epochs", "N")
+    .under(TRAINING),
+    Key::new(
+        "run.early_stop",
+        Kind::Integer(0, MAX_PATIENCE as i64),
+        Is("0"),
+        "Evaluations in a row without a lower held-out loss after which the run ends before its last step; its model is the best one \
+         that was evaluated. 0: it takes all steps, and its model is the last one.",
+        Sets::Run(put!(|run, value| run.early_stop.patience = value.small())),
+    )
+    .flag("--early-stop", "N")
+    .under(TRAINING),
+    Key::new(
+        "run.early_stop_every_steps",
+        Kind::Integer(1, MAX_STEPS),
+        Is("100"),
+        "Steps from one of those evaluations to the next; each member makes them all.",
+        Sets::Run(put!(|run, value| run.early_stop.every = value.count())),
+    )
+    .flag("--early-stop-every", "N")
     .under(TRAINING),
     Key::new(
         "run.seed",

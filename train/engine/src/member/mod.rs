@@ -58,7 +58,6 @@ pub struct Member {
     looks: Looks,
     failed_links: FailedLinks,
     leaving: Leaving,
-    last_step: u64,
     /// What its disk says of it, until it has a seat.
     outside: Option<Apart>,
     /// Whether the state after the last step is on its disk.
@@ -86,7 +85,6 @@ impl Member {
             looks: Looks::new(max_stall, look_interval(max_stall)),
             failed_links: FailedLinks::new(max_stall),
             leaving: Leaving::new(max_stall),
-            last_step,
             outside,
             is_saved: false,
             complete: None,
@@ -435,9 +433,9 @@ impl Member {
         }
     }
 
-    /// To whom it gives its place up that ends so: as [`departs`].
-    pub fn departs(&self, end: &Event) -> Option<Vec<PeerId>> {
-        departs(end, self.last_step, self.is_saved)
+    /// To whom it gives its place up that ends so, after `last_step`: as [`departs`].
+    pub fn departs(&self, end: &Event, last_step: u64) -> Option<Vec<PeerId>> {
+        departs(end, last_step, self.is_saved)
     }
 
     /// The view that it has a seat in.

@@ -50,8 +50,10 @@ pub enum Turnout {
 pub struct Steps<R, S> {
     /// The run's last step.
     last_step: u64,
-    /// The step that nobody takes another one after, because too many were skipped by then.
+    /// The step that nobody takes another one after: too many were skipped by then, or the run has ended.
     over_after: Option<u64>,
+    /// Whether that is the end of the run for good, as all find who hold the state after it.
+    is_concluded: bool,
     /// The last step committed.
     step: u64,
     /// The view in which it was committed: [`Progress::lineage`].
@@ -89,6 +91,7 @@ impl<R: StepResult, S> Steps<R, S> {
         Self {
             last_step,
             over_after: None,
+            is_concluded: false,
             step,
             lineage,
             result: None,
@@ -223,7 +226,8 @@ impl<R: StepResult, S> Steps<R, S> {
         (self.step, self.lineage) = (step, lineage);
         (self.result, self.submitted, self.snapshot) = (None, None, None);
         // What is over is so in another state than the one that comes.
-        (self.gate.last, self.has_state, self.over_after) = (Some(step), true, None);
+        (self.gate.last, self.has_state) = (Some(step), true);
+        (self.over_after, self.is_concluded) = (None, false);
         self.syncing = Some(Syncing::new(self.syncs, step));
         // A word about an earlier download would be taken for one about this.
         self.notices = Notices::default();
@@ -263,6 +267,17 @@ impl<R: StepResult, S> Steps<R, S> {
     /// No step is taken after `step`, which this member has applied: nor do those who apply the same.
     pub fn end_after(&mut self, step: u64) {
         self.over_after = Some(step);
+    }
+
+    /// The run has ended with the state after `step`, which this member holds: so have those found who hold the same, and it does not
+    /// go on if all are started again.
+    pub fn conclude_after(&mut self, step: u64) {
+        (self.over_after, self.is_concluded) = (Some(step), true);
+    }
+
+    /// The run's last step: that of its manifest, or where it has ended before.
+    pub fn last_step(&self) -> u64 {
+        if self.is_concluded { self.end() } else { self.last_step }
     }
 
     /// The step after which none is taken.

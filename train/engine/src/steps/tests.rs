@@ -415,3 +415,18 @@ fn what_is_over_in_one_state_goes_on_in_another() {
     member.work();
     assert_eq!((member.finished, member.contributed.last()), (1, Some(&(2, 2))));
 }
+
+#[test]
+fn a_run_that_has_ended_early_had_its_last_step() {
+    let (mut member, view) = Member::of_two();
+    let last = member.steps.last_step();
+    member.complete(view, 1);
+    member.steps.end_after(1);
+    assert_eq!(member.steps.last_step(), last, "what too many skipped steps end goes on if all are started again");
+    member.steps.conclude_after(1);
+    member.work();
+    assert_eq!((member.steps.last_step(), member.finished), (1, 1));
+    // In the state that it loads, the run has not.
+    member.steps.sync(1, lineage(ELSEWHERE));
+    assert_eq!(member.steps.last_step(), last);
+}

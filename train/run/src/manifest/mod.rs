@@ -1,7 +1,8 @@
 //! What all members of a run share: the model by its [`spec`] and [`schema`], the [`schedule`] of the learning rate, how a batch is divided
-//! ([`balance`], [`micro_batch`]); and for programs' buffers their [`tag`].
+//! ([`balance`], [`micro_batch`]), whether it ends early ([`early_stop`]); and for programs' buffers their [`tag`].
 
 pub mod balance;
+pub mod early_stop;
 pub mod hint;
 pub mod micro_batch;
 pub mod schedule;
@@ -25,14 +26,17 @@ use thiserror::Error;
 use crate::data::DataDescription;
 use crate::error::Error;
 use crate::manifest::balance::Balance;
+use crate::manifest::early_stop::EarlyStop;
 use crate::manifest::schedule::Schedule;
 use crate::manifest::schema::{Entry, Schema};
 use crate::manifest::spec::{LayoutSpec, Leaf, ModelSpec, RunSpec, check_leaves};
 use crate::state::max_encoded_len;
+use crate::training::best::Best;
+use crate::training::buffer::Reduced;
 use crate::training::optimizer::OptimizerSpec;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 23;
+pub const WIRE_VERSION: u32 = 24;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -75,6 +79,8 @@ pub struct Manifest {
     pub schedule: Schedule,
     /// The largest Euclidean norm of a step's mean gradient: a longer one is scaled to it. `None`: whatever it is.
     pub clip: Option<f32>,
+    /// When the run ends before its last step; `None`: it takes all steps.
+    pub early_stop: Option<EarlyStop>,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How many of them are computed together, from one seed; 0: a member's whole share, whatever that is.
@@ -164,7 +170,23 @@ impl Manifest {
 
     /// How long the canonical bytes of a state of this run may be.
     pub fn max_state_bytes(&self) -> u64 {
-        max_encoded_len(self.parameters(), self.optimizer.moments(), self.optimizer.scalars())
+        max_encoded_len(self.parameters(), self.moments(), self.scalars())
+    }
+
+    /// How many vectors a state has besides the parameters: the optimizer's, and with early stopping the best model.
+    pub fn moments(&self) -> usize {
+        self.optimizer.moments() + usize::from(self.early_stop.is_some())
+    }
+
+    /// How many scalars a state has: the optimizer's, and with early stopping what is known of the best model.
+    pub fn scalars(&self) -> usize {
+        self.optimizer.scalars() + self.early_stop.map_or(0, |_| Best::SCALARS)
+    }
+
+    /// What each member brings to a step, besides its slot.
+    pub fn reduced(&self) -> Reduced {
+        let trained = self.parameters();
+        if self.early_stop.is_some() { Reduced::with_held_out_loss(trained) } else { Reduced::from(trained) }
     }
 
     /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
@@ -179,6 +201,7 @@ impl Manifest {
             optimizer: OptimizerSpec::sgd(1.0),
             schedule: Schedule::default(),
             clip: None,
+            early_stop: None,
             batch_size: 1,
             micro_batch: 0,
             balance: Balance::default(),
@@ -204,6 +227,7 @@ impl Manifest {
             optimizer: spec.optimizer,
             schedule: spec.schedule,
             clip: spec.clip,
+            early_stop: spec.early_stop.in_manifest(),
             batch_size: spec.batch_size,
             balance: spec.balance,
             steps: spec.steps,
@@ -249,6 +273,7 @@ impl Manifest {
             optimizer: self.optimizer,
             schedule: self.schedule,
             clip: self.clip,
+            early_stop: self.early_stop.unwrap_or_default(),
             batch_size: self.batch_size,
             balance: self.balance,
             steps: self.steps,
@@ -340,6 +365,9 @@ impl Manifest {
         {
             let (least, most) = (CLIP.start(), CLIP.end());
             return invalid("clip", format!("it is {clip}, but norms of {least:e} to {most:e} are possible"));
+        }
+        if let Some(Err(reason)) = self.early_stop.map(|stop| stop.check(&self.model, &self.data)) {
+            return invalid("early_stop", reason);
         }
         if !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
             return invalid("batch_size", format!("it is {}, but 1 to {MAX_BATCH_SIZE} are possible", self.batch_size));
@@ -513,6 +541,7 @@ mod tests {
             Manifest { founder: Some(PeerId([7; 32])), ..manifest.clone() },
             Manifest { quorum: Quorum::TwoThirds, ..manifest.clone() },
             Manifest { clip: Some(1.0), ..manifest.clone() },
+            Manifest { early_stop: Some(EarlyStop { patience: 3, every: 50 }), ..manifest.clone() },
             Manifest { micro_batch: 16, ..manifest.clone() },
         ] {
             assert_ne!(other.run_id(), manifest.run_id());

@@ -17,6 +17,7 @@ pub use model::{MAX_MODEL_NAME, MAX_MODEL_SETTINGS, ModelSpec, ModelSpecError};
 pub use options::{Augment, ClassWeights, MAX_DROPOUT, ModelOptions};
 
 use crate::manifest::balance::Balance;
+use crate::manifest::early_stop::EarlyStop;
 use crate::manifest::schedule::Schedule;
 use crate::training::optimizer::OptimizerSpec;
 
@@ -69,6 +70,8 @@ pub struct RunSpec {
     pub schedule: Schedule,
     /// The largest norm of a step's mean gradient; `None`: whatever it is.
     pub clip: Option<f32>,
+    /// When the run ends before its last step.
+    pub early_stop: EarlyStop,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How many samples are computed together, from one seed: the batch is a multiple of it. 0: a member's whole share.
@@ -104,6 +107,7 @@ impl Default for RunSpec {
             optimizer: OptimizerSpec::default(),
             schedule: Schedule::default(),
             clip: None,
+            early_stop: EarlyStop::default(),
             batch_size: 64,
             micro_batch: 0,
             balance: Balance::default(),

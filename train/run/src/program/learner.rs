@@ -127,6 +127,17 @@ pub trait Learner: Replicated + fmt::Debug {
     /// As [`Self::apply`].
     fn apply_staged(&mut self, record: &ResultRecord) -> Result<StepReport, Error>;
 
+    /// Whether members judge the present state by its held-out loss, which each [evaluates](Self::evaluate) and tells with the gradient of
+    /// the next step. As it is, none is judged.
+    fn is_judged(&self) -> bool {
+        false
+    }
+
+    /// Whether the run has ended with the present state: after its last step, or before, as all members find from the same state.
+    fn is_over(&self) -> bool {
+        self.step() >= self.manifest().steps
+    }
+
     /// Computes what a step computes with a share of `share` samples, and what an evaluation does, all in vain: no step of the
     /// run is then the device's first. The state does not change, nor do the bits of any result.
     ///
@@ -134,7 +145,7 @@ pub trait Learner: Replicated + fmt::Debug {
     /// If it can't be computed here.
     fn warm_up(&mut self, share: u32) -> Result<(), Error>;
 
-    /// How good the model is on the held-out samples.
+    /// How good the present model is on the held-out samples.
     ///
     /// # Errors
     /// If it can't be computed here.
@@ -148,7 +159,20 @@ pub trait Learner: Replicated + fmt::Debug {
     /// If it can't be computed here.
     fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, Error>;
 
-    /// Writes the model to a file that other programs read. It appears whole or not at all.
+    /// The step after which the exported model was the present one, if the run keeps its best and that is an earlier one.
+    fn best_step(&self) -> Option<u64> {
+        None
+    }
+
+    /// As [`Self::evaluate_while`], of the model that is exported.
+    ///
+    /// # Errors
+    /// If it can't be computed here.
+    fn evaluate_outcome_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, Error> {
+        self.evaluate_while(goes_on)
+    }
+
+    /// Writes the model to a file that other programs read: the best one so far, if the run keeps that. It appears whole or not at all.
     ///
     /// # Errors
     /// If it can't be written.

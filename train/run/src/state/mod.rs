@@ -21,10 +21,11 @@ use starling_topology::ledger::MAX_LEDGER_BYTES;
 use starling_topology::{Digest, Ledger, LedgerError, Lineage, RunId};
 use thiserror::Error;
 
-use crate::manifest::MAX_PARAMETERS;
+use crate::manifest::{MAX_PARAMETERS, Manifest};
 use crate::state::bytes::{Reader, write_numbers};
 use crate::state::values::Values;
-use crate::training::optimizer::{OptimizerSpec, averaged};
+use crate::training::best::Best;
+use crate::training::optimizer::averaged;
 
 const MAGIC: &[u8; 8] = b"STRLST03";
 const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 4 + 4 + 4;
@@ -45,9 +46,9 @@ pub struct ReplicatedState {
     pub lineage: Lineage,
     /// All parameters, in visit order. A copy of a state shares the vectors.
     pub parameters: Arc<Vec<f32>>,
-    /// The optimizer's vectors, each as long as the parameters.
+    /// The optimizer's vectors, each as long as the parameters; in a run that may end early, the best model behind them.
     pub moments: Vec<Arc<Vec<f32>>>,
-    /// The optimizer's scalars.
+    /// The optimizer's scalars; behind them, what is known of the best model.
     pub scalars: Vec<f64>,
     /// Which samples are done, and who computes those of the next step.
     pub ledger: Ledger,
@@ -105,10 +106,36 @@ pub enum StateError {
 }
 
 impl ReplicatedState {
-    /// The parameters of the model that is evaluated and exported, `[parameters]`: their moving average, if `optimizer` keeps one.
-    pub fn model(&self, optimizer: OptimizerSpec) -> Cow<'_, [f32]> {
-        let average = averaged(optimizer, &self.moments, &self.scalars);
-        average.map_or(Cow::Borrowed(&self.parameters), Cow::Owned)
+    /// The parameters of the model that is exported, `[parameters]`: the best one so far, in a run of `manifest` that may end early and
+    /// has evaluated one; else the moving average of the parameters, if one is kept; else these.
+    pub fn model(&self, manifest: &Manifest) -> Cow<'_, [f32]> {
+        if self.best(manifest).is_some()
+            && let Some(best) = self.moments.last()
+        {
+            return Cow::Borrowed(best);
+        }
+        let optimizer = manifest.optimizer;
+        let (moments, scalars) =
+            (self.moments.iter().take(optimizer.moments()), self.scalars.iter().take(optimizer.scalars()));
+        let (moments, scalars): (Vec<_>, Vec<_>) = (moments.cloned().collect(), scalars.copied().collect());
+        averaged(optimizer, &moments, &scalars).map_or(Cow::Borrowed(&self.parameters), Cow::Owned)
+    }
+
+    /// The step after which the best model was the present one, and its held-out loss; `None` if a run of `manifest` takes all steps, or
+    /// none was evaluated yet.
+    pub fn best(&self, manifest: &Manifest) -> Option<(u64, f32)> {
+        self.read_best(manifest)?.found()
+    }
+
+    /// Whether a run of `manifest` has ended with this state, be it before its last step.
+    pub fn is_last(&self, manifest: &Manifest) -> bool {
+        self.step >= manifest.steps || self.read_best(manifest).is_some_and(|best| best.is_over())
+    }
+
+    fn read_best(&self, manifest: &Manifest) -> Option<Best> {
+        let is_whole = (self.moments.len(), self.scalars.len()) == (manifest.moments(), manifest.scalars());
+        let (terms, values) = (manifest.early_stop.filter(|_| is_whole)?, self.moments.last()?);
+        Best::restore(terms, values.clone(), &self.scalars[manifest.optimizer.scalars()..])
     }
 
     /// The canonical bytes.

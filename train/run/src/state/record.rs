@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::manifest::MAX_PARAMETERS;
 use crate::state::bytes::{Reader, write_numbers};
-use crate::training::buffer::BufferLayout;
+use crate::training::buffer::Reduced;
 
 const MAGIC: &[u8; 8] = b"STRLRR02";
 const HEADER_BYTES: usize = 8 + 8 + 2 * Lineage::BYTES + 4 + 8;
@@ -78,13 +78,13 @@ impl ResultRecord {
         bytes
     }
 
-    /// Reads a record from its canonical bytes, for a model of `parameters` parameters.
+    /// Reads a record from its canonical bytes, of a run whose members bring so much.
     ///
     /// # Errors
     /// If the bytes are not exactly one record for such a model, with finite numbers and the members of a view. Nothing
     /// is reserved on the word of the bytes.
-    pub fn decode(bytes: &[u8], parameters: usize) -> Result<Self, RecordError> {
-        let found = bytes.len() as u64;
+    pub fn decode(bytes: &[u8], reduced: impl Into<Reduced>) -> Result<Self, RecordError> {
+        let (reduced, found) = (reduced.into(), bytes.len() as u64);
         let short = RecordError::Length { what: "bytes", expected: HEADER_BYTES as u64, found };
         let mut rest = Reader::new(bytes);
         if rest.take(8).ok_or_else(|| short.clone())? != MAGIC {
@@ -98,8 +98,8 @@ impl ResultRecord {
         if !(1..=MAX_SHARES).contains(&(members as usize)) {
             return Err(RecordError::Members);
         }
-        let of_model = BufferLayout::new(parameters, members as usize).elements() as u64;
-        if elements != of_model || parameters as u64 > MAX_PARAMETERS {
+        let of_model = reduced.buffer(members as usize).elements() as u64;
+        if elements != of_model || reduced.trained as u64 > MAX_PARAMETERS {
             return Err(RecordError::Length { what: "numbers", expected: of_model, found: elements });
         }
         let expected = HEADER_BYTES as u64 + 32 * u64::from(members) + 4 * elements;
@@ -112,7 +112,7 @@ impl ResultRecord {
             .collect::<Result<Vec<_>, _>>()?;
         let mean = rest.numbers(elements as usize).ok_or(length)?;
         let record = Self { step, lineage, after, members, mean };
-        record.check(parameters)?;
+        record.check(reduced)?;
         match kernel::first_non_finite(&record.mean) {
             Some(at) => Err(RecordError::NotFinite { at: at as u64 }),
             None => Ok(record),
@@ -129,13 +129,14 @@ impl ResultRecord {
         Digest(*blake3::hash(&self.encode()).as_bytes())
     }
 
-    /// Checks that the record has the members of a view, and as many numbers as they reduce for `parameters`.
-    pub fn check(&self, parameters: usize) -> Result<(), RecordError> {
+    /// Checks that the record has the members of a view, and as many numbers as they reduce who
+    /// bring so much.
+    pub fn check(&self, reduced: impl Into<Reduced>) -> Result<(), RecordError> {
         let is_view = (1..=MAX_SHARES).contains(&self.members.len()) && self.members.is_sorted_by(|a, b| a < b);
         if !is_view {
             return Err(RecordError::Members);
         }
-        let expected = BufferLayout::new(parameters, self.members.len()).elements();
+        let expected = reduced.into().buffer(self.members.len()).elements();
         let found = self.mean.len();
         if expected == found {
             return Ok(());

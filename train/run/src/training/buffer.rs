@@ -2,35 +2,65 @@
 
 use std::ops::Range;
 
+/// What each member of a run brings to an operation, besides its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reduced {
+    /// How many numbers are trained, or a program's own.
+    pub trained: usize,
+    /// How many means follow that are no gradients: the loss; in a run that may end early, the held-out loss.
+    pub figures: usize,
+}
+
+impl Reduced {
+    /// So many numbers, and both.
+    pub const fn with_held_out_loss(trained: usize) -> Self {
+        Self { trained, figures: 2 }
+    }
+
+    /// How many numbers a member brings.
+    pub const fn elements(self) -> usize {
+        self.trained + self.figures
+    }
+
+    /// The buffer of a view of so many members.
+    pub const fn buffer(self, members: usize) -> BufferLayout {
+        BufferLayout { reduced: self, members }
+    }
+}
+
+impl From<usize> for Reduced {
+    /// So many numbers, and the loss.
+    fn from(trained: usize) -> Self {
+        Self { trained, figures: 1 }
+    }
+}
+
 /// Where what lies in a buffer that the members of a view reduce.
 ///
 /// ```text
-///   | trained: gradients, or a program's numbers | 1: the loss | slots: one per member, in their order |
-///                                                |<------------- exact: no codec of gradients ------->|
+///   | trained: gradients, or a program's numbers | figures: the loss, perhaps the held-out loss | slots: one per member, in their order |
+///                                                |<--------------------- exact: no codec of gradients ------------------------------->|
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferLayout {
-    trained: usize,
+    reduced: Reduced,
     members: usize,
 }
 
 impl BufferLayout {
-    /// How many numbers there are between what is trained and the slots.
-    const BETWEEN: usize = 1;
-
-    /// That of a view of so many members, over `trained` numbers.
+    /// That of a view of so many members, over `trained` numbers and a loss.
     pub const fn new(trained: usize, members: usize) -> Self {
-        Self { trained, members }
+        Reduced { trained, figures: 1 }.buffer(members)
     }
 
     /// How many numbers it has in all.
     pub const fn elements(self) -> usize {
-        self.trained + Self::BETWEEN + self.members
+        self.reduced.elements() + self.members
     }
 
-    /// How many at the end are written as they are, whatever the codec: loss and slots are no gradients.
+    /// How many at the end are written as they are, whatever the codec: figures and slots are no gradients.
     pub const fn exact(self) -> usize {
-        Self::BETWEEN + self.members
+        self.reduced.figures + self.members
     }
 
     /// How many of those travel apart from what members bring: where a codec loses something, or where members say in their slots what is
@@ -41,7 +71,7 @@ impl BufferLayout {
 
     /// What members say of themselves.
     pub const fn slots(self) -> Range<usize> {
-        self.trained + Self::BETWEEN..self.elements()
+        self.reduced.elements()..self.elements()
     }
 }
 
@@ -52,9 +82,13 @@ mod tests {
     #[test]
     fn its_parts_are_all_of_it() {
         for (trained, members) in [(0, 1), (3, 2), (1000, 64)] {
-            let layout = BufferLayout::new(trained, members);
-            assert_eq!((layout.slots().len(), layout.slots().end), (members, layout.elements()));
-            assert_eq!(layout.elements() - layout.exact(), trained);
+            for reduced in [Reduced::from(trained), Reduced::with_held_out_loss(trained)] {
+                let layout = reduced.buffer(members);
+                assert_eq!((layout.slots().len(), layout.slots().end), (members, layout.elements()));
+                assert_eq!(layout.elements() - layout.exact(), trained);
+                assert_eq!(layout.slots().start, reduced.elements());
+            }
+            assert_eq!(BufferLayout::new(trained, members), Reduced::from(trained).buffer(members));
         }
     }
 }

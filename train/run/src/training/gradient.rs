@@ -5,9 +5,12 @@ use std::sync::{PoisonError, RwLock};
 
 use starling_collective::codec::kernel;
 
-/// The mean gradient over a member's share and the mean loss, `[parameters + 1]`, and how many samples they are the mean of.
+use crate::training::buffer::Reduced;
+
+/// The mean gradient over a member's share and the [figures](Reduced) behind it, `[trained + figures]`, and how many samples they are the
+/// mean of.
 ///
-/// It comes about from the end: the loss first, then block by block as backward reaches them. One thread computes it while
+/// It comes about from the end: the figures first, then block by block as backward reaches them. One thread computes it while
 /// another may read what is there already.
 #[derive(Debug)]
 pub struct Gradient(RwLock<Inner>);
@@ -23,9 +26,9 @@ struct Inner {
 }
 
 impl Gradient {
-    /// Nothing yet, for a model of `parameters` parameters.
-    pub fn new(parameters: usize) -> Self {
-        let values = vec![0.0; parameters + 1];
+    /// Nothing yet, of what a member brings; of so many parameters, and the loss.
+    pub fn new(reduced: impl Into<Reduced>) -> Self {
+        let values = vec![0.0; reduced.into().elements()];
         Self(RwLock::new(Inner { weight: 0, given_up: false, ready: values.len(), values }))
     }
 
@@ -40,12 +43,12 @@ impl Gradient {
         self.read(|inner| inner.weight)
     }
 
-    /// How many numbers there will be: the parameters, and the loss.
+    /// How many numbers there will be: the parameters, and the figures.
     pub fn elements(&self) -> usize {
         self.read(|inner| inner.values.len())
     }
 
-    /// The position from which on the numbers are there: `parameters + 1` if none are, 0 if all are.
+    /// The position from which on the numbers are there: [`Self::elements`] if none are, 0 if all are.
     pub fn ready_from(&self) -> usize {
         self.read(|inner| inner.ready)
     }

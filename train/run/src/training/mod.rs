@@ -3,6 +3,7 @@
 //! A [`gradient`] is brought as a [`contribution`] in a [`buffer`]; the [`optimizer`] updates the state, in part beforehand by a [`staged_update`].
 //! Programs without a model have an [`buffer_learner`] and its [`call`]s in the same place.
 
+pub mod best;
 pub mod buffer;
 pub mod buffer_learner;
 pub mod call;
@@ -25,6 +26,7 @@ use crate::manifest::schema::Schema;
 use crate::state::initial;
 use crate::state::record::ResultRecord;
 use crate::state::{ReplicatedState, StateView};
+use crate::training::best::{Best, Judgement};
 use crate::training::gradient::Gradient;
 use crate::training::optimizer::OptimizerState;
 use crate::training::staged_update::{StagedUpdate, UpdateBuffers};
@@ -53,6 +55,8 @@ pub struct StepReport {
     pub given_up: Vec<(PeerId, u32)>,
     /// Positions of the epoch's order that nobody computes again in this epoch: their share was given up twice.
     pub dropped: Vec<Range<u32>>,
+    /// What the held-out loss of the state before it came to, if that was judged.
+    pub judged: Option<Judgement>,
 }
 
 /// One member's copy of the run's replicated state, and the update that leads from one step to the next.
@@ -68,6 +72,8 @@ pub struct Training {
     /// Copies of the state share them until the next update.
     parameters: Arc<Vec<f32>>,
     optimizer: OptimizerState,
+    /// The best model so far, in a run that may end early.
+    best: Option<Best>,
     /// What comes of the pending step, as far as that is reduced.
     staged_update: Option<StagedUpdate>,
     /// Room for one.
@@ -95,6 +101,7 @@ impl Training {
             run: manifest.run_id(),
             ledger: Ledger::new(manifest.seed, samples, manifest.batch_size).with_micro_batch(manifest.micro_batch),
             optimizer: OptimizerState::new(manifest.optimizer, parameters.len()),
+            best: manifest.early_stop.map(|terms| Best::new(terms, parameters.len())),
             manifest: manifest.clone(),
             schema,
             step: 0,
@@ -125,9 +132,26 @@ impl Training {
         &self.parameters
     }
 
-    /// The parameters of the model that is evaluated and exported, `[parameters]`: their moving average, if one is kept.
+    /// The parameters of the present model, `[parameters]`: their moving average, if one is kept.
     pub fn model(&self) -> Cow<'_, [f32]> {
         self.optimizer.average().map_or(Cow::Borrowed(&self.parameters), Cow::Owned)
+    }
+
+    /// The best model so far, `[parameters]`, with the step after which it was that and its held-out loss; `None` if the run takes all
+    /// steps, or nothing was evaluated yet.
+    pub fn best(&self) -> Option<(&[f32], u64, f32)> {
+        let best = self.best.as_ref()?;
+        best.found().map(|(step, loss)| (best.values().as_slice(), step, loss))
+    }
+
+    /// Whether members tell the held-out loss of the present state with the gradient of the next step.
+    pub fn is_judged(&self) -> bool {
+        self.best.as_ref().is_some_and(|best| best.is_due(self.step))
+    }
+
+    /// Whether the run has ended with the present state, be it before its last step.
+    pub fn is_over(&self) -> bool {
+        self.step >= self.manifest.steps || self.best.as_ref().is_some_and(Best::is_over)
     }
 
     /// The samples that are done, and who computes those of the next step.
@@ -179,8 +203,8 @@ impl Training {
             step: self.step,
             lineage: self.lineage,
             parameters: self.parameters.clone(),
-            moments: self.optimizer.moments().to_vec(),
-            scalars: self.optimizer.scalars().to_vec(),
+            moments: self.moments(),
+            scalars: self.scalars(),
             ledger: self.ledger.clone(),
         }
     }
@@ -191,11 +215,22 @@ impl Training {
             run: self.run,
             step: self.step,
             parameters: &self.parameters,
-            moments: self.optimizer.moments(),
-            scalars: self.optimizer.scalars(),
+            moments: &self.moments(),
+            scalars: &self.scalars(),
             ledger: &self.ledger,
         }
         .digest()
+    }
+
+    /// The optimizer's vectors, and the best model. They are shared.
+    fn moments(&self) -> Vec<Arc<Vec<f32>>> {
+        self.optimizer.moments().iter().chain(self.best.as_ref().map(Best::values)).cloned().collect()
+    }
+
+    /// The optimizer's scalars, and those of the best model.
+    fn scalars(&self) -> Vec<f64> {
+        let of_best = self.best.iter().flat_map(Best::scalars);
+        self.optimizer.scalars().iter().copied().chain(of_best).collect()
     }
 
     /// Replaces the replicated state.
@@ -211,7 +246,11 @@ impl Training {
             format!("{parameters} parameters, moments of {moments:?} and {scalars} scalars")
         };
         let spec = self.manifest.optimizer;
-        let expected = lengths(self.parameters.len(), &vec![self.parameters.len(); spec.moments()], spec.scalars());
+        let expected = lengths(
+            self.parameters.len(),
+            &vec![self.parameters.len(); self.manifest.moments()],
+            self.manifest.scalars(),
+        );
         let moments: Vec<usize> = state.moments.iter().map(|moment| moment.len()).collect();
         let found = lengths(state.parameters.len(), &moments, state.scalars.len());
         if expected != found {
@@ -231,8 +270,20 @@ impl Training {
             return Err(Error::OtherShape { step: state.step, expected, found });
         }
         state.check_numbers()?;
+        let ReplicatedState { mut moments, mut scalars, .. } = state;
+        let best = match self.manifest.early_stop {
+            None => None,
+            Some(terms) => {
+                let values = moments.pop().expect("invariant: lengths were compared");
+                let of_best = scalars.split_off(spec.scalars());
+                let best =
+                    Best::restore(terms, values, &of_best).filter(|best| best.found() <= Some((state.step, f32::MAX)));
+                Some(best.ok_or(Error::OtherBest { step: state.step })?)
+            }
+        };
         self.forget_staged();
-        self.optimizer = OptimizerState::restore(spec, state.moments, state.scalars);
+        self.optimizer = OptimizerState::restore(spec, moments, scalars);
+        self.best = best;
         self.parameters = state.parameters;
         (self.step, self.lineage) = (state.step, state.lineage);
         self.ledger = state.ledger;

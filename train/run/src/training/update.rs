@@ -10,7 +10,7 @@ use super::{StepReport, Training};
 use crate::error::Error;
 use crate::manifest::balance::Balance;
 use crate::state::record::ResultRecord;
-use crate::training::buffer::BufferLayout;
+use crate::training::best::Judgement;
 use crate::training::contribution;
 use crate::training::optimizer::{StepFactors, Unfit};
 use crate::training::staged_update::StagedUpdate;
@@ -28,8 +28,9 @@ impl Training {
         let is_finite = kernel::first_non_finite(part).is_none();
         if start == self.parameters.len() {
             self.forget_staged();
-            if is_finite && self.ledger.is_assigned() && part.len() == BufferLayout::new(start, members.len()).exact() {
-                let (_, weight, scale) = self.weigh(members, &part[1..]);
+            let reduced = self.manifest.reduced();
+            if is_finite && self.ledger.is_assigned() && part.len() == reduced.buffer(members.len()).exact() {
+                let (_, weight, scale) = self.weigh(members, &part[reduced.figures..]);
                 let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale).filter(|_| weight > 0);
                 let (parameters, optimizer, update_buffers) =
                     (self.parameters.len(), &self.optimizer, &mut self.update_buffers);
@@ -67,16 +68,18 @@ impl Training {
         if record.step != step {
             return Err(Error::OtherStep { expected: step, found: record.step });
         }
-        record.check(self.parameters.len())?;
+        let reduced = self.manifest.reduced();
+        record.check(reduced)?;
         // The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
         self.begin(&record.members);
         let (gradients, rest) = record.mean.split_at(self.parameters.len());
-        let (loss, slots) = (rest[0], &rest[1..]);
+        let (figures, slots) = rest.split_at(reduced.figures);
         let (speeds, weight, scale) = self.weigh(&record.members, slots);
         let who_gave_up = record.members.iter().zip(&speeds).filter(|(_, speed)| **speed == GAVE_UP);
         let given_up: Vec<_> = who_gave_up.map(|(member, _)| (*member, self.ledger.share_len(*member))).collect();
         // Who gives up brings zeros. Another sum shows that somebody is said to have given up who has not.
-        let is_denied = weight == 0 && record.mean[..=gradients.len()].iter().any(|number| *number != 0.0);
+        let is_denied = weight == 0 && record.mean[..reduced.elements()].iter().any(|number| *number != 0.0);
+        let judged = self.judge(figures, weight);
         let skipped = match weight {
             0 if given_up.is_empty() => None,
             0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
@@ -90,10 +93,9 @@ impl Training {
         };
         (self.step, self.lineage) = (step, record.lineage);
         // It moves nothing, so it need not be held back.
-        let loss = if weight == 0 { 0.0 } else { loss * self.manifest.batch_size as f32 / weight as f32 };
         Ok(StepReport {
             step,
-            loss: if loss.is_finite() { loss } else { f32::MAX },
+            loss: self.mean(figures[0], weight),
             samples: weight,
             epoch: committed.epoch,
             contributions: committed.contributions,
@@ -102,7 +104,25 @@ impl Training {
             skipped,
             given_up,
             dropped: committed.dropped,
+            judged,
         })
+    }
+
+    /// Judges the present state by the held-out loss that was reduced with the step after it, if that is due and anybody told one.
+    fn judge(&mut self, figures: &[f32], weight: u64) -> Option<Judgement> {
+        if !self.is_judged() || weight == 0 {
+            return None;
+        }
+        let loss = self.mean(figures[1], weight);
+        let (parameters, optimizer) = (&self.parameters, &self.optimizer);
+        let model = || optimizer.average().map_or_else(|| parameters.clone(), Arc::new);
+        self.best.as_mut().map(|best| best.judge(self.step, loss, model))
+    }
+
+    /// A figure over the samples that were contributed; 0 if none were.
+    fn mean(&self, figure: f32, weight: u64) -> f32 {
+        let mean = if weight == 0 { 0.0 } else { figure * self.manifest.batch_size as f32 / weight as f32 };
+        if mean.is_finite() { mean } else { f32::MAX }
     }
 
     /// Updates the state as far as that was not drafted; nothing changes if it would not be finite.

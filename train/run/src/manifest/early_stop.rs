@@ -1,0 +1,92 @@
+//! When a run ends before its last step: once its held-out loss has not fallen for a while.
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::DataDescription;
+use crate::manifest::spec::ModelSpec;
+
+/// The most evaluations without an improvement that a run may wait for.
+pub const MAX_PATIENCE: u32 = 1_000_000;
+/// The most steps from one evaluation to the next.
+const MAX_EVERY: u64 = 999_999_999_999;
+
+/// Members evaluate the state after every so many steps, and tell the held-out loss with the gradient of the next step: so all of them
+/// go by the same figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EarlyStop {
+    /// How many evaluations in a row may be no better than the best one before the run ends. 0, which no manifest has: it takes all steps.
+    pub patience: u32,
+    /// Steps from one evaluation to the next.
+    pub every: u64,
+}
+
+impl Default for EarlyStop {
+    /// None, of evaluations after each hundred steps.
+    fn default() -> Self {
+        Self { patience: 0, every: 100 }
+    }
+}
+
+impl EarlyStop {
+    /// What a manifest says of it: nothing if it waits for no evaluation.
+    pub(crate) fn in_manifest(self) -> Option<Self> {
+        (self.patience > 0).then_some(self)
+    }
+
+    /// Whether the state after `step` is evaluated.
+    pub fn is_due(self, step: u64) -> bool {
+        step > 0 && step.is_multiple_of(self.every)
+    }
+
+    /// Checks it for a run of `model` over `data`. The numbers may be a stranger's.
+    ///
+    /// # Errors
+    /// What is wrong and what to do, as a sentence.
+    pub(crate) fn check(self, model: &ModelSpec, data: &DataDescription) -> Result<(), String> {
+        let Self { patience, every } = self;
+        if !(1..=MAX_PATIENCE).contains(&patience) {
+            return Err(format!("it waits for {patience} evaluations, but 1 to {MAX_PATIENCE} are possible"));
+        }
+        if !(1..=MAX_EVERY).contains(&every) {
+            return Err(format!("it evaluates every {every} steps, but 1 to {MAX_EVERY} are possible"));
+        }
+        if *model == ModelSpec::Raw {
+            return Err("buffers have no held-out loss that could stop falling".to_owned());
+        }
+        // How many samples a program holds out, only the program knows.
+        if data.held_out == 0 && !data.is_of_program() {
+            return Err(
+                "it goes by the loss over held-out samples, and none are held out; hold some out, or take all steps"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::digits;
+
+    #[test]
+    fn what_can_not_be_is_refused_with_what_to_do() {
+        let check = |patience, every| EarlyStop { patience, every }.check(&ModelSpec::default(), &digits());
+        assert_eq!([check(1, 1), check(MAX_PATIENCE, MAX_EVERY)], [Ok(()), Ok(())]);
+        for (patience, every, reason) in [
+            (0, 1, "1 to 1000000"),
+            (u32::MAX, 1, "1 to 1000000"),
+            (1, 0, "every 0 steps"),
+            (1, u64::MAX, "every 1844"),
+        ] {
+            let error = check(patience, every).expect_err("not possible");
+            assert!(error.contains(reason), "{error}");
+        }
+        let stop = EarlyStop { patience: 3, every: 10 };
+        let none = DataDescription { held_out: 0, ..digits() };
+        assert!(stop.check(&ModelSpec::default(), &none).expect_err("nothing held out").contains("hold some out"));
+        assert!(stop.check(&ModelSpec::Raw, &DataDescription::none()).expect_err("no loss").contains("buffers"));
+        assert_eq!([0, 5, 10, 20].map(|step| stop.is_due(step)), [false, false, true, true]);
+    }
+}

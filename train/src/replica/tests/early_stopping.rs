@@ -1,0 +1,163 @@
+//! Runs that end before their last step: all members find so in the same step, whoever was there.
+
+use starling_run::{Assembly, EarlyStop, Judgement, StateSnapshot};
+
+use super::churn::{Swarm, peer};
+use super::*;
+
+/// A run that learns too fast to go on getting better for long.
+fn ending(optimizer: OptimizerSpec) -> (Manifest, Dataset) {
+    let early_stop = EarlyStop { patience: 3, every: 4 };
+    let model = "mlp:8".parse().expect("a model");
+    let spec = RunSpec { model, optimizer, early_stop, steps: 400, ..RunSpec::default() };
+    let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+    (found(&spec, &dataset).expect("a run"), dataset)
+}
+
+fn open((manifest, dataset): &(Manifest, Dataset)) -> Trainer {
+    Trainer::new(manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer")
+}
+
+/// Both with and without a moving average, which is the model then.
+fn optimizers() -> [OptimizerSpec; 2] {
+    [OptimizerSpec::sgd(3.0), OptimizerSpec::adam_w(0.3).with("ema", 0.5)]
+}
+
+#[test]
+fn all_members_end_in_the_same_step_with_the_best_model_whoever_was_there() {
+    for optimizer in optimizers() {
+        let run = ending(optimizer);
+        let mut swarm = Swarm::of(&[100, 300, 200], 64, &|| open(&run));
+        let mut best = None;
+        let mut judged: Vec<Judgement> = Vec::new();
+        loop {
+            let step = swarm.members[&peer(1)].trainer.step();
+            assert!(step < 300, "it goes on and on");
+            let model = swarm.members[&peer(1)].trainer.training().model().into_owned();
+            // What each member evaluates for itself.
+            let own = (step > 0 && step.is_multiple_of(4)).then(|| {
+                swarm.members.values_mut().map(|it| it.trainer.evaluate().expect("evaluated").loss).sum::<f64>()
+                    / swarm.members.len() as f64
+            });
+            let computed = swarm.compute();
+            // One dies in mid-step, when the state is judged: the others' word is enough.
+            if step == 4 {
+                swarm.members.remove(&peer(3));
+            }
+            // One joins from the chunks of a snapshot, one goes on from its checkpoint: they count on.
+            if step == 9 {
+                let snapshot = StateSnapshot::of(swarm.members[&peer(1)].trainer.state());
+                let most = run.0.max_state_bytes();
+                let mut assembly = Assembly::new(snapshot.manifest().clone(), most).expect("small enough");
+                for chunk in assembly.missing() {
+                    assembly.insert(snapshot.chunk(chunk).expect("the donor's").to_vec()).expect("asked for");
+                }
+                let joined = assembly.finish().expect("complete");
+                let resumed =
+                    ReplicatedState::decode(&swarm.members[&peer(2)].trainer.state().encode()).expect("its own");
+                for (name, state) in
+                    [(peer(1), joined), (peer(2), ReplicatedState { lineage: Lineage::NONE, ..resumed })]
+                {
+                    let mut trainer = open(&run);
+                    trainer.load(state).expect("of the run");
+                    swarm.members.get_mut(&name).expect("there").trainer = trainer;
+                }
+            }
+            let record = swarm.reduce(&computed);
+            let report = swarm.apply(&record);
+            let digest = swarm.check_digests();
+            assert_eq!(report.judged.is_some(), own.is_some(), "step {step}");
+            let (Some(told), Some(own)) = (report.judged, own) else { continue };
+            assert_eq!(told.step, step);
+            assert!((f64::from(told.loss) / own - 1.0).abs() < 1e-5, "{told:?}, where members found {own}");
+            if told.best_step == step {
+                best = Some(model);
+            }
+            judged.push(told);
+            let trainer = &swarm.members[&peer(1)].trainer;
+            let (values, best_step, loss) = trainer.training().best().expect("one was judged");
+            assert_eq!((Some(values), best_step, loss), (best.as_deref(), told.best_step, told.best_loss));
+            assert_eq!(trainer.state().model(trainer.manifest()).as_ref(), values);
+            assert_eq!((trainer.state().digest(), trainer.is_over()), (digest, told.is_over));
+            if told.is_over {
+                break;
+            }
+        }
+        let least = judged.iter().map(|told| told.loss).fold(f32::MAX, f32::min);
+        let last = judged.last().expect("it ended");
+        assert_eq!((last.without, last.best_loss), (3, least));
+        assert_eq!(last.step, last.best_step + 3 * 4, "three evaluations were no better");
+        let state = swarm.members[&peer(1)].trainer.state();
+        assert!(state.is_last(&run.0) && state.step < 300);
+        // Who is started again with it knows.
+        let mut again = open(&run);
+        again.load(state).expect("of the run");
+        assert!(again.is_over() && !again.is_judged());
+        assert_eq!(again.best_step(), Some(last.best_step));
+        let outcome = again.evaluate_outcome_while(&|| true).expect("evaluated").expect("all of it");
+        assert!((outcome.loss / f64::from(least) - 1.0).abs() < 1e-5);
+        assert_ne!(again.evaluate().expect("evaluated").loss, outcome.loss, "it is not the present model");
+    }
+}
+
+/// What nobody has computed says nothing about the state before it.
+#[test]
+fn a_step_without_samples_judges_nothing() {
+    let run = ending(OptimizerSpec::sgd(0.1));
+    let mut trainer = open(&run);
+    let mut buffer = Vec::new();
+    (0..4).for_each(|_| drop(advance(&mut trainer, &mut buffer)));
+    assert!(trainer.is_judged());
+    let slot = GAVE_UP as f32 / 64.0;
+    let mut mean = vec![0.0; run.0.reduced().elements()];
+    mean.push(slot);
+    let (lineage, members) = (Lineage::NONE, vec![ME]);
+    let record = ResultRecord { step: 5, lineage, after: lineage, members, mean };
+    let report = trainer.apply(&record).expect("applied");
+    assert_eq!((report.judged, report.samples), (None, 0));
+    assert_eq!(trainer.training().best(), None);
+}
+
+/// A held-out loss that is no number must not end the exchange, nor count as good.
+#[test]
+fn a_loss_that_no_contribution_may_have_counts_as_the_worst() {
+    let run = ending(OptimizerSpec::sgd(0.1));
+    let mut trainer = open(&run);
+    let mut buffer = Vec::new();
+    (0..4).for_each(|_| drop(advance(&mut trainer, &mut buffer)));
+    for loss in [f64::NAN, f64::INFINITY, 1e30] {
+        let evaluation = Evaluation { loss, measures: Vec::new(), samples: 359 };
+        trainer.evaluated = Some((4, evaluation));
+        let told = computed(&mut trainer, ME).expect("computed").values().last().copied();
+        assert_eq!(told, Some(run.0.bound));
+    }
+}
+
+#[test]
+fn states_that_say_what_no_run_comes_to_are_refused() {
+    let run = ending(OptimizerSpec::sgd(0.1));
+    let mut trainer = open(&run);
+    let mut buffer = Vec::new();
+    (0..5).for_each(|_| drop(advance(&mut trainer, &mut buffer)));
+    let (good, digest) = (trainer.state(), trainer.digest());
+    let refused = |trainer: &mut Trainer, change: fn(&mut ReplicatedState)| {
+        let mut state = good.clone();
+        change(&mut state);
+        let error = trainer.load(state).expect_err("refused").to_string();
+        assert_eq!(trainer.digest(), digest, "nothing has changed");
+        error
+    };
+    // A best model of a later step than the state's, and one that was waited for longer than the run waits.
+    assert!(refused(&mut trainer, |state| state.scalars[0] *= 2.0).contains("no run comes to"));
+    assert!(refused(&mut trainer, |state| state.scalars[2] = 0.5).contains("no run comes to"));
+    assert!(refused(&mut trainer, |state| drop(state.moments.pop())).contains("moments of [610]"));
+}
+
+#[test]
+fn nothing_held_out_ends_no_run() {
+    let dataset = Dataset::load(&DataOptions { held_out: 0.0, ..DataOptions::default() }).expect("all to train on");
+    let early_stop = EarlyStop { patience: 3, every: 4 };
+    let spec = RunSpec { early_stop, held_out: 0.0, ..RunSpec::default() };
+    let error = found(&spec, &dataset).expect_err("nothing to go by").to_string();
+    assert!(error.contains("`early_stop` is not usable") && error.contains("none are held out"), "{error}");
+}
