@@ -71,6 +71,32 @@ fn dropout_and_augmentation_on_three_machines_as_on_one() {
     }
 }
 
+/// All end in the same step with the same model, long before the last one, and know it when they are started again.
+#[test]
+fn members_end_early_together_and_stay_ended() {
+    let flags = "--steps 100000 --model mlp:16 --learning-rate 0.05 --early-stop 3 --early-stop-every 10";
+    let founder = Peer::run(&PeerOptions::networked(&format!("--min-peers 3 {flags}")));
+    let ticket = founder.ticket();
+    let joiners = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::networked("")));
+    let dir = founder.dir();
+    let outcomes: Vec<Outcome> = joiners.into_iter().chain([founder]).map(Peer::finish).collect();
+    let (first, steps) = (outcomes[0].summary(), outcomes[0].summary()["steps"].as_u64().expect("a number"));
+    assert!(first["outcome"] == "complete" && steps < 5_000 && steps % 10 == 1, "{first}");
+    for outcome in &outcomes {
+        let judged: Vec<&Value> = outcome.events().iter().filter(|event| event["event"] == "judged").collect();
+        let last = judged.last().expect("it was judged");
+        assert_eq!((&last["is_over"], &last["without"]), (&Value::Bool(true), &Value::from(3)));
+        assert_eq!(last["step"].as_u64(), Some(steps - 1));
+        // The model that is left is the best one.
+        let (loss, best) = (outcome.summary()["held_out_loss"].as_f64(), last["best_loss"].as_f64());
+        assert!(loss.zip(best).is_some_and(|(loss, best)| (loss / best - 1.0).abs() < 1e-4), "{loss:?}, {best:?}");
+        assert_eq!(outcome.summary()["digest"], first["digest"]);
+    }
+    let again = Peer::run_in(dir, &PeerOptions::networked(&format!("--min-peers 3 {flags}")));
+    let (status, said) = again.fail();
+    assert!(!status.success() && said.contains("is complete"), "{said}");
+}
+
 #[test]
 fn softmax_with_a_batch_smaller_than_the_ring() {
     three_peers_agree("--steps 20 --model softmax --batch-size 2 --optimizer sgd", None);

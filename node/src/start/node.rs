@@ -115,7 +115,11 @@ async fn take_part(
     stop: CancellationToken,
     is_refused: &AtomicBool,
 ) -> Result<Lived, NodeError> {
-    let Prepared { ready, learner, damaged, searched } = prepared;
+    let Prepared { mut ready, learner, damaged, searched } = prepared;
+    if learner.is_over() && matches!(ready.start, Start::Found) {
+        // Nobody is waited for to take steps that are not taken.
+        ready.membership.last_step = learner.step();
+    }
     let (peer, run) = (ready.identity.peer_id(), ready.manifest.run_id());
     tracing::Span::current().record("run", run.to_string());
     if let Some(name) = settings.own_name(ready.credentials.secret.is_some()) {

@@ -295,10 +295,14 @@ impl Membership {
     /// what it has promised in a decree under way does not say that it holds less. Before the first step each view assigns the samples
     /// anew: that state is another one in each, and nobody signs it.
     pub fn vouches_for(&self, step: u64, lineage: Lineage) -> bool {
+        self.config.due_by(step) == step && self.vouches_for_end(step, lineage)
+    }
+
+    /// The same of a state with which the run has ended, be it before its last step: whoever holds it finds so, and all save it.
+    pub fn vouches_for_end(&self, step: u64, lineage: Lineage) -> bool {
         self.seat.as_ref().is_some_and(|seat| {
             let is_told = |pledged: Progress| pledged.has_state && step <= pledged.step;
-            let is_due = step > 0 && self.config.due_by(step) == step;
-            is_due && seat.root.admits(step, lineage) && seat.pledged.is_none_or(is_told)
+            step > 0 && seat.root.admits(step, lineage) && seat.pledged.is_none_or(is_told)
         })
     }
 

@@ -1,5 +1,6 @@
 //! Which checkpoints are stable: our heads go out, those of others come in.
 
+use starling_engine::Member;
 use starling_run::CheckpointInfo;
 use starling_topology::{Digest, Head, PeerId};
 
@@ -14,7 +15,9 @@ impl EventLoop {
     /// A checkpoint of ours is on disk, verified.
     pub(super) fn on_saved(&mut self, info: &CheckpointInfo) {
         self.look_back();
-        self.member.saved(info.step, info.lineage, info.digest, info.id);
+        let is_end = self.shared_steps.act(|steps| steps.last_step()) == info.step;
+        let save = if is_end { Member::saved_end } else { Member::saved };
+        save(&mut self.member, info.step, info.lineage, info.digest, info.id);
     }
 
     /// A peer gossiped a head.

@@ -346,6 +346,13 @@ impl Member {
         }
     }
 
+    /// The same of the state with which the run has ended, as the steps say.
+    pub fn saved_end(&mut self, step: u64, lineage: Lineage, digest: Digest, manifest: Digest) {
+        if self.membership.vouches_for_end(step, lineage) {
+            let _never_wrong = self.heads.handle(heads::Input::Saved { step, lineage, digest, manifest });
+        }
+    }
+
     /// This member's signature of a head, as [`Output::Sign`] asked.
     pub fn signed(&mut self, head: Head, signature: [u8; 64]) {
         let _never_wrong = self.heads.handle(heads::Input::Signed { head, signature });

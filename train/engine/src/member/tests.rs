@@ -163,6 +163,21 @@ fn what_is_stable_counts_for_the_branch_that_it_is_of() {
     assert!(alone.told.is_empty(), "in no view it signs nothing");
 }
 
+/// Which is not known before, so that it may be none that is due.
+#[test]
+fn the_state_with_which_a_run_ends_early_is_signed() {
+    let mut alone = Alone::at_the_end();
+    let lineage = alone.lineage();
+    let is_signed = |alone: &mut Alone| {
+        alone.obey(at(1));
+        alone.told.iter().any(|told| matches!(told, Output::Stable(proof) if proof.head.step == 3))
+    };
+    alone.member.saved(3, lineage, DIGEST, Digest([8; 32]));
+    assert!(!is_signed(&mut alone), "not due");
+    alone.member.saved_end(3, lineage, DIGEST, Digest([8; 32]));
+    assert!(is_signed(&mut alone));
+}
+
 #[test]
 fn a_neighbour_whose_link_fails_is_suspected_when_the_driver_looks() {
     let mut alone = Alone::at_the_end();
