@@ -189,6 +189,17 @@ pub enum NodeError {
         /// The run's last step.
         steps: u64,
     },
+    /// The run has ended before its last step.
+    #[error(
+        "the run in {} is complete: it ended after step {step}, because its held-out loss no longer fell. `starling checkpoint export` writes \
+         its best model; another run needs other settings or another --data-dir", dir.display()
+    )]
+    EndedEarly {
+        /// The data directory.
+        dir: PathBuf,
+        /// The step after which it ended.
+        step: u64,
+    },
     /// The run has had its last step.
     #[error(
         "the run in {} is complete: step {step} was its last. `starling run --resume --steps {}` with its other settings trains on from there as a new run, and `starling checkpoint export` writes the model; another run needs other settings or another --data-dir", dir.display(), step.saturating_mul(2)
@@ -250,6 +261,26 @@ pub enum NodeError {
         ours: String,
         /// The member's.
         theirs: String,
+    },
+    /// A run can't begin with two things.
+    #[error(
+        "a run begins with the values in `{}` or with the state in `{}`, not with both; leave out --init or --from", init.display(),
+        from.display()
+    )]
+    TwoBeginnings {
+        /// The file with values.
+        init: PathBuf,
+        /// The checkpoint.
+        from: PathBuf,
+    },
+    /// The values that the run begins with can't be had.
+    #[error(
+        "the run begins with values that its founder has given, and no member that could be asked hands them out ({reason}); start one of \
+         its members, or join through another one"
+    )]
+    NoInitial {
+        /// What was tried.
+        reason: String,
     },
     /// This machine has no data for the run, and nobody shares any.
     #[error(

@@ -2,6 +2,7 @@
 
 mod access;
 mod attempts;
+mod beginnings;
 mod bench;
 mod checkpoints;
 mod churn;

@@ -83,7 +83,8 @@ fn members_end_early_together_and_stay_ended() {
     let (first, steps) = (outcomes[0].summary(), outcomes[0].summary()["steps"].as_u64().expect("a number"));
     assert!(first["outcome"] == "complete" && steps < 5_000 && steps % 10 == 1, "{first}");
     for outcome in &outcomes {
-        let judged: Vec<&Value> = outcome.events().iter().filter(|event| event["event"] == "judged").collect();
+        let judged: Vec<&Value> =
+            outcome.events.iter().map(|(_, event)| event).filter(|event| event["event"] == "judged").collect();
         let last = judged.last().expect("it was judged");
         assert_eq!((&last["is_over"], &last["without"]), (&Value::Bool(true), &Value::from(3)));
         assert_eq!(last["step"].as_u64(), Some(steps - 1));
@@ -93,8 +94,9 @@ fn members_end_early_together_and_stay_ended() {
         assert_eq!(outcome.summary()["digest"], first["digest"]);
     }
     let again = Peer::run_in(dir, &PeerOptions::networked(&format!("--min-peers 3 {flags}")));
-    let (status, said) = again.fail();
-    assert!(!status.success() && said.contains("is complete"), "{said}");
+    let outcome = again.finish();
+    let said = outcome.error();
+    assert!(said.contains("is complete") && said.contains(&format!("ended after step {steps}")), "{said}");
 }
 
 #[test]

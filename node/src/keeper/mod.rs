@@ -40,7 +40,7 @@ use crate::store::manifest_file;
 use crate::store::preprocessing_file::PreprocessingFile;
 use crate::transfer::checkpoint_provider::CheckpointProvider;
 use crate::transfer::providers::{serve_chunks, serve_welcome};
-use crate::transfer::{ChunkProviders, questions};
+use crate::transfer::{ChunkProviders, SharedFiles, questions};
 use keeper_loop::{KeeperLoop, Parts};
 
 /// How long those who know the run may take to say what it is.
@@ -164,7 +164,8 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         .keeping(ticket.peers.iter().map(|contact| contact.peer), manifest.quorum);
     let mut network = Network::new(&identity, access.clone(), settings, (run, Part::Keeper), stall)?;
     // It has no states for joiners.
-    let chunk_providers = ChunkProviders::new(Snapshots::new(pace), checkpoint_provider.clone(), None);
+    let chunk_providers =
+        ChunkProviders::new(Snapshots::new(pace), checkpoint_provider.clone(), SharedFiles::default());
     serve_chunks(&network, chunk_providers.clone(), stall);
     let (mismatches_in, mismatches) = tokio::sync::mpsc::channel(MAX_NOTICES);
     let terms = Terms { manifest: manifest.clone(), min_members: 1 };

@@ -69,6 +69,7 @@ use crate::start::way_back::Memory;
 use crate::start::welcome::Terms;
 use crate::store::checkpoint_writer::CheckpointWriter;
 use crate::store::data_dir_lock::DataDirLock;
+use crate::transfer::SharedFiles;
 
 /// What the members of a new run reduce, and how.
 #[derive(Debug, Clone)]
@@ -215,7 +216,7 @@ impl Swarm {
             store: prepare::open_store(settings, run)?,
             membership: prepare::membership(settings, &manifest, min_peers),
             memory: Memory::none(&settings.data_dir, run, prepare::own_name(&identity)),
-            shared: None,
+            shared: SharedFiles::default(),
             identity,
             manifest,
             credentials,

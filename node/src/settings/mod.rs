@@ -166,13 +166,16 @@ pub struct Founding {
     pub alone: bool,
     /// Begin a new run with this checkpoint, or with the newest one of this data directory.
     pub from: Option<PathBuf>,
+    /// Begin a new run with the values in this safetensors file.
+    pub init: Option<PathBuf>,
 }
 
 impl Founding {
     /// A private run that takes steps from its first member on, and begins anew.
     pub fn new(run: RunSpec) -> Self {
         let length = RunLength::default();
-        Self { run, length, min_peers: 1, public: false, resume: Resume::Fresh, alone: false, from: None }
+        let (resume, from, init) = (Resume::Fresh, None, None);
+        Self { run, length, min_peers: 1, public: false, resume, alone: false, from, init }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::settings::Settings;
 use crate::start::client::Client;
 use crate::start::client::ask::Member;
 use crate::start::node::blocking;
-use crate::transfer::data::{self, DataRequest, Failure};
+use crate::transfer::data::{self, DataRequest, Failure, Files};
 use crate::transfer::questions;
 
 /// The folder of the data directory that holds downloaded data sets, in one folder for each.
@@ -184,7 +184,7 @@ where
         Ok(())
     };
     let description = &place.manifest.data;
-    let wanted = DataRequest { names: place.kind.files, folder: &place.part, max_bytes: limit };
+    let wanted = DataRequest { files: Files::DataSet, names: place.kind.files, folder: &place.part, max_bytes: limit };
     let fetched = data::fetch(open, members, wanted, progress, check).await;
     let Err(Failure { reason, is_shared, too_large }) = fetched else {
         return taken.ok_or(NodeError::Stopped("download"));
@@ -200,16 +200,16 @@ where
 }
 
 /// Whom to ask, and where they are.
-struct Members {
+pub(super) struct Members {
     /// The one that we join through first.
-    asked: Vec<PeerId>,
-    addresses: BTreeMap<PeerId, Arc<[Multiaddr]>>,
+    pub(super) asked: Vec<PeerId>,
+    pub(super) addresses: BTreeMap<PeerId, Arc<[Multiaddr]>>,
     told: Vec<Contact>,
 }
 
 impl Members {
     /// Asks the member that we join through for the others.
-    async fn ask(client: &Client, identity: &Identity, member: &Member) -> Self {
+    pub(super) async fn ask(client: &Client, identity: &Identity, member: &Member) -> Self {
         let addresses: Arc<[Multiaddr]> = member.addresses.clone().into();
         let told = async { data::members(client.open(member.peer, addresses.clone()).await?).await };
         let told = told.await.unwrap_or_else(|error| {

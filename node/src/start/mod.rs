@@ -5,6 +5,7 @@ pub(crate) mod catch_up;
 pub(crate) mod client;
 pub(crate) mod dataset;
 pub mod host;
+mod initial;
 pub mod node;
 pub(crate) mod origin;
 pub(crate) mod prepare;

@@ -16,8 +16,11 @@ use crate::start::welcome;
 use crate::store::manifest_file::{self, Known};
 
 /// Fields of a manifest in which a run may differ from the one that it begins with.
-const MAY_DIFFER: [&str; 12] = [
+const MAY_DIFFER: [&str; 14] = [
     "steps",
+    // Of no use any more.
+    "initial",
+    "given",
     "from",
     "founder",
     "optimizer",

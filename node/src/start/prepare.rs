@@ -10,7 +10,7 @@ use starling_engine::comeback::{Awaited, Decision, UserChoice};
 use starling_run::program::export;
 use starling_run::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, Preprocessing,
-    Program, ReplicatedState, RunSpec, SharedData, Workload,
+    Program, Recovered, ReplicatedState, RunSpec, Workload,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -28,6 +28,7 @@ use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::start::catch_up::SearchOutcome;
 use crate::start::client::ask::{Member, ask, ask_any};
 use crate::start::dataset::{self, Samples};
+use crate::start::initial;
 use crate::start::node::{CHECKPOINTS, blocking, layout_config};
 use crate::start::origin;
 use crate::start::way_back::{Decided, Memory, SearchContext};
@@ -35,6 +36,7 @@ use crate::start::welcome::{self, Terms, Welcome};
 use crate::store::manifest_file;
 use crate::store::preprocessing_file::PreprocessingFile;
 use crate::store::record_file::{RecordFile, SavedMembership};
+use crate::transfer::SharedFiles;
 
 /// A peer that is ready to train.
 pub(crate) struct Prepared {
@@ -50,8 +52,8 @@ pub(crate) struct Prepared {
 pub(crate) struct Ready {
     pub(crate) identity: Identity,
     pub(crate) manifest: Manifest,
-    /// The files of its data set, if its user shares them.
-    pub(crate) shared: Option<Arc<SharedData>>,
+    /// The files that it hands out.
+    pub(crate) shared: SharedFiles,
     pub(crate) store: CheckpointStore,
     /// What it is admitted by.
     pub(crate) credentials: Credentials,
@@ -101,12 +103,13 @@ pub(crate) async fn founder(
         blocking(move || {
             let described = describe(&settings, &founding, program.as_ref())?;
             let data = (dataset::source(&settings), &described.manifest);
-            let shared = dataset::share(&settings, program.as_ref(), data)?;
-            Ok((described, shared))
+            let data = dataset::share(&settings, program.as_ref(), data)?;
+            let initial = initial::share(&settings.data_dir, &described.manifest)?;
+            Ok((described, SharedFiles { data, initial }))
         })
         .await?
     };
-    let Described { manifest, workload, store, begun_from } = described;
+    let Described { manifest, given, workload, store, begun_from } = described;
     let mut founding = founding.clone();
     if let Some((run, step)) = begun_from {
         observer.report(&Report::BegunFrom { run: run.to_string(), step });
@@ -128,7 +131,7 @@ pub(crate) async fn founder(
     let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, choice, asking).await?;
     match (&outcome, named) {
         (Decision::Over, _) if founding.resume == Resume::Fresh => {
-            return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
+            return Err(complete(settings, &manifest, loaded.as_ref()));
         }
         (Decision::OthersBranch, Some(step)) => return Err(NodeError::OthersBranch { step, members: memory.names() }),
         _ => {}
@@ -137,7 +140,7 @@ pub(crate) async fn founder(
         let (settings, resume, manifest) = (settings.clone(), founding.resume, manifest.clone());
         blocking(move || {
             let mut memory = memory;
-            let mut learner = open(workload, &manifest)?;
+            let mut learner = open(workload, &manifest, given)?;
             let beginning = Beginning { settings: &settings, resume, manifest: &manifest, store: &store };
             let (start, damaged) = begin::begin(outcome, &beginning, loaded, learner.as_mut(), &mut memory)?;
             Ok((learner, store, memory, start, damaged))
@@ -241,6 +244,7 @@ pub(crate) async fn joiner(
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
     let named_by_run = names_of_run(settings, &manifest, workload.as_ref(), (&identity, &member), &*observer).await?;
+    let given = initial::of_run(settings, &manifest, (&identity, &member), &*observer).await?;
     let mut memory = Memory::load(&settings.data_dir, run, me);
     memory.warn(&*observer);
     let was_here = !memory.is_new();
@@ -266,14 +270,15 @@ pub(crate) async fn joiner(
     let asking = SearchContext { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
     let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, choice, asking).await?;
     if outcome == Decision::Over && !comes_back {
-        return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
+        return Err(complete(settings, &manifest, loaded.as_ref()));
     }
     let (learner, shared, store, memory, start, damaged) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
             let mut memory = memory;
-            let shared = dataset::share(&settings, program.as_ref(), (&source, &manifest))?;
-            let mut learner = open(workload, &manifest)?;
+            let data = dataset::share(&settings, program.as_ref(), (&source, &manifest))?;
+            let shared = SharedFiles { data, initial: initial::share(&settings.data_dir, &manifest)? };
+            let mut learner = open(workload, &manifest, given)?;
             if let Some(preprocessing) = named_by_run {
                 learner.take_names(preprocessing);
             }
@@ -290,6 +295,15 @@ pub(crate) async fn joiner(
     let membership = membership(settings, &manifest, min_members);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory, twins };
     Ok(Prepared { ready, learner, damaged, searched })
+}
+
+/// What to say to who starts a run again that is over.
+fn complete(settings: &Settings, manifest: &Manifest, loaded: Option<&Recovered>) -> NodeError {
+    let (dir, last) = (settings.data_dir.clone(), manifest.steps);
+    match loaded.and_then(|loaded| loaded.found.as_ref()).map(|(_, state)| state.step) {
+        Some(step) if step < last => NodeError::EndedEarly { dir, step },
+        _ => NodeError::Complete { dir, step: last },
+    }
 }
 
 /// The run's preprocessing, where this machine's copy of the data calls the same values by other names: from the data directory,
@@ -385,6 +399,8 @@ fn incarnation(now: SystemTime) -> u64 {
 /// What a founder's run is, over which data, and where its checkpoints are.
 struct Described {
     manifest: Manifest,
+    /// The initial values, if they are given.
+    given: Option<Vec<f32>>,
     workload: Box<dyn Workload>,
     store: CheckpointStore,
     /// If it is a new run that begins with the state of another: of which, and after which step.
@@ -396,10 +412,22 @@ fn describe(settings: &Settings, founding: &Founding, program: &dyn Program) -> 
     let options = DataOptions { text: program.learns_text(&founding.run.model), ..options };
     let workload = program.read(&options)?;
     let steps = founding.length.steps(&founding.run, workload.as_ref());
-    let manifest = workload.found(&RunSpec { steps, ..founding.run.clone() })?;
+    let spec = RunSpec { steps, ..founding.run.clone() };
+    let mut manifest = workload.found(&spec)?;
+    let given = match (&founding.init, &founding.from) {
+        (Some(init), Some(from)) => return Err(NodeError::TwoBeginnings { init: init.clone(), from: from.clone() }),
+        (Some(init), None) => Some(workload.read_initial(&spec, init)?),
+        (None, _) => None,
+    };
+    if let Some(values) = &given {
+        (manifest.initial, manifest.given) = (starling_run::state::initial::digest(values), true);
+    }
     let (manifest, state) = origin::find(settings, founding, manifest)?;
     let run = manifest.run_id();
     let store = open_store(settings, run)?;
+    if let Some(values) = &given {
+        initial::keep(&settings.data_dir, &manifest, values)?;
+    }
     let mut begun_from = None;
     if let Some(state) = state
         && store.steps()?.is_empty()
@@ -408,12 +436,16 @@ fn describe(settings: &Settings, founding: &Founding, program: &dyn Program) -> 
         // On disk first: nobody could compute it.
         store.save(ReplicatedState { run, lineage: Lineage::NONE, ..state })?;
     }
-    Ok(Described { manifest, workload, store, begun_from })
+    Ok(Described { manifest, given, workload, store, begun_from })
 }
 
 /// Opens the learner, and checks that what it holds is as long as the run's states are: all that follows relies on it.
-fn open(workload: Box<dyn Workload>, manifest: &Manifest) -> Result<Box<dyn Learner>, NodeError> {
-    let learner = workload.open(manifest)?;
+fn open(
+    workload: Box<dyn Workload>,
+    manifest: &Manifest,
+    given: Option<Vec<f32>>,
+) -> Result<Box<dyn Learner>, NodeError> {
+    let learner = workload.open_with(manifest, given)?;
     let state = learner.state();
     let moments = state.moments.iter().map(|moment| moment.len()).collect();
     let found = (state.parameters.len(), moments, state.scalars.len());
@@ -440,6 +472,6 @@ fn as_we_see_it(manifest: &Manifest, joining: &Joining, workload: &dyn Workload)
     joining.expected.apply(&mut spec);
     let ours = workload.describe(&spec)?;
     let data = ours.data.clone().in_form_of(&manifest.data);
-    let Manifest { initial, from, founder, .. } = *manifest;
-    Ok(Manifest { data, initial, from, founder, ..ours })
+    let Manifest { initial, given, from, founder, .. } = *manifest;
+    Ok(Manifest { data, initial, given, from, founder, ..ours })
 }

@@ -1,4 +1,5 @@
-//! The files of the data set: any that a donor shares, because what they read as is checked in the end.
+//! The files of the data set, and the values that a run begins with: any that a donor shares, because what they read as is checked in the
+//! end.
 
 use std::future::Future;
 use std::io;
@@ -31,9 +32,19 @@ pub(crate) async fn members(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> 
     Ok(contacts.into_iter().filter(Contact::is_bounded).take(MAX_TOLD).collect())
 }
 
+/// Which files are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// Those of the data set.
+    DataSet,
+    /// The values that the run begins with.
+    Initial,
+}
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DataRequest<'a> {
+    pub(crate) files: Files,
     /// What the files of such data are called.
     pub(crate) names: &'a [&'a str],
     /// Where it is put, and may be in part.
@@ -94,7 +105,11 @@ where
     type Manifest = DataManifest;
 
     fn question(&self) -> (Request, usize) {
-        (Request::DataManifest, MAX_DATA_MANIFEST_BYTES)
+        let request = match self.wanted.files {
+            Files::DataSet => Request::DataManifest,
+            Files::Initial => Request::InitialManifest,
+        };
+        (request, MAX_DATA_MANIFEST_BYTES)
     }
 
     fn read(&self, bytes: &[u8]) -> Result<DataManifest, String> {

@@ -1,5 +1,5 @@
 //! Hands out what is cut into chunks while the members go on with their steps: the replicated state ([`state`]) and the files
-//! of the data set ([`data`]) to joiners, and saved checkpoints ([`checkpoint`]) to whoever keeps them.
+//! of the data set and of given initial values ([`data`]) to joiners, and saved checkpoints ([`checkpoint`]) to whoever keeps them.
 //!
 //! ```text
 //!   joiner                                     each donor (one stream, one question at a time)
@@ -34,7 +34,7 @@ use starling_topology::{Contact, Digest, Generation, ViewId};
 
 use data::MAX_TOLD;
 pub(crate) use evidence::Evidence;
-pub(crate) use serve::{ChunkProviders, Known, serve};
+pub(crate) use serve::{ChunkProviders, Known, SharedFiles, serve};
 
 /// The longest question, in bytes.
 const MAX_REQUEST_BYTES: usize = 320;
@@ -66,6 +66,8 @@ pub(crate) enum Request {
     Process,
     /// What leads to a view.
     Chain(WalkQuestion),
+    /// The manifest of the values that the run begins with, if its founder has given them.
+    InitialManifest,
 }
 
 /// What a donor answers.

@@ -25,13 +25,28 @@ pub(crate) struct Known {
     pub(crate) keepers: Vec<Contact>,
 }
 
+/// Files that this peer hands out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedFiles {
+    /// Its data set, if its user shares it.
+    pub(crate) data: Option<Arc<SharedData>>,
+    /// What the run begins with, if its founder has given that.
+    pub(crate) initial: Option<Arc<SharedData>>,
+}
+
+impl SharedFiles {
+    /// Those with this manifest.
+    fn with_id(&self, id: Digest) -> Option<Arc<SharedData>> {
+        self.data.iter().chain(&self.initial).find(|files| files.id() == id).cloned()
+    }
+}
+
 /// All that this peer hands out.
 #[derive(Debug)]
 pub(crate) struct ChunkProviders {
     snapshots: Arc<Snapshots>,
     pub(crate) checkpoints: Arc<CheckpointProvider>,
-    /// Its data set, if its user shares it.
-    data: Option<Arc<SharedData>>,
+    files: SharedFiles,
     known: Mutex<Known>,
 }
 
@@ -39,9 +54,9 @@ impl ChunkProviders {
     pub(crate) fn new(
         snapshots: Arc<Snapshots>,
         checkpoints: Arc<CheckpointProvider>,
-        data: Option<Arc<SharedData>>,
+        files: SharedFiles,
     ) -> Arc<Self> {
-        Arc::new(Self { snapshots, checkpoints, data, known: Mutex::default() })
+        Arc::new(Self { snapshots, checkpoints, files, known: Mutex::default() })
     }
 
     /// These are the members now, and the keepers.
@@ -55,17 +70,19 @@ impl ChunkProviders {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A chunk of the snapshot or the data set that has the manifest `of`, else of a checkpoint, when it may go out.
+    /// A chunk of the snapshot or the files that have the manifest `of`, else of a checkpoint, when it may go out.
     async fn chunk(&self, of: Digest, chunk: Digest) -> io::Result<Option<Vec<u8>>> {
         if let Some(snapshot) = self.snapshots.with_id(of) {
             let Some(bytes) = snapshot.chunk(chunk) else { return Ok(None) };
             self.snapshots.wait_for_room(snapshot.manifest().step, bytes.len()).await;
             return Ok(Some(bytes.to_vec()));
         }
-        let bytes = match self.data.clone().filter(|data| data.id() == of) {
-            Some(data) => {
-                let read = tokio::task::spawn_blocking(move || data.chunk(chunk)).await.map_err(io::Error::other)?;
-                read.inspect_err(|error| tracing::warn!(%error, "a chunk of the data set can't be read")).ok().flatten()
+        let bytes = match self.files.with_id(of) {
+            Some(files) => {
+                let read = tokio::task::spawn_blocking(move || files.chunk(chunk)).await.map_err(io::Error::other)?;
+                read.inspect_err(|error| tracing::warn!(%error, "a chunk of a shared file can't be read"))
+                    .ok()
+                    .flatten()
             }
             None => self.checkpoints.chunk(of, chunk).await?,
         };
@@ -126,9 +143,8 @@ pub(crate) async fn serve(
                 }
                 None => Reply::NotHere,
             },
-            Request::DataManifest => {
-                chunk_providers.data.as_ref().map_or(Reply::NotHere, |data| Reply::Manifest(data.manifest().encode()))
-            }
+            Request::DataManifest => manifest_of(chunk_providers.files.data.as_deref()),
+            Request::InitialManifest => manifest_of(chunk_providers.files.initial.as_deref()),
             Request::Process => Reply::Process(checkpoint_provider.incarnation(), checkpoint_provider.is_live()),
             Request::Members => Reply::Members(chunk_providers.known().members),
             Request::Preprocessing => match checkpoint_provider.preprocessing().await? {
@@ -141,4 +157,8 @@ pub(crate) async fn serve(
         };
         timeout(stall, frame::write(&mut stream, &frame::encode(&reply))).await??;
     }
+}
+
+fn manifest_of(files: Option<&SharedData>) -> Reply {
+    files.map_or(Reply::NotHere, |files| Reply::Manifest(files.manifest().encode()))
 }

@@ -104,7 +104,7 @@ fn wanted(donors: &[u8]) -> StateRequest {
 
 fn connect(snapshots: Arc<Snapshots>) -> Stream {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    let chunk_providers = ChunkProviders::new(snapshots, empty_provider(), None);
+    let chunk_providers = ChunkProviders::new(snapshots, empty_provider(), SharedFiles::default());
     tokio::spawn(async move { serve(theirs.compat(), chunk_providers, STALL).await });
     ours.compat()
 }
@@ -230,7 +230,8 @@ async fn only_the_state_that_was_asked_for_is_taken() {
 /// Asks a peer with these checkpoints.
 fn connect_to(checkpoint_provider: &Arc<CheckpointProvider>) -> Stream {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    let chunk_providers = ChunkProviders::new(Snapshots::new(RateLimiter::new(0)), checkpoint_provider.clone(), None);
+    let chunk_providers =
+        ChunkProviders::new(Snapshots::new(RateLimiter::new(0)), checkpoint_provider.clone(), SharedFiles::default());
     tokio::spawn(async move { serve(theirs.compat(), chunk_providers, STALL).await });
     ours.compat()
 }

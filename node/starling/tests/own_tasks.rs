@@ -134,7 +134,7 @@ impl Workload for FlawedWorkload {
         self.0.found(spec)
     }
 
-    fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>> {
+    fn open_with(self: Box<Self>, manifest: &Manifest, _: Option<Vec<f32>>) -> Result<Box<dyn Learner>> {
         Ok(Box::new(FlawedLearner(self.0.open(manifest)?, self.1)))
     }
 }

@@ -56,6 +56,20 @@ pub enum Error {
         /// Digest in the manifest.
         theirs: Digest,
     },
+    /// The initial parameters are not drawn, and are not here.
+    #[error(
+        "the run begins with parameters of digest {theirs} that its founder has given, and they are not here; take them from a member"
+    )]
+    NotGiven {
+        /// Digest in the manifest.
+        theirs: Digest,
+    },
+    /// A program that begins with no file.
+    #[error("this program's runs begin with values that are drawn, not with those in `{}`", path.display())]
+    NoInitialFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// A step before the first assignment.
     #[error("no samples are assigned yet; begin the run, or load a state, before the first step")]
     NotBegun,

@@ -42,6 +42,14 @@ pub enum ModelError {
         /// What is wrong.
         reason: String,
     },
+    /// Values that a run can't begin with.
+    #[error("a run can't begin with `{}`: {reason}", path.display())]
+    OtherWeights {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
     /// A program's own task.
     #[error(
         "`{}` holds the task `{task}`, which is a program's own: this program lacks it; use it with the program that trained it, \

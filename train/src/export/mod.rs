@@ -5,7 +5,7 @@
 //!                                                                                           text -> [Continuation]
 //! ```
 //!
-//! A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export.
+//! The values of a file can be what a run [begins with](weights). A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export.
 
 mod continuation;
 pub mod description;
@@ -16,6 +16,7 @@ mod model;
 mod predictions;
 mod read;
 mod speech;
+mod weights;
 
 pub use continuation::{Continuation, Sampling};
 pub use description::{Description, Origin, TrainedOn};
@@ -24,6 +25,7 @@ pub use file::Export;
 pub use model::{Evaluated, Model, Prediction};
 pub use predictions::{Format, Shown};
 pub use speech::Speech;
+pub(crate) use weights::read_weights;
 
 /// What a file says that is written and read here.
 const FORMAT: &str = "starling-model-2";

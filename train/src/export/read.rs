@@ -1,5 +1,6 @@
 //! Exported models as they are read back: every byte checked before it is used.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -103,19 +104,7 @@ pub(super) fn open(path: &Path) -> Result<Held, ModelError> {
 /// If they are no model, or were changed in a way that shows.
 pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Held, ModelError> {
     let none = |reason: String| ModelError::NotAModel { path: path.to_owned(), reason };
-    // Each tensor says where it lies. What would be parsed into more memory than a model takes is none.
-    let header = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
-    let header =
-        bytes.get(8..).unwrap_or_default().get(..usize::try_from(header).unwrap_or(usize::MAX)).unwrap_or_default();
-    if header.windows(OFFSETS.len()).filter(|window| *window == OFFSETS).count() > MAX_TENSORS {
-        return Err(none(format!("it has more than {MAX_TENSORS} tensors")));
-    }
-    let file = SafeTensors::deserialize(bytes)
-        .map_err(|error| none(format!("it is no safetensors file, or was cut off or changed ({error})")))?;
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| none(error.to_string()))?;
-    let metadata = header.metadata().clone().unwrap_or_default();
-    let mut tensors: Vec<(String, TensorView<'_>)> = file.tensors();
-    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let Tensors { metadata, tensors } = tensors(bytes, path)?;
     let entry = |(name, tensor): &(String, TensorView<'_>)| {
         let (path, shape) = (name.clone(), tensor.shape().to_vec());
         (tensor.dtype() == Dtype::F32).then_some(Entry { path, shape, dtype: "f32" })
@@ -134,12 +123,41 @@ pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Held, ModelError> {
     Ok(Held { description, values })
 }
 
+/// What a safetensors file holds, by name.
+#[derive(Debug)]
+pub(super) struct Tensors<'a> {
+    pub(super) metadata: HashMap<String, String>,
+    pub(super) tensors: Vec<(String, TensorView<'a>)>,
+}
+
+/// Reads the header of a safetensors file, and checks that its tensors lie in it. `path` is for messages.
+///
+/// # Errors
+/// If the bytes are none.
+pub(super) fn tensors<'a>(bytes: &'a [u8], path: &Path) -> Result<Tensors<'a>, ModelError> {
+    let none = |reason: String| ModelError::NotAModel { path: path.to_owned(), reason };
+    // Each tensor says where it lies. What would be parsed into more memory than a model takes is none.
+    let header = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
+    let header =
+        bytes.get(8..).unwrap_or_default().get(..usize::try_from(header).unwrap_or(usize::MAX)).unwrap_or_default();
+    if header.windows(OFFSETS.len()).filter(|window| *window == OFFSETS).count() > MAX_TENSORS {
+        return Err(none(format!("it has more than {MAX_TENSORS} tensors")));
+    }
+    let file = SafeTensors::deserialize(bytes)
+        .map_err(|error| none(format!("it is no safetensors file, or was cut off or changed ({error})")))?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| none(error.to_string()))?;
+    let metadata = header.metadata().clone().unwrap_or_default();
+    let mut tensors: Vec<(String, TensorView<'_>)> = file.tensors();
+    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(Tensors { metadata, tensors })
+}
+
 fn damaged(path: &Path, reason: String) -> ModelError {
     ModelError::Damaged { path: path.to_owned(), reason }
 }
 
 /// Reads a file of at most `most` bytes.
-fn read(path: &Path, most: u64) -> Result<Vec<u8>, ModelError> {
+pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, ModelError> {
     let unreadable = |source| ModelError::Unreadable { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();

@@ -125,6 +125,7 @@ pub trait Trainable: Send + Sync {
     fn open(
         self: Box<Self>,
         manifest: &Manifest,
+        given: Option<Vec<f32>>,
         notes: DataNotes,
         device: DeviceChoice,
     ) -> Result<Box<dyn Learner>, Error>;
@@ -143,11 +144,12 @@ impl<T: Task> Trainable for T {
     fn open(
         self: Box<Self>,
         manifest: &Manifest,
+        given: Option<Vec<f32>>,
         notes: DataNotes,
         device: DeviceChoice,
     ) -> Result<Box<dyn Learner>, Error> {
         let task: Arc<T> = self.into();
-        Ok(Box::new(Replica::open(task, manifest, notes, device)?))
+        Ok(Box::new(Replica::open(task, manifest, given, notes, device)?))
     }
 }
 

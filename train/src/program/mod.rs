@@ -14,6 +14,7 @@ use starling_run::{
 
 use crate::device::DeviceChoice;
 use crate::error::{self, Trained};
+use crate::export::read_weights;
 use crate::network::forward::Learns;
 use crate::network::models::{self, Classifier};
 use crate::replica::Replica;
@@ -96,10 +97,15 @@ impl Workload for OnData {
         Ok(found_on(spec, &self.dataset)?)
     }
 
-    fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>, Error> {
+    fn read_initial(&self, spec: &RunSpec, path: &Path) -> Result<Vec<f32>, Error> {
+        let (_, task) = models::describe(spec, &self.dataset)?;
+        Ok(read_weights(path, &task.schema()).map_err(error::Error::from)?)
+    }
+
+    fn open_with(self: Box<Self>, manifest: &Manifest, given: Option<Vec<f32>>) -> Result<Box<dyn Learner>, Error> {
         check(manifest, &self.dataset)?;
         let (_, task) = models::describe(&manifest.spec(), &self.dataset)?;
-        Ok(task.open(manifest, notes(manifest, &self.dataset), self.device)?)
+        Ok(task.open(manifest, given, notes(manifest, &self.dataset), self.device)?)
     }
 }
 
@@ -118,7 +124,7 @@ impl Trainer {
         let notes = notes(manifest, &dataset);
         let (layers, options) = Classifier::find(&manifest.model)?;
         let task = Classification::new(layers, dataset).with_options(options);
-        Self::open(Arc::new(task), manifest, notes, device)
+        Self::open(Arc::new(task), manifest, None, notes, device)
     }
 }
 
@@ -144,9 +150,9 @@ fn found_on(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<Manifest, error::E
 fn check(manifest: &Manifest, dataset: &Arc<Dataset>) -> Result<(), error::Error> {
     check_model(manifest)?;
     let (ours, _) = models::describe(&manifest.spec(), dataset)?;
-    let Manifest { initial, from, founder, .. } = *manifest;
+    let Manifest { initial, given, from, founder, .. } = *manifest;
     let data = ours.data.clone().in_form_of(&manifest.data);
-    let ours = Manifest { data, seed: dataset.seed(), initial, from, founder, ..ours };
+    let ours = Manifest { data, seed: dataset.seed(), initial, given, from, founder, ..ours };
     error::Error::unless_alike(manifest, &ours)
 }
 

@@ -76,17 +76,28 @@ pub struct Replica<T: Task> {
 }
 
 impl<T: Task> Replica<T> {
-    /// A member's part in the run that `manifest` describes, at step 0. That the data is the run's is the caller's concern.
+    /// A member's part in the run that `manifest` describes, at step 0, with the initial parameters that were `given`, or else drawn. That
+    /// the data is the run's is the caller's concern.
     ///
     /// # Errors
-    /// If the device can't be opened, or the module has another schema or other initial parameters than the run's.
-    pub fn open(task: Arc<T>, manifest: &Manifest, notes: DataNotes, device: DeviceChoice) -> Result<Self, Error> {
+    /// If the initial parameters are given by the run and not here, the device can't be opened, or the module has another schema or other initial parameters than the run's.
+    pub fn open(
+        task: Arc<T>,
+        manifest: &Manifest,
+        given: Option<Vec<f32>>,
+        notes: DataNotes,
+        device: DeviceChoice,
+    ) -> Result<Self, Error> {
         let data = task.data();
         let open = device.open()?;
         let device = open.device.clone().autodiff();
         let module = beside_others(|| caught(task.name(), "module", || task.module(&device)))?;
         let schema = schema::of_module(&module);
-        let parameters = initial(&*task, &schema, manifest.seed)?;
+        let parameters = match given {
+            Some(given) if given.len() == schema.parameters() => given,
+            None if !manifest.given => initial(&*task, &schema, manifest.seed)?,
+            _ => return Err(starling_run::Error::NotGiven { theirs: manifest.initial }.into()),
+        };
         if manifest.early_stop.is_some() && data.held_out == 0 {
             return Err(Error::NothingHeldOut { task: task.name().to_owned() });
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -15,6 +15,7 @@ use starling_run::{
 
 use crate::device::DeviceChoice;
 use crate::error::{self, Trained};
+use crate::export::read_weights;
 use crate::network::flatten;
 use crate::network::models;
 use crate::network::schema::{self, Visited};
@@ -189,14 +190,18 @@ impl<T: Task> Workload for Own<T> {
         Ok(manifest)
     }
 
-    fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>, Error> {
+    fn read_initial(&self, _: &RunSpec, path: &Path) -> Result<Vec<f32>, Error> {
+        Ok(read_weights(path, &self.schema).map_err(error::Error::from)?)
+    }
+
+    fn open_with(self: Box<Self>, manifest: &Manifest, given: Option<Vec<f32>>) -> Result<Box<dyn Learner>, Error> {
         manifest.check()?;
         let data = self.description().in_form_of(&manifest.data);
         // Another seed would hold out other samples.
         let seed = self.task.stands_for().map_or(manifest.seed, |(_, dataset)| dataset.seed());
         let ours = Manifest { model: self.model.clone(), data, seed, ..manifest.clone() }.with_schema(&self.schema);
         error::Error::unless_alike(manifest, &ours)?;
-        Ok(Box::new(Replica::open(self.task, manifest, DataNotes::default(), self.device)?))
+        Ok(Box::new(Replica::open(self.task, manifest, given, DataNotes::default(), self.device)?))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::program::program;
 pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
     let loaded = context.load(flags.keys.values())?;
     let founding = loaded.founding(flags.resume.unwrap_or(Resume::Fresh))?;
-    let founding = Founding { alone: flags.alone, from: flags.from.clone(), ..founding };
+    let founding = Founding { alone: flags.alone, from: flags.from.clone(), init: flags.init.clone(), ..founding };
     let settings = loaded.settings()?;
     let program = program(&loaded)?;
     context.start_logs(&loaded)?;

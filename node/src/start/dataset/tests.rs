@@ -16,7 +16,7 @@ use crate::access::Credentials;
 use crate::member::snapshots::Snapshots;
 use crate::net::rate_limiter::RateLimiter;
 use crate::transfer::checkpoint_provider::CheckpointProvider;
-use crate::transfer::{ChunkProviders, serve};
+use crate::transfer::{ChunkProviders, SharedFiles, serve};
 
 const TABLE: &str = "a,b,y\n1,2,0\n2,1,1\n3,2,0\n4,1,1\n5,2,0\n";
 const STALL: Duration = Duration::from_secs(30);
@@ -130,7 +130,10 @@ impl Fixture {
         let pace = RateLimiter::new(0);
         let store = CheckpointStore::open(self.dir.path().join(name.to_string()), 1).expect("a store");
         let checkpoint_provider = CheckpointProvider::new(1, &self.manifest, store, pace.clone());
-        self.chunk_providers.insert(peer(name), ChunkProviders::new(Snapshots::new(pace), checkpoint_provider, data));
+        self.chunk_providers.insert(
+            peer(name),
+            ChunkProviders::new(Snapshots::new(pace), checkpoint_provider, SharedFiles { data, initial: None }),
+        );
     }
 
     async fn download(&self, limit: u64) -> Result<Box<dyn Workload>, NodeError> {

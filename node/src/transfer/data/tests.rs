@@ -9,7 +9,7 @@ use starling_run::SharedData;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::super::tests::empty_provider;
-use super::super::{ChunkProviders, MAX_REQUEST_BYTES, serve};
+use super::super::{ChunkProviders, MAX_REQUEST_BYTES, SharedFiles, serve};
 use super::*;
 use crate::member::snapshots::Snapshots;
 use crate::net::frame::{self, decode, encode};
@@ -41,8 +41,14 @@ struct Swarm {
 
 impl Swarm {
     fn with(mut self, name: u8, data: Option<Arc<SharedData>>) -> Self {
-        self.chunk_providers
-            .insert(name, ChunkProviders::new(Snapshots::new(RateLimiter::new(0)), empty_provider(), data));
+        self.chunk_providers.insert(
+            name,
+            ChunkProviders::new(
+                Snapshots::new(RateLimiter::new(0)),
+                empty_provider(),
+                SharedFiles { data, initial: None },
+            ),
+        );
         self
     }
 
@@ -104,7 +110,12 @@ impl Files {
     async fn fetch(&self, swarm: &Swarm, members: &[u8], max_bytes: u64) -> Result<Vec<(u64, u64)>, String> {
         let members: Vec<PeerId> = members.iter().map(|name| peer(*name)).collect();
         let mut told = Vec::new();
-        let wanted = DataRequest { names: &["table.csv"], folder: &self.0.path().join("here"), max_bytes };
+        let wanted = DataRequest {
+            files: Files::DataSet,
+            names: &["table.csv"],
+            folder: &self.0.path().join("here"),
+            max_bytes,
+        };
         let progress = |here, of| told.push((here, of));
         let fetched = fetch(&swarm.open(), &members, wanted, progress, async || Ok(())).await;
         fetched.map(|()| told).map_err(|failure| failure.reason)
@@ -148,7 +159,7 @@ async fn what_most_members_have_is_offered_first() {
     let swarm = Swarm::default().with(1, Some(other)).with(2, Some(ours.clone())).with(3, Some(ours.clone()));
     let members = [peer(1), peer(2), peer(3)];
     let (folder, mut tried) = (files.0.path().join("here"), Vec::new());
-    let wanted = DataRequest { names: &["table.csv"], folder: &folder, max_bytes: u64::MAX };
+    let wanted = DataRequest { files: Files::DataSet, names: &["table.csv"], folder: &folder, max_bytes: u64::MAX };
     let check = async || -> Result<(), String> {
         tried.push(files.downloaded());
         Err("it is not the run's".to_owned())
@@ -219,7 +230,8 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
             tokio::spawn(liar(answer.clone())(theirs.compat()));
             Box::pin(std::future::ready(Ok(ours.compat())))
         };
-        let wanted = DataRequest { names: &["table.csv"], folder: folder.path(), max_bytes: u64::MAX };
+        let wanted =
+            DataRequest { files: Files::DataSet, names: &["table.csv"], folder: folder.path(), max_bytes: u64::MAX };
         let members = [peer(2), peer(1), peer(3)];
         fetch(&open, &members, wanted, |_, _| {}, async || Ok(())).await.expect("one is honest");
         assert_eq!(std::fs::read(folder.path().join("table.csv")).expect("here"), content(0));
@@ -236,7 +248,8 @@ async fn more_than_the_limit_is_not_taken() {
 
 #[tokio::test]
 async fn members_tell_of_each_other_within_bounds() {
-    let chunk_providers = ChunkProviders::new(Snapshots::new(RateLimiter::new(0)), empty_provider(), None);
+    let chunk_providers =
+        ChunkProviders::new(Snapshots::new(RateLimiter::new(0)), empty_provider(), SharedFiles::default());
     let contact = |name: usize| Contact {
         peer: PeerId([name as u8; 32]),
         addresses: vec!["/".repeat(MAX_ADDRESS_BYTES); MAX_ADDRESSES],

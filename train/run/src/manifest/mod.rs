@@ -110,6 +110,8 @@ pub struct Manifest {
     pub schema: Digest,
     /// Digest of the initial parameters.
     pub initial: Digest,
+    /// Whether its founder has given these, so that others get them from members: they are not those that are drawn from the seed.
+    pub given: bool,
     /// Digest of the replicated state that the run begins with, which is another run's; `None` if it begins with the initial
     /// parameters at step 0.
     pub from: Option<Digest>,
@@ -240,6 +242,7 @@ impl Manifest {
             checkpoint_every: spec.checkpoint_every,
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
+            given: false,
             from: None,
             founder: None,
             quorum: spec.quorum,
@@ -349,6 +352,9 @@ impl Manifest {
         }
         if let Err(reason) = check_leaves(&self.leaves, self.parameters) {
             return invalid("model", reason);
+        }
+        if self.given && self.model == ModelSpec::Raw {
+            return invalid("given", "a run of buffers begins with what its programs bring".to_owned());
         }
         if !self.data.is_for(&self.model) {
             let reason = "a model trains on files, the digits or what its program brings, as that is described, and buffers on none";
@@ -543,6 +549,7 @@ mod tests {
             Manifest { clip: Some(1.0), ..manifest.clone() },
             Manifest { early_stop: Some(EarlyStop { patience: 3, every: 50 }), ..manifest.clone() },
             Manifest { micro_batch: 16, ..manifest.clone() },
+            Manifest { given: true, ..manifest.clone() },
         ] {
             assert_ne!(other.run_id(), manifest.run_id());
         }

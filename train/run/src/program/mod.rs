@@ -83,10 +83,27 @@ pub trait Workload: Send {
     /// If a value is out of range, or the model can't work on the data.
     fn found(&self, spec: &RunSpec) -> Result<Manifest, Error>;
 
-    /// The learner of a member at step 0 of the run that `manifest` describes.
+    /// The values of the parameters of `spec`'s model in a file, `[parameters]`, for a run to begin with. As it is, no file is read.
+    ///
+    /// # Errors
+    /// If it can't be read, or holds the values of another model.
+    fn read_initial(&self, spec: &RunSpec, path: &Path) -> Result<Vec<f32>, Error> {
+        let _ = spec;
+        Err(Error::NoInitialFile { path: path.to_owned() })
+    }
+
+    /// The learner of a member at step 0 of the run that `manifest` describes, whose initial parameters are drawn.
+    ///
+    /// # Errors
+    /// As [`Self::open_with`].
+    fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>, Error> {
+        self.open_with(manifest, None)
+    }
+
+    /// The same; the initial parameters are those that were `given`, `[parameters]`, or else drawn.
     ///
     /// # Errors
     /// If the manifest is not usable, the data is not the run's, the model has another schema or other initial parameters than
     /// the run's, or the device can't be opened.
-    fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>, Error>;
+    fn open_with(self: Box<Self>, manifest: &Manifest, given: Option<Vec<f32>>) -> Result<Box<dyn Learner>, Error>;
 }

@@ -1,0 +1,246 @@
+//! Values that a run begins with, from a file that an export or another program wrote: every byte checked before it is used.
+
+use std::path::Path;
+
+use safetensors::tensor::Dtype;
+use starling_run::Schema;
+use starling_run::manifest::schema::Entry;
+
+use super::{ModelError, read};
+
+/// The longest header that readers of such files take, and what says how long it is.
+const MAX_HEADER_BYTES: u64 = 100_000_000 + 8;
+/// How many names an error repeats.
+const MAX_NAMED: usize = 4;
+
+/// How a file lays out what has two dimensions, and calls what normalizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// Linear weights are `[inputs, outputs]`; `gamma`, `beta`.
+    Burn,
+    /// Linear weights are `[outputs, inputs]`; `weight`, `bias`.
+    Torch,
+}
+
+/// The values of all parameters of `schema`, in its order, from the safetensors file at `path`: a tensor for each, by its path and in its
+/// shape, and no other. Where the metadata say `layout: torch`, linear weights are transposed, and normalizations called, as PyTorch does
+/// it.
+///
+/// # Errors
+/// If it can't be read, is none, is cut off or changed, holds other tensors than these, or others than F32, or a number that is not
+/// finite. Nothing is reserved on the word of the file.
+pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, ModelError> {
+    let most = 4 * schema.parameters() as u64 + MAX_HEADER_BYTES;
+    let bytes = read::read(path, most)?;
+    let unfit = |reason: String| ModelError::OtherWeights { path: path.to_owned(), reason };
+    let file = read::tensors(&bytes, path)?;
+    let layout = match file.metadata.get("layout").map(String::as_str) {
+        None | Some("burn") => Layout::Burn,
+        Some("torch") => Layout::Torch,
+        Some(_) => return Err(unfit("its metadata name a `layout` that is neither `burn` nor `torch`".to_owned())),
+    };
+    let mut values = Vec::new();
+    let mut taken = Vec::new();
+    for entry in schema.entries() {
+        let name = layout.name(entry);
+        let Some((_, tensor)) = file.tensors.iter().find(|(found, _)| *found == name) else {
+            return Err(unfit(format!(
+                "it has no tensor `{name}`; it has {}",
+                named(file.tensors.iter().map(|(name, _)| name))
+            )));
+        };
+        if tensor.dtype() != Dtype::F32 {
+            return Err(unfit(format!("`{name}` holds {:?}, where F32 is expected; write it as F32", tensor.dtype())));
+        }
+        let (found, expected) = (tensor.shape(), layout.shape(entry));
+        if found != expected {
+            let is_turned = entry.shape.len() == 2 && found.iter().rev().eq(&expected);
+            let hint = match is_turned {
+                true => {
+                    "; it is transposed: say in the file's metadata that `layout` is `torch`, or `burn`, whichever it is"
+                }
+                false => "",
+            };
+            return Err(unfit(format!("`{name}` is {found:?}, where the model has {expected:?}{hint}")));
+        }
+        let numbers = tensor.data().as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number));
+        let start = values.len();
+        match layout.is_turned(entry) {
+            true => values.extend(transposed(&numbers.collect::<Vec<f32>>(), found[0])),
+            false => values.extend(numbers),
+        }
+        if values[start..].iter().any(|number| !number.is_finite()) {
+            return Err(unfit(format!("a number of `{name}` is not finite")));
+        }
+        taken.push(name);
+    }
+    let mut others = file.tensors.iter().map(|(name, _)| name).filter(|name| !taken.contains(name)).peekable();
+    if others.peek().is_some() {
+        return Err(unfit(format!("the model has nothing that is called {}", named(others))));
+    }
+    Ok(values)
+}
+
+impl Layout {
+    /// What the parameter is called there.
+    fn name(self, entry: &Entry) -> String {
+        let renamed = |(before, last): (&str, &str)| {
+            let last = match last {
+                "gamma" => "weight",
+                "beta" => "bias",
+                _ => return None,
+            };
+            Some(format!("{before}.{last}"))
+        };
+        let in_torch = || entry.path.rsplit_once('.').filter(|_| entry.shape.len() == 1).and_then(renamed);
+        Some(self)
+            .filter(|layout| *layout == Self::Torch)
+            .and_then(|_| in_torch())
+            .unwrap_or_else(|| entry.path.clone())
+    }
+
+    /// Whether it is transposed there: linear weights are, tables of embeddings are not.
+    fn is_turned(self, entry: &Entry) -> bool {
+        let is_table = entry.path.rsplit('.').nth(1).is_some_and(|name| name.contains("embedding"));
+        self == Self::Torch && entry.shape.len() == 2 && !is_table
+    }
+
+    fn shape(self, entry: &Entry) -> Vec<usize> {
+        let turned = || entry.shape.iter().rev().copied().collect();
+        if self.is_turned(entry) { turned() } else { entry.shape.clone() }
+    }
+}
+
+/// The columns of a matrix of so many rows, one after the other.
+fn transposed(numbers: &[f32], rows: usize) -> Vec<f32> {
+    let columns = numbers.len().checked_div(rows).unwrap_or_default();
+    (0..columns).flat_map(|column| (0..rows).map(move |row| numbers[row * columns + column])).collect()
+}
+
+/// Some names, as people read them. They may be a stranger's.
+fn named<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let all: Vec<String> = names.map(|name| format!("`{}`", name.escape_debug())).collect();
+    match all.len() {
+        0 => "none".to_owned(),
+        count if count > MAX_NAMED => format!("{} and {} more", all[..MAX_NAMED].join(", "), count - MAX_NAMED),
+        _ => all.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use safetensors::tensor::{TensorView, serialize};
+
+    use super::*;
+
+    fn entry(path: &str, shape: &[usize]) -> Entry {
+        Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" }
+    }
+
+    fn schema() -> Schema {
+        Schema::new(vec![
+            entry("embedding.weight", &[2, 3]),
+            entry("norm.gamma", &[2]),
+            entry("output.weight", &[3, 2]),
+        ])
+    }
+
+    /// A file with these tensors: their names, types, shapes and the numbers from 0 on.
+    fn file(tensors: &[(&str, Dtype, &[usize])], layout: Option<&str>) -> Vec<u8> {
+        let bytes: Vec<Vec<u8>> = tensors
+            .iter()
+            .map(|(_, dtype, shape)| {
+                let count = shape.iter().product::<usize>();
+                match dtype {
+                    Dtype::F32 => (0..count).flat_map(|at| (at as f32).to_le_bytes()).collect(),
+                    _ => vec![0; 8 * count],
+                }
+            })
+            .collect();
+        let view = |((name, dtype, shape), bytes): (&(&str, Dtype, &[usize]), &'_ Vec<u8>)| -> (String, Vec<u8>, Dtype, Vec<usize>) {
+            ((*name).to_owned(), bytes.clone(), *dtype, shape.to_vec())
+        };
+        let owned: Vec<_> = tensors.iter().zip(&bytes).map(view).collect();
+        let views = owned.iter().map(|(name, bytes, dtype, shape)| {
+            (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).expect("a tensor"))
+        });
+        let metadata = layout.map(|layout| HashMap::from([("layout".to_owned(), layout.to_owned())]));
+        serialize(views, metadata).expect("a file")
+    }
+
+    fn read(bytes: &[u8]) -> Result<Vec<f32>, String> {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("weights.safetensors");
+        std::fs::write(&path, bytes).expect("written");
+        read_weights(&path, &schema()).map_err(|error| error.to_string())
+    }
+
+    const F32: Dtype = Dtype::F32;
+    const OURS: [(&str, Dtype, &[usize]); 3] =
+        [("output.weight", F32, &[3, 2]), ("norm.gamma", F32, &[2]), ("embedding.weight", F32, &[2, 3])];
+
+    #[test]
+    fn tensors_are_taken_by_name_in_the_order_of_the_model() {
+        let expected = vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        assert_eq!(read(&file(&OURS, None)), Ok(expected.clone()));
+        assert_eq!(read(&file(&OURS, Some("burn"))), Ok(expected));
+    }
+
+    #[test]
+    fn linear_weights_of_pytorch_are_transposed_and_its_norms_found() {
+        let theirs: [(&str, Dtype, &[usize]); 3] =
+            [("embedding.weight", F32, &[2, 3]), ("norm.weight", F32, &[2]), ("output.weight", F32, &[2, 3])];
+        let values = read(&file(&theirs, Some("torch"))).expect("PyTorch's");
+        assert_eq!(values[..8], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 1.0]);
+        assert_eq!(values[8..], [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_would() {
+        let with = |at: usize, tensor: (&'static str, Dtype, &'static [usize])| {
+            let mut tensors = OURS.to_vec();
+            tensors[at] = tensor;
+            read(&file(&tensors, None)).expect_err("does not fit")
+        };
+        for (error, reason) in [
+            (read(&file(&OURS[1..], None)).expect_err("one is missing"), "it has no tensor `output.weight`"),
+            (with(0, ("other.weight", F32, &[3, 2])), "it has no tensor `output.weight`; it has `"),
+            (with(0, ("output.weight", F32, &[4, 2])), "`output.weight` is [4, 2], where the model has [3, 2]"),
+            (with(0, ("output.weight", F32, &[2, 3])), "it is transposed"),
+            (with(0, ("output.weight", Dtype::F64, &[3, 2])), "`output.weight` holds F64"),
+            (read(&file(&OURS, Some("hf"))).expect_err("another layout"), "neither `burn` nor `torch`"),
+            (read(b"").expect_err("nothing"), "no safetensors file"),
+        ] {
+            assert!(error.contains(reason), "{error}");
+        }
+        let more = [&OURS[..], &[("bad\u{1b}[2J", F32, &[1])]].concat();
+        let error = read(&file(&more, None)).expect_err("one too many");
+        assert!(error.contains("nothing that is called") && !error.contains('\u{1b}'), "{error}");
+        let mut bytes = file(&OURS, None);
+        let last = bytes.len() - 4;
+        bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+        assert!(read(&bytes).expect_err("no number").contains("is not finite"));
+    }
+
+    #[test]
+    fn every_truncation_and_what_a_header_makes_up_is_refused() {
+        let bytes = file(&OURS, Some("burn"));
+        for length in 0..bytes.len() {
+            assert!(read(&bytes[..length]).is_err(), "cut at {length}");
+        }
+        for announced in [u64::MAX, 1 << 40, 0, 3] {
+            let mut bytes = bytes.clone();
+            bytes[..8].copy_from_slice(&announced.to_le_bytes());
+            assert!(read(&bytes).is_err(), "a header of {announced} bytes");
+        }
+        // Longer than the model's values and the longest header, though nothing of it is there.
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("hole");
+        let hole = std::fs::File::create(&path).expect("created");
+        hole.set_len(1 << 40).expect("a hole");
+        let error = read_weights(&path, &schema()).expect_err("too long").to_string();
+        assert!(error.contains("more than 100000064 bytes"), "{error}");
+    }
+}
