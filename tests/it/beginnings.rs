@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use serde_json::Value;
 use starling_tests::{Outcome, Peer, PeerOptions};
 use tempfile::TempDir;
 

@@ -70,6 +70,7 @@ pub const REQUEST: Decoder = Decoder {
             Request::Preprocessing,
             Request::Process,
             Request::Chain(WalkQuestion { known: vec![known, to], to }),
+            Request::InitialManifest,
         ];
         requests.iter().map(encode).collect()
     },

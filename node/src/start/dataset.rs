@@ -24,7 +24,7 @@ use crate::settings::Settings;
 use crate::start::client::Client;
 use crate::start::client::ask::Member;
 use crate::start::node::blocking;
-use crate::transfer::data::{self, DataRequest, Failure, Files};
+use crate::transfer::data::{self, DataRequest, Failure, FileSet};
 use crate::transfer::questions;
 
 /// The folder of the data directory that holds downloaded data sets, in one folder for each.
@@ -184,7 +184,8 @@ where
         Ok(())
     };
     let description = &place.manifest.data;
-    let wanted = DataRequest { files: Files::DataSet, names: place.kind.files, folder: &place.part, max_bytes: limit };
+    let wanted =
+        DataRequest { files: FileSet::DataSet, names: place.kind.files, folder: &place.part, max_bytes: limit };
     let fetched = data::fetch(open, members, wanted, progress, check).await;
     let Err(Failure { reason, is_shared, too_large }) = fetched else {
         return taken.ok_or(NodeError::Stopped("download"));

@@ -24,7 +24,7 @@ use crate::start::client::Client;
 use crate::start::client::ask::Member;
 use crate::start::dataset::Members;
 use crate::start::node::blocking;
-use crate::transfer::data::{self, DataRequest, Failure, Files};
+use crate::transfer::data::{self, DataRequest, Failure, FileSet};
 
 /// The folder of the data directory that holds them, in one folder for each.
 const DATA: &str = "data";
@@ -96,7 +96,7 @@ pub(crate) async fn of_run(
         taken = Some(values);
         Ok(())
     };
-    let wanted = DataRequest { files: Files::Initial, names: &[NAME], folder: &place.part, max_bytes: place.bytes() };
+    let wanted = DataRequest { files: FileSet::Initial, names: &[NAME], folder: &place.part, max_bytes: place.bytes() };
     match data::fetch(&open, &members.asked, wanted, progress, check).await {
         Ok(()) => taken.map(Some).ok_or(NodeError::Stopped("download")),
         Err(Failure { reason, .. }) => Err(NodeError::NoInitial { reason }),

@@ -34,7 +34,7 @@ pub(crate) async fn members(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> 
 
 /// Which files are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Files {
+pub(crate) enum FileSet {
     /// Those of the data set.
     DataSet,
     /// The values that the run begins with.
@@ -44,7 +44,7 @@ pub(crate) enum Files {
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DataRequest<'a> {
-    pub(crate) files: Files,
+    pub(crate) files: FileSet,
     /// What the files of such data are called.
     pub(crate) names: &'a [&'a str],
     /// Where it is put, and may be in part.
@@ -106,8 +106,8 @@ where
 
     fn question(&self) -> (Request, usize) {
         let request = match self.wanted.files {
-            Files::DataSet => Request::DataManifest,
-            Files::Initial => Request::InitialManifest,
+            FileSet::DataSet => Request::DataManifest,
+            FileSet::Initial => Request::InitialManifest,
         };
         (request, MAX_DATA_MANIFEST_BYTES)
     }

@@ -97,7 +97,7 @@ impl Workload for Table {
         Ok(Manifest::of(spec, self.description()))
     }
 
-    fn open(self: Box<Self>, _: &Manifest) -> Result<Box<dyn Learner>, Error> {
+    fn open_with(self: Box<Self>, _: &Manifest, _: Option<Vec<f32>>) -> Result<Box<dyn Learner>, Error> {
         unreachable!("nothing is trained here")
     }
 }

@@ -111,7 +111,7 @@ impl Files {
         let members: Vec<PeerId> = members.iter().map(|name| peer(*name)).collect();
         let mut told = Vec::new();
         let wanted = DataRequest {
-            files: Files::DataSet,
+            files: FileSet::DataSet,
             names: &["table.csv"],
             folder: &self.0.path().join("here"),
             max_bytes,
@@ -159,7 +159,7 @@ async fn what_most_members_have_is_offered_first() {
     let swarm = Swarm::default().with(1, Some(other)).with(2, Some(ours.clone())).with(3, Some(ours.clone()));
     let members = [peer(1), peer(2), peer(3)];
     let (folder, mut tried) = (files.0.path().join("here"), Vec::new());
-    let wanted = DataRequest { files: Files::DataSet, names: &["table.csv"], folder: &folder, max_bytes: u64::MAX };
+    let wanted = DataRequest { files: FileSet::DataSet, names: &["table.csv"], folder: &folder, max_bytes: u64::MAX };
     let check = async || -> Result<(), String> {
         tried.push(files.downloaded());
         Err("it is not the run's".to_owned())
@@ -231,7 +231,7 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
             Box::pin(std::future::ready(Ok(ours.compat())))
         };
         let wanted =
-            DataRequest { files: Files::DataSet, names: &["table.csv"], folder: folder.path(), max_bytes: u64::MAX };
+            DataRequest { files: FileSet::DataSet, names: &["table.csv"], folder: folder.path(), max_bytes: u64::MAX };
         let members = [peer(2), peer(1), peer(3)];
         fetch(&open, &members, wanted, |_, _| {}, async || Ok(())).await.expect("one is honest");
         assert_eq!(std::fs::read(folder.path().join("table.csv")).expect("here"), content(0));
