@@ -211,7 +211,8 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
                     | Request::Members
                     | Request::Preprocessing
                     | Request::Process
-                    | Request::Chain(_) => Reply::NotHere,
+                    | Request::Chain(_)
+                    | Request::InitialManifest => Reply::NotHere,
                 };
                 if frame::write(&mut stream, &encode(&reply)).await.is_err() {
                     return;
