@@ -36,7 +36,8 @@ pub use starling_run::state::initial;
 pub use starling_run::training::optimizer;
 #[doc(inline)]
 pub use starling_run::{
-    Augment, Balance, Decay, EarlyStop, LayoutSpec, Loss, ModelOptions, ModelSpec, OptimizerSpec, RunSpec, Schedule,
+    Augment, Balance, ClassWeights, Decay, EarlyStop, LayoutSpec, Loss, ModelOptions, ModelSpec, OptimizerSpec, RunSpec,
+    Schedule,
     Schema,
 };
 #[cfg(feature = "burn")]

@@ -74,7 +74,6 @@ pub trait Model: fmt::Debug + Sync {
                 Err(format!("{name} takes no images as such; leave --augment out, or take cnn"))
             }
             ModelOptions { loss: Some(loss), .. } => Err(format!("{name} can't make {loss} small; leave --loss out")),
-            ModelOptions { class_weights: ClassWeights::Balanced, .. } => Err(no_classes(name)),
             ModelOptions { .. } => Ok(()),
         }
     }
@@ -211,6 +210,11 @@ pub(crate) fn choose(spec: &ModelSpec) -> Result<Chosen, Error> {
     let sizes = if said.is_empty() { model.usual().to_vec() } else { model.whole(said) };
     let checked = model.check(&sizes).and_then(|()| options.check()).and_then(|()| model.check_options(&options));
     checked.map_err(unusable)?;
+    if options.class_weights == ClassWeights::Balanced && model.learns() != Learns::Classes {
+        let name = model.name();
+        let reason = "learns no classes that could be weighed; leave --class-weights out, or take softmax, mlp or cnn";
+        return Err(unusable(format!("{name} {reason}")));
+    }
     Ok(Chosen { model, sizes, options })
 }
 
@@ -246,11 +250,6 @@ pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manife
     let task = chosen.model.task(&chosen.sizes, &chosen.options, dataset).map_err(unusable)?;
     let manifest = Manifest { model: chosen.spec(), ..Manifest::of(spec, dataset.description()) };
     Ok((manifest.with_schema(&task.schema()), task))
-}
-
-/// Why a model weighs no classes.
-fn no_classes(name: &str) -> String {
-    format!("{name} learns no classes that could be weighed; leave --class-weights out, or take softmax, mlp or cnn")
 }
 
 fn unusable(reason: String) -> Error {

@@ -1,7 +1,5 @@
 //! Files that are no text, told by their first bytes.
 
-use crate::images;
-
 /// The byte order mark of UTF-8, which some programs put before a text.
 pub(crate) const MARK: &[u8] = b"\xef\xbb\xbf";
 /// What is to be done about text of two bytes each.
@@ -17,11 +15,11 @@ pub(crate) fn no_text(start: &[u8]) -> Option<String> {
 
 /// What a file that begins with `start` is, with what to do about it; `None` if it may be a table.
 pub(crate) fn told(start: &[u8]) -> Option<String> {
-    if images::decode::is_image(start) {
-        let advice = "name the folder whose folders are the classes: images/CLASS/NAME.png";
-        return Some(format!("it is an image alone; to train on images, {advice}"));
-    }
     if let Some(kind) = kind(start) {
+        if kind.ends_with(IMAGE) {
+            let advice = "name the folder whose folders are the classes: images/CLASS/NAME.png";
+            return Some(format!("it is {kind} alone; to train on images, {advice}"));
+        }
         return Some(format!("it is {kind}, but tables are read as text; save it as CSV"));
     }
     if is_utf16(start) {
@@ -32,6 +30,8 @@ pub(crate) fn told(start: &[u8]) -> Option<String> {
     is_json.then(|| "it is JSON, but a table has a row per line; save it as CSV, or as an object per line".to_owned())
 }
 
+/// How the kinds of images are called.
+const IMAGE: &str = " image";
 const MAGIC: [(&[u8], &str); 12] = [
     (b"PAR1", "a Parquet file"),
     (b"ARROW1", "an Arrow file"),
@@ -80,7 +80,7 @@ mod tests {
     fn each_kind_is_named() {
         for (magic, kind) in MAGIC {
             let bytes = [magic, b"\x01\x02, and more"].concat();
-            let advice = if kind.ends_with("image") { "images/CLASS/NAME.png" } else { "CSV" };
+            let advice = if kind.ends_with(IMAGE) { "images/CLASS/NAME.png" } else { "CSV" };
             assert!(told(&bytes).is_some_and(|told| told.contains(advice)), "{kind}");
             assert!(no_text(&bytes).is_some_and(|told| told.contains(kind)), "{kind}");
         }

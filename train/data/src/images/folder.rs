@@ -96,12 +96,12 @@ pub(crate) fn classes(folder: &Path) -> Result<Listed, DataError> {
         return Err(fault(folder, format!("it has {found} folders, but at most {MAX_CLASSES} classes are possible")));
     }
     for (class, path) in (0..).zip(&top.folders) {
+        listed.classes.push(name(path)?);
         let images = inner(path, &mut listed.skipped)?;
         if images.is_empty() {
             let endings = "no image in it (.png, .jpg, .jpeg)";
             return Err(fault(path, format!("the folder of a class has {endings}; put some there, or remove it")));
         }
-        listed.classes.push(name(path)?);
         listed
             .images
             .extend(images.into_iter().map(|image| Listing { path: within(folder, &image), class: Some(class) }));

@@ -17,6 +17,8 @@ use crate::table::row_text::{BadRow, END_OF_NAMES, END_OF_ROW, RowSource, push};
 
 /// The longest line, in bytes.
 const MAX_LINE: u64 = 16 << 20;
+/// What is wrong with a key that is repeated.
+const TWICE: &str = "it is there twice";
 
 /// Whether text begins as an object does.
 pub(crate) fn is_for(text: &[u8]) -> bool {
@@ -43,7 +45,12 @@ impl<R: Read> JsonLines<R> {
         let columns = match &self.columns {
             Some(columns) => columns,
             None => {
-                let columns: BTreeMap<String, usize> = fields.iter().map(|(key, _)| key.clone()).zip(0..).collect();
+                let mut columns = BTreeMap::new();
+                for (key, place) in fields.iter().map(|(key, _)| key).zip(0..) {
+                    if columns.insert(key.clone(), place).is_some() {
+                        return Err(fault(Some(key), TWICE.to_owned()));
+                    }
+                }
                 if fields.is_empty() {
                     return Err(fault(None, "it has no keys, but those of the first row are the columns".to_owned()));
                 }
@@ -58,7 +65,7 @@ impl<R: Read> JsonLines<R> {
                 return Err(fault(Some(key), reason.to_owned()));
             };
             if cells[*place].replace(cell).is_some() {
-                return Err(fault(Some(key), "it is there twice".to_owned()));
+                return Err(fault(Some(key), TWICE.to_owned()));
             }
         }
         push(cells.into_iter().map(|cell| cell.map_or("", String::as_str)), END_OF_ROW, into);

@@ -60,7 +60,7 @@ impl Classifier {
         let halved = layers.convolutions.len();
         if halved > 0 && height.min(width) == 1 {
             return Err(format!(
-                "{} needs images, but the data has flat rows of {width} features; take an mlp, or digits or IDX data",
+                "{} needs images, but the data has flat rows of {width} features; take an mlp, or data of images",
                 self.name
             ));
         }

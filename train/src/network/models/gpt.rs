@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use starling_data::Dataset;
+use starling_run::ModelOptions;
 use starling_run::data::CONTEXT;
-use starling_run::{ClassWeights, ModelOptions};
 
-use super::{Model, Trainable, no_classes};
+use super::{Model, Trainable};
 use crate::network::forward::{Computes, Forward, Learns};
 use crate::network::transformer::{Size, Transformer};
 use crate::task::language::Language;
@@ -107,7 +107,6 @@ impl Model for Gpt {
             ModelOptions { loss: Some(_), .. } => {
                 Err("gpt learns bytes, by cross-entropy; leave --loss out, or take regression".to_owned())
             }
-            ModelOptions { class_weights: ClassWeights::Balanced, .. } => Err(no_classes("gpt")),
             ModelOptions { .. } => Ok(()),
         }
     }

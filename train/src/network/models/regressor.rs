@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use starling_data::Dataset;
-use starling_run::{ClassWeights, ModelOptions};
+use starling_run::ModelOptions;
 
-use super::{Model, Trainable, check_widths, no_classes};
+use super::{Model, Trainable, check_widths};
 use crate::network::forward::{Computes, Learns};
 use crate::network::{Layers, Network};
 use crate::task::regression::Regression;
@@ -53,9 +53,6 @@ impl Model for Regressor {
     fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
         if !options.augment.is_empty() {
             return Err(format!("{} takes no images as such; leave --augment out, or take cnn", self.name));
-        }
-        if options.class_weights == ClassWeights::Balanced {
-            return Err(no_classes(self.name));
         }
         if options.dropout > 0.0 && !self.has_layers() {
             return Err(format!(
