@@ -36,9 +36,8 @@ pub use starling_run::state::initial;
 pub use starling_run::training::optimizer;
 #[doc(inline)]
 pub use starling_run::{
-    Augment, Balance, ClassWeights, Decay, EarlyStop, LayoutSpec, Loss, ModelOptions, ModelSpec, OptimizerSpec, RunSpec,
-    Schedule,
-    Schema,
+    Augment, Balance, ClassWeights, Decay, EarlyStop, LayoutSpec, Loss, ModelOptions, ModelSpec, OptimizerSpec,
+    RunSpec, Schedule, Schema,
 };
 #[cfg(feature = "burn")]
 #[doc(inline)]
