@@ -17,7 +17,9 @@ pub(super) const CSV: Target = Target {
         };
         let separated = [",", "\t", ";", "|", " "].map(|separator| rows(separator, "x,y,kind\n"));
         let text = rows(",", "");
-        separated.into_iter().chain([packed(&text), text]).collect()
+        let objects =
+            b"{\"x\": 1, \"y\": -1.5e3, \"kind\": \"cat\"}\n{\"kind\": \"dog\", \"y\": null, \"x\": 2}\n".repeat(3);
+        separated.into_iter().chain([packed(&text), text, objects]).collect()
     },
     take: |bytes| fuzzed::csv(bytes, MOST as u64).is_some_and(|dataset| is_sound(&dataset)),
     longest: 64 * KIB,

@@ -187,7 +187,7 @@ fn data_that_is_not_the_models_is_refused_by_row_and_column() {
         ("width;height;same\n1;2\n", "row 2: it has 2 columns"),
         ("width;height;same\n1;inf;7\n", "`inf` is not a finite number"),
         ("", "it is empty"),
-        ("PAR1....", "a Parquet file"),
+        ("PAR1....", "Parquet file"),
     ] {
         std::fs::write(&other, text).expect("written");
         let error = predicted(&model, &source, &Shown::default()).expect_err(text).to_string();
