@@ -65,12 +65,16 @@ struct Alone {
 impl Alone {
     /// At the last step of a run that saves each step.
     fn at_the_end() -> Self {
-        let config =
-            Config { max_stall: STALL, last_step: 4, checkpoint_every: 1, incarnation: 1, ..Config::default() };
+        Self::after_four_steps(4, 1)
+    }
+
+    /// After step 4 of a run that saves each `checkpoint_every` steps.
+    fn after_four_steps(last_step: u64, checkpoint_every: u64) -> Self {
+        let config = Config { max_stall: STALL, last_step, checkpoint_every, incarnation: 1, ..Config::default() };
         let me = Me { contact: Contact { peer: ME, addresses: Vec::new() }, notary: Box::new(Anybody) };
         let progress = Progress { step: 4, lineage: Lineage::NONE, has_state: true, has_result: false };
         let membership = Membership::found(config, RunId([9; 32]), me, progress, at(0));
-        let (steps, snapshots) = (Steps::new(4, Lineage::NONE, 4), Snapshots::default());
+        let (steps, snapshots) = (Steps::new(4, Lineage::NONE, last_step), Snapshots::default());
         let mut alone = Self { member: Member::new(membership, None), steps, snapshots, told: Vec::new() };
         alone.obey(at(0));
         alone
@@ -166,15 +170,15 @@ fn what_is_stable_counts_for_the_branch_that_it_is_of() {
 /// Which is not known before, so that it may be none that is due.
 #[test]
 fn the_state_with_which_a_run_ends_early_is_signed() {
-    let mut alone = Alone::at_the_end();
+    let mut alone = Alone::after_four_steps(100, 10);
     let lineage = alone.lineage();
     let is_signed = |alone: &mut Alone| {
         alone.obey(at(1));
-        alone.told.iter().any(|told| matches!(told, Output::Stable(proof) if proof.head.step == 3))
+        alone.told.iter().any(|told| matches!(told, Output::Stable(proof) if proof.head.step == 4))
     };
-    alone.member.saved(3, lineage, DIGEST, Digest([8; 32]));
+    alone.member.saved(4, lineage, DIGEST, Digest([8; 32]));
     assert!(!is_signed(&mut alone), "not due");
-    alone.member.saved_end(3, lineage, DIGEST, Digest([8; 32]));
+    alone.member.saved_end(4, lineage, DIGEST, Digest([8; 32]));
     assert!(is_signed(&mut alone));
 }
 
