@@ -5,7 +5,8 @@
 //!                                                                                           text -> [Continuation]
 //! ```
 //!
-//! The values of a file can be what a run [begins with](weights). A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export.
+//! A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export. The values of a file can be
+//! what a run begins with.
 
 mod continuation;
 pub mod description;
