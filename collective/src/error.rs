@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::codec::Codec;
 use crate::segment::{OperationKey, SegmentId};
-use crate::session::workspace::BadSegment;
+use crate::session::workspace::SegmentViolation;
 
 /// A segment that no correct peer sends. The sender is at fault, not us: drop its connection and abort the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -50,7 +50,7 @@ pub enum Violation {
     },
     /// The payload has a value that no correct peer sends.
     #[error(transparent)]
-    BadSegment(#[from] BadSegment),
+    BadSegment(#[from] SegmentViolation),
     /// The payload is encoded in another way than was agreed.
     #[error("sent {segment} as {declared}, where {expected} was agreed")]
     WrongCodec {

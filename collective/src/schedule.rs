@@ -8,7 +8,7 @@ use starling_topology::{Rank, WorldSize};
 
 use crate::codec::Codec;
 use crate::segment::layout::Layout;
-use crate::slots::Ranks;
+use crate::slots::RankSet;
 
 /// What becomes of the members' buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) struct Role {
     /// Whose sums are added, this rank's own contribution included, in order of rank; empty if nothing is reduced.
     pub(crate) order: Vec<Rank>,
     /// Whose contributions are in the sum that comes from each of `order`; in this rank's own, its own.
-    pub(crate) sums: Vec<Ranks>,
+    pub(crate) sums: Vec<RankSet>,
     /// Where in `order` this rank's own contribution is.
     pub(crate) own: usize,
     /// To whom the sum goes; nobody, if this rank owns the chunk.
@@ -158,7 +158,7 @@ impl Schedule {
 
     /// Whose contributions are in what comes from `from` of this chunk in the reduce-scatter; `None` if nothing comes from
     /// there.
-    pub fn contributions(&self, chunk: Rank, from: Rank) -> Option<&Ranks> {
+    pub fn contributions(&self, chunk: Rank, from: Rank) -> Option<&RankSet> {
         let role = self.roles.get(chunk.0 as usize)?;
         role.order.binary_search(&from).ok().map(|at| &role.sums[at])
     }
@@ -201,8 +201,8 @@ impl Role {
         // The chunk began at the rank of its name, and has come by all between.
         let come_by = (rank.0 + world.get() - chunk.0) % world.get();
         let sums = order.iter().map(|other| match *other == rank {
-            true => Ranks::run(rank, 1, world.get()),
-            false => Ranks::run(chunk, come_by, world.get()),
+            true => RankSet::run(rank, 1, world.get()),
+            false => RankSet::run(chunk, come_by, world.get()),
         });
         let sums = sums.collect();
         let from = (!is_owner).then_some(before);
@@ -237,8 +237,8 @@ fn depth(route: &Route, rank: Rank) -> u32 {
 }
 
 /// Whose contributions are in what each of `order` brings to `rank`, which is one of them: its own, and those of all below it.
-fn contributions(route: &Route, world: WorldSize, rank: Rank, order: &[Rank]) -> Vec<Ranks> {
-    let mut sums = vec![Ranks::default(); order.len()];
+fn contributions(route: &Route, world: WorldSize, rank: Rank, order: &[Rank]) -> Vec<RankSet> {
+    let mut sums = vec![RankSet::default(); order.len()];
     for from in world.ranks() {
         let mut way = from;
         while way != rank && route.up(way).is_some_and(|next| next != rank) {
@@ -285,16 +285,16 @@ mod tests {
                     schedules.iter().flat_map(|schedule| (0..schedule.chunks()).map(move |chunk| (schedule, chunk)))
                 {
                     let role = &schedule.roles()[chunk as usize];
-                    let mut sum = Ranks::default();
+                    let mut sum = RankSet::default();
                     let is_in = |rank: &Rank| role.sums.iter().filter(|summed| summed.contains(*rank)).count() == 1;
                     world.ranks().filter(is_in).for_each(|rank| sum.push(rank));
-                    assert_eq!(sum.count(), role.sums.iter().map(Ranks::count).sum(), "{plan:?} of {world:?}: once");
+                    assert_eq!(sum.count(), role.sums.iter().map(RankSet::count).sum(), "{plan:?} of {world:?}: once");
                     match role.up {
                         Some(up) => {
                             let there = schedules[up.0 as usize].contributions(Rank(chunk), schedule.rank());
                             assert_eq!(there, Some(&sum));
                         }
-                        None => assert_eq!(sum, Ranks::all(world.get()), "{plan:?} of {world:?}"),
+                        None => assert_eq!(sum, RankSet::all(world.get()), "{plan:?} of {world:?}"),
                     }
                 }
             }

@@ -12,7 +12,7 @@ const MOST: u32 = 1 << 24;
 /// plan adds them up, a sum has in each of them what its rank has said, or 0 as long as that rank is not in it: so whoever
 /// sends anything else is to blame for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Slots(Arc<[Slot]>);
+pub struct SlotLayout(Arc<[Slot]>);
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Slot {
     pub words: RangeInclusive<u32>,
 }
 
-impl Slots {
+impl SlotLayout {
     /// These, in the order of the elements.
     ///
     /// # Panics
@@ -50,7 +50,7 @@ impl Slots {
         &self,
         first: usize,
         values: impl Iterator<Item = f32>,
-        summed: &Ranks,
+        summed: &RankSet,
         divisor: f32,
     ) -> Option<(usize, Rank)> {
         let is_bad = |(slot, value): &(&Slot, f32)| !slot.admits(*value, summed, divisor);
@@ -74,7 +74,7 @@ impl Slots {
 }
 
 impl Slot {
-    fn admits(&self, value: f32, summed: &Ranks, divisor: f32) -> bool {
+    fn admits(&self, value: f32, summed: &RankSet, divisor: f32) -> bool {
         if !summed.contains(self.of) {
             return value.to_bits() == 0;
         }
@@ -86,9 +86,9 @@ impl Slot {
 
 /// A set of ranks: ascending ranges that don't touch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ranks(Vec<Range<u32>>);
+pub struct RankSet(Vec<Range<u32>>);
 
-impl Ranks {
+impl RankSet {
     /// All of a world's.
     pub fn all(world: u32) -> Self {
         Self::run(Rank(0), world, world)
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_slot_has_a_word_of_its_rank_or_nothing() {
         let slot = Slot { of: Rank(1), words: 1..=4_194_305 };
-        let (with, without) = (Ranks::all(3), Ranks::run(Rank(2), 2, 3));
+        let (with, without) = (RankSet::all(3), RankSet::run(Rank(2), 2, 3));
         for divisor in [1.0, 3.0, 64.0, 65_537.0, 1_048_576.0] {
             for word in [1, 2, 3, 77, 654_321, 4_194_304, 4_194_305] {
                 let value = word as f32 / divisor;
@@ -150,9 +150,9 @@ mod tests {
     #[test]
     fn ranks_are_those_that_were_put_in() {
         for (world, first, count) in [(5, 0, 3), (5, 3, 2), (5, 4, 4), (9, 8, 1), (9, 2, 8)] {
-            let run = Ranks::run(Rank(first), count, world);
+            let run = RankSet::run(Rank(first), count, world);
             let is_in = |rank: u32| (rank + world - first) % world < count;
-            let mut pushed = Ranks::default();
+            let mut pushed = RankSet::default();
             (0..world).filter(|rank| is_in(*rank)).for_each(|rank| pushed.push(Rank(rank)));
             assert_eq!((run.count(), &run), (count, &pushed));
             assert!((0..world).all(|rank| run.contains(Rank(rank)) == is_in(rank)));

@@ -1,6 +1,6 @@
 //! Changes to bytes.
 
-use starling_topology::SplitMix64;
+use starling_topology::SplitMix64Generator;
 
 /// Numbers at which lengths and counts go wrong, as varints of postcard.
 const VARINTS: [&[u8]; 7] = [
@@ -18,14 +18,14 @@ const BYTES: [u8; 8] = [0, 1, 2, 0x7f, 0x80, 0xfe, 0xff, b'"'];
 /// Makes inputs.
 #[derive(Debug)]
 pub struct Mutator {
-    generator: SplitMix64,
+    generator: SplitMix64Generator,
     longest: usize,
 }
 
 impl Mutator {
     /// All inputs follow from `seed`; they are not longer than `longest`.
     pub fn new(seed: u64, longest: usize) -> Self {
-        Self { generator: SplitMix64::for_purpose("fuzz", seed, 0), longest }
+        Self { generator: SplitMix64Generator::for_purpose("fuzz", seed, 0), longest }
     }
 
     /// The next input: one of `seeds`, changed in a few places, or bytes that have nothing to do with them.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use starling_topology::{
-    Config, Contact, Digest, Envelope, Input, Me, Membership, Notary, Output, PeerId, Progress, Record, RunId, Time,
-    Timer, View,
+    Config, Contact, Digest, Envelope, Input, LocalIdentity, Membership, Output, PeerId, Progress, Record, RunId,
+    Signer, Time, Timer, View,
 };
 
 /// The run.
@@ -18,7 +18,7 @@ pub const STEPS: u64 = 9;
 #[derive(Debug)]
 pub struct Seal(pub PeerId);
 
-impl Notary for Seal {
+impl Signer for Seal {
     fn sign(&self, statement: &[u8]) -> [u8; 64] {
         signature(self.0, statement)
     }
@@ -44,8 +44,8 @@ pub fn contact(name: u8) -> Contact {
     Contact { peer: peer(name), addresses: vec![format!("/ip4/10.0.0.{name}/tcp/4001"), String::new()] }
 }
 
-fn me(name: u8) -> Me {
-    Me { contact: contact(name), notary: Box::new(Seal(peer(name))) }
+fn me(name: u8) -> LocalIdentity {
+    LocalIdentity { contact: contact(name), notary: Box::new(Seal(peer(name))) }
 }
 
 /// A machine and a driver that does at once whatever it asks.

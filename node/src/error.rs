@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use starling_run::CheckpointError;
-use starling_topology::Refusal;
+use starling_topology::RefusalReason;
 use thiserror::Error;
 
 use crate::access::admission::AdmissionError;
@@ -318,7 +318,7 @@ pub enum NodeError {
         /// The member.
         peer: String,
         /// Why.
-        refusal: Refusal,
+        refusal: RefusalReason,
     },
     /// Nobody who is left holds the replicated state.
     #[error(

@@ -52,12 +52,13 @@ pub use credentials::identity::Identity;
 pub use credentials::ticket::Ticket;
 pub use error::NodeError;
 pub use keeper::keep;
-pub use learner::swarm::{Buffers, Received, ReduceInfo, Reduced, Scattered, Swarm, SwarmError};
+pub use learner::swarm::{BroadcastResult, BufferSpec, ReduceReport, ReduceResult, ScatterResult, Swarm, SwarmError};
 pub use observe::report::{
-    Limit, LinkCost, Links, MeasuredLink, MemberPace, Missed, Observer, Outcome, Report, Summary, WaitsFor, WayBack,
+    Limit, LinkCost, LinkSummary, MeasuredLink, MemberPaceReport, MissingState, Observer, Outcome, Report, ReturnKind,
+    Summary, WaitReason,
 };
-pub use settings::{Expectations, Founding, Joining, Resume, RunLength, Settings, Target};
-pub use starling_links::{DataPlane, Transport};
+pub use settings::{ExpectedSettings, FoundOptions, JoinOptions, ResumePolicy, RunLimit, Settings, Target};
+pub use starling_links::{Transport, TransportPolicy};
 pub use start::host::{alone_in_its_directory, runtime};
 pub use start::node::{found, join};
 pub use store::data_dir_lock::DataDirLock;

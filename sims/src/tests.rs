@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use starling_topology::{Flaw, Quorum};
+use starling_topology::{FlawKind, Quorum};
 
 use crate::Summary;
 use crate::hostile::Attack;
@@ -231,7 +231,7 @@ fn what_most_have_lost_and_others_hold_is_waited_for() {
     for seed in 0..90 {
         let outcome = most_lose_their_checkpoints(seed).run();
         assert!(outcome.is_good(), "seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
-        let flawed = most_lose_their_checkpoints(seed).with_sabotage(Sabotage::Machine(Flaw::HidesLoss)).run();
+        let flawed = most_lose_their_checkpoints(seed).with_sabotage(Sabotage::Machine(FlawKind::HidesLoss)).run();
         let goes_back = |outcome: &Outcome| outcome.broken.iter().any(|broken| broken.invariant == "stable_survives");
         caught += u32::from(goes_back(&flawed));
         let flawed = most_lose_their_checkpoints(seed).with_sabotage(Sabotage::TakesLostForNothing).run();
@@ -288,7 +288,7 @@ fn who_has_its_disk_is_not_led_away_by_one_that_was_set_back() {
     for seed in 0..120 {
         let outcome = the_first_is_set_back(seed).run();
         assert!(outcome.is_good(), "seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
-        let sabotage = Sabotage::Machine(Flaw::CountsDoubleSigners);
+        let sabotage = Sabotage::Machine(FlawKind::CountsDoubleSigners);
         caught += usize::from(is_led_away(&the_first_is_set_back(seed).with_sabotage(sabotage).run()));
     }
     assert!(caught > 0, "nobody is led away where what those say counts who have signed twice");

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use libp2p::identity::Keypair;
 use serde_json::Value;
 use starling_tests::{Liar, Peer, PeerOptions, starling};
-use starling_topology::message::{MAX_ENVELOPE_BYTES, Refusal};
+use starling_topology::message::{MAX_ENVELOPE_BYTES, RefusalReason};
 use starling_topology::vote::certificate::acceptance;
 use starling_topology::{
-    Ballot, Body, BranchPosition, Certificate, Digest, Generation, Head, Joiner, Justified, Lineage, Lost, Notary,
-    PeerId, Progress, Promise, Proposal, Reason, Resume, RunId, SignedPromise, Succession, View, ViewId,
+    Ballot, Body, BranchPosition, Certificate, Digest, Generation, Head, JoinRequest, JustifiedProposal, Lineage,
+    LostState, PeerId, Progress, Promise, Proposal, Reason, ResumePlan, RunId, SignedPromise, Signer, SuccessionProof,
+    View, ViewId,
 };
 
 /// Slow enough for who speaks of steps to come.
@@ -159,7 +160,7 @@ const STANDING: BranchPosition =
 /// A view in which the liar alone, or with a victim, goes on from its own state.
 fn proposal(view: View, donor: PeerId) -> Proposal {
     let resume =
-        Resume { step: LAST - 1, lineage: Lineage::NONE, holders: vec![], donors: vec![donor], syncing: vec![] };
+        ResumePlan { step: LAST - 1, lineage: Lineage::NONE, holders: vec![], donors: vec![donor], syncing: vec![] };
     Proposal { view, resume, reasons: vec![Reason::StoodStill], joiners: vec![], promised: 1, of: 4 }
 }
 
@@ -167,7 +168,7 @@ fn proposal(view: View, donor: PeerId) -> Proposal {
 async fn say_that_it_is_over(liar: &mut Liar, forked: bool) {
     let standing = BranchPosition { forked, ..STANDING };
     let outsider = Body::Outsider { branch_position: standing, contacts: vec![], chain: vec![] };
-    for body in [outsider, Body::Hello(standing), Body::Refuse(Refusal::RunFinished)] {
+    for body in [outsider, Body::Hello(standing), Body::Refuse(RefusalReason::RunFinished)] {
         liar.say_of((Generation(1 << 31), ViewId([9; 32])), &body).await;
     }
 }
@@ -183,7 +184,7 @@ fn members_say_what_no_member_says() {
         let ballot = Ballot { attempt: 5, proposer: liar.me() };
         let seal = liar.pen().sign(&acceptance(liar.view().id(), ballot, &next)).into();
         let seals = liar.view().members().iter().map(|peer| (*peer, seal)).collect();
-        let chain = vec![Succession::to(&next, Certificate { ballot, seals })];
+        let chain = vec![SuccessionProof::to(&next, Certificate { ballot, seals })];
         let place = (next.view.generation, next.view.id());
         liar.say_of(place, &Body::Outsider { branch_position: STANDING, contacts: vec![], chain }).await;
     });
@@ -250,7 +251,7 @@ fn members_say_what_no_member_says() {
         let promise = |by: PeerId| {
             let progress = Progress { step: LAST - 1, lineage: Lineage::of(&view), has_state: true, has_result: false };
             let (unreachable, accused, contributing) = (vec![], vec![], vec![]);
-            let (missing, lost, accepted, leaving, recovering) = (None, Lost::Nothing, None, false, false);
+            let (missing, lost, accepted, leaving, recovering) = (None, LostState::Nothing, None, false, false);
             let promise =
                 Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted };
             SignedPromise::new(&pen, view.id(), ballot, by, promise)
@@ -258,7 +259,7 @@ fn members_say_what_no_member_says() {
         let promises: Vec<_> = view.members().iter().map(|by| promise(*by)).collect();
         liar.say_each(|victim| {
             let next = proposal(view.succeed([victim, me]), me);
-            let justified = Justified::new(&pen, view.id(), ballot, next, promises.clone(), vec![]);
+            let justified = JustifiedProposal::new(&pen, view.id(), ballot, next, promises.clone(), vec![]);
             let seal = justified.seal;
             Body::Propose { ballot, justified: Box::new(justified), promises: vec![], seal }
         })
@@ -307,7 +308,7 @@ fn ticket_holders_say_what_only_members_may() {
     let name = honest.hear_ticket_holder("the last generation", async |liar, _| {
         let joiner = liar.joiner();
         for (generation, step) in [(u64::MAX, 0), (1 << 20, 0), (0, LAST + 1)] {
-            let claim = Joiner { generation: Generation(generation), step, ..joiner.clone() };
+            let claim = JoinRequest { generation: Generation(generation), step, ..joiner.clone() };
             liar.say(&Body::Join(claim.signed(liar.run(), liar.pen()))).await;
         }
     });

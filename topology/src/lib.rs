@@ -10,10 +10,10 @@
 //! Start reading at [`View`] (what members agree on), then [`Membership`] (how they come to agree), then
 //! [`message::Body`] (what they say to each other).
 
-pub mod annals;
 pub mod config;
 pub mod error;
 pub mod heads;
+pub mod history;
 pub mod id;
 pub mod ledger;
 pub mod membership;
@@ -26,28 +26,30 @@ pub mod view;
 mod tests;
 pub mod vote;
 
-pub use annals::{Anchors, Annals};
 pub use config::Config;
 pub use error::Violation;
-pub use heads::{Follower, Head, Heads, Proof, Signature};
+pub use heads::{Follower, Head, HeadTracker, Proof, Signature};
+pub use history::{AnchorSet, ViewHistory};
 pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};
-pub use ledger::split_mix::SplitMix64;
-pub use ledger::{Assignment, Committed, Ledger, LedgerError, SampleOrder};
+pub use ledger::split_mix::SplitMix64Generator;
+pub use ledger::{AssignmentTable, CommitResult, Ledger, LedgerError, SampleOrder};
 pub use membership::failure_detector::FailureDetector;
-pub use membership::flaw::Flaw;
-pub use membership::interface::{CatchUp, Event, Hold, Input, Missed, Output, Resumption, Timer};
-pub use membership::{Me, Membership, Part};
-pub use message::awaited::Awaited;
-pub use message::{Body, BranchPosition, Contact, Envelope, Evidence, Refusal};
+pub use membership::flaw::FlawKind;
+pub use membership::interface::{
+    BlockReason, CatchUpAction, Event, HoldPosition, Input, MemberResumePlan, Output, Timer,
+};
+pub use membership::{ChangeRole, LocalIdentity, Membership};
+pub use message::stall_report::StallReport;
+pub use message::{Body, BranchPosition, Contact, Envelope, Evidence, RefusalReason};
 pub use time::Time;
 pub use view::View;
 pub use view::lineage::{Lineage, Root};
-pub use view::mark::{Lost, Mark, Noted};
+pub use view::mark::{LostState, Mark, MarkStatus};
 pub use view::ring::Ring;
-pub use view::way_back::{Past, Presence, Way, way_back};
-pub use vote::certificate::{Certificate, Notary, Seal, Succession};
-pub use vote::promise::{Justified, Promise, SignedPromise};
-pub use vote::proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
+pub use view::way_back::{LocalState, PresenceStatus, ReturnAction, way_back};
+pub use vote::certificate::{Certificate, Signer, SuccessionProof, WireSignature};
+pub use vote::promise::{JustifiedProposal, Promise, SignedPromise};
+pub use vote::proposal::{Ballot, JoinRequest, Progress, Proposal, Reason, ResumePlan};
 pub use vote::quorum::Quorum;
 pub use vote::record::Record;
 pub use vote::slot::Slot;

@@ -1,4 +1,4 @@
-//! What a step of a [`Trainer`] costs with one member, against a bare Burn loop: the same model, batches and optimizer,
+//! What a step of a [`ClassifierReplica`] costs with one member, against a bare Burn loop: the same model, batches and optimizer,
 //! updated by Burn's own AdamW. Rounds of both alternate, so that a busy machine slows both; medians are compared.
 //!
 //! `cargo bench -p starling-train --bench overhead`, with `-- --json` for one JSON line per model, and `-- --device gpu` for a GPU.
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use starling_run::{Gradient, Learner, Manifest, OptimizerSpec, Replicated, RunSpec};
+use starling_run::{Gradient, Learner, Manifest, OptimizerSpec, RunSpec, StateReplica};
 use starling_topology::ledger::UNMEASURED;
-use starling_topology::{PeerId, SampleOrder, SplitMix64};
-use starling_train::{DataOptions, Dataset, DeviceChoice, Layers, Network, Trainer};
+use starling_topology::{PeerId, SampleOrder, SplitMix64Generator};
+use starling_train::{ClassifierReplica, DataOptions, Dataset, DeviceSpec, LayerSpec, Network};
 
 const BATCH: u32 = 64;
 const LEARNING_RATE: f32 = 1e-3;
@@ -21,7 +21,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let json = arguments.iter().any(|argument| argument == "--json");
     let device = arguments.iter().position(|argument| argument == "--device").and_then(|at| arguments.get(at + 1));
-    let device = device.map_or(DeviceChoice::Cpu, |device| device.parse().expect("a device"));
+    let device = device.map_or(DeviceSpec::Cpu, |device| device.parse().expect("a device"));
     let directory = tempfile::tempdir().expect("a temporary directory");
     let images = images(directory.path());
     let cases = [
@@ -41,7 +41,7 @@ struct Case {
     steps: usize,
 }
 
-fn report(case: &Case, device: DeviceChoice, json: bool) {
+fn report(case: &Case, device: DeviceSpec, json: bool) {
     let options = DataOptions { source: case.data.clone(), ..DataOptions::default() };
     let dataset = Dataset::load(&options).expect("the data loads");
     let spec = RunSpec {
@@ -51,7 +51,7 @@ fn report(case: &Case, device: DeviceChoice, json: bool) {
         ..RunSpec::default()
     };
     let manifest = starling_train::found(&spec, &dataset).expect("a run");
-    let mut trainer = Trainer::new(&manifest, dataset.clone(), device).expect("a trainer");
+    let mut trainer = ClassifierReplica::new(&manifest, dataset.clone(), device).expect("a trainer");
     let me = PeerId([1; 32]);
     trainer.begin(&[me]);
     let mut gradient = Gradient::new(trainer.training().parameters().len());
@@ -94,7 +94,7 @@ fn report(case: &Case, device: DeviceChoice, json: bool) {
 /// One step of a training loop as Burn's guide writes it: forward, backward, optimizer.
 fn bare_loop(dataset: Dataset, manifest: &Manifest, inner: Device) -> impl FnMut() {
     let device = inner.clone().autodiff();
-    let layers = Layers { hidden: manifest.model.sizes().expect("an mlp"), ..Layers::default() };
+    let layers = LayerSpec { hidden: manifest.model.sizes().expect("an mlp"), ..LayerSpec::default() };
     let mut current = Some(Network::new(&layers, manifest.data.shape, manifest.data.classes, &device));
     let loss = CrossEntropyLossConfig::new().init(&device);
     let mut optimizer = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
@@ -139,7 +139,7 @@ fn median(values: &mut [f64]) -> f64 {
 /// IDX files of 2,048 random images of 28x28 pixels: the shape of MNIST without its download.
 fn images(directory: &std::path::Path) -> String {
     const COUNT: u32 = 2048;
-    let mut generator = SplitMix64::new(1);
+    let mut generator = SplitMix64Generator::new(1);
     let header = |magic: u8, sizes: &[u32]| -> Vec<u8> {
         [0, 0, 8, magic].into_iter().chain(sizes.iter().flat_map(|size| size.to_be_bytes())).collect()
     };

@@ -4,10 +4,10 @@
 
 use std::error::Error;
 
-use starling_run::{Gradient, Learner, Replicated, RunSpec};
+use starling_run::{Gradient, Learner, RunSpec, StateReplica};
 use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
-use starling_train::{DataOptions, Dataset, DeviceChoice, Trainer};
+use starling_train::{ClassifierReplica, DataOptions, Dataset, DeviceSpec};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let data = dataset.description();
     println!("{}: {} samples of {} features, {} classes", data.kind, data.samples, data.features, data.classes);
     let manifest = starling_train::found(&spec, &dataset)?;
-    let mut trainer = Trainer::new(&manifest, dataset, DeviceChoice::Auto)?;
+    let mut trainer = ClassifierReplica::new(&manifest, dataset, DeviceSpec::Auto)?;
     println!("run {} on {}, {} parameters", manifest.run_id(), trainer.device(), trainer.training().parameters().len());
 
     // With more members, each would contribute its gradient to one sum, and all would apply the result.

@@ -84,9 +84,9 @@ pub enum Error {
     #[error("the run trains {theirs}, and this program has {ours}; {}", theirs.way_in())]
     OtherTask {
         /// What the run trains.
-        theirs: Trained,
+        theirs: TrainingKind,
         /// What this program has.
-        ours: Trained,
+        ours: TrainingKind,
     },
     /// A task stands for a model on a data set, and has other samples than that.
     #[error(
@@ -159,7 +159,7 @@ pub enum Error {
 /// What a run trains, or a program can train.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Trained {
+pub enum TrainingKind {
     /// Whatever the command line has.
     Models,
     /// A model of the command line, as it is written.
@@ -168,7 +168,7 @@ pub enum Trained {
     Task(String),
 }
 
-impl Trained {
+impl TrainingKind {
     /// What the run that `manifest` describes trains.
     pub(crate) fn by(manifest: &Manifest) -> Self {
         let name = manifest.model.to_string();
@@ -186,7 +186,7 @@ impl Trained {
     }
 }
 
-impl fmt::Display for Trained {
+impl fmt::Display for TrainingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Models => f.write_str("the models of the command line"),

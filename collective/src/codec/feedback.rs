@@ -11,10 +11,10 @@ use crate::session::sink::{Combine, Sink};
 /// distributed training of speech DNNs", 2014): what rounding took from a step's sums is added to the next contribution.
 ///
 /// Each rounding of a sum is booked by the rank that did it, wherever it was on the sum's way, so over all ranks nothing
-/// is lost. An operation books in a [`Dropped`] of its own, and this changes only when the step commits: a step that is
+/// is lost. An operation books in a [`OperationResidual`] of its own, and this changes only when the step commits: a step that is
 /// reduced again, or never, adds the same residual again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Feedback {
+pub struct FeedbackState {
     residual: Residual,
 }
 
@@ -24,7 +24,7 @@ pub struct Residual(Arc<Vec<f32>>);
 
 /// What one operation has dropped so far, one value per element.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dropped {
+pub struct OperationResidual {
     values: Vec<f32>,
     /// From this position on they are those of this operation, which begins at the end. Before it they are whatever was in the
     /// memory: to make it zeros at once would keep the operation waiting.
@@ -36,13 +36,13 @@ pub struct Dropped {
 /// An operation that did not complete here may have completed elsewhere. Then this member had sent all that it ever would of
 /// it, and so had dropped all that it ever would.
 #[derive(Debug, Default)]
-pub struct Booked {
+pub struct PendingResidual {
     /// The operation that began last.
     operation: Option<(ViewId, u64)>,
-    dropped: Option<Dropped>,
+    dropped: Option<OperationResidual>,
 }
 
-impl Booked {
+impl PendingResidual {
     /// The operation of `step` begins in `view`: what an earlier one dropped is of no interest any more.
     pub fn begin(&mut self, view: ViewId, step: u64) {
         *self = Self { operation: Some((view, step)), dropped: None };
@@ -50,27 +50,27 @@ impl Booked {
 
     /// The operation of `step` in `view` is over here, complete or not, and has dropped this. Too late, if another one has
     /// begun since.
-    pub fn end(&mut self, view: ViewId, step: u64, dropped: Option<Dropped>) {
+    pub fn end(&mut self, view: ViewId, step: u64, dropped: Option<OperationResidual>) {
         if self.operation == Some((view, step)) {
             self.dropped = dropped;
         }
     }
 
-    /// `step` is committed: what it dropped here, for [`Feedback::settle`].
-    pub fn take(&mut self, step: u64) -> Option<Dropped> {
+    /// `step` is committed: what it dropped here, for [`FeedbackState::settle`].
+    pub fn take(&mut self, step: u64) -> Option<OperationResidual> {
         self.dropped.take_if(|_| self.operation.is_some_and(|(_, of)| of == step))
     }
 }
 
-impl Feedback {
+impl FeedbackState {
     /// Nothing dropped yet, for a buffer of which codecs shorten `elements` elements.
     pub fn new(elements: usize) -> Self {
         Self { residual: Residual::new(vec![0.0; elements]) }
     }
 
     /// Nothing booked yet, for an operation over the same elements. Takes over `memory`.
-    pub fn dropped(&self, memory: Vec<f32>) -> Dropped {
-        Dropped::new(self.residual.0.len(), memory)
+    pub fn dropped(&self, memory: Vec<f32>) -> OperationResidual {
+        OperationResidual::new(self.residual.0.len(), memory)
     }
 
     /// A step is committed: what it dropped is to be made up for, as far as that is known; what it made up for is forgotten.
@@ -78,7 +78,7 @@ impl Feedback {
     ///
     /// # Panics
     /// If the operation was over another number of elements.
-    pub fn settle(&mut self, dropped: Option<Dropped>) -> Vec<f32> {
+    pub fn settle(&mut self, dropped: Option<OperationResidual>) -> Vec<f32> {
         let Some(dropped) = dropped else {
             self.forget();
             return Vec::new();
@@ -122,7 +122,7 @@ impl Residual {
     }
 }
 
-impl Dropped {
+impl OperationResidual {
     /// Nothing yet, for an operation in which codecs shorten `elements` elements. Takes over `memory`.
     pub fn new(elements: usize, mut memory: Vec<f32>) -> Self {
         if memory.len() != elements {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_was_in_the_memory_is_not_booked() {
-        let mut feedback = Feedback::new(6);
+        let mut feedback = FeedbackState::new(6);
         let memory = vec![9.0; 6];
         let mut dropped = feedback.dropped(memory);
         let mut book = |range: Range<usize>, scale: f32| {
@@ -173,16 +173,16 @@ mod tests {
         book(1..2, 1.0);
         feedback.settle(Some(dropped));
         assert_eq!(feedback.residual().values(), [0.0, 3.0, 5.0, 7.0, 4.5, 5.5]);
-        let memory = feedback.settle(Some(Dropped::new(6, vec![9.0; 6])));
+        let memory = feedback.settle(Some(OperationResidual::new(6, vec![9.0; 6])));
         assert_eq!(feedback.residual().values(), [0.0; 6]);
         assert_eq!(memory.len(), 6, "it is there for the next operation");
     }
 
     #[test]
     fn what_counts_is_what_the_last_try_of_a_committed_step_dropped() {
-        let dropped = |elements| Some(Dropped::new(elements, Vec::new()));
+        let dropped = |elements| Some(OperationResidual::new(elements, Vec::new()));
         let views = [ViewId([1; 32]), ViewId([2; 32])];
-        let mut booked = Booked::default();
+        let mut booked = PendingResidual::default();
         booked.begin(views[0], 1);
         booked.end(views[0], 1, dropped(1));
         assert_eq!((booked.take(2), booked.take(1), booked.take(1)), (None, dropped(1), None), "of that step, once");
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(booked.take(2), None, "the first try tells it too late");
         booked.end(views[1], 2, dropped(4));
         assert_eq!(booked.take(2), dropped(4));
-        let mut feedback = Feedback::new(1);
-        let mut lost = Dropped::new(1, Vec::new());
+        let mut feedback = FeedbackState::new(1);
+        let mut lost = OperationResidual::new(1, Vec::new());
         lost.values[0] = 3.0;
         lost.from = 0;
         feedback.settle(Some(lost));

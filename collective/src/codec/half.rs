@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::codec::kernel::{self, EXPONENT, Loop, MAGNITUDE, vectorized};
-use crate::codec::{BadPayload, Bound};
+use crate::codec::{PayloadViolation, ValueLimit};
 use crate::session::memory::{self, BLOCK};
 use crate::session::sink::Sink;
 
@@ -32,7 +32,7 @@ pub(super) fn encode<F: HalfFormat>(from: &[f32], into: &mut [u8], lost: impl Si
     vectorized(Encode { from, words, lost, form: PhantomData::<F> });
 }
 
-pub(super) fn fold<F: HalfFormat>(sink: impl Sink, payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
+pub(super) fn fold<F: HalfFormat>(sink: impl Sink, payload: &[u8], bound: ValueLimit) -> Result<(), PayloadViolation> {
     kernel::fold(sink, payload, F::LIMIT, bound, |word| F::from_word(u16::from_le_bytes(word)))
 }
 
@@ -45,9 +45,9 @@ pub(super) fn round<F: HalfFormat>(values: &mut [f32], lost: impl Sink) {
 pub(super) fn contribute<F: HalfFormat>(
     payload: &mut [u8],
     mine: &[f32],
-    bound: Bound,
+    bound: ValueLimit,
     lost: impl Sink,
-) -> Result<(), BadPayload> {
+) -> Result<(), PayloadViolation> {
     let (words, rest) = payload.as_chunks_mut();
     assert!(words.len() == mine.len() && rest.is_empty(), "a payload is as long as the segment it is for");
     let limit = bound.limit(F::LIMIT);

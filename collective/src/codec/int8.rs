@@ -8,8 +8,8 @@
 //! product of scale and byte is exact, the largest byte is always 127, and a block that was read is written back as the same
 //! bytes. A block of zeros, or of values too small for a scale, has the scale 0.
 
-use crate::codec::kernel::{EXPONENT, Loop, MAGNITUDE, NonFinite, vectorized};
-use crate::codec::{BadPayload, Bound};
+use crate::codec::kernel::{EXPONENT, Loop, MAGNITUDE, NonFiniteValue, vectorized};
+use crate::codec::{PayloadViolation, ValueLimit};
 use crate::session::memory;
 use crate::session::sink::Sink;
 
@@ -43,12 +43,17 @@ pub(super) fn round(values: &mut [f32], lost: impl Sink) {
 }
 
 /// Adds `mine` to the payload's values, in place, and hands what is lost to `lost`.
-pub(super) fn contribute(payload: &mut [u8], mine: &[f32], bound: Bound, lost: impl Sink) -> Result<(), BadPayload> {
+pub(super) fn contribute(
+    payload: &mut [u8],
+    mine: &[f32],
+    bound: ValueLimit,
+    lost: impl Sink,
+) -> Result<(), PayloadViolation> {
     vectorized(Contribute { payload, mine, limit: bound.limit(EXPONENT), lost })
 }
 
 /// Hands the payload's values to `sink`.
-pub(super) fn fold(sink: impl Sink, payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
+pub(super) fn fold(sink: impl Sink, payload: &[u8], bound: ValueLimit) -> Result<(), PayloadViolation> {
     assert_eq!(payload.len(), payload_bytes(sink.missing()), "a payload is as long as the segment it is for");
     vectorized(Fold { sink, payload, limit: bound.limit(EXPONENT) })
 }
@@ -102,10 +107,10 @@ struct Contribute<'a, S> {
 }
 
 impl<S: Sink> Loop for Contribute<'_, S> {
-    type Output = Result<(), BadPayload>;
+    type Output = Result<(), PayloadViolation>;
 
     #[inline(always)]
-    fn run(mut self) -> Result<(), BadPayload> {
+    fn run(mut self) -> Result<(), PayloadViolation> {
         let mut sums = [0.0; BLOCK];
         let blocks = self.payload.chunks_mut(SCALE_BYTES + BLOCK).zip(memory::blocks(self.mine));
         for (index, (block, mine)) in blocks.enumerate() {
@@ -142,10 +147,10 @@ struct Fold<'a, S> {
 }
 
 impl<S: Sink> Loop for Fold<'_, S> {
-    type Output = Result<(), BadPayload>;
+    type Output = Result<(), PayloadViolation>;
 
     #[inline(always)]
-    fn run(mut self) -> Result<(), BadPayload> {
+    fn run(mut self) -> Result<(), PayloadViolation> {
         let mut read = Ok(());
         for (index, block) in self.payload.chunks(SCALE_BYTES + BLOCK).enumerate() {
             match checked(block, index, self.limit) {
@@ -163,7 +168,7 @@ impl<S: Sink> Loop for Fold<'_, S> {
 
 /// The scale and bytes of a block, as [`encode`] writes them.
 #[inline(always)]
-fn checked(block: &[u8], index: usize, limit: u32) -> Result<(f32, &[u8]), BadPayload> {
+fn checked(block: &[u8], index: usize, limit: u32) -> Result<(f32, &[u8]), PayloadViolation> {
     let (head, bytes) = block.split_first_chunk().expect("invariant: a block begins with its scale");
     let scale = checked_scale(*head, index, limit)?;
     // Apart from the loop that uses them: bytes fill vectors of their own.
@@ -172,7 +177,7 @@ fn checked(block: &[u8], index: usize, limit: u32) -> Result<(f32, &[u8]), BadPa
         largest = largest.max((*byte as i8).unsigned_abs());
     }
     let is_canonical = largest == if scale == 0.0 { 0 } else { MOST as u8 };
-    if is_canonical { Ok((scale, bytes)) } else { Err(BadPayload::NotCanonical { block: index }) }
+    if is_canonical { Ok((scale, bytes)) } else { Err(PayloadViolation::NotCanonical { block: index }) }
 }
 
 /// The scale of a block; infinite if a value is not finite, so that a receiver finds that.
@@ -207,18 +212,18 @@ fn dequantize(byte: u8, scale: f32) -> f32 {
 
 /// A scale as [`scale_of`] makes it, of values below the limit.
 #[inline(always)]
-fn checked_scale(bytes: [u8; SCALE_BYTES], block: usize, limit: u32) -> Result<f32, BadPayload> {
+fn checked_scale(bytes: [u8; SCALE_BYTES], block: usize, limit: u32) -> Result<f32, PayloadViolation> {
     let bits = u32::from_le_bytes(bytes);
     let scale = f32::from_bits(bits);
     if bits & EXPONENT == EXPONENT || !(scale * MOST).is_finite() {
-        return Err(NonFinite { index: block * BLOCK, bits }.into());
+        return Err(NonFiniteValue { index: block * BLOCK, bits }.into());
     }
     let largest = scale * MOST;
     if largest.to_bits() & MAGNITUDE >= limit {
-        return Err(BadPayload::Beyond { index: block * BLOCK, bits: largest.to_bits(), most: limit - 1 });
+        return Err(PayloadViolation::Beyond { index: block * BLOCK, bits: largest.to_bits(), most: limit - 1 });
     }
     let is_canonical = bits == 0 || (scale >= f32::MIN_POSITIVE && bits & CUT == 0);
-    if is_canonical { Ok(scale) } else { Err(BadPayload::NotCanonical { block }) }
+    if is_canonical { Ok(scale) } else { Err(PayloadViolation::NotCanonical { block }) }
 }
 
 #[cfg(test)]
@@ -232,9 +237,9 @@ mod tests {
         payload
     }
 
-    fn decoded(payload: &[u8], elements: usize) -> Result<Vec<f32>, BadPayload> {
+    fn decoded(payload: &[u8], elements: usize) -> Result<Vec<f32>, PayloadViolation> {
         let mut values = vec![0.0; elements];
-        fold(Overwrite::all(&mut values), payload, Bound::FINITE).map(|()| values)
+        fold(Overwrite::all(&mut values), payload, ValueLimit::FINITE).map(|()| values)
     }
 
     /// Blocks of all sizes of values, ends of the range included.
@@ -281,7 +286,7 @@ mod tests {
             let mut values = vec![1.0; 600];
             values[300] = bad;
             let bits = f32::INFINITY.to_bits();
-            assert_eq!(decoded(&encoded(&values), 600), Err(NonFinite { index: 256, bits }.into()));
+            assert_eq!(decoded(&encoded(&values), 600), Err(NonFiniteValue { index: 256, bits }.into()));
         }
     }
 
@@ -296,13 +301,13 @@ mod tests {
             decoded(&payload, 300)
         };
         // The second block begins at byte 260: its scale, then 44 bytes.
-        assert_eq!(with(&[(260, 1)]), Err(BadPayload::NotCanonical { block: 1 }), "a scale too precise");
-        assert_eq!(with(&[(263, 0x80)]), Err(BadPayload::NotCanonical { block: 1 }), "a negative scale");
-        assert_eq!(with(&[(264, 0x80)]), Err(BadPayload::NotCanonical { block: 1 }), "a byte of -128");
-        assert_eq!(with(&[(306, 126), (307, 126)]), Err(BadPayload::NotCanonical { block: 1 }), "no byte of 127");
+        assert_eq!(with(&[(260, 1)]), Err(PayloadViolation::NotCanonical { block: 1 }), "a scale too precise");
+        assert_eq!(with(&[(263, 0x80)]), Err(PayloadViolation::NotCanonical { block: 1 }), "a negative scale");
+        assert_eq!(with(&[(264, 0x80)]), Err(PayloadViolation::NotCanonical { block: 1 }), "a byte of -128");
+        assert_eq!(with(&[(306, 126), (307, 126)]), Err(PayloadViolation::NotCanonical { block: 1 }), "no byte of 127");
         let zero = [(260, 0), (261, 0), (262, 0), (263, 0)];
-        assert_eq!(with(&zero), Err(BadPayload::NotCanonical { block: 1 }), "bytes without a scale");
+        assert_eq!(with(&zero), Err(PayloadViolation::NotCanonical { block: 1 }), "bytes without a scale");
         let huge = [(260, 0), (261, 0xff), (262, 0x7f), (263, 0x7f)];
-        assert!(matches!(with(&huge), Err(BadPayload::NonFinite(_))), "products that are not finite");
+        assert!(matches!(with(&huge), Err(PayloadViolation::NonFinite(_))), "products that are not finite");
     }
 }

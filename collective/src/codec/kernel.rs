@@ -8,7 +8,7 @@
 
 use thiserror::Error;
 
-use crate::codec::{BadPayload, Bound};
+use crate::codec::{PayloadViolation, ValueLimit};
 use crate::segment::layout::ELEMENT_BYTES;
 use crate::session::memory::{self, BLOCK};
 use crate::session::sink::{Combine, Overwrite, Sink};
@@ -22,7 +22,7 @@ pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
 /// A received value that is infinite or not a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("element {index} of the payload is not finite (bits {bits:#010x}): did the sender's step diverge?")]
-pub struct NonFinite {
+pub struct NonFiniteValue {
     /// Its position in the payload, in elements.
     pub index: usize,
     /// Its bits.
@@ -32,22 +32,22 @@ pub struct NonFinite {
 /// Adds the payload's values to `into`.
 ///
 /// # Errors
-/// [`BadPayload`] for the first value that is not finite, or beyond the bound; `into` is partly updated then and the operation must end.
+/// [`PayloadViolation`] for the first value that is not finite, or beyond the bound; `into` is partly updated then and the operation must end.
 ///
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
-pub fn accumulate(into: &mut [f32], payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
+pub fn accumulate(into: &mut [f32], payload: &[u8], bound: ValueLimit) -> Result<(), PayloadViolation> {
     fold(Combine(into, |mine, theirs| mine + theirs), payload, EXPONENT, bound, f32::from_le_bytes)
 }
 
 /// Adds `mine` to the payload's values, in place: the bits are those of [`accumulate`].
 ///
 /// # Errors
-/// [`BadPayload`] for the first value that is not finite, or beyond the bound; the payload is partly updated then and the operation must end.
+/// [`PayloadViolation`] for the first value that is not finite, or beyond the bound; the payload is partly updated then and the operation must end.
 ///
 /// # Panics
 /// If the payload's length is not that of `mine`: the caller has checked it against the layout.
-pub fn contribute(payload: &mut [u8], mine: &[f32], bound: Bound) -> Result<(), BadPayload> {
+pub fn contribute(payload: &mut [u8], mine: &[f32], bound: ValueLimit) -> Result<(), PayloadViolation> {
     let (words, rest) = payload.as_chunks_mut::<ELEMENT_BYTES>();
     assert!(words.len() == mine.len() && rest.is_empty(), "a payload is as long as the segment it is for");
     let limit = bound.limit(EXPONENT);
@@ -63,11 +63,11 @@ pub fn contribute(payload: &mut [u8], mine: &[f32], bound: Bound) -> Result<(), 
 /// Overwrites `into` with the payload's values.
 ///
 /// # Errors
-/// [`BadPayload`] for the first value that is not finite, or beyond the bound; `into` is partly updated then and the operation must end.
+/// [`PayloadViolation`] for the first value that is not finite, or beyond the bound; `into` is partly updated then and the operation must end.
 ///
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
-pub fn store(into: &mut [f32], payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
+pub fn store(into: &mut [f32], payload: &[u8], bound: ValueLimit) -> Result<(), PayloadViolation> {
     fold(Overwrite::all(into), payload, EXPONENT, bound, f32::from_le_bytes)
 }
 
@@ -106,14 +106,14 @@ pub fn write(from: &[f32], into: &mut [u8]) {
 /// `into = from / by`: the means of sums, past the caches if they are many. In one pass that also checks the sums finite.
 ///
 /// # Errors
-/// [`NonFinite`] for the first sum that is not finite; `into` is partly written then.
+/// [`NonFiniteValue`] for the first sum that is not finite; `into` is partly written then.
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn quotients(into: &mut [f32], from: &[f32], by: f32) -> Result<(), NonFinite> {
+pub fn quotients(into: &mut [f32], from: &[f32], by: f32) -> Result<(), NonFiniteValue> {
     overwrite(into, from, from, EXPONENT, move |sum, _| sum / by).map_err(|bad| match bad {
-        BadPayload::NonFinite(bad) => bad,
-        BadPayload::Beyond { .. } | BadPayload::Slot { .. } | BadPayload::NotCanonical { .. } => {
+        PayloadViolation::NonFinite(bad) => bad,
+        PayloadViolation::Beyond { .. } | PayloadViolation::Slot { .. } | PayloadViolation::NotCanonical { .. } => {
             unreachable!("invariant: all that is finite is taken")
         }
     })
@@ -123,11 +123,11 @@ pub fn quotients(into: &mut [f32], from: &[f32], by: f32) -> Result<(), NonFinit
 /// one pass that also checks `from`.
 ///
 /// # Errors
-/// [`BadPayload`] for the first value that is not finite, or beyond the bound; `into` is partly written then.
+/// [`PayloadViolation`] for the first value that is not finite, or beyond the bound; `into` is partly written then.
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn copy(into: &mut [f32], from: &[f32], also: Option<&[f32]>, bound: Bound) -> Result<(), BadPayload> {
+pub fn copy(into: &mut [f32], from: &[f32], also: Option<&[f32]>, bound: ValueLimit) -> Result<(), PayloadViolation> {
     let limit = bound.limit(EXPONENT);
     match also {
         None => overwrite(into, from, from, limit, |value, _| value),
@@ -141,7 +141,7 @@ fn overwrite(
     also: &[f32],
     limit: u32,
     make: impl Fn(f32, f32) -> f32,
-) -> Result<(), BadPayload> {
+) -> Result<(), PayloadViolation> {
     assert!(into.len() == from.len() && from.len() == also.len(), "there is one value for each");
     let sink = Overwrite::all(into);
     match vectorized(Copy { sink, from, also, limit, make: &make }) {
@@ -235,9 +235,9 @@ pub(crate) fn fold<const N: usize>(
     sink: impl Sink,
     payload: &[u8],
     infinite: u32,
-    bound: Bound,
+    bound: ValueLimit,
     decode: impl Fn([u8; N]) -> f32,
-) -> Result<(), BadPayload> {
+) -> Result<(), PayloadViolation> {
     let limit = bound.limit(infinite);
     let (words, rest) = payload.as_chunks::<N>();
     assert!(words.len() == sink.missing() && rest.is_empty(), "a payload is as long as the segment it is for");
@@ -370,13 +370,18 @@ impl Loop for Contribute<'_> {
 /// The first value of the limit or above, which is not finite if it is of `infinite` or above.
 #[cold]
 #[inline(never)]
-pub(crate) fn first_bad(words: impl Iterator<Item = u32>, infinite: u32, limit: u32, before: usize) -> BadPayload {
+pub(crate) fn first_bad(
+    words: impl Iterator<Item = u32>,
+    infinite: u32,
+    limit: u32,
+    before: usize,
+) -> PayloadViolation {
     let found = (before..).zip(words).find(|(_, bits)| bits & MAGNITUDE >= limit);
     let (index, bits) = found.expect("invariant: the block has a value of the limit or above");
     if bits & MAGNITUDE >= infinite {
-        NonFinite { index, bits: bits | EXPONENT }.into()
+        NonFiniteValue { index, bits: bits | EXPONENT }.into()
     } else {
-        BadPayload::Beyond { index, bits, most: limit - 1 }
+        PayloadViolation::Beyond { index, bits, most: limit - 1 }
     }
 }
 
@@ -406,13 +411,13 @@ mod tests {
             let theirs: Vec<f32> = (0..length).map(|index| index as f32 * 0.5).collect();
             let mine: Vec<f32> = (0..length).map(|index| 3.0 - index as f32).collect();
             let mut sum = mine.clone();
-            accumulate(&mut sum, &encoded(&theirs), Bound::FINITE).expect("all values are finite");
+            accumulate(&mut sum, &encoded(&theirs), ValueLimit::FINITE).expect("all values are finite");
             assert!(sum.iter().zip(mine.iter().zip(&theirs)).all(|(sum, (mine, theirs))| *sum == mine + theirs));
             let mut payload = encoded(&theirs);
-            contribute(&mut payload, &mine, Bound::FINITE).expect("all values are finite");
+            contribute(&mut payload, &mine, ValueLimit::FINITE).expect("all values are finite");
             assert_eq!(payload, encoded(&sum), "the same bits");
             let mut copy = mine;
-            store(&mut copy, &encoded(&theirs), Bound::FINITE).expect("all values are finite");
+            store(&mut copy, &encoded(&theirs), ValueLimit::FINITE).expect("all values are finite");
             assert_eq!(copy, theirs);
         }
     }
@@ -421,7 +426,7 @@ mod tests {
     fn bits_survive_a_store() {
         let odd = [-0.0, f32::MIN_POSITIVE / 8.0, f32::MAX, f32::MIN, 1.0 + f32::EPSILON];
         let mut copy = [0.0; 5];
-        store(&mut copy, &encoded(&odd), Bound::FINITE).expect("all values are finite");
+        store(&mut copy, &encoded(&odd), ValueLimit::FINITE).expect("all values are finite");
         assert_eq!(copy.map(f32::to_bits), odd.map(f32::to_bits));
     }
 
@@ -433,14 +438,14 @@ mod tests {
                     let mut values = vec![1.0; length];
                     values[length - 1] = f32::INFINITY;
                     values[index] = bad;
-                    let error = NonFinite { index, bits: bad.to_bits() };
+                    let error = NonFiniteValue { index, bits: bad.to_bits() };
                     let received = Err(error.into());
-                    assert_eq!(accumulate(&mut vec![0.0; length], &encoded(&values), Bound::new(1.0)), received);
-                    assert_eq!(store(&mut vec![0.0; length], &encoded(&values), Bound::FINITE), received);
-                    assert_eq!(contribute(&mut encoded(&values), &vec![0.0; length], Bound::FINITE), received);
+                    assert_eq!(accumulate(&mut vec![0.0; length], &encoded(&values), ValueLimit::new(1.0)), received);
+                    assert_eq!(store(&mut vec![0.0; length], &encoded(&values), ValueLimit::FINITE), received);
+                    assert_eq!(contribute(&mut encoded(&values), &vec![0.0; length], ValueLimit::FINITE), received);
                     assert_eq!(quotients(&mut vec![0.0; length], &values, 2.0), Err(error));
                     let also = Some(&vec![1.0; length][..]);
-                    assert_eq!(copy(&mut vec![0.0; length], &values, also, Bound::FINITE), received);
+                    assert_eq!(copy(&mut vec![0.0; length], &values, also, ValueLimit::FINITE), received);
                     assert_eq!(first_non_finite(&values), Some(index));
                     assert_eq!(magnitude(&values), f32::INFINITY);
                     values[length - 1] = 1.0;
@@ -460,9 +465,9 @@ mod tests {
         quotients(&mut means, &values, 3.0).expect("all values are finite");
         divide(&mut values, 3.0);
         assert_eq!((values, means), ([1.0, -3.0, 0.0], [1.0, -3.0, 0.0]));
-        copy(&mut means, &[4.0, 5.0, 6.0], None, Bound::FINITE).expect("all values are finite");
+        copy(&mut means, &[4.0, 5.0, 6.0], None, ValueLimit::FINITE).expect("all values are finite");
         assert_eq!(means, [4.0, 5.0, 6.0]);
-        copy(&mut means, &[4.0, 5.0, 6.0], Some(&values), Bound::FINITE).expect("all values are finite");
+        copy(&mut means, &[4.0, 5.0, 6.0], Some(&values), ValueLimit::FINITE).expect("all values are finite");
         assert_eq!(means, [5.0, 2.0, 6.0]);
         let mut scaled = [0.0; 3];
         scale(&mut scaled, &values, 4.0);
@@ -472,6 +477,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "a payload is as long as the segment")]
     fn a_short_payload_is_the_callers_fault() {
-        let _ = store(&mut [0.0; 2], &[0; 7], Bound::FINITE);
+        let _ = store(&mut [0.0; 2], &[0; 7], ValueLimit::FINITE);
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use starling_topology::Rank;
 use thiserror::Error;
 
-use crate::codec::kernel::{EXPONENT, NonFinite};
+use crate::codec::kernel::{EXPONENT, NonFiniteValue};
 use crate::segment::layout::ELEMENT_BYTES;
 use crate::session::sink::{Combine, Nowhere, Overwrite, Sink};
 
@@ -50,10 +50,10 @@ pub struct CodecError {
 
 /// A payload that no correct peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum BadPayload {
+pub enum PayloadViolation {
     /// A value is infinite or not a number.
     #[error(transparent)]
-    NonFinite(#[from] NonFinite),
+    NonFinite(#[from] NonFiniteValue),
     /// A value is finite, but larger than all who contributed to it may have made it together.
     #[error(
         "element {index} of the payload is {:e}, where at most {:e} can come together in this run",
@@ -90,9 +90,9 @@ pub enum BadPayload {
 
 /// The largest magnitude that values may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bound(u32);
+pub struct ValueLimit(u32);
 
-impl Bound {
+impl ValueLimit {
     /// Every finite value.
     pub const FINITE: Self = Self(EXPONENT);
 
@@ -112,7 +112,7 @@ impl Bound {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Within {
     codec: Codec,
-    bound: Bound,
+    bound: ValueLimit,
 }
 
 impl Within {
@@ -124,7 +124,7 @@ impl Within {
     ///
     /// # Panics
     /// As [`Codec::accumulate`].
-    pub(crate) fn contribute(self, payload: &mut [u8], mine: &[f32], lost: impl Sink) -> Result<(), BadPayload> {
+    pub(crate) fn contribute(self, payload: &mut [u8], mine: &[f32], lost: impl Sink) -> Result<(), PayloadViolation> {
         let Self { codec, bound } = self;
         assert_eq!(payload.len(), codec.payload_bytes(mine.len()), "a payload is as long as the segment it is for");
         match codec {
@@ -146,22 +146,22 @@ impl Within {
     }
 
     /// As [`Codec::accumulate`].
-    pub(crate) fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
+    pub(crate) fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), PayloadViolation> {
         self.fold(Combine(into, |mine, theirs| mine + theirs), payload)
     }
 
     /// As [`Codec::conclude`].
-    pub(crate) fn conclude(self, into: &mut [f32], payload: &[u8], divisor: f32) -> Result<(), BadPayload> {
+    pub(crate) fn conclude(self, into: &mut [f32], payload: &[u8], divisor: f32) -> Result<(), PayloadViolation> {
         self.fold(Combine(into, |mine, theirs| (mine + theirs) / divisor), payload)
     }
 
     /// As [`Codec::store`].
-    pub(crate) fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
+    pub(crate) fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), PayloadViolation> {
         self.fold(Overwrite::all(into), payload)
     }
 
     /// Hands the payload's values to `sink`.
-    fn fold(self, sink: impl Sink, payload: &[u8]) -> Result<(), BadPayload> {
+    fn fold(self, sink: impl Sink, payload: &[u8]) -> Result<(), PayloadViolation> {
         match self.codec {
             Codec::F32 => kernel::fold(sink, payload, EXPONENT, self.bound, f32::from_le_bytes),
             Codec::Bf16 => half::fold::<half::Bf16>(sink, payload, self.bound),
@@ -209,20 +209,20 @@ impl Codec {
     }
 
     /// The same, of values of this size only.
-    pub(crate) fn within(self, bound: Bound) -> Within {
+    pub(crate) fn within(self, bound: ValueLimit) -> Within {
         Within { codec: self, bound }
     }
 
     /// Adds the payload's values to `into`, in one pass that also checks them.
     ///
     /// # Errors
-    /// [`BadPayload`] for the first value or block that no correct peer sends; `into` is partly updated then and the
+    /// [`PayloadViolation`] for the first value or block that no correct peer sends; `into` is partly updated then and the
     /// operation must end.
     ///
     /// # Panics
     /// If the payload's length is not that of `into`: the caller has checked it against the layout.
-    pub fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
-        self.within(Bound::FINITE).accumulate(into, payload)
+    pub fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), PayloadViolation> {
+        self.within(ValueLimit::FINITE).accumulate(into, payload)
     }
 
     /// Adds the payload's values to `into` and divides the sums, in one pass that also checks the values.
@@ -232,8 +232,8 @@ impl Codec {
     ///
     /// # Panics
     /// As [`Self::accumulate`].
-    pub fn conclude(self, into: &mut [f32], payload: &[u8], divisor: f32) -> Result<(), BadPayload> {
-        self.within(Bound::FINITE).conclude(into, payload, divisor)
+    pub fn conclude(self, into: &mut [f32], payload: &[u8], divisor: f32) -> Result<(), PayloadViolation> {
+        self.within(ValueLimit::FINITE).conclude(into, payload, divisor)
     }
 
     /// Overwrites `into` with the payload's values, in one pass that also checks them.
@@ -243,8 +243,8 @@ impl Codec {
     ///
     /// # Panics
     /// As [`Self::accumulate`].
-    pub fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
-        self.within(Bound::FINITE).store(into, payload)
+    pub fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), PayloadViolation> {
+        self.within(ValueLimit::FINITE).store(into, payload)
     }
 
     /// Makes of `values` what a receiver would read of their payload.
@@ -370,7 +370,7 @@ mod tests {
                 codec.accumulate(&mut exact, &payload).expect("our own form");
                 let (mut lost, mut lost_before) = (vec![1.0; length], vec![0.0; length]);
                 codec
-                    .within(Bound::FINITE)
+                    .within(ValueLimit::FINITE)
                     .contribute(&mut payload, &mine, Combine(&mut lost, |one, lost| one + lost))
                     .expect("our own form");
                 let mut expected = vec![0; payload.len()];
@@ -399,7 +399,7 @@ mod tests {
                 let mut payload = encoded(codec, &values);
                 let expected = codec.store(&mut values, &payload);
                 let mine = vec![1.0; 1_024];
-                let contributed = codec.within(Bound::FINITE).contribute(&mut payload, &mine, Nowhere(1_024));
+                let contributed = codec.within(ValueLimit::FINITE).contribute(&mut payload, &mine, Nowhere(1_024));
                 assert_eq!(contributed, expected, "{codec}, {bad}");
                 assert!(expected.is_err());
             }
@@ -418,7 +418,7 @@ mod tests {
                 codec.store(&mut read, &payload).expect("our own form");
                 let largest = f64::from(read.iter().fold(0f32, |largest, value| largest.max(value.abs())));
                 for (bound, is_taken) in [(largest, true), (largest * 1.001, true), (largest * 0.999, false)] {
-                    let within = codec.within(Bound::new(bound));
+                    let within = codec.within(ValueLimit::new(bound));
                     let all = [
                         within.store(&mut vec![0.0; 1_024], &payload),
                         within.accumulate(&mut vec![0.0; 1_024], &payload),
@@ -426,15 +426,15 @@ mod tests {
                         within.contribute(&mut payload.clone(), &vec![0.0; 1_024], Nowhere(1_024)),
                     ];
                     for outcome in all {
-                        let named = matches!(outcome, Err(BadPayload::Beyond { index, bits, .. })
+                        let named = matches!(outcome, Err(PayloadViolation::Beyond { index, bits, .. })
                             if index / 256 == at / 256 && f64::from(f32::from_bits(bits)) == largest);
                         assert!(if is_taken { outcome.is_ok() } else { named }, "{codec}, {bound}: {outcome:?}");
                     }
                 }
             }
         }
-        assert_eq!(Bound::new(f64::INFINITY), Bound::FINITE);
-        assert_eq!(Bound::new(f64::from(f32::MAX)), Bound::FINITE);
+        assert_eq!(ValueLimit::new(f64::INFINITY), ValueLimit::FINITE);
+        assert_eq!(ValueLimit::new(f64::from(f32::MAX)), ValueLimit::FINITE);
     }
 
     /// Members on different machines must read and write the same: these are the bytes, whatever the processor.

@@ -11,18 +11,18 @@ use crate::buffer::Buffer;
 use crate::error::Violation;
 use crate::schedule::Schedule;
 use crate::segment::{OperationKey, Phase, SegmentHeader, SegmentId};
-use crate::session::workspace::BadSegment;
+use crate::session::workspace::SegmentViolation;
 use crate::session::{Input, Output, Session};
-use crate::slots::Ranks;
+use crate::slots::RankSet;
 
 /// Names a payload for the machine: the how manieth it was to come.
 type Arrival = u64;
 
 /// A payload that waits for its turn.
-pub type Kept<B> = <<B as Buffer>::Payload as ToOwned>::Owned;
+pub type OwnedPayload<B> = <<B as Buffer>::Payload as ToOwned>::Owned;
 
 /// Whether the segment that came last can be sent on from where it lies, without a copy.
-pub trait Onward {
+pub trait ForwardPolicy {
     /// Whether it can go on to this rank now.
     fn takes(&self, to: Rank) -> bool;
 
@@ -32,9 +32,9 @@ pub trait Onward {
 
 /// Nothing goes on from where it lies: all is sent from the buffer.
 #[derive(Debug, Clone, Copy)]
-pub struct Copied;
+pub struct NoForwardPolicy;
 
-impl Onward for Copied {
+impl ForwardPolicy for NoForwardPolicy {
     fn takes(&self, _: Rank) -> bool {
         false
     }
@@ -57,7 +57,7 @@ pub struct Execution<B: Buffer> {
     session: Session<Arrival>,
     buffer: B,
     /// Who contributes.
-    all: Ranks,
+    all: RankSet,
     /// How many segments have come.
     arrived: Arrival,
     /// How many are still to come from each sender.
@@ -65,9 +65,9 @@ pub struct Execution<B: Buffer> {
     /// The same of the last bucket alone.
     last_due: Vec<u64>,
     /// Payloads that the machine holds. A ring's and a tree's segments seldom or never are among them: only they are copied.
-    kept: BTreeMap<Arrival, Kept<B>>,
+    kept: BTreeMap<Arrival, OwnedPayload<B>>,
     /// Memory for those.
-    spare: Vec<Kept<B>>,
+    spare: Vec<OwnedPayload<B>>,
     /// What waits for each receiver.
     sends: Vec<Sends>,
     /// This bucket and all behind it have been handed over.
@@ -89,13 +89,13 @@ impl<B: Buffer> Execution<B> {
     ///
     /// # Panics
     /// If the buffer's layout is not cut for the schedule's plan.
-    pub fn new(key: OperationKey, schedule: Schedule, buffer: B, in_flight: u32, spare: Vec<Kept<B>>) -> Self {
+    pub fn new(key: OperationKey, schedule: Schedule, buffer: B, in_flight: u32, spare: Vec<OwnedPayload<B>>) -> Self {
         let layout = buffer.layout();
         let buckets = layout.buckets();
         let due = schedule.receptions(layout, 0..buckets);
         let last_due = schedule.receptions(layout, buckets.saturating_sub(1)..buckets);
         let sends = vec![Sends::default(); schedule.receivers().len()];
-        let (handed_over, all) = (buckets, Ranks::all(schedule.world_size().get()));
+        let (handed_over, all) = (buckets, RankSet::all(schedule.world_size().get()));
         let session = Session::over(schedule, layout.clone(), in_flight);
         let mut begun = Self {
             key,
@@ -156,7 +156,7 @@ impl<B: Buffer> Execution<B> {
     /// The contribution to `bucket` and to all behind it is in the buffer: queues what can be sent at once.
     pub fn bring(&mut self, bucket: u32) {
         self.session.handle(Input::Ready { from: bucket }).expect("invariant: nobody violates anything by beginning");
-        self.execute(None, &Copied).expect("invariant: what was kept has been checked");
+        self.execute(None, &NoForwardPolicy).expect("invariant: what was kept has been checked");
     }
 
     /// As [`Session::missing`].
@@ -186,7 +186,7 @@ impl<B: Buffer> Execution<B> {
         from: Rank,
         header: &[u8; SegmentHeader::BYTES],
         payload: &mut B::Payload,
-        onward: &impl Onward,
+        onward: &impl ForwardPolicy,
     ) -> Result<Option<(Rank, SegmentHeader)>, Violation> {
         let segment = self.admit(from, header, B::length(payload))?;
         if let Ok(position) = self.session.schedule().senders().binary_search(&from) {
@@ -237,7 +237,7 @@ impl<B: Buffer> Execution<B> {
     }
 
     /// The buffer, and memory for the next operation.
-    pub fn finish(mut self) -> (B, Vec<Kept<B>>) {
+    pub fn finish(mut self) -> (B, Vec<OwnedPayload<B>>) {
         self.spare.extend(std::mem::take(&mut self.kept).into_values());
         (self.buffer, self.spare)
     }
@@ -248,7 +248,7 @@ impl<B: Buffer> Execution<B> {
     }
 
     /// Whose contributions are in a segment that comes from there.
-    fn summed(&self, from: Rank, segment: SegmentId) -> &Ranks {
+    fn summed(&self, from: Rank, segment: SegmentId) -> &RankSet {
         let sum = match segment.phase {
             Phase::ReduceScatter => self.session.schedule().contributions(segment.chunk, from),
             Phase::AllGather => None,
@@ -280,8 +280,8 @@ impl<B: Buffer> Execution<B> {
     fn execute(
         &mut self,
         came: Option<(Rank, SegmentId, &mut B::Payload)>,
-        onward: &impl Onward,
-    ) -> Result<Option<(Rank, SegmentId)>, BadSegment> {
+        onward: &impl ForwardPolicy,
+    ) -> Result<Option<(Rank, SegmentId)>, SegmentViolation> {
         // Of the segment that came it is known how many contributions it has. What waited was looked at when it came.
         let all = self.all.count();
         let sum = came.as_ref().map_or(all, |(from, segment, _)| self.summed(*from, *segment).count());

@@ -6,14 +6,14 @@ use starling_topology::Rank;
 use thiserror::Error;
 
 use crate::buffer::Buffer;
-use crate::codec::feedback::Dropped;
+use crate::codec::feedback::OperationResidual;
 use crate::codec::kernel;
-use crate::codec::{BadPayload, Codec, Within};
+use crate::codec::{Codec, PayloadViolation, Within};
 use crate::segment::layout::{ELEMENT_BYTES, Layout};
-use crate::segment::limits::Limits;
+use crate::segment::limits::SumLimit;
 use crate::segment::{Phase, SegmentId};
 use crate::session::sink::Nowhere;
-use crate::slots::{Ranks, Slots};
+use crate::slots::{RankSet, SlotLayout};
 
 /// Elements that are worked on at a time where a scratch is needed: they fit the first-level cache.
 const BLOCK: usize = 1024;
@@ -21,11 +21,11 @@ const BLOCK: usize = 1024;
 /// A segment whose values no correct peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("sent a bad payload for {segment}: {source}")]
-pub struct BadSegment {
+pub struct SegmentViolation {
     /// The segment.
     pub segment: SegmentId,
     /// What is wrong with it.
-    pub source: BadPayload,
+    pub source: PayloadViolation,
 }
 
 /// The buffer of a real operation: `f32`s, encoded as bytes. The contribution itself stays with whoever brought it, so an
@@ -37,13 +37,13 @@ pub struct Workspace {
     values: Vec<f32>,
     /// What sums are divided by.
     divisor: f32,
-    dropped: Option<Dropped>,
+    dropped: Option<OperationResidual>,
     /// Whether all results that were made here are finite: sums of finite numbers may not be.
     is_finite: bool,
     /// For payloads that are only checked.
     scratch: Vec<f32>,
-    limits: Limits,
-    slots: Slots,
+    limits: SumLimit,
+    slots: SlotLayout,
     /// What is read is a sum, or the mean, of so many contributions.
     expected: u32,
 }
@@ -57,12 +57,12 @@ impl Workspace {
     /// If there are not as many values as the layout has elements.
     pub fn new(layout: Layout, codec: Codec, values: Vec<f32>, divisor: f32) -> Self {
         assert_eq!(values.len(), layout.elements(), "a contribution is as long as its layout");
-        let (scratch, limits, slots, expected) = (Vec::new(), Limits::NONE, Slots::default(), 0);
+        let (scratch, limits, slots, expected) = (Vec::new(), SumLimit::NONE, SlotLayout::default(), 0);
         Self { layout, codec, values, divisor, dropped: None, is_finite: true, scratch, limits, slots, expected }
     }
 
     /// Refuses what can't have come of contributions within `limits`.
-    pub fn within(mut self, limits: Limits) -> Self {
+    pub fn within(mut self, limits: SumLimit) -> Self {
         self.limits = limits;
         self
     }
@@ -71,7 +71,7 @@ impl Workspace {
     ///
     /// # Panics
     /// If there are more than elements, or a codec shortens them.
-    pub fn with_slots(mut self, slots: Slots) -> Self {
+    pub fn with_slots(mut self, slots: SlotLayout) -> Self {
         let first = self.layout.elements().checked_sub(slots.len()).expect("slots are elements");
         assert!(!self.layout.codec_of(&(first..first), self.codec).is_lossy() || slots.is_empty(), "slots are exact");
         self.slots = slots;
@@ -80,7 +80,7 @@ impl Workspace {
 
     /// Books what this operation drops, for error feedback. For operations that reduce; the contribution has what earlier
     /// ones dropped in it already.
-    pub fn booking(mut self, dropped: Dropped) -> Self {
+    pub fn booking(mut self, dropped: OperationResidual) -> Self {
         self.dropped = Some(dropped).filter(|_| self.codec.is_lossy());
         self
     }
@@ -105,7 +105,7 @@ impl Workspace {
     }
 
     /// The buffer, which is the result once the operation is done, and what it dropped, to commit if the step does.
-    pub fn finish(self) -> (Vec<f32>, Option<Dropped>) {
+    pub fn finish(self) -> (Vec<f32>, Option<OperationResidual>) {
         (self.values, self.dropped)
     }
 
@@ -165,9 +165,9 @@ impl Buffer for Workspace {
         &self,
         segment: &SegmentId,
         payload: &[u8],
-        summed: &Ranks,
+        summed: &RankSet,
         answered: Option<Rank>,
-    ) -> Result<(), BadSegment> {
+    ) -> Result<(), SegmentViolation> {
         if self.slots.is_empty() {
             return Ok(());
         }
@@ -188,8 +188,9 @@ impl Buffer for Workspace {
         let bad = self.slots.first_bad(slot, values.clone(), summed, divisor);
         let bad = bad.or_else(|| self.slots.first_other(slot, values, said?, divisor));
         let Some((at, rank)) = bad else { return Ok(()) };
-        let source = BadPayload::Slot { index: first - range.start + at, bits: u32::from_le_bytes(words[at]), rank };
-        Err(BadSegment { segment: *segment, source })
+        let source =
+            PayloadViolation::Slot { index: first - range.start + at, bits: u32::from_le_bytes(words[at]), rank };
+        Err(SegmentViolation { segment: *segment, source })
     }
 
     fn write(&mut self, segment: &SegmentId, into: &mut [u8]) {
@@ -204,9 +205,9 @@ impl Buffer for Workspace {
         }
     }
 
-    fn contribute(&mut self, segment: &SegmentId, payload: &mut [u8]) -> Result<(), BadSegment> {
+    fn contribute(&mut self, segment: &SegmentId, payload: &mut [u8]) -> Result<(), SegmentViolation> {
         let (range, codec) = self.locate_within(segment);
-        let bad = |source| BadSegment { segment: *segment, source };
+        let bad = |source| SegmentViolation { segment: *segment, source };
         let mine = &self.values[range.clone()];
         match &mut self.dropped {
             Some(dropped) if codec.is_lossy() => codec.contribute(payload, mine, dropped.book(range, 1.0)),
@@ -215,36 +216,36 @@ impl Buffer for Workspace {
         .map_err(bad)
     }
 
-    fn check(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+    fn check(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), SegmentViolation> {
         let (range, codec) = self.locate_within(segment);
-        let bad = |source| BadSegment { segment: *segment, source };
+        let bad = |source| SegmentViolation { segment: *segment, source };
         self.scratch.resize(range.len(), 0.0);
         codec.store(&mut self.scratch, payload).map_err(bad)
     }
 
-    fn accumulate(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+    fn accumulate(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), SegmentViolation> {
         let (range, codec) = self.locate_within(segment);
-        let bad = |source| BadSegment { segment: *segment, source };
+        let bad = |source| SegmentViolation { segment: *segment, source };
         codec.accumulate(&mut self.values[range], payload).map_err(bad)
     }
 
-    fn conclude(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+    fn conclude(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), SegmentViolation> {
         let (range, codec) = self.locate_within(segment);
-        let bad = |source| BadSegment { segment: *segment, source };
+        let bad = |source| SegmentViolation { segment: *segment, source };
         codec.conclude(&mut self.values[range.clone()], payload, self.divisor).map_err(bad)?;
         self.look_at(range);
         Ok(())
     }
 
-    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&[u8]>) -> Result<(), BadSegment> {
+    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&[u8]>) -> Result<(), SegmentViolation> {
         let (range, codec) = self.locate_within(segment);
-        let bad = |source| BadSegment { segment: *segment, source };
+        let bad = |source| SegmentViolation { segment: *segment, source };
         prepend(codec, &mut self.values[range], payloads).map_err(bad)
     }
 
-    fn store(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+    fn store(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), SegmentViolation> {
         let (range, codec) = self.locate_within(segment);
-        let bad = |source| BadSegment { segment: *segment, source };
+        let bad = |source| SegmentViolation { segment: *segment, source };
         codec.store(&mut self.values[range], payload).map_err(bad)
     }
 
@@ -270,7 +271,7 @@ impl Buffer for Workspace {
 }
 
 /// `into = (p0 + p1 + ...) + into`, block by block, so that the sum of the payloads never leaves the cache.
-fn prepend(codec: Within, into: &mut [f32], mut payloads: Vec<&[u8]>) -> Result<(), BadPayload> {
+fn prepend(codec: Within, into: &mut [f32], mut payloads: Vec<&[u8]>) -> Result<(), PayloadViolation> {
     let mut sum = [0.0; BLOCK];
     for into in into.chunks_mut(BLOCK) {
         let sum = &mut sum[..into.len()];

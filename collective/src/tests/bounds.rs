@@ -4,7 +4,7 @@ use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
 
 use super::cluster::{Cluster, Order, Rng, layout_for, plans};
-use crate::{BadPayload, Codec, Layout, Limits, Operation, Violation, Workspace};
+use crate::{Codec, Layout, Operation, PayloadViolation, SumLimit, Violation, Workspace};
 
 const BOUND: f32 = 1024.0;
 
@@ -17,7 +17,7 @@ fn named(
     contribution: impl Fn(Rank) -> f32,
 ) -> Vec<(Rank, Violation)> {
     let world = layout.world_size();
-    let limits = Limits::new(BOUND, codec, world.get());
+    let limits = SumLimit::new(BOUND, codec, world.get());
     let mut cluster = Cluster::over(plan, Operation::AllReduce, layout.clone(), 2, |rank| {
         let values = vec![contribution(rank); layout.elements()];
         Workspace::new(layout.clone(), codec, values, world.get() as f32).within(limits.clone())
@@ -67,7 +67,7 @@ fn who_brings_more_is_named_by_whoever_gets_it_first() {
                 let (first, violation) = *blamed.first().expect("noticed");
                 assert_eq!(first, culprit, "{plan}, {codec}, {times}: {violation}");
                 let is_beyond = matches!(violation, Violation::BadSegment(bad)
-                    if matches!(bad.source, BadPayload::Beyond { .. } | BadPayload::NonFinite(_)));
+                    if matches!(bad.source, PayloadViolation::Beyond { .. } | PayloadViolation::NonFinite(_)));
                 assert!(is_beyond, "{violation}");
             }
         }

@@ -5,7 +5,7 @@ use starling_topology::{Rank, WorldSize};
 
 use super::cluster::{Cluster, Order, Rng, layout, layout_for, plans};
 use crate::codec::kernel;
-use crate::{Buffer, Codec, Dropped, Feedback, Layout, Operation, SegmentId, Workspace};
+use crate::{Buffer, Codec, FeedbackState, Layout, Operation, OperationResidual, SegmentId, Workspace};
 
 /// What a rank's subtree of a route sums up to, over one segment; recursive, where the machine is dataflow.
 fn subtree(route: &Route, rank: Rank, codec: Codec, own: &impl Fn(Rank) -> Vec<f32>) -> Vec<f32> {
@@ -225,14 +225,14 @@ fn what_a_codec_drops_comes_back_in_the_steps_after() {
                 // Within fp16's range, so that nothing is cut off; the same gradient in each step, so that errors would add up.
                 let value = |rank: usize, index: usize| ((index * 31 + rank * 17) % 199) as f32 / 997.0 - 0.1;
                 let contribution = |rank: usize| -> Vec<f32> { (0..300).map(|index| value(rank, index)).collect() };
-                let mut feedback = vec![Feedback::new(300); world as usize];
+                let mut feedback = vec![FeedbackState::new(300); world as usize];
                 let mut total = vec![0f64; 300];
                 for seed in 0..STEPS {
                     let workspaces = feedback.iter().enumerate().map(|(rank, feedback)| {
                         let mut values = contribution(rank);
                         feedback.residual().add_to(0, &mut values);
                         // Memory as an earlier operation leaves it.
-                        let dropped = Dropped::new(300, vec![9.0; 300]);
+                        let dropped = OperationResidual::new(300, vec![9.0; 300]);
                         Workspace::new(layout.clone(), codec, values, world as f32).booking(dropped)
                     });
                     let done = step(&plan, &layout, workspaces.collect(), seed as u64);
@@ -282,17 +282,17 @@ fn a_step_that_does_not_commit_drops_nothing() {
     let layout = layout(300, 3, 300, 64);
     let codec = Codec::Int8;
     let contribution = |rank: usize| -> Vec<f32> { (0..300).map(|index| (index + rank) as f32 / 7.0).collect() };
-    let reduce = |feedback: &[Feedback], seed: u64| -> (Vec<Vec<f32>>, Vec<Dropped>) {
-        let workspace = |(rank, feedback): (usize, &Feedback)| {
+    let reduce = |feedback: &[FeedbackState], seed: u64| -> (Vec<Vec<f32>>, Vec<OperationResidual>) {
+        let workspace = |(rank, feedback): (usize, &FeedbackState)| {
             let mut values = contribution(rank);
             feedback.residual().add_to(0, &mut values);
-            Workspace::new(layout.clone(), codec, values, 3.0).booking(Dropped::new(300, Vec::new()))
+            Workspace::new(layout.clone(), codec, values, 3.0).booking(OperationResidual::new(300, Vec::new()))
         };
         let begun = feedback.iter().enumerate().map(workspace).collect();
         let done = step(&Plan::Mesh, &layout, begun, seed).into_iter().map(Workspace::finish);
         done.map(|(values, dropped)| (values, dropped.expect("it was given one"))).unzip()
     };
-    let mut feedback = vec![Feedback::new(300); 3];
+    let mut feedback = vec![FeedbackState::new(300); 3];
     let (first, _) = reduce(&feedback, 1);
     assert!(feedback.iter().all(|feedback| feedback.residual().values().iter().all(|left| *left == 0.0)));
     // Reduced again, from the same contributions: the same result.
@@ -302,7 +302,7 @@ fn a_step_that_does_not_commit_drops_nothing() {
     assert!(feedback.iter().all(|feedback| feedback.residual().values().iter().any(|left| *left != 0.0)));
     let (third, _) = reduce(&feedback, 3);
     assert_ne!(first, third, "what was dropped is in there now");
-    feedback.iter_mut().for_each(Feedback::forget);
+    feedback.iter_mut().for_each(FeedbackState::forget);
     assert_eq!(reduce(&feedback, 4).0, first);
 }
 
@@ -336,7 +336,7 @@ fn a_contribution_in_place_is_what_would_be_sent() {
         for (bucket, index) in [(0, 0), (0, 1), (1, 0)] {
             let segment = SegmentId { bucket, phase: crate::Phase::ReduceScatter, chunk: Rank(1), segment: index };
             let workspace = |rank: usize| {
-                let dropped = Dropped::new(layout.shortened(), Vec::new());
+                let dropped = OperationResidual::new(layout.shortened(), Vec::new());
                 Workspace::new(layout.clone(), codec, contributions[rank].clone(), 2.0).booking(dropped)
             };
             let (mut theirs, mut payload) = (workspace(0), Vec::new());

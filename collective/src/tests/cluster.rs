@@ -4,22 +4,22 @@ use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use starling_topology::plan::{Groups, Plan};
+use starling_topology::plan::{GroupTable, Plan};
 use starling_topology::{Rank, WorldSize};
 
 use crate::{
-    BadSegment, Buffer, Codec, Execution, Kept, Layout, LayoutConfig, Onward, Operation, OperationKey, Phase, Ranks,
-    Schedule, SegmentHeader, SegmentId, Violation, Workspace,
+    Buffer, Codec, Execution, ForwardPolicy, Layout, LayoutConfig, Operation, OperationKey, OwnedPayload, Phase,
+    RankSet, Schedule, SegmentHeader, SegmentId, SegmentViolation, Violation, Workspace,
 };
-use starling_topology::SplitMix64;
+use starling_topology::SplitMix64Generator;
 
 /// What a seed decides.
 #[derive(Debug)]
-pub(super) struct Rng(SplitMix64);
+pub(super) struct Rng(SplitMix64Generator);
 
 impl Rng {
     pub(super) fn new(seed: u64) -> Self {
-        Self(SplitMix64::new(seed))
+        Self(SplitMix64Generator::new(seed))
     }
 
     pub(super) fn next(&mut self) -> u64 {
@@ -34,7 +34,7 @@ impl Rng {
 /// A buffer whose payloads are made here.
 pub(super) trait Tested: Buffer<Payload: ToOwned<Owned: Debug + Clone + BorrowMut<Self::Payload>>> {
     /// Room for a payload.
-    fn blank(header: &SegmentHeader) -> Kept<Self>;
+    fn blank(header: &SegmentHeader) -> OwnedPayload<Self>;
 }
 
 impl Tested for Workspace {
@@ -84,17 +84,17 @@ impl<B: Buffer> Buffer for Watched<B> {
         &self,
         segment: &SegmentId,
         payload: &B::Payload,
-        summed: &Ranks,
+        summed: &RankSet,
         answered: Option<Rank>,
-    ) -> Result<(), BadSegment> {
+    ) -> Result<(), SegmentViolation> {
         self.inner.inspect(segment, payload, summed, answered)
     }
 
-    fn accumulate(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
+    fn accumulate(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), SegmentViolation> {
         self.touch(segment).accumulate(segment, payload)
     }
 
-    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&B::Payload>) -> Result<(), BadSegment> {
+    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&B::Payload>) -> Result<(), SegmentViolation> {
         assert!(payloads.len() > 1, "a single payload is accumulated");
         self.touch(segment).prepend(segment, payloads)
     }
@@ -108,7 +108,7 @@ impl<B: Buffer> Buffer for Watched<B> {
         self.touch(segment).round(segment);
     }
 
-    fn store(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
+    fn store(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), SegmentViolation> {
         self.touch(segment).store(segment, payload)
     }
 
@@ -116,16 +116,16 @@ impl<B: Buffer> Buffer for Watched<B> {
         self.touch(segment).write(segment, into);
     }
 
-    fn contribute(&mut self, segment: &SegmentId, payload: &mut B::Payload) -> Result<(), BadSegment> {
+    fn contribute(&mut self, segment: &SegmentId, payload: &mut B::Payload) -> Result<(), SegmentViolation> {
         self.touch(segment).contribute(segment, payload)
     }
 
-    fn conclude(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
+    fn conclude(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), SegmentViolation> {
         assert!(self.owns[segment.chunk.0 as usize], "only a chunk's owner divides it");
         self.touch(segment).conclude(segment, payload)
     }
 
-    fn check(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
+    fn check(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), SegmentViolation> {
         self.inner.check(segment, payload)
     }
 }
@@ -137,7 +137,7 @@ struct Links {
     give_place: bool,
 }
 
-impl Onward for Links {
+impl ForwardPolicy for Links {
     fn takes(&self, _: Rank) -> bool {
         self.take
     }
@@ -160,7 +160,7 @@ pub(super) enum Order {
 type Change<B> = Box<dyn FnMut(Rank, &SegmentHeader, &mut <B as Buffer>::Payload)>;
 
 /// What travels: from whom, as what, its content.
-type Message<B> = (Rank, SegmentHeader, Kept<B>);
+type Message<B> = (Rank, SegmentHeader, OwnedPayload<B>);
 
 pub(super) struct Cluster<B: Tested> {
     pub(super) layout: Layout,
@@ -329,7 +329,7 @@ impl<B: Tested> Cluster<B> {
         }
     }
 
-    fn send(&mut self, rank: usize, to: Rank, header: SegmentHeader, mut payload: Kept<B>) {
+    fn send(&mut self, rank: usize, to: Rank, header: SegmentHeader, mut payload: OwnedPayload<B>) {
         if let Some(change) = &mut self.change {
             change(Rank(rank as u32), &header, payload.borrow_mut());
         }
@@ -400,7 +400,7 @@ pub(super) fn layout_for(plan: &Plan, elements: usize, world: u32, config: (usiz
 pub(super) fn plans(world: u32) -> Vec<Plan> {
     let grouped = |groups: u32| {
         let labels: Vec<u32> = (0..world).map(|rank| rank * rank % groups).collect();
-        Plan::Hierarchical(Groups::from_labels(&labels))
+        Plan::Hierarchical(GroupTable::from_labels(&labels))
     };
     [Plan::Ring, Plan::Tree, Plan::Mesh].into_iter().chain([2, 3, 5].map(grouped)).collect()
 }

@@ -6,7 +6,7 @@ use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
 
 use super::cluster::{Cluster, Order, Rng, Tested, all_layouts, layout, layout_for, plans};
-use crate::{BadSegment, Buffer, Codec, Input, Layout, Operation, SegmentHeader, SegmentId, Session};
+use crate::{Buffer, Codec, Input, Layout, Operation, SegmentHeader, SegmentId, SegmentViolation, Session};
 
 /// The largest world here.
 const RANKS: usize = 16;
@@ -59,12 +59,12 @@ impl Buffer for Counts {
         Codec::F32.payload_bytes(payload.len())
     }
 
-    fn accumulate(&mut self, segment: &SegmentId, payload: &[Made]) -> Result<(), BadSegment> {
+    fn accumulate(&mut self, segment: &SegmentId, payload: &[Made]) -> Result<(), SegmentViolation> {
         add(self.at(segment), payload);
         Ok(())
     }
 
-    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&[Made]>) -> Result<(), BadSegment> {
+    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&[Made]>) -> Result<(), SegmentViolation> {
         payloads.into_iter().for_each(|payload| add(self.at(segment), payload));
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Buffer for Counts {
 
     fn round(&mut self, _: &SegmentId) {}
 
-    fn store(&mut self, segment: &SegmentId, payload: &[Made]) -> Result<(), BadSegment> {
+    fn store(&mut self, segment: &SegmentId, payload: &[Made]) -> Result<(), SegmentViolation> {
         self.at(segment).clone_from_slice(payload);
         Ok(())
     }
@@ -85,12 +85,12 @@ impl Buffer for Counts {
     }
 
     // Unlike the default, what is here stays what it was: whoever reads it before the result is here finds too little.
-    fn contribute(&mut self, segment: &SegmentId, payload: &mut [Made]) -> Result<(), BadSegment> {
+    fn contribute(&mut self, segment: &SegmentId, payload: &mut [Made]) -> Result<(), SegmentViolation> {
         add(payload, self.at(segment));
         Ok(())
     }
 
-    fn check(&mut self, _: &SegmentId, _: &[Made]) -> Result<(), BadSegment> {
+    fn check(&mut self, _: &SegmentId, _: &[Made]) -> Result<(), SegmentViolation> {
         Ok(())
     }
 }

@@ -5,8 +5,8 @@ use starling_topology::plan::Plan;
 
 use super::cluster::layout;
 use crate::{
-    Buffer, Codec, Copied, Execution, Layout, Operation, OperationKey, Phase, Schedule, SegmentHeader, SegmentId,
-    Violation, Workspace,
+    Buffer, Codec, Execution, Layout, NoForwardPolicy, Operation, OperationKey, Phase, Schedule, SegmentHeader,
+    SegmentId, Violation, Workspace,
 };
 
 const KEY: OperationKey = OperationKey { step: 3, attempt: 1 };
@@ -36,7 +36,7 @@ fn sent(operation: OperationKey) -> (SegmentHeader, Vec<u8>) {
 }
 
 fn take(execution: &mut Execution<Workspace>, from: u32, header: SegmentHeader, payload: &[u8]) -> Option<Violation> {
-    execution.take(Rank(from), &header.to_bytes(), &mut payload.to_vec(), &Copied).err()
+    execution.take(Rank(from), &header.to_bytes(), &mut payload.to_vec(), &NoForwardPolicy).err()
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn as_many_bytes_come_as_were_declared_and_as_the_layout_says() {
     let header = SegmentHeader { codec: Codec::F32, payload_bytes: 2 * declared, ..header };
     let refused = take(&mut meshed(Vec::new()), 0, header, &[0; 8]);
     assert!(matches!(refused, Some(Violation::WrongCodec { .. })), "{refused:?}");
-    let refused = meshed(Vec::new()).take(Rank(0), &[0xff; SegmentHeader::BYTES], &mut [0; 4], &Copied);
+    let refused = meshed(Vec::new()).take(Rank(0), &[0xff; SegmentHeader::BYTES], &mut [0; 4], &NoForwardPolicy);
     assert!(matches!(refused, Err(Violation::MalformedHeader { .. })), "{refused:?}");
 }
 

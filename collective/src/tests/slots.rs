@@ -7,7 +7,7 @@ use starling_topology::Rank;
 use starling_topology::plan::Plan;
 
 use super::cluster::{Cluster, Order, Rng, layout_for, plans};
-use crate::{BadPayload, Codec, Layout, Operation, Phase, SegmentHeader, Slot, Slots, Violation, Workspace};
+use crate::{Codec, Layout, Operation, PayloadViolation, Phase, SegmentHeader, Slot, SlotLayout, Violation, Workspace};
 
 const MOST: u32 = 4_194_305;
 const DIVISOR: f32 = 48.0;
@@ -29,7 +29,7 @@ fn cluster(plan: &Plan, layout: &Layout, codec: Codec) -> Cluster<Workspace> {
     Cluster::over(plan, Operation::AllReduce, layout.clone(), 2, |rank| {
         let said = slots(world).into_iter().map(|slot| if slot.of == rank { word(rank) as f32 } else { 0.0 });
         let values = vec![1.0; ELEMENTS].into_iter().chain(said).collect();
-        Workspace::new(layout.clone(), codec, values, DIVISOR).with_slots(Slots::new(slots(world)))
+        Workspace::new(layout.clone(), codec, values, DIVISOR).with_slots(SlotLayout::new(slots(world)))
     })
 }
 
@@ -108,7 +108,7 @@ fn who_changes_what_another_says_is_named_by_whoever_gets_it() {
             let what = format!("{plan}, {codec}, slot {nth}, seed {seed}");
             let [(sender, Violation::BadSegment(bad))] = blamed[..] else { panic!("{what}: {blamed:?}") };
             assert_eq!(sender, liar, "{what}");
-            assert!(matches!(bad.source, BadPayload::Slot { .. }), "{what}: {bad}");
+            assert!(matches!(bad.source, PayloadViolation::Slot { .. }), "{what}: {bad}");
             nth += 1;
         }
         let world = layout.world_size().get() as usize;
@@ -142,7 +142,7 @@ fn an_owner_that_says_another_possible_word_of_a_neighbour_is_named() {
             }));
             cluster.run(&mut rng, Order::Fifo, 100_000);
             let blamed = cluster.blamed.take().expect("kept");
-            let is_slot = |bad: &Violation| matches!(bad, Violation::BadSegment(bad) if matches!(bad.source, BadPayload::Slot { .. }));
+            let is_slot = |bad: &Violation| matches!(bad, Violation::BadSegment(bad) if matches!(bad.source, PayloadViolation::Slot { .. }));
             assert!(blamed.iter().all(|(rank, bad)| *rank == owner && is_slot(bad)), "{plan}: {blamed:?}");
             assert_eq!(!blamed.is_empty(), changed.get(), "{plan}, {codec}, {owner:?} of {world:?}");
             lied += u32::from(changed.get());

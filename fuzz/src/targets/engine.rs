@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use starling_engine::comeback::twin::{self, Process};
-use starling_engine::comeback::{self, Holdings, Past, UserChoice};
-use starling_engine::download::result_fetch;
-use starling_engine::download::{self, Question};
-use starling_engine::member::lookout::{self, Apart, Searched};
-use starling_engine::search::{self, Answer};
-use starling_engine::{Comeback, Download, Lookout, ResultFetch, Search, TwinSearch};
-use starling_topology::{Digest, Head, Noted, PeerId, Proof, Root, SplitMix64, Time, View};
+use starling_engine::download::result_download;
+use starling_engine::download::{self, DownloadRequest};
+use starling_engine::member::quorum_search::{self, AbsenceReason, SearchResult};
+use starling_engine::return_engine::twin::{self, Process};
+use starling_engine::return_engine::{self, DiskSummary, ReturnOptions, SavedState};
+use starling_engine::search::{self, SearchReply};
+use starling_engine::{Download, QuorumSearch, ResultDownload, ReturnEngine, Search, TwinSearch};
+use starling_topology::{Digest, Head, MarkStatus, PeerId, Proof, Root, SplitMix64Generator, Time, View};
 
 use crate::seeds::{RUN, STEPS, peer, recorded};
 use crate::target::Target;
@@ -29,7 +29,7 @@ pub(super) const ENGINE: Target = Target {
     seeds: || {
         let honest = |(machine, form): (u8, u8)| [&[machine, form][..], &[0; 3].repeat(40)].concat();
         let random = |machine: u8| {
-            let mut generator = SplitMix64::for_purpose("fuzz engine", u64::from(machine), 0);
+            let mut generator = SplitMix64Generator::for_purpose("fuzz engine", u64::from(machine), 0);
             let inputs = (0..120).map(|_| generator.next_u64() as u8);
             [machine].into_iter().chain(inputs).collect()
         };
@@ -96,7 +96,7 @@ fn donors(form: u8) -> Vec<PeerId> {
 #[derive(Debug, Default)]
 struct Asked {
     clock: Clock,
-    asked: BTreeMap<u64, (PeerId, Question<u8>)>,
+    asked: BTreeMap<u64, (PeerId, DownloadRequest<u8>)>,
     numbers: BTreeSet<u64>,
     /// Chunks that fit, which may be taken once.
     fitting: BTreeSet<u64>,
@@ -138,10 +138,10 @@ impl Asked {
         }
         let (number, (_, question)) = self.asked.pop_first()?;
         let answer = match question {
-            Question::Manifest => download::Answer::Manifest(1),
-            Question::Chunk(_) => {
+            DownloadRequest::Manifest => download::DownloadReply::Manifest(1),
+            DownloadRequest::Chunk(_) => {
                 self.fitting.insert(number);
-                download::Answer::Chunk { fits: true }
+                download::DownloadReply::Chunk { fits: true }
             }
         };
         Some(download::Input::Answered { number, answer })
@@ -151,28 +151,31 @@ impl Asked {
         // Now and then the answer to a question that nobody waits for.
         let open = self.asked.keys().copied().nth(usize::from(which) % (self.asked.len() + 1));
         let number = open.unwrap_or_else(|| u64::from(which));
-        let was_chunk = self.asked.remove(&number).is_some_and(|(_, question)| question != Question::Manifest);
+        let was_chunk = self.asked.remove(&number).is_some_and(|(_, question)| question != DownloadRequest::Manifest);
         let answer = match what % 7 {
             0 => {
                 if was_chunk {
                     self.fitting.insert(number);
                 }
-                download::Answer::Chunk { fits: true }
+                download::DownloadReply::Chunk { fits: true }
             }
-            1 => download::Answer::Chunk { fits: false },
-            2 => download::Answer::Later,
-            3 => download::Answer::NotHere,
-            4 => download::Answer::Wrong("it lied".to_owned()),
-            5 => download::Answer::Failed("it is gone".to_owned()),
-            _ => download::Answer::Manifest(what / 7 % 4),
+            1 => download::DownloadReply::Chunk { fits: false },
+            2 => download::DownloadReply::Later,
+            3 => download::DownloadReply::NotHere,
+            4 => download::DownloadReply::Wrong("it lied".to_owned()),
+            5 => download::DownloadReply::Failed("it is gone".to_owned()),
+            _ => download::DownloadReply::Manifest(what / 7 % 4),
         };
         download::Input::Answered { number, answer }
     }
 }
 
 fn downloads(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
-    let terms = [download::Terms::of_state(STALL), download::Terms::of_checkpoint(STALL), download::Terms::of_data()]
-        [usize::from(form / 12 % 3)];
+    let terms = [
+        download::DownloadConfig::of_state(STALL),
+        download::DownloadConfig::of_checkpoint(STALL),
+        download::DownloadConfig::of_data(),
+    ][usize::from(form / 12 % 3)];
     let mut machine = Download::new(Time::ZERO, terms, &donors(form), u64::from(form));
     let mut asked = Asked::default();
     asked.obey(&mut machine);
@@ -215,20 +218,20 @@ fn downloads(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
 }
 
 fn fetches(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
-    let mut machine = ResultFetch::new(Time::ZERO, STALL, &donors(form));
+    let mut machine = ResultDownload::new(Time::ZERO, STALL, &donors(form));
     let (mut clock, mut asked, mut ended, mut last) = (Clock::default(), None, false, 0);
-    let mut obey = |machine: &mut ResultFetch, clock: &mut Clock, asked: &mut Option<u64>| {
+    let mut obey = |machine: &mut ResultDownload, clock: &mut Clock, asked: &mut Option<u64>| {
         for output in drained(|| machine.poll()) {
             assert!(!ended, "it goes on after its end: {output:?}");
             match output {
-                result_fetch::Output::Ask { number, .. } => {
+                result_download::Output::Ask { number, .. } => {
                     assert!(asked.replace(number).is_none() && number > last, "two holders are asked at once");
                     last = number;
                 }
-                result_fetch::Output::GiveUp(number) => assert_eq!(asked.take(), Some(number), "it is not asked"),
-                result_fetch::Output::SetTimer(at) => clock.timer = Some(at),
-                result_fetch::Output::Fault { .. } => {}
-                result_fetch::Output::End(_) => ended = true,
+                result_download::Output::GiveUp(number) => assert_eq!(asked.take(), Some(number), "it is not asked"),
+                result_download::Output::SetTimer(at) => clock.timer = Some(at),
+                result_download::Output::Fault { .. } => {}
+                result_download::Output::End(_) => ended = true,
             }
         }
         ended
@@ -237,23 +240,23 @@ fn fetches(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
     for [kind, which, what] in inputs {
         let number = if kind & 0x80 == 0 { asked.unwrap_or_else(|| u64::from(which)) } else { u64::from(which) };
         let answer = match what % 5 {
-            0 => result_fetch::Answer::Here,
-            1 => result_fetch::Answer::Later,
-            2 => result_fetch::Answer::NotHere,
-            3 => result_fetch::Answer::Wrong("it lied".to_owned()),
-            _ => result_fetch::Answer::Failed("it is gone".to_owned()),
+            0 => result_download::ResultReply::Here,
+            1 => result_download::ResultReply::Later,
+            2 => result_download::ResultReply::NotHere,
+            3 => result_download::ResultReply::Wrong("it lied".to_owned()),
+            _ => result_download::ResultReply::Failed("it is gone".to_owned()),
         };
         let input = match kind % 5 {
-            0 | 1 => result_fetch::Input::Answered { number, answer },
-            2 => result_fetch::Input::Begun { number, bytes: 1 << (what % 32) },
+            0 | 1 => result_download::Input::Answered { number, answer },
+            2 => result_download::Input::Begun { number, bytes: 1 << (what % 32) },
             3 => {
                 clock.pass(which);
-                result_fetch::Input::Expired
+                result_download::Input::Expired
             }
-            _ if clock.reach() => result_fetch::Input::Expired,
+            _ if clock.reach() => result_download::Input::Expired,
             _ => continue,
         };
-        asked.take_if(|asked| matches!(&input, result_fetch::Input::Answered { number, .. } if number == asked));
+        asked.take_if(|asked| matches!(&input, result_download::Input::Answered { number, .. } if number == asked));
         machine.handle(clock.now(), input);
         obey(&mut machine, &mut clock, &mut asked);
     }
@@ -262,7 +265,7 @@ fn fetches(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
             break;
         }
         assert!(turn < MOST_TURNS && clock.reach(), "it does not end");
-        machine.handle(clock.now(), result_fetch::Input::Expired);
+        machine.handle(clock.now(), result_download::Input::Expired);
     }
 }
 
@@ -278,7 +281,7 @@ fn searches(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
     let root = (form & 0x40 != 0).then(Root::default);
     let beyond = (form & 0x20 != 0).then_some(2);
     let (even_if_live, from_forks) = (form & 0x10 != 0, form & 0x80 != 0);
-    let terms = search::Terms { root, even_if_live, from_forks, beyond, last_step: STEPS, max_stall: STALL };
+    let terms = search::SearchConfig { root, even_if_live, from_forks, beyond, last_step: STEPS, max_stall: STALL };
     let mut machine = Search::new(terms, &donors(form), Time::ZERO);
     let (mut clock, mut asked, mut looks, mut loads, mut ended) =
         (Clock::default(), BTreeSet::new(), false, false, false);
@@ -336,25 +339,30 @@ fn searches(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
     }
 }
 
-fn answers(of: u8) -> Vec<(PeerId, Answer)> {
+fn answers(of: u8) -> Vec<(PeerId, SearchReply)> {
     let answer = |at: u8| {
         let step = (at & 4 != 0).then_some(u64::from(of) % (STEPS + 1));
-        let answer =
-            Answer { live: at & 1 != 0, looks_out: at & 2 != 0, stable_step: step, forked: at & 8 != 0, ours: step };
+        let answer = SearchReply {
+            live: at & 1 != 0,
+            looks_out: at & 2 != 0,
+            stable_step: step,
+            forked: at & 8 != 0,
+            ours: step,
+        };
         (peer(1 + at % 9), answer)
     };
     (0..of % 4).map(|at| answer(of.wrapping_mul(29).wrapping_add(at * 7))).collect()
 }
 
 fn looks_out(inputs: impl Iterator<Item = [u8; 3]>) {
-    let mut machine = Lookout::new(STEPS, STALL);
+    let mut machine = QuorumSearch::new(STEPS, STALL);
     let mut clock = Clock::default();
     for [kind, which, what] in inputs {
         let root = Root { branch: u64::from(what % 3), ..Root::default() };
         let apart = match what / 3 % 3 {
-            0 => Apart::Paused(root),
-            1 => Apart::Outside(root),
-            _ => Apart::Waits { root, forked: which % 2 == 0 },
+            0 => AbsenceReason::Paused(root),
+            1 => AbsenceReason::Outside(root),
+            _ => AbsenceReason::Waits { root, forked: which % 2 == 0 },
         };
         match kind % 4 {
             0 => {
@@ -365,7 +373,7 @@ fn looks_out(inputs: impl Iterator<Item = [u8; 3]>) {
             2 => {
                 let stable = (which < 128).then_some(u64::from(which));
                 let (answers, keepers) = (answers(what), donors(which));
-                let came_to = Searched { fetched: kind & 0x80 != 0, stable, answers: &answers, keepers: &keepers };
+                let came_to = SearchResult { fetched: kind & 0x80 != 0, stable, answers: &answers, keepers: &keepers };
                 machine.searched(clock.now(), came_to);
             }
             _ => clock.pass(which),
@@ -373,7 +381,7 @@ fn looks_out(inputs: impl Iterator<Item = [u8; 3]>) {
         let outputs = drained(|| machine.poll());
         assert!(outputs.len() <= 2, "it wants several things at once: {outputs:?}");
         for output in outputs {
-            if let lookout::Output::SetTimer(at) = output {
+            if let quorum_search::Output::SetTimer(at) = output {
                 clock.timer = Some(at);
             }
         }
@@ -419,34 +427,38 @@ fn comes_back(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
         static SEAT: Option<starling_topology::Record> = recorded().1.pop();
     }
     let has = |bit: u8| form & bit != 0;
-    let past = Past {
+    let past = SavedState {
         me: peer(1),
         was_here: has(1),
         seat: SEAT.with(|seat| seat.clone().filter(|_| has(2))),
-        noted: Noted::Nothing,
+        noted: MarkStatus::Nothing,
         has_lost_its_seat: has(4) && !has(2),
         has_lost_its_contacts: has(8),
         members: if has(16) { vec![peer(2), peer(3)] } else { Vec::new() },
         keepers: if has(32) { vec![peer(4)] } else { Vec::new() },
         left: None,
     };
-    let word = UserChoice { joins: has(64), alone: has(128), goes_back: has(64) && has(128) };
-    let terms = comeback::Terms { last_step: STEPS, stride: 2, max_stall: STALL };
-    let mut machine = Comeback::new(past, word, terms, Time::ZERO);
+    let word = ReturnOptions { joins: has(64), alone: has(128), goes_back: has(64) && has(128) };
+    let terms = return_engine::ReturnConfig { last_step: STEPS, stride: 2, max_stall: STALL };
+    let mut machine = ReturnEngine::new(past, word, terms, Time::ZERO);
     let (mut clock, mut searches, mut looks, mut ended, mut turns) = (Clock::default(), false, false, false, 0);
     let mut inputs = inputs.map(Some).chain(std::iter::repeat(None));
     let holds = |of: u8| {
         let loadable = (of & 1 != 0).then_some(u64::from(of / 4) % (STEPS + 1));
-        comeback::Input::Holds(Holdings { loadable, can_begin: of & 2 != 0, stable: loadable.filter(|_| of & 4 != 0) })
+        return_engine::Input::Holds(DiskSummary {
+            loadable,
+            can_begin: of & 2 != 0,
+            stable: loadable.filter(|_| of & 4 != 0),
+        })
     };
     loop {
         for output in drained(|| machine.poll()) {
             assert!(!ended, "it goes on after its end: {output:?}");
             match output {
-                comeback::Output::Search { .. } => searches = true,
-                comeback::Output::Look { .. } => looks = true,
-                comeback::Output::SetTimer(at) => clock.timer = Some(at),
-                comeback::Output::Done(_) => ended = true,
+                return_engine::Output::Search { .. } => searches = true,
+                return_engine::Output::Look { .. } => looks = true,
+                return_engine::Output::SetTimer(at) => clock.timer = Some(at),
+                return_engine::Output::Done(_) => ended = true,
             }
         }
         let next = inputs.next().flatten();
@@ -456,14 +468,14 @@ fn comes_back(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
         let input = match next {
             Some([kind, which, what]) => match kind % 4 {
                 0 if std::mem::take(&mut searches) => {
-                    comeback::Input::Searched { answers: answers(what), fetched: false }
+                    return_engine::Input::Searched { answers: answers(what), fetched: false }
                 }
                 0 if std::mem::take(&mut looks) => holds(what),
                 0 | 3 => {
                     clock.pass(which);
-                    comeback::Input::Expired
+                    return_engine::Input::Expired
                 }
-                1 => comeback::Input::Searched { answers: answers(which), fetched: what & 1 != 0 },
+                1 => return_engine::Input::Searched { answers: answers(which), fetched: what & 1 != 0 },
                 _ => holds(what),
             },
             None => {
@@ -471,11 +483,11 @@ fn comes_back(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
                 assert!(turns < MOST_TURNS, "it does not end");
                 // Whatever of it is waited for.
                 match turns % 3 {
-                    0 => comeback::Input::Searched { answers: Vec::new(), fetched: false },
+                    0 => return_engine::Input::Searched { answers: Vec::new(), fetched: false },
                     1 => holds(form),
                     _ => {
                         clock.reach();
-                        comeback::Input::Expired
+                        return_engine::Input::Expired
                     }
                 }
             }

@@ -1,8 +1,8 @@
 //! Segments that come for an operation, in any order.
 
 use starling_collective::{
-    Codec, Copied, Execution, Layout, LayoutConfig, Operation, OperationKey, Phase, Schedule, SegmentHeader, SegmentId,
-    Workspace,
+    Codec, Execution, Layout, LayoutConfig, NoForwardPolicy, Operation, OperationKey, Phase, Schedule, SegmentHeader,
+    SegmentId, Workspace,
 };
 use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
@@ -77,7 +77,7 @@ fn take(bytes: &[u8]) -> bool {
         payload.clear();
         payload.extend_from_slice(came);
         // Whoever sends what is not waited for is to blame, and the rest is looked at as if nothing had come.
-        let _blamed = execution.take(Rank(from), header, &mut payload, &Copied);
+        let _blamed = execution.take(Rank(from), header, &mut payload, &NoForwardPolicy);
         let mut sent = 0;
         for position in 0..receivers {
             while let Some(header) = execution.next_send(position) {

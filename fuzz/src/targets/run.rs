@@ -1,10 +1,10 @@
 //! States, results and manifests.
 
 use starling_run::data::LabelScale;
-use starling_run::data::columns::{Coding, Column};
+use starling_run::data::columns::{Column, ColumnKind};
 use starling_run::{
-    DataDescription, DataManifest, Manifest, Preprocessing, ReplicatedState, ResultRecord, RunSpec, Scales, SharedFile,
-    SnapshotManifest, fuzzed,
+    DataDescription, DataManifest, FeatureScale, Manifest, PreprocessingSpec, ReplicatedState, ResultRecord, RunSpec,
+    SharedFile, SnapshotManifest, fuzzed,
 };
 use starling_topology::{Digest, Ledger, Lineage};
 
@@ -116,7 +116,7 @@ pub(super) const PREPROCESSING: Target = Target {
         let of = |scales, features: &[&str], columns| {
             let classes = ["a", "b"].map(ToOwned::to_owned).to_vec();
             let features = features.iter().map(|&name| name.to_owned()).collect();
-            Preprocessing {
+            PreprocessingSpec {
                 scales,
                 classes,
                 features,
@@ -126,13 +126,13 @@ pub(super) const PREPROCESSING: Target = Target {
             }
             .encode()
         };
-        let each = Scales::Standardize { means: vec![1.0, f64::MAX], deviations: vec![0.0, -0.0] };
+        let each = FeatureScale::Standardize { means: vec![1.0, f64::MAX], deviations: vec![0.0, -0.0] };
         let column = |name: &str, coding| Column { name: name.to_owned(), coding };
         let texts = ["", "red"].map(ToOwned::to_owned).to_vec();
-        let columns = vec![column("id", Coding::Ignored), column("color", Coding::Category(texts))];
-        let gaps = vec![column("", Coding::Gaps)];
+        let columns = vec![column("id", ColumnKind::Ignored), column("color", ColumnKind::Category(texts))];
+        let gaps = vec![column("", ColumnKind::Gaps)];
         vec![
-            of(Scales::Divide(16.0), &[], Vec::new()),
+            of(FeatureScale::Divide(16.0), &[], Vec::new()),
             of(each.clone(), &["x", "y"], Vec::new()),
             of(each.clone(), &["color = ", "color = red"], columns),
             of(each, &[], gaps),
@@ -141,10 +141,10 @@ pub(super) const PREPROCESSING: Target = Target {
     take: |bytes| {
         let preprocessing = Digest(*blake3::hash(bytes).as_bytes());
         let description = DataDescription { features: 2, classes: 2, preprocessing, ..DataDescription::none() };
-        let Ok(read) = Preprocessing::decode(bytes, &description) else { return false };
+        let Ok(read) = PreprocessingSpec::decode(bytes, &description) else { return false };
         let again = read.encode();
         let description = DataDescription { preprocessing: read.digest(), ..description };
-        let again = Preprocessing::decode(&again, &description).map(|read| read.encode());
+        let again = PreprocessingSpec::decode(&again, &description).map(|read| read.encode());
         assert_eq!(again.as_ref(), Ok(&read.encode()), "it reads as something else");
         true
     },

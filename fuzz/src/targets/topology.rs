@@ -1,8 +1,8 @@
 //! Messages, views, and what members keep.
 
-use starling_topology::annals::{Leg, MAX_PAGES, Walk, WalkQuestion, Way};
+use starling_topology::history::{MAX_PAGES, ViewProof, ViewSearch, ViewSearchRequest, ViewSearchStatus};
 use starling_topology::{
-    Anchors, Annals, Digest, Envelope, Head, Ledger, Lineage, Mark, Noted, Record, Slot, View, ViewId,
+    AnchorSet, Digest, Envelope, Head, Ledger, Lineage, Mark, MarkStatus, Record, Slot, View, ViewHistory, ViewId,
 };
 
 use crate::seeds::{RUN, Seal, peer, recorded};
@@ -103,12 +103,12 @@ pub(super) const LEDGER: Target = Target {
 pub(super) const MARK: Target = Target {
     name: "mark",
     seeds: || {
-        let saved = [0, 9, u64::MAX].map(|step| Noted::Saved(Mark { step, lineage: Lineage::NONE }));
-        saved.into_iter().chain([Noted::Nothing]).filter_map(|noted| noted.encode()).collect()
+        let saved = [0, 9, u64::MAX].map(|step| MarkStatus::Saved(Mark { step, lineage: Lineage::NONE }));
+        saved.into_iter().chain([MarkStatus::Nothing]).filter_map(|noted| noted.encode()).collect()
     },
     take: |bytes| {
-        let Some(noted) = Noted::decode(bytes) else { return false };
-        let again = noted.encode().and_then(|bytes| Noted::decode(&bytes));
+        let Some(noted) = MarkStatus::decode(bytes) else { return false };
+        let again = noted.encode().and_then(|bytes| MarkStatus::decode(&bytes));
         assert_eq!(again, Some(noted), "it reads as something else");
         true
     },
@@ -121,24 +121,24 @@ pub(super) const MARK: Target = Target {
 pub(super) const ANNALS: Target = Target {
     name: "annals",
     seeds: || {
-        let mut all = Annals::default();
+        let mut all = ViewHistory::default();
         let known = recorded().1.into_iter().filter(|record| all.note(record));
-        let mut annals: Vec<Vec<u8>> = Vec::new();
-        let mut kept = Annals::default();
+        let mut history: Vec<Vec<u8>> = Vec::new();
+        let mut kept = ViewHistory::default();
         for record in known {
             kept.note(&record);
-            annals.push(kept.encode());
+            history.push(kept.encode());
         }
-        annals
+        history
     },
     take: |bytes| {
-        let Ok(annals) = Annals::decode(bytes) else { return false };
-        let again = Annals::decode(&annals.encode()).map(|annals| annals.encode());
-        assert_eq!(again, Ok(annals.encode()), "it reads as something else");
-        if let Some(to) = views(&annals).pop() {
-            let _page = annals.answer(&WalkQuestion { known: Vec::new(), to });
+        let Ok(history) = ViewHistory::decode(bytes) else { return false };
+        let again = ViewHistory::decode(&history.encode()).map(|history| history.encode());
+        assert_eq!(again, Ok(history.encode()), "it reads as something else");
+        if let Some(to) = views(&history).pop() {
+            let _page = history.answer(&ViewSearchRequest { known: Vec::new(), to });
         }
-        let (_gap, _anchors) = (annals.gap(), Anchors::of(RUN, None, &annals));
+        let (_gap, _anchors) = (history.gap(), AnchorSet::of(RUN, None, &history));
         true
     },
     longest: 32 * KIB,
@@ -146,9 +146,9 @@ pub(super) const ANNALS: Target = Target {
     besides: 2048 * KIB,
 };
 
-/// The views of annals, in their order.
-fn views(annals: &Annals) -> Vec<ViewId> {
-    let legs: Vec<Leg> = postcard::from_bytes(&annals.encode()).expect("they are legs");
+/// The views of a history, in their order.
+fn views(history: &ViewHistory) -> Vec<ViewId> {
+    let legs: Vec<ViewProof> = postcard::from_bytes(&history.encode()).expect("they are legs");
     legs.iter().map(|leg| leg.view().id()).collect()
 }
 
@@ -156,12 +156,12 @@ fn views(annals: &Annals) -> Vec<ViewId> {
 pub(super) const WALK: Target = Target {
     name: "walk",
     seeds: || {
-        let mut annals = Annals::default();
-        recorded().1.iter().for_each(|record| _ = annals.note(record));
+        let mut history = ViewHistory::default();
+        recorded().1.iter().for_each(|record| _ = history.note(record));
         let mut all = Vec::new();
-        for to in views(&annals).into_iter().rev().take(3) {
-            let legs =
-                postcard::to_allocvec(&annals.answer(&WalkQuestion { known: Vec::new(), to })).expect("they encode");
+        for to in views(&history).into_iter().rev().take(3) {
+            let legs = postcard::to_allocvec(&history.answer(&ViewSearchRequest { known: Vec::new(), to }))
+                .expect("they encode");
             all.extend([1, 3, 255].map(|page| [&[page][..], &to.0, &legs].concat()));
         }
         all
@@ -169,19 +169,19 @@ pub(super) const WALK: Target = Target {
     take: |bytes| {
         let Some((page, rest)) = bytes.split_first() else { return false };
         let Some((to, legs)) = rest.split_first_chunk() else { return false };
-        let Ok(legs) = postcard::from_bytes::<Vec<Leg>>(legs) else { return false };
-        let mut walk = Walk::new(Anchors::of(RUN, None, &Annals::default()), ViewId(*to));
+        let Ok(legs) = postcard::from_bytes::<Vec<ViewProof>>(legs) else { return false };
+        let mut view_search = ViewSearch::new(AnchorSet::of(RUN, None, &ViewHistory::default()), ViewId(*to));
         let mut pages = 0;
         for page in legs.chunks(usize::from(*page).max(1)) {
             pages += 1;
             assert!(pages <= MAX_PAGES, "it asks without end");
-            if walk.hear(&Seal(peer(1)), page.to_vec()) != Way::Ask {
+            if view_search.hear(&Seal(peer(1)), page.to_vec()) != ViewSearchStatus::Ask {
                 break;
             }
         }
-        let mut anchors = Anchors::of(RUN, None, &Annals::default());
-        walk.arrive(&mut anchors);
-        assert_eq!(anchors.view(ViewId(*to)).is_some(), walk.is_there(), "it takes what it was not led to");
+        let mut anchors = AnchorSet::of(RUN, None, &ViewHistory::default());
+        view_search.arrive(&mut anchors);
+        assert_eq!(anchors.view(ViewId(*to)).is_some(), view_search.is_there(), "it takes what it was not led to");
         true
     },
     longest: 32 * KIB,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// How long a link may bring or take nothing before it counts as broken.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct LinkLimit {
     /// From a record's first byte to its last: the least rate.
     pub record: Duration,
     /// Without anything taken of what is sent. A member that still computes takes nothing, so it also bounds by how much one
@@ -14,7 +14,7 @@ pub struct Limits {
     pub send: Duration,
 }
 
-impl Limits {
+impl LinkLimit {
     /// The limits of a run whose longest stall is `max_stall`. A record that has begun takes no longer than a member may be
     /// silent; and nothing is taken for no longer than a step may take.
     pub fn new(max_stall: Duration) -> Self {
@@ -24,14 +24,14 @@ impl Limits {
 
 /// Bytes over links of reducers, headers included, over the node's life.
 #[derive(Debug, Default)]
-pub struct Traffic {
+pub struct TrafficMetrics {
     /// To others.
     pub sent: AtomicU64,
     /// From others.
     pub received: AtomicU64,
 }
 
-impl Traffic {
+impl TrafficMetrics {
     /// All that has come and gone, in bytes.
     pub fn moved(&self) -> u64 {
         self.sent.load(Ordering::Relaxed).wrapping_add(self.received.load(Ordering::Relaxed))
@@ -44,9 +44,9 @@ pub struct LinkConfig {
     /// In bytes.
     pub longest_payload: usize,
     /// When a link counts as broken.
-    pub limits: Limits,
+    pub limits: LinkLimit,
     /// Where its bytes are counted.
-    pub traffic: Arc<Traffic>,
+    pub traffic: Arc<TrafficMetrics>,
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn a_record_is_given_up_as_soon_as_a_silent_member_and_a_link_before_the_stall_is_over() {
         let max_stall = Duration::from_secs(10);
-        let limits = Limits::new(max_stall);
+        let limits = LinkLimit::new(max_stall);
         let silence = starling_topology::Config { max_stall, ..Default::default() }.silence_limit();
         assert_eq!(limits.record, silence);
         assert!(silence < limits.send && limits.send < max_stall);

@@ -13,7 +13,7 @@ use crate::greeting::handshake::{Attempt, Connection, LinkParams, Protection};
 use crate::greeting::listener::{Listener, dial};
 use crate::greeting::peer::from_libp2p;
 use crate::link::thread::DataThread;
-use crate::{DataPlane, Endpoint, Limits, LinkConfig, Transport};
+use crate::{Endpoint, LinkConfig, LinkLimit, Transport, TransportPolicy};
 
 pub(crate) const RUN: RunId = RunId([1; 32]);
 pub(crate) const VIEW: ViewId = ViewId([2; 32]);
@@ -33,11 +33,18 @@ pub(crate) fn key() -> (Keypair, PeerId) {
 
 /// For a connection to or from `peer` that goes over its socket.
 pub(crate) fn link_params(peer: PeerId) -> LinkParams {
-    LinkParams { run: RUN, view: VIEW, peer, mode: DataPlane::Direct, segment_bytes: SEGMENT_BYTES, is_brief: false }
+    LinkParams {
+        run: RUN,
+        view: VIEW,
+        peer,
+        mode: TransportPolicy::Direct,
+        segment_bytes: SEGMENT_BYTES,
+        is_brief: false,
+    }
 }
 
-pub(crate) fn limits() -> Limits {
-    Limits { record: LIMIT, send: LIMIT }
+pub(crate) fn limits() -> LinkLimit {
+    LinkLimit { record: LIMIT, send: LIMIT }
 }
 
 /// Of links whose longest payload has so many bytes.
@@ -46,7 +53,7 @@ pub(crate) fn config(longest_payload: usize) -> LinkConfig {
 }
 
 /// The door of a node that listens on `ips`, and its peer id.
-pub(crate) fn endpoint(mode: DataPlane, ips: &[IpAddr]) -> (Endpoint, PeerId) {
+pub(crate) fn endpoint(mode: TransportPolicy, ips: &[IpAddr]) -> (Endpoint, PeerId) {
     let (keypair, peer) = key();
     let thread = DataThread::start().expect("a thread");
     (
@@ -82,7 +89,7 @@ pub(crate) async fn accept(
 }
 
 /// A connection between two neighbours of this mode: the end that sends, and the end that receives.
-pub(crate) async fn connection(mode: DataPlane, segment_bytes: usize) -> (Connection, Connection) {
+pub(crate) async fn connection(mode: TransportPolicy, segment_bytes: usize) -> (Connection, Connection) {
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
     let listener = Listener::bind(&[LOOPBACK]).await;
     let addresses = listener.addresses();

@@ -29,12 +29,12 @@ mod lane;
 mod link;
 mod local;
 
-pub use config::{Limits, LinkConfig, Traffic};
+pub use config::{LinkConfig, LinkLimit, TrafficMetrics};
 pub use error::{ConnectionError, LinkFailure};
 pub use greeting::endpoint::Endpoint;
 pub use greeting::handshake::Connection;
 pub use greeting::peer::{from_libp2p, to_libp2p};
-pub use link::links::{After, BrokenLink, In, IncomingLinks, OutgoingLinks};
-pub use link::plane::{DataPlane, Transport};
+pub use link::links::{BrokenLink, IncomingLinkSet, LinkForwardPolicy, NeighbourLink, OutgoingLinkSet};
 pub use link::thread::DataThread;
-pub use link::{Incoming, Kind, Outgoing};
+pub use link::transport::{Transport, TransportPolicy};
+pub use link::{IncomingLink, Kind, OutgoingLink};

@@ -31,7 +31,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::access::pending::{Pending, Place, ip_of};
 use crate::access::{Access, MAX_PASS};
-use crate::credentials::invitation::Denial;
+use crate::credentials::invitation::DenialReason;
 use crate::credentials::secret::Secret;
 
 /// How long it may take to be admitted, encryption included.
@@ -58,10 +58,10 @@ pub enum AdmissionError {
     Refused,
     /// The other side holds the secret, and may not be here.
     #[error("{0}")]
-    Uninvited(Denial),
+    Uninvited(DenialReason),
     /// The other side says that we may not be there.
     #[error("{0}")]
-    Denied(Denial),
+    Denied(DenialReason),
     /// The other side has shown that the founder has put us out.
     #[error("the run's founder has revoked this machine's key")]
     PutOut,
@@ -195,8 +195,9 @@ impl Admission {
                     }
                     DENIED => {
                         let said = read_part(stream, usize::from(u16::MAX)).await?;
-                        let said = postcard::take_from_bytes::<Denial>(&said).map_err(|_| AdmissionError::Foreign)?;
-                        let is_proven = said.0 == Denial::Revoked && self.access.is_put_out(self.me, said.1);
+                        let said =
+                            postcard::take_from_bytes::<DenialReason>(&said).map_err(|_| AdmissionError::Foreign)?;
+                        let is_proven = said.0 == DenialReason::Revoked && self.access.is_put_out(self.me, said.1);
                         return Err(if is_proven { AdmissionError::PutOut } else { AdmissionError::Denied(said.0) });
                     }
                     _ => return Err(AdmissionError::Foreign),

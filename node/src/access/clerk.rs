@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use starling_topology::{Joiner, Notary, PeerId, View};
+use starling_topology::{JoinRequest, PeerId, Signer, View};
 
 use super::{Access, Card};
 use crate::access::roster::Entry;
 use crate::credentials::identity::{Identity, has_signed};
-use crate::credentials::invitation::{Denial, Presented};
+use crate::credentials::invitation::{DenialReason, PresentedInvitation};
 
 /// Passes of joiners that are remembered as right.
 const MAX_KNOWN: usize = 256;
@@ -19,7 +19,7 @@ pub(crate) struct Clerk {
     pub(crate) access: Access,
 }
 
-impl Notary for Clerk {
+impl Signer for Clerk {
     fn sign(&self, statement: &[u8]) -> [u8; 64] {
         self.identity.sign(statement)
     }
@@ -29,14 +29,14 @@ impl Notary for Clerk {
     }
 
     fn pass(&self) -> Vec<u8> {
-        self.access.lock().pass.presented.as_ref().map(Presented::encode).unwrap_or_default()
+        self.access.lock().pass.presented.as_ref().map(PresentedInvitation::encode).unwrap_or_default()
     }
 
-    fn is_invited(&self, joiner: &Joiner) -> bool {
+    fn is_invited(&self, joiner: &JoinRequest) -> bool {
         self.access.invited(joiner).is_ok() || self.access.may_be_invited(joiner)
     }
 
-    fn admits(&self, joiners: &[Joiner]) -> bool {
+    fn admits(&self, joiners: &[JoinRequest]) -> bool {
         self.access.admits(joiners)
     }
 
@@ -51,7 +51,7 @@ impl Access {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn invited(&self, joiner: &Joiner) -> Card {
+    pub(super) fn invited(&self, joiner: &JoinRequest) -> Card {
         let peer = joiner.contact.peer;
         let id = *blake3::hash(&[&peer.0[..], &joiner.pass].concat()).as_bytes();
         let (office, is_needed, proven) = {
@@ -61,7 +61,7 @@ impl Access {
         let Some(office) = office else { return Ok(None) };
         // Not under the lock: signatures take time, and one proposal is looked at often.
         let look = || {
-            let presented = Presented::decode(&joiner.pass).ok_or(Denial::NotInvited)?;
+            let presented = PresentedInvitation::decode(&joiner.pass).ok_or(DenialReason::NotInvited)?;
             presented.invitation.is_for(peer)?;
             let number = proven.map_or_else(|| office.check(&presented, peer), Ok)?;
             Ok((presented, number))
@@ -81,9 +81,10 @@ impl Access {
     }
 
     /// Whether a key has invited it to which our user has consented: it may have the founder's place elsewhere already.
-    fn may_be_invited(&self, joiner: &Joiner) -> bool {
+    fn may_be_invited(&self, joiner: &JoinRequest) -> bool {
         let offices = self.lock().may_count();
-        let presented = Presented::decode(&joiner.pass).filter(|it| it.invitation.is_for(joiner.contact.peer).is_ok());
+        let presented =
+            PresentedInvitation::decode(&joiner.pass).filter(|it| it.invitation.is_for(joiner.contact.peer).is_ok());
         presented.is_some_and(|it| offices.iter().any(|office| office.check(&it, joiner.contact.peer).is_ok()))
     }
 
@@ -112,7 +113,7 @@ impl Access {
     }
 
     /// Whether all of these may be let in now, as far as we know, and no two of them by one invitation for one.
-    pub(super) fn admits(&self, joiners: &[Joiner]) -> bool {
+    pub(super) fn admits(&self, joiners: &[JoinRequest]) -> bool {
         let mut used = BTreeSet::new();
         joiners.iter().all(|joiner| {
             let Ok(card) = self.invited(joiner) else { return false };

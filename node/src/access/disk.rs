@@ -9,8 +9,8 @@ use starling_topology::{PeerId, RunId};
 use super::{Access, Credentials};
 use crate::access::roster::Roster;
 use crate::credentials::appointment::Office;
-use crate::credentials::invitation::{Grant, now_s};
-use crate::credentials::revocations::Renewal;
+use crate::credentials::invitation::{InvitationKey, now_s};
+use crate::credentials::revocations::RevocationUpdate;
 use crate::credentials::secret;
 use crate::error::NodeError;
 use crate::store::private_file;
@@ -40,8 +40,9 @@ impl Access {
         }
         if let Some(renewal) = &renewal {
             // The founder may just have written a newer one.
-            let there = Renewal::load(&data_dir, run).ok().flatten();
-            let is_same = |there: &Renewal| there.list == renewal.list && there.secrets.len() < renewal.secrets.len();
+            let there = RevocationUpdate::load(&data_dir, run).ok().flatten();
+            let is_same =
+                |there: &RevocationUpdate| there.list == renewal.list && there.secrets.len() < renewal.secrets.len();
             if there.is_none_or(|there| self.is_older(&there, renewal) || is_same(&there)) {
                 renewal.store(&data_dir, run)?;
             }
@@ -65,7 +66,7 @@ impl Access {
     }
 
     /// Whether an invitation of ours is one that admits us anywhere now.
-    fn holds(&self, grant: &Grant) -> bool {
+    fn holds(&self, grant: &InvitationKey) -> bool {
         let (office, me, renewal) = {
             let state = self.lock();
             (state.office.clone(), state.pass.me, state.renewal.clone())
@@ -113,12 +114,12 @@ pub(crate) fn better(
     data_dir: &Path,
     (run, founder): (RunId, Option<PeerId>),
     me: PeerId,
-    [newer, older]: [Option<Grant>; 2],
-) -> Result<Option<Grant>, NodeError> {
+    [newer, older]: [Option<InvitationKey>; 2],
+) -> Result<Option<InvitationKey>, NodeError> {
     let office = founder.map(|founder| Office::load(data_dir, run, founder));
     // Who was never a member may not have heard who has the founder's place now.
     let is_known = roster(data_dir, run)?.has_seen(&me);
-    let suits = |grant: &Grant| {
+    let suits = |grant: &InvitationKey| {
         let by = |office: &Office| !is_known || office.inviter(&grant.invitation).is_some();
         office.as_ref().is_none_or(|office| grant.invitation.is_for(me).is_ok() && by(office))
     };

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Access;
 use crate::credentials::appointment::Consent;
-use crate::credentials::revocations::Renewal;
+use crate::credentials::revocations::RevocationUpdate;
 
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -27,10 +27,10 @@ impl Access {
                 tokio::time::sleep(LOOK).await;
                 let (data_dir, before) = (data_dir.clone(), seen);
                 let look = move || {
-                    let renewal = news(&Renewal::path(&data_dir, run), before[0]);
+                    let renewal = news(&RevocationUpdate::path(&data_dir, run), before[0]);
                     let consent = news(&Consent::path(&data_dir, run), before[1]);
                     let seen = [renewal.or(before[0]), consent.or(before[1])];
-                    let renewal = renewal.and_then(|_| Renewal::load(&data_dir, run).ok().flatten());
+                    let renewal = renewal.and_then(|_| RevocationUpdate::load(&data_dir, run).ok().flatten());
                     (seen, renewal, consent.and_then(|_| Consent::load(&data_dir, run)))
                 };
                 let Ok((changed, renewal, consent)) = tokio::task::spawn_blocking(look).await else { return };

@@ -26,15 +26,15 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use starling_topology::{Joiner, PeerId, Quorum, RunId};
+use starling_topology::{JoinRequest, PeerId, Quorum, RunId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::access::roster::{MAX_ENTRIES, Roster};
 use crate::credentials::appointment::{Appointments, Consents, Electors, Office};
 use crate::credentials::identity::{Identity, from_libp2p};
-use crate::credentials::invitation::{Denial, Grant, Presented, now_s};
-use crate::credentials::revocations::Renewal;
+use crate::credentials::invitation::{DenialReason, InvitationKey, PresentedInvitation, now_s};
+use crate::credentials::revocations::RevocationUpdate;
 use crate::credentials::secret::Secret;
 use crate::error::NodeError;
 use crate::net::allowance::Allowance;
@@ -64,7 +64,7 @@ pub(crate) struct Credentials {
     /// The run's; `None` for a public one.
     pub(crate) secret: Option<[u8; 32]>,
     /// The founder's word that its bearer may come.
-    pub(crate) invitation: Option<Grant>,
+    pub(crate) invitation: Option<InvitationKey>,
     /// Who comes, where connections are made under another key.
     pub(crate) bearer: Option<Identity>,
 }
@@ -116,11 +116,11 @@ struct State {
     /// Newest first; none of a public run.
     secrets: Vec<[u8; 32]>,
     /// By what we come, and what we show of it.
-    grant: Option<Grant>,
+    grant: Option<InvitationKey>,
     pass: Pass,
     /// Whom this machine's user lets in.
     allowed: BTreeSet<PeerId>,
-    renewal: Option<Renewal>,
+    renewal: Option<RevocationUpdate>,
     /// The number of the key that has signed that.
     writer: usize,
     roster: Roster,
@@ -148,7 +148,7 @@ struct State {
 
 /// By what a peer may be here, once its signatures were looked at, and the number of the key that invited it; or what is wrong
 /// with that.
-type Card = Result<Option<(Presented, usize)>, Denial>;
+type Card = Result<Option<(PresentedInvitation, usize)>, DenialReason>;
 
 /// What a peer showed that is connected.
 #[derive(Debug)]
@@ -218,7 +218,7 @@ impl Access {
             state.allowed = allowed.iter().copied().collect();
             state.roster = roster(data_dir, run)?;
         }
-        if let Some(renewal) = Renewal::load(data_dir, run)? {
+        if let Some(renewal) = RevocationUpdate::load(data_dir, run)? {
             let is_newer = |secret: &[u8; 32]| !renewal.list.covers(secret);
             let newer = credentials.secret.filter(is_newer);
             access.adopt_kept(renewal);
@@ -281,7 +281,12 @@ impl Access {
     }
 
     /// Whether a peer that knows this `secret` and shows this may be connected. If not, why, and what proves it.
-    pub(crate) fn judge(&self, peer: libp2p::PeerId, secret: Secret, pass: &[u8]) -> Result<(), (Denial, Vec<u8>)> {
+    pub(crate) fn judge(
+        &self,
+        peer: libp2p::PeerId,
+        secret: Secret,
+        pass: &[u8],
+    ) -> Result<(), (DenialReason, Vec<u8>)> {
         let pass = Pass::decode(pass).unwrap_or_default();
         let (run, office, is_open) = {
             let state = self.lock();
@@ -289,7 +294,7 @@ impl Access {
         };
         // Not under the lock: signatures take time.
         let Some(who) = pass.who(peer, run) else {
-            return is_open.then_some(()).ok_or((Denial::NotInvited, Vec::new()));
+            return is_open.then_some(()).ok_or((DenialReason::NotInvited, Vec::new()));
         };
         let card = match (&pass.presented, &office) {
             (Some(presented), Some(office)) => {
@@ -300,7 +305,7 @@ impl Access {
         let mut state = self.lock();
         if let Some(renewal) = state.renewal.as_ref().filter(|renewal| renewal.list.names(&who)) {
             let proof = postcard::to_allocvec(&renewal.list).expect("invariant: a list always encodes");
-            return Err((Denial::Revoked, proof));
+            return Err((DenialReason::Revoked, proof));
         }
         state.verdict(who, &card).map_err(|denial| (denial, Vec::new()))?;
         if state.view.contains(&who) {
@@ -340,10 +345,10 @@ impl Access {
 
     /// These are the members now, of whom the decree let in `joiners`. Who asked to be let in by an invitation for one is to be
     /// asked anew: it is returned.
-    pub(crate) fn enter(&self, view: &[PeerId], joiners: &[Joiner]) -> Vec<PeerId> {
+    pub(crate) fn enter(&self, view: &[PeerId], joiners: &[JoinRequest]) -> Vec<PeerId> {
         // Not under the lock: signatures take time, unless we have looked at them when that was proposed.
         let came = joiners.iter().filter_map(|joiner| Some((joiner.contact.peer, self.invited(joiner).ok()??.0)));
-        let came: BTreeMap<PeerId, Presented> = came.collect();
+        let came: BTreeMap<PeerId, PresentedInvitation> = came.collect();
         let mut state = self.lock();
         let was_outside = std::mem::replace(&mut state.view, view.iter().copied().collect()).is_empty();
         state.attest(view, came);
@@ -398,23 +403,23 @@ impl State {
     }
 
     /// Whether a peer that shows this may be connected, if it is not revoked.
-    fn verdict(&self, peer: PeerId, card: &Card) -> Result<(), Denial> {
+    fn verdict(&self, peer: PeerId, card: &Card) -> Result<(), DenialReason> {
         // Who is in no view can't tell who is in one.
         let is_new = self.view.is_empty() && self.allowed.is_empty() && (!self.keeps || self.roster.is_empty());
         if self.is_open() || is_new || self.is_known(&peer) { Ok(()) } else { self.invites(peer, card) }
     }
 
     /// Whether what a peer shows holds.
-    fn invites(&self, peer: PeerId, card: &Card) -> Result<(), Denial> {
+    fn invites(&self, peer: PeerId, card: &Card) -> Result<(), DenialReason> {
         let presented = card.as_ref().map_err(|denial| *denial)?;
-        let (Presented { invitation, .. }, number) = presented.as_ref().ok_or(Denial::NotInvited)?;
+        let (PresentedInvitation { invitation, .. }, number) = presented.as_ref().ok_or(DenialReason::NotInvited)?;
         if *number < self.writer {
-            return Err(Denial::Outdated);
+            return Err(DenialReason::Outdated);
         }
         // What the keys before have revoked does not end what a later one signs.
         invitation.admits(peer, now_s(), if *number == self.writer { self.epoch() } else { 0 })?;
         match invitation.terms.once.then(|| self.roster.user(&invitation.key)).flatten() {
-            Some(user) if user != peer => Err(Denial::Used),
+            Some(user) if user != peer => Err(DenialReason::Used),
             Some(_) | None => Ok(()),
         }
     }
@@ -467,20 +472,21 @@ impl State {
         self.shown.insert(peer, Shown { pass, card, secret, told: 0, is_being_told, allowance, at });
     }
 
-    fn enter(&mut self, peer: PeerId, shown: Option<Option<Presented>>) -> bool {
+    fn enter(&mut self, peer: PeerId, shown: Option<Option<PresentedInvitation>>) -> bool {
         let view = &self.view;
         self.roster.enter(peer, shown, now_s(), |other| view.contains(other))
     }
 
     /// Notes who is in the view, and by what each came: what the decree says counts, and not what it shows here besides.
-    fn attest(&mut self, view: &[PeerId], mut came: BTreeMap<PeerId, Presented>) {
+    fn attest(&mut self, view: &[PeerId], mut came: BTreeMap<PeerId, PresentedInvitation>) {
         let office = self.office.clone();
         for member in view.iter().filter(|member| !self.is_revoked(member)).copied().collect::<Vec<_>>() {
             // Whom users let in by its key has shown that it needs nothing.
             let shown = self.card(&member).and_then(Result::ok).map(|card| card.map(|(presented, _)| presented));
             let is_me = Some(member) == self.pass.me && self.roster.get(&member).is_none_or(|it| !it.has_shown);
             // Others would not take it if it were wrong.
-            let is_right = |it: &Presented| office.as_ref().is_some_and(|office| office.check(it, member).is_ok());
+            let is_right =
+                |it: &PresentedInvitation| office.as_ref().is_some_and(|office| office.check(it, member).is_ok());
             let own = is_me.then(|| self.pass.presented.clone().filter(is_right));
             let came = came.remove(&member);
             self.enter(member, own.or_else(|| came.clone().map(Some)).or(shown));

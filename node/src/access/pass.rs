@@ -11,7 +11,7 @@ use starling_topology::{PeerId, RunId};
 
 use super::Credentials;
 use crate::credentials::identity::{from_libp2p, has_signed};
-use crate::credentials::invitation::Presented;
+use crate::credentials::invitation::PresentedInvitation;
 use crate::settings::sections;
 
 /// The longest pass, in bytes.
@@ -35,7 +35,7 @@ pub(crate) struct Edition {
 pub(crate) struct Pass {
     /// Whose it is. Not shown: the connection proves it.
     pub(crate) me: Option<PeerId>,
-    pub(crate) presented: Option<Presented>,
+    pub(crate) presented: Option<PresentedInvitation>,
     pub(crate) speaks_for: Option<(PeerId, [u8; 64])>,
     pub(crate) list: Edition,
 }
@@ -82,7 +82,7 @@ impl Pass {
             let (tag, content, rest) = section.ok()?;
             bytes = rest;
             match tag {
-                INVITATION => pass.presented = Some(Presented::decode(content)?),
+                INVITATION => pass.presented = Some(PresentedInvitation::decode(content)?),
                 SPEAKS_FOR => {
                     let (sender, signature) = content.split_first_chunk()?;
                     pass.speaks_for = Some((PeerId(*sender), signature.try_into().ok()?));

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use super::{Access, State};
 use crate::credentials::appointment::Office;
 use crate::credentials::identity::{from_libp2p, to_libp2p};
-use crate::credentials::invitation::{Grant, Invitation, now_s};
-use crate::credentials::revocations::{MAX_SECRETS, Renewal, Revocations};
+use crate::credentials::invitation::{Invitation, InvitationKey, now_s};
+use crate::credentials::revocations::{MAX_SECRETS, RevocationSet, RevocationUpdate};
 use crate::net::frame;
 
 /// What it costs a peer of its allowance to have a list looked at: one costs more than a member.
@@ -16,7 +16,7 @@ const LIST_COST: u64 = 64;
 impl Access {
     /// Takes over a list of the founder's that is newer than ours, or of two of one number the one that counts. False if it is
     /// neither.
-    pub(crate) fn adopt(&self, renewal: Renewal) -> bool {
+    pub(crate) fn adopt(&self, renewal: RevocationUpdate) -> bool {
         let office = self.lock().office_for(&renewal.list);
         // Not under the lock: a long list that is nobody's takes time.
         let writer = office.map(|office| (office.line.number(), office.writer(&renewal)));
@@ -25,14 +25,14 @@ impl Access {
     }
 
     /// The same of what is on our own disk: it was taken over before.
-    pub(super) fn adopt_kept(&self, renewal: Renewal) -> bool {
+    pub(super) fn adopt_kept(&self, renewal: RevocationUpdate) -> bool {
         let office = self.lock().office_for(&renewal.list);
         let writer = office.and_then(|office| office.writer(&renewal));
         writer.is_some_and(|writer| self.take_over(renewal, writer))
     }
 
     /// Whether a list on disk has to make way for the one that we go by.
-    pub(super) fn is_older(&self, there: &Renewal, ours: &Renewal) -> bool {
+    pub(super) fn is_older(&self, there: &RevocationUpdate, ours: &RevocationUpdate) -> bool {
         let (office, writer) = {
             let state = self.lock();
             (state.office.clone(), state.writer)
@@ -43,7 +43,7 @@ impl Access {
     }
 
     /// The same of what a peer tells. Each list has to be looked at, and it may have so many looked at as it may tell of members.
-    pub(super) fn adopt_from(&self, from: PeerId, renewal: Renewal) -> bool {
+    pub(super) fn adopt_from(&self, from: PeerId, renewal: RevocationUpdate) -> bool {
         let may = {
             let mut state = self.lock();
             let is_news = state.office_for(&renewal.list).is_some();
@@ -54,7 +54,7 @@ impl Access {
     }
 
     /// The founder has signed it.
-    fn take_over(&self, mut renewal: Renewal, writer: usize) -> bool {
+    fn take_over(&self, mut renewal: RevocationUpdate, writer: usize) -> bool {
         let mut state = self.lock();
         let (counts, is_twin) = state.standing(&renewal.list, writer);
         if is_twin {
@@ -83,7 +83,7 @@ impl Access {
     }
 
     /// The invitation that this machine may hand on.
-    pub(crate) fn open_invitation(&self) -> Option<Grant> {
+    pub(crate) fn open_invitation(&self) -> Option<InvitationKey> {
         let (grant, office, renewal) = {
             let state = self.lock();
             (state.grant.clone(), state.office.clone(), state.renewal.clone())
@@ -105,14 +105,14 @@ impl Access {
         let writer = state.writer;
         let ours = state.renewal.as_ref().map(|renewal| renewal.list.clone());
         drop(state);
-        let list = frame::decode::<Revocations>(proof);
+        let list = frame::decode::<RevocationSet>(proof);
         // An older one than ours, or one that has lost to it, proves nothing.
         let number = office.line.number();
-        let counts = |list: &Revocations| match &ours {
+        let counts = |list: &RevocationSet| match &ours {
             Some(ours) if writer == number => !ours.precedes(list),
             Some(_) | None => true,
         };
-        let is_ours = |list: &Revocations| ours.as_ref().is_some_and(|ours| ours.mark() == list.mark());
+        let is_ours = |list: &RevocationSet| ours.as_ref().is_some_and(|ours| ours.mark() == list.mark());
         list.is_ok_and(|list| {
             list.names(&me) && (is_ours(&list) || counts(&list) && list.is_of(office.holder(), office.run))
         })
@@ -132,7 +132,7 @@ impl Access {
 impl State {
     /// Whether a list would count here, and whether it is another one of the number of ours.
     /// `writer`: the number of the key that has signed it. A later key's counts, whatever the ones before have signed.
-    fn standing(&self, list: &Revocations, writer: usize) -> (bool, bool) {
+    fn standing(&self, list: &RevocationSet, writer: usize) -> (bool, bool) {
         let ours = self.renewal.as_ref().map(|ours| &ours.list);
         let is_same = writer == self.writer;
         let is_twin = is_same && ours.is_some_and(|ours| ours.epoch == list.epoch && ours.mark() != list.mark());
@@ -141,14 +141,14 @@ impl State {
     }
 
     /// Who would have had to sign a list, if it can be news.
-    fn office_for(&self, list: &Revocations) -> Option<Office> {
+    fn office_for(&self, list: &RevocationSet) -> Option<Office> {
         let is_held = self.renewal.as_ref().is_some_and(|ours| ours.list.mark() == list.mark());
         let (counts, is_twin) = self.standing(list, self.number());
         self.office.clone().filter(|_| !is_held && (counts || is_twin))
     }
 
     /// The founder has signed two lists of one number.
-    fn warn_of_two(&mut self, other: &Revocations, other_counts: bool) {
+    fn warn_of_two(&mut self, other: &RevocationSet, other_counts: bool) {
         let Some(ours) = self.renewal.as_ref().map(|ours| &ours.list) else { return };
         let (counts, lost) = if other_counts { (other, ours) } else { (ours, other) };
         if self.warned.replace(lost.mark()) == Some(lost.mark()) {

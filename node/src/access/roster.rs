@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use starling_topology::PeerId;
 
-use crate::credentials::invitation::{Invitation, Presented};
+use crate::credentials::invitation::{Invitation, PresentedInvitation};
 
 /// Members that are remembered.
 pub(crate) const MAX_ENTRIES: usize = 1024;
@@ -23,7 +23,7 @@ const MAX_TELLERS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// How it came; `None` if it needed no invitation, or has not shown it here. Its signatures are right.
-    pub(crate) presented: Option<Presented>,
+    pub(crate) presented: Option<PresentedInvitation>,
     /// By what the decree that let it in last says that it came; `None` if it was here first.
     decreed: Option<Invitation>,
     /// Whether it has shown here how it came.
@@ -71,7 +71,7 @@ impl Roster {
     }
 
     /// Of whom others may be told, and how each came: whom we have seen ourselves, the newest first.
-    pub(crate) fn tellable(&self) -> Vec<(PeerId, Presented)> {
+    pub(crate) fn tellable(&self) -> Vec<(PeerId, PresentedInvitation)> {
         let mut seen: Vec<_> = self.0.iter().filter(|(_, entry)| entry.is_seen()).collect();
         seen.sort_by_key(|(_, entry)| Reverse(entry.since));
         let told = seen.into_iter().filter_map(|(peer, entry)| Some((*peer, entry.presented.clone()?)));
@@ -91,7 +91,7 @@ impl Roster {
     pub(crate) fn enter(
         &mut self,
         peer: PeerId,
-        shown: Option<Option<Presented>>,
+        shown: Option<Option<PresentedInvitation>>,
         now_s: u64,
         stays: impl Fn(&PeerId) -> bool,
     ) -> bool {
@@ -108,7 +108,7 @@ impl Roster {
         if self.0.len() >= MAX_ENTRIES && !self.drop_told() {
             // Who used an invitation for one goes last: another could come by it.
             let may_go = |(peer, entry): &(&PeerId, &Entry)| {
-                let is_used = |it: &Presented| it.invitation.terms.once && !it.invitation.is_over(now_s);
+                let is_used = |it: &PresentedInvitation| it.invitation.terms.once && !it.invitation.is_over(now_s);
                 !entry.presented.as_ref().is_some_and(is_used) && !stays(peer)
             };
             // Who can bring in many keys pushes out the newest of them, and nobody who came otherwise and is away.
@@ -127,7 +127,7 @@ impl Roster {
     }
 
     /// A decree let in this member by that. Another invitation that it showed elsewhere does not count, unless it has used that up.
-    pub(crate) fn came_by(&mut self, peer: PeerId, presented: Presented) {
+    pub(crate) fn came_by(&mut self, peer: PeerId, presented: PresentedInvitation) {
         let Some(entry) = self.0.get_mut(&peer) else { return };
         entry.decreed = Some(presented.invitation.clone());
         if entry.presented.as_ref().is_none_or(|before| !before.invitation.terms.once) {
@@ -136,7 +136,7 @@ impl Roster {
     }
 
     /// Notes what `teller` says: that this peer has been a member, and came so. True if that is news.
-    pub(crate) fn hear(&mut self, teller: PeerId, peer: PeerId, presented: Presented, now_s: u64) -> bool {
+    pub(crate) fn hear(&mut self, teller: PeerId, peer: PeerId, presented: PresentedInvitation, now_s: u64) -> bool {
         let told = |entry: &&Entry| entry.told_by == [teller];
         if let Some(entry) = self.0.get_mut(&peer) {
             // Others' word makes no bearer of whom its own user lets in.
@@ -220,7 +220,7 @@ impl Roster {
 mod tests {
     use super::*;
     use crate::credentials::founder::FounderKey;
-    use crate::credentials::invitation::{Grant, Terms};
+    use crate::credentials::invitation::{InvitationKey, InvitationSpec};
     use starling_topology::RunId;
 
     fn peer(name: u32) -> PeerId {
@@ -229,8 +229,12 @@ mod tests {
         PeerId(bytes)
     }
 
-    fn grant(once: bool) -> Grant {
-        Grant::sign(&FounderKey::generate(), RunId([1; 32]), Terms { once, ..Terms::default() })
+    fn grant(once: bool) -> InvitationKey {
+        InvitationKey::sign(
+            &FounderKey::generate(),
+            RunId([1; 32]),
+            InvitationSpec { once, ..InvitationSpec::default() },
+        )
     }
 
     #[test]

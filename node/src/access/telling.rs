@@ -14,8 +14,8 @@ use super::{Access, State};
 use crate::access::roster::{Entry, MAX_TOLD};
 use crate::credentials::appointment::Consents;
 use crate::credentials::identity::from_libp2p;
-use crate::credentials::invitation::{Presented, now_s};
-use crate::credentials::revocations::Renewal;
+use crate::credentials::invitation::{PresentedInvitation, now_s};
+use crate::credentials::revocations::RevocationUpdate;
 use crate::net::frame;
 use crate::net::streams;
 
@@ -35,9 +35,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What peers tell each other of who may be here.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Update {
-    pub(crate) renewal: Option<Renewal>,
+    pub(crate) renewal: Option<RevocationUpdate>,
     /// Whom the teller has seen in views, and by what each came.
-    pub(crate) members: Vec<(Name, Presented)>,
+    pub(crate) members: Vec<(Name, PresentedInvitation)>,
     /// Who has consented to whom for the founder's place, and how often somebody took it.
     pub(crate) consents: Consents,
     pub(crate) number: u32,
@@ -142,7 +142,7 @@ impl Access {
         is_news || is_renewed
     }
 
-    fn hear(&self, from: Name, members: Vec<(Name, Presented)>) -> bool {
+    fn hear(&self, from: Name, members: Vec<(Name, PresentedInvitation)>) -> bool {
         let (office, unknown) = {
             let mut state = self.lock();
             let Some(office) = state.office.clone() else { return false };
@@ -158,7 +158,7 @@ impl Access {
             let members = members.filter(|(peer, _)| *peer != from || may_begin);
             let has_told = |told_by: &[Name]| told_by.is_empty() || told_by.contains(&from);
             let is_known = |entry: &Entry| entry.presented.is_some() && has_told(&entry.told_by);
-            let is_news = |(peer, _): &(Name, Presented)| {
+            let is_news = |(peer, _): &(Name, PresentedInvitation)| {
                 !state.is_revoked(peer) && !state.roster.get(peer).is_some_and(is_known)
             };
             let unknown: Vec<_> = members.filter(is_news).collect();
@@ -169,7 +169,7 @@ impl Access {
             (office, paid)
         };
         // Not under the lock. What is wrong was paid for, and who passes it on may not know better: the rest counts.
-        let is_sound = |(peer, presented): &(Name, Presented)| {
+        let is_sound = |(peer, presented): &(Name, PresentedInvitation)| {
             presented.invitation.is_for(*peer).is_ok() && office.check(presented, *peer).is_ok()
         };
         let sound: Vec<_> = unknown.into_iter().filter(is_sound).collect();
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::credentials::appointment::MAX_TOLD_BYTES;
     use crate::credentials::founder::FounderKey;
-    use crate::credentials::invitation::{Grant, Terms};
+    use crate::credentials::invitation::{InvitationKey, InvitationSpec};
     use crate::credentials::revocations::{MAX_REVOKED, MAX_SECRETS};
 
     #[test]
@@ -226,10 +226,10 @@ mod tests {
         let (key, run) = (FounderKey::generate(), RunId([3; 32]));
         let whom = Some(Name([255; 32]));
         let (expires, voters) = (Some(u64::MAX), Some(u16::MAX));
-        let terms = Terms { expires, whom, once: true, voters, epoch: u64::MAX, ..Terms::default() };
-        let shown = Grant::sign(&key, run, terms).present(Name([255; 32]));
+        let terms = InvitationSpec { expires, whom, once: true, voters, epoch: u64::MAX, ..InvitationSpec::default() };
+        let shown = InvitationKey::sign(&key, run, terms).present(Name([255; 32]));
         let members = vec![(Name([255; 32]), shown); MAX_TOLD];
-        let renewal = Renewal::after(None, &key, run, Name([1; 32]), Some([9; 32]));
+        let renewal = RevocationUpdate::after(None, &key, run, Name([1; 32]), Some([9; 32]));
         let update = Update { renewal: Some(renewal), members, consents: Consents::default(), number: u32::MAX };
         let bytes = postcard::to_allocvec(&update).expect("encoded").len();
         assert!(bytes + 32 * MAX_REVOKED + 64 * MAX_SECRETS + MAX_TOLD_BYTES + 16 < MAX_UPDATE, "{bytes}");

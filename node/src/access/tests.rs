@@ -1,9 +1,9 @@
 use super::*;
 use crate::credentials::appointment::{Consent, Line};
 use crate::credentials::founder::FounderKey;
-use crate::credentials::invitation::{Role, Terms};
-use crate::credentials::revocations::Renewal;
-use starling_topology::{Contact, Joiner, Notary, View};
+use crate::credentials::invitation::{InvitationSpec, Role};
+use crate::credentials::revocations::RevocationUpdate;
+use starling_topology::{Contact, JoinRequest, Signer, View};
 
 const RUN: RunId = RunId([3; 32]);
 const SECRET: Option<[u8; 32]> = Some([9; 32]);
@@ -18,7 +18,7 @@ impl World {
         Self { key: FounderKey::generate(), dir: tempfile::tempdir().expect("a temp dir") }
     }
 
-    fn member(&self, identity: &Identity, terms: Terms) -> Access {
+    fn member(&self, identity: &Identity, terms: InvitationSpec) -> Access {
         let credentials = self.credentials(terms);
         let me = identity.peer_id();
         let dir = self.dir.path().join(me.to_string());
@@ -27,34 +27,34 @@ impl World {
         access
     }
 
-    fn credentials(&self, terms: Terms) -> Credentials {
+    fn credentials(&self, terms: InvitationSpec) -> Credentials {
         self.bearing(&self.grant(terms))
     }
 
-    fn grant(&self, terms: Terms) -> Grant {
-        Grant::sign(&self.key, RUN, terms)
+    fn grant(&self, terms: InvitationSpec) -> InvitationKey {
+        InvitationKey::sign(&self.key, RUN, terms)
     }
 
-    fn bearing(&self, grant: &Grant) -> Credentials {
+    fn bearing(&self, grant: &InvitationKey) -> Credentials {
         Credentials { secret: SECRET, invitation: Some(grant.clone()), bearer: None }
     }
 
-    fn pass(&self, identity: &Identity, terms: Terms) -> Vec<u8> {
+    fn pass(&self, identity: &Identity, terms: InvitationSpec) -> Vec<u8> {
         self.pass_by(identity, &self.grant(terms))
     }
 
-    fn pass_by(&self, identity: &Identity, grant: &Grant) -> Vec<u8> {
+    fn pass_by(&self, identity: &Identity, grant: &InvitationKey) -> Vec<u8> {
         Access::visiting(identity.peer_id(), Some(RUN), &self.bearing(grant)).pass()
     }
 
-    fn renewal(&self, before: Option<&Renewal>, gone: &Identity) -> Renewal {
+    fn renewal(&self, before: Option<&RevocationUpdate>, gone: &Identity) -> RevocationUpdate {
         let now = before.map_or(SECRET, |before| before.secrets.first().copied());
-        Renewal::after(before, &self.key, RUN, name(gone), now)
+        RevocationUpdate::after(before, &self.key, RUN, name(gone), now)
     }
 }
 
 /// Both connect: what each says.
-fn meet((a, of_a): (&Access, &Identity), (b, of_b): (&Access, &Identity)) -> [Option<Denial>; 2] {
+fn meet((a, of_a): (&Access, &Identity), (b, of_b): (&Access, &Identity)) -> [Option<DenialReason>; 2] {
     [denied(a, of_b, &b.pass()), denied(b, of_a, &a.pass())]
 }
 
@@ -69,19 +69,19 @@ fn name(identity: &Identity) -> PeerId {
     from_libp2p(&identity.peer_id()).expect("an Ed25519 key")
 }
 
-fn joiner(identity: &Identity, pass: Vec<u8>) -> Joiner {
-    Joiner { pass, ..Joiner::new(Contact { peer: name(identity), addresses: Vec::new() }, 1) }
+fn joiner(identity: &Identity, pass: Vec<u8>) -> JoinRequest {
+    JoinRequest { pass, ..JoinRequest::new(Contact { peer: name(identity), addresses: Vec::new() }, 1) }
 }
 
 /// What these tell of the members that they have seen.
-fn tell(access: &Access, teller: &Identity, members: &[(PeerId, Presented)]) -> bool {
+fn tell(access: &Access, teller: &Identity, members: &[(PeerId, PresentedInvitation)]) -> bool {
     access.learn(
         teller.peer_id(),
-        &postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded"),
+        &postcard::to_allocvec(&(None::<RevocationUpdate>, members, Consents::default(), 0u32)).expect("encoded"),
     )
 }
 
-fn denied(access: &Access, identity: &Identity, pass: &[u8]) -> Option<Denial> {
+fn denied(access: &Access, identity: &Identity, pass: &[u8]) -> Option<DenialReason> {
     access.judge(identity.peer_id(), Secret::new(access.secret()), pass).err().map(|(denial, _)| denial)
 }
 
@@ -89,23 +89,27 @@ fn denied(access: &Access, identity: &Identity, pass: &[u8]) -> Option<Denial> {
 fn whoever_is_neither_known_nor_invited_stays_out() {
     let world = World::new();
     let [founder, guest, stranger] = [(); 3].map(|()| Identity::generate());
-    let access = world.member(&founder, Terms::default());
+    let access = world.member(&founder, InvitationSpec::default());
     let nothing =
         Access::visiting(stranger.peer_id(), Some(RUN), &Credentials { secret: SECRET, ..Credentials::default() });
-    assert_eq!(denied(&access, &stranger, &nothing.pass()), Some(Denial::NotInvited));
-    assert_eq!(denied(&access, &stranger, b"\x01"), Some(Denial::NotInvited), "no pass at all");
-    let once = Terms { expires: Some(1), ..Terms::default() };
-    assert_eq!(denied(&access, &guest, &world.pass(&guest, once)), Some(Denial::Expired));
-    assert_eq!(denied(&access, &guest, &world.pass(&guest, Terms::default())), None);
+    assert_eq!(denied(&access, &stranger, &nothing.pass()), Some(DenialReason::NotInvited));
+    assert_eq!(denied(&access, &stranger, b"\x01"), Some(DenialReason::NotInvited), "no pass at all");
+    let once = InvitationSpec { expires: Some(1), ..InvitationSpec::default() };
+    assert_eq!(denied(&access, &guest, &world.pass(&guest, once)), Some(DenialReason::Expired));
+    assert_eq!(denied(&access, &guest, &world.pass(&guest, InvitationSpec::default())), None);
     // It was a member: its invitation may be as old as it likes.
     access.enter(&[name(&founder), name(&guest)], &[]);
     access.enter(&[name(&founder)], &[]);
     assert_eq!(denied(&access, &guest, &world.pass(&guest, once)), None);
     // Also after this process is gone.
     access.store().expect("stored");
-    let again = world.member(&founder, Terms::default());
+    let again = world.member(&founder, InvitationSpec::default());
     assert_eq!(denied(&again, &guest, &nothing.pass()), None);
-    assert_eq!(again.may_join(name(&guest), b""), Err(Doubt::Denied(Denial::NotInvited)), "others could not tell");
+    assert_eq!(
+        again.may_join(name(&guest), b""),
+        Err(Doubt::Denied(DenialReason::NotInvited)),
+        "others could not tell"
+    );
     assert_eq!(denied(&again, &guest, &world.pass(&guest, once)), None);
     assert!(again.may_join(name(&guest), b"").is_ok());
 }
@@ -114,30 +118,30 @@ fn whoever_is_neither_known_nor_invited_stays_out() {
 fn a_visitor_counts_as_who_has_sent_it() {
     let world = World::new();
     let [founder, guest, visitor] = [(); 3].map(|()| Identity::generate());
-    let access = world.member(&founder, Terms::default());
+    let access = world.member(&founder, InvitationSpec::default());
     access.enter(&[name(&founder), name(&guest)], &[]);
     let sent = Credentials { secret: SECRET, bearer: Some(guest), ..Credentials::default() };
     let pass = Access::visiting(visitor.peer_id(), Some(RUN), &sent).pass();
     assert_eq!(denied(&access, &visitor, &pass), None);
-    assert_eq!(denied(&access, &Identity::generate(), &pass), Some(Denial::NotInvited), "another shows it");
+    assert_eq!(denied(&access, &Identity::generate(), &pass), Some(DenialReason::NotInvited), "another shows it");
 }
 
 #[test]
 fn a_keeper_never_becomes_a_member() {
     let world = World::new();
     let [founder, keeper] = [(); 2].map(|()| Identity::generate());
-    let access = world.member(&founder, Terms::default());
-    let terms = Terms { role: Role::Keeper, ..Terms::default() };
+    let access = world.member(&founder, InvitationSpec::default());
+    let terms = InvitationSpec { role: Role::Keeper, ..InvitationSpec::default() };
     assert_eq!(denied(&access, &keeper, &world.pass(&keeper, terms)), None);
-    assert_eq!(access.may_join(name(&keeper), b""), Err(Doubt::Denied(Denial::KeepersOnly)));
+    assert_eq!(access.may_join(name(&keeper), b""), Err(Doubt::Denied(DenialReason::KeepersOnly)));
 }
 
 #[test]
 fn an_invitation_for_one_admits_one() {
     let world = World::new();
     let [founder, first, second] = [(); 3].map(|()| Identity::generate());
-    let access = world.member(&founder, Terms::default());
-    let once = world.grant(Terms { once: true, ..Terms::default() });
+    let access = world.member(&founder, InvitationSpec::default());
+    let once = world.grant(InvitationSpec { once: true, ..InvitationSpec::default() });
     for bearer in [&first, &second] {
         assert_eq!(denied(&access, bearer, &world.pass_by(bearer, &once)), None, "nobody has come by it");
     }
@@ -145,19 +149,19 @@ fn an_invitation_for_one_admits_one() {
     assert_eq!(access.may_join(name(&first), b""), Ok(()), "it asks again");
     assert_eq!(access.may_join(name(&second), b""), Err(Doubt::NotYet));
     assert_eq!(access.enter(&[name(&founder), name(&first)], &[]), []);
-    assert_eq!(access.may_join(name(&second), b""), Err(Doubt::Denied(Denial::Used)));
-    assert_eq!(denied(&access, &second, &world.pass_by(&second, &once)), Some(Denial::Used));
+    assert_eq!(access.may_join(name(&second), b""), Err(Doubt::Denied(DenialReason::Used)));
+    assert_eq!(denied(&access, &second, &world.pass_by(&second, &once)), Some(DenialReason::Used));
     assert_eq!(denied(&access, &first, &world.pass_by(&first, &once)), None, "it may come back");
     // Another member hears of it before it has seen anything, and one that has seen nothing of a member waits.
     let (other, third) = (Identity::generate(), Identity::generate());
-    let elsewhere = world.member(&other, Terms::default());
+    let elsewhere = world.member(&other, InvitationSpec::default());
     assert_eq!(meet((&access, &founder), (&elsewhere, &other)), [None, None]);
     let update = told(&access, &other).expect("an update");
     assert!(!elsewhere.learn(founder.peer_id(), &update), "it is no member there");
     elsewhere.enter(&[name(&other), name(&founder)], &[]);
     assert!(elsewhere.learn(founder.peer_id(), &update));
-    assert_eq!(denied(&elsewhere, &second, &world.pass_by(&second, &once)), Some(Denial::Used));
-    let another = world.grant(Terms { once: true, ..Terms::default() });
+    assert_eq!(denied(&elsewhere, &second, &world.pass_by(&second, &once)), Some(DenialReason::Used));
+    let another = world.grant(InvitationSpec { once: true, ..InvitationSpec::default() });
     assert_eq!(denied(&elsewhere, &third, &world.pass_by(&third, &another)), None);
     elsewhere.enter(&[name(&other), name(&second)], &[]);
     assert_eq!(elsewhere.may_join(name(&third), b""), Err(Doubt::NotYet), "who knows by what the second came");
@@ -168,13 +172,13 @@ fn an_invitation_for_one_admits_one() {
 fn of_those_who_come_by_one_invitation_as_many_may_vote_as_it_says() {
     let world = World::new();
     let founder = Identity::generate();
-    let access = world.member(&founder, Terms::default());
+    let access = world.member(&founder, InvitationSpec::default());
     let clerk = Clerk { identity: founder, access: access.clone() };
     let [mut a, mut b, unknown] = [(); 3].map(|()| Identity::generate());
     if name(&b) < name(&a) {
         std::mem::swap(&mut a, &mut b);
     }
-    let one = world.grant(Terms { voters: Some(1), ..Terms::default() });
+    let one = world.grant(InvitationSpec { voters: Some(1), ..InvitationSpec::default() });
     let members = [&clerk.identity, &a, &b, &unknown].map(name);
     access.enter(&members, &[&a, &b].map(|bearer| joiner(bearer, one.present(name(bearer)).encode())));
     let founded = View::found(RUN, members[0]).succeed(members);
@@ -188,11 +192,11 @@ fn of_those_who_come_by_one_invitation_as_many_may_vote_as_it_says() {
     assert_eq!((may(&[&a]), may(&[&b])), (vec![], vec![]), "the other one votes");
     assert_eq!(may(&[&unknown]), [], "who knows by what it came");
     // What it shows, or a member tells of it, does not count against the decree.
-    assert_eq!(denied(&access, &b, &world.pass(&b, Terms::default())), None);
-    tell(&access, &a, &[(name(&b), world.grant(Terms::default()).present(name(&b)))]);
+    assert_eq!(denied(&access, &b, &world.pass(&b, InvitationSpec::default())), None);
+    tell(&access, &a, &[(name(&b), world.grant(InvitationSpec::default()).present(name(&b)))]);
     access.enter(&members, &[]);
     assert_eq!(may(&[&b]), []);
-    let open = world.grant(Terms::default());
+    let open = world.grant(InvitationSpec::default());
     access.enter(&members, &[joiner(&unknown, open.present(name(&unknown)).encode())]);
     assert_eq!(may(&[&a, &unknown]), [name(&unknown)], "by an invitation of its own, which says nothing");
     let public = Credentials { secret: None, ..world.bearing(&one) };
@@ -208,16 +212,17 @@ fn of_those_who_come_by_one_invitation_as_many_may_vote_as_it_says() {
 fn nobody_uses_up_an_invitation_whose_key_it_does_not_hold() {
     let world = World::new();
     let [founder, member, bearer] = [(); 3].map(|()| Identity::generate());
-    let access = world.member(&founder, Terms::default());
-    let once = world.grant(Terms { once: true, ..Terms::default() });
+    let access = world.member(&founder, InvitationSpec::default());
+    let once = world.grant(InvitationSpec { once: true, ..InvitationSpec::default() });
     // The member has seen what the bearer shows, and shows it as its own, and says of another that it came by it.
     let shown = once.present(name(&bearer));
     let stolen = Pass { presented: Some(shown.clone()), ..Pass::default() }.encode();
-    assert_eq!(denied(&access, &member, &stolen), Some(Denial::NotItsBearer));
+    assert_eq!(denied(&access, &member, &stolen), Some(DenialReason::NotItsBearer));
     access.enter(&[name(&founder), name(&member)], &[]);
     assert_eq!(denied(&access, &member, &stolen), None, "it is a member");
     let members = vec![(name(&Identity::generate()), shown)];
-    let update = postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded");
+    let update =
+        postcard::to_allocvec(&(None::<RevocationUpdate>, members, Consents::default(), 0u32)).expect("encoded");
     assert!(!access.learn(member.peer_id(), &update));
     assert_eq!(denied(&access, &bearer, &world.pass_by(&bearer, &once)), None);
     assert_eq!(access.may_join(name(&bearer), b""), Ok(()));
@@ -227,29 +232,29 @@ fn nobody_uses_up_an_invitation_whose_key_it_does_not_hold() {
 fn whom_a_member_proposes_the_others_look_at_themselves() {
     let world = World::new();
     let [member, guest, other, gone] = [(); 4].map(|()| Identity::generate());
-    let access = world.member(&member, Terms::default());
+    let access = world.member(&member, InvitationSpec::default());
     access.enter(&[&member, &gone].map(name), &[]);
     assert!(access.adopt(world.renewal(None, &gone)));
     let clerk = Clerk { identity: member, access: access.clone() };
-    let by = |identity: &Identity, grant: &Grant| joiner(identity, grant.present(name(identity)).encode());
-    let judged = |joiner: Joiner| (clerk.is_invited(&joiner), clerk.admits(&[joiner]));
-    let now = Terms { epoch: 1, ..Terms::default() };
+    let by = |identity: &Identity, grant: &InvitationKey| joiner(identity, grant.present(name(identity)).encode());
+    let judged = |joiner: JoinRequest| (clerk.is_invited(&joiner), clerk.admits(&[joiner]));
+    let now = InvitationSpec { epoch: 1, ..InvitationSpec::default() };
     let open = world.grant(now);
     assert_eq!(judged(by(&guest, &open)), (true, true));
     // Who holds no invitation of its own is in no honest proposal.
     let copied = joiner(&other, open.present(name(&guest)).encode());
-    let keepers = world.grant(Terms { role: Role::Keeper, ..now });
-    let theirs = world.grant(Terms { whom: Some(name(&guest)), ..now });
-    let forged = Grant::sign(&FounderKey::generate(), RUN, now);
+    let keepers = world.grant(InvitationSpec { role: Role::Keeper, ..now });
+    let theirs = world.grant(InvitationSpec { whom: Some(name(&guest)), ..now });
+    let forged = InvitationKey::sign(&FounderKey::generate(), RUN, now);
     for joiner in [copied, joiner(&guest, Vec::new()), by(&guest, &keepers), by(&other, &theirs), by(&guest, &forged)] {
         assert_eq!(judged(joiner), (false, false));
     }
     // Whether it still holds, others may see otherwise: it may have been a member.
-    let expired = world.grant(Terms { expires: Some(1), ..now });
-    for joiner in [by(&other, &expired), by(&other, &world.grant(Terms::default())), by(&gone, &open)] {
+    let expired = world.grant(InvitationSpec { expires: Some(1), ..now });
+    for joiner in [by(&other, &expired), by(&other, &world.grant(InvitationSpec::default())), by(&gone, &open)] {
         assert_eq!(judged(joiner), (true, false));
     }
-    let once = world.grant(Terms { once: true, ..now });
+    let once = world.grant(InvitationSpec { once: true, ..now });
     assert!(clerk.admits(&[by(&guest, &once)]) && !clerk.admits(&[by(&guest, &once), by(&other, &once)]));
     // It came in, so nobody has to ask by what.
     access.enter(&[&clerk.identity, &guest].map(name), &[by(&guest, &once)]);
@@ -261,8 +266,8 @@ fn whom_a_member_proposes_the_others_look_at_themselves() {
 fn at_two_members_that_hear_nothing_of_each_other_one_bearer_comes_in() {
     let world = World::new();
     let [a, b, first, second] = [(); 4].map(|()| Identity::generate());
-    let once = world.grant(Terms { once: true, ..Terms::default() });
-    let sides = [&a, &b].map(|identity| world.member(identity, Terms::default()));
+    let once = world.grant(InvitationSpec { once: true, ..InvitationSpec::default() });
+    let sides = [&a, &b].map(|identity| world.member(identity, InvitationSpec::default()));
     assert_eq!(meet((&sides[0], &a), (&sides[1], &b)), [None, None]);
     for side in &sides {
         side.enter(&[name(&a), name(&b)], &[]);
@@ -276,48 +281,50 @@ fn at_two_members_that_hear_nothing_of_each_other_one_bearer_comes_in() {
     assert_eq!((sides[0].enter(&view, &[]), sides[1].enter(&view, &[])), (vec![], vec![name(&second)]));
     assert_eq!(sides[1].may_join(name(&second), b""), Err(Doubt::NotYet), "how did the first come?");
     assert_eq!(denied(&sides[1], &first, &world.pass_by(&first, &once)), None);
-    assert_eq!(sides[1].may_join(name(&second), b""), Err(Doubt::Denied(Denial::Used)));
+    assert_eq!(sides[1].may_join(name(&second), b""), Err(Doubt::Denied(DenialReason::Used)));
 }
 
 #[test]
 fn what_the_decree_did_not_admit_is_asked_anew() {
     let world = World::new();
     let [founder, first, second] = [(); 3].map(|()| Identity::generate());
-    let access = world.member(&founder, Terms::default());
-    let once = world.grant(Terms { once: true, ..Terms::default() });
+    let access = world.member(&founder, InvitationSpec::default());
+    let once = world.grant(InvitationSpec { once: true, ..InvitationSpec::default() });
     for bearer in [&first, &second] {
         assert_eq!(denied(&access, bearer, &world.pass_by(bearer, &once)), None);
     }
     assert_eq!(access.may_join(name(&second), b""), Ok(()));
     // Another proposer had heard the first one first.
     assert_eq!(access.enter(&[name(&founder), name(&first)], &[]), [name(&second)]);
-    assert_eq!(access.may_join(name(&second), b""), Err(Doubt::Denied(Denial::Used)));
+    assert_eq!(access.may_join(name(&second), b""), Err(Doubt::Denied(DenialReason::Used)));
 }
 
 #[test]
 fn who_is_revoked_is_out_and_so_are_open_invitations_of_before() {
     let world = World::new();
     let [founder, guest, old, bound] = [(); 4].map(|()| Identity::generate());
-    let access = world.member(&founder, Terms::default());
+    let access = world.member(&founder, InvitationSpec::default());
     access.enter(&[name(&founder), name(&guest)], &[]);
     let renewal = world.renewal(None, &guest);
-    let forged = Renewal::after(None, &FounderKey::generate(), RUN, name(&founder), SECRET);
+    let forged = RevocationUpdate::after(None, &FounderKey::generate(), RUN, name(&founder), SECRET);
     let secret = renewal.secrets.first().copied();
     assert!(!access.adopt(forged) && access.adopt(renewal.clone()) && !access.adopt(renewal), "once");
     assert_eq!(access.secret(), secret);
     assert_eq!(access.secrets().len(), 2, "members that were away know the old one");
-    let (denial, proof) =
-        access.judge(guest.peer_id(), Secret::new(SECRET), &world.pass(&guest, Terms::default())).expect_err("out");
-    assert_eq!(denial, Denial::Revoked);
-    let joiner = world.member(&guest, Terms::default());
+    let (denial, proof) = access
+        .judge(guest.peer_id(), Secret::new(SECRET), &world.pass(&guest, InvitationSpec::default()))
+        .expect_err("out");
+    assert_eq!(denial, DenialReason::Revoked);
+    let joiner = world.member(&guest, InvitationSpec::default());
     assert!(joiner.is_put_out(guest.peer_id(), &proof) && !joiner.is_put_out(old.peer_id(), &proof));
     assert!(
-        !access.may_stay(name(&guest)) && access.may_join(name(&guest), b"") == Err(Doubt::Denied(Denial::Revoked))
+        !access.may_stay(name(&guest))
+            && access.may_join(name(&guest), b"") == Err(Doubt::Denied(DenialReason::Revoked))
     );
-    assert_eq!(denied(&access, &old, &world.pass(&old, Terms::default())), Some(Denial::Outdated));
-    let new = Terms { epoch: 1, ..Terms::default() };
+    assert_eq!(denied(&access, &old, &world.pass(&old, InvitationSpec::default())), Some(DenialReason::Outdated));
+    let new = InvitationSpec { epoch: 1, ..InvitationSpec::default() };
     assert_eq!(denied(&access, &old, &world.pass(&old, new)), None);
-    let whom = Terms { whom: Some(name(&bound)), ..Terms::default() };
+    let whom = InvitationSpec { whom: Some(name(&bound)), ..InvitationSpec::default() };
     assert_eq!(denied(&access, &bound, &world.pass(&bound, whom)), None, "it was made for its key");
     // Others learn of it from whoever passes it on, and nobody can talk a revoked one back in.
     let elsewhere = world.member(&bound, whom);
@@ -325,33 +332,34 @@ fn who_is_revoked_is_out_and_so_are_open_invitations_of_before() {
     assert_eq!(meet((&access, &founder), (&elsewhere, &bound)), [None, None]);
     assert!(elsewhere.learn(founder.peer_id(), &told(&access, &bound).expect("an update")));
     assert_eq!((elsewhere.secret(), elsewhere.revoked()), (secret, vec![name(&guest)]));
-    let members = vec![(name(&guest), world.grant(Terms::default()).present(name(&guest)))];
-    let stale = postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded");
+    let members = vec![(name(&guest), world.grant(InvitationSpec::default()).present(name(&guest)))];
+    let stale =
+        postcard::to_allocvec(&(None::<RevocationUpdate>, members, Consents::default(), 0u32)).expect("encoded");
     assert!(!elsewhere.learn(founder.peer_id(), &stale));
-    assert_eq!(denied(&elsewhere, &guest, &world.pass(&guest, Terms::default())), Some(Denial::Revoked));
+    assert_eq!(denied(&elsewhere, &guest, &world.pass(&guest, InvitationSpec::default())), Some(DenialReason::Revoked));
 }
 
 #[test]
 fn keys_that_a_member_plants_before_it_is_revoked_go_with_it() {
     let world = World::new();
     let [founder, gone, planted, honest, known] = [(); 5].map(|()| Identity::generate());
-    let access = world.member(&founder, Terms::default());
-    let tellers = [&gone, &honest].map(|teller| (teller, world.member(teller, Terms::default())));
+    let access = world.member(&founder, InvitationSpec::default());
+    let tellers = [&gone, &honest].map(|teller| (teller, world.member(teller, InvitationSpec::default())));
     access.enter(&[&founder, &gone, &honest].map(name), &[]);
     // It holds the key of the invitation by which it came.
-    let open = world.grant(Terms::default());
+    let open = world.grant(InvitationSpec::default());
     let entry = |identity: &Identity| (name(identity), open.present(name(identity)));
     let tell = |teller: &Identity, members: Vec<_>| {
         access.learn(
             teller.peer_id(),
-            &postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded"),
+            &postcard::to_allocvec(&(None::<RevocationUpdate>, members, Consents::default(), 0u32)).expect("encoded"),
         )
     };
     assert!(!tell(&gone, vec![entry(&planted)]), "it has to be connected");
     tellers.iter().for_each(|(teller, theirs)| _ = meet((&access, &founder), (theirs, teller)));
     assert!(tell(&gone, vec![entry(&planted), entry(&known)]) && tell(&honest, vec![entry(&known)]));
     assert!(access.adopt(world.renewal(None, &gone)));
-    assert_eq!(denied(&access, &planted, &world.pass_by(&planted, &open)), Some(Denial::Outdated));
+    assert_eq!(denied(&access, &planted, &world.pass_by(&planted, &open)), Some(DenialReason::Outdated));
     assert_eq!(denied(&access, &known, &world.pass_by(&known, &open)), None, "another knows it too");
     assert!(!tell(&gone, vec![entry(&planted)]));
 }
@@ -360,13 +368,15 @@ fn keys_that_a_member_plants_before_it_is_revoked_go_with_it() {
 fn one_peer_can_tell_so_many_and_then_slowly() {
     let world = World::new();
     let [founder, teller] = [(); 2].map(|()| Identity::generate());
-    let (access, theirs) = (world.member(&founder, Terms::default()), world.member(&teller, Terms::default()));
+    let (access, theirs) =
+        (world.member(&founder, InvitationSpec::default()), world.member(&teller, InvitationSpec::default()));
     access.enter(&[&founder, &teller].map(name), &[]);
     assert_eq!(meet((&access, &founder), (&theirs, &teller)), [None, None]);
-    let shown = world.grant(Terms::default()).present(name(&teller));
+    let shown = world.grant(InvitationSpec::default()).present(name(&teller));
     // Each costs two signatures to look at, be they right or wrong.
     let members: Vec<_> = (0..100u8).map(|at| (PeerId([at; 32]), shown.clone())).collect();
-    let update = postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded");
+    let update =
+        postcard::to_allocvec(&(None::<RevocationUpdate>, members, Consents::default(), 0u32)).expect("encoded");
     let before = Instant::now();
     let left = || access.lock().shown.get_mut(&name(&teller)).expect("there").allowance.take(1, Instant::now());
     for _ in 0..TOLD.0 / 100 + 1 {
@@ -386,14 +396,14 @@ fn who_is_in_no_view_tells_the_secret_to_those_who_may_have_it() {
     let dir = world.dir.path().join("back");
     let parties = (RUN, Some(world.key.public()));
     let open = |grant| Access::open(back.peer_id(), parties, &world.bearing(&grant), &[], &dir).expect("opened");
-    let returner = open(world.grant(Terms::default()));
+    let returner = open(world.grant(InvitationSpec::default()));
     returner.enter(&[&back, &founder, &gone].map(name), &[]);
     assert!(returner.adopt(world.renewal(None, &gone)));
     returner.store().expect("stored");
     // It comes back, and has not heard who is a member now.
-    let returner = open(world.grant(Terms::default()));
-    let whom = Terms { whom: Some(name(&bound)), ..Terms::default() };
-    let outdated = |identity: &Identity| world.pass(identity, Terms::default());
+    let returner = open(world.grant(InvitationSpec::default()));
+    let whom = InvitationSpec { whom: Some(name(&bound)), ..InvitationSpec::default() };
+    let outdated = |identity: &Identity| world.pass(identity, InvitationSpec::default());
     let passes = [(&guest, outdated(&guest)), (&stranger, Pass::default().encode()), (&founder, outdated(&founder))];
     for (peer, pass) in passes.iter().chain([&(&bound, world.pass(&bound, whom))]) {
         assert_eq!(denied(&returner, peer, pass), None, "it can't judge");
@@ -409,17 +419,17 @@ fn who_is_in_no_view_tells_the_secret_to_those_who_may_have_it() {
 fn who_knows_an_old_secret_is_judged_also_by_those_who_came_after_it() {
     let world = World::new();
     let [founder, first, second, late] = [(); 4].map(|()| Identity::generate());
-    let access = world.member(&founder, Terms::default());
+    let access = world.member(&founder, InvitationSpec::default());
     access.enter(&[name(&founder)], &[]);
     let once = world.renewal(None, &first);
     let twice = world.renewal(Some(&once), &second);
     assert!(access.adopt(once) && access.adopt(twice.clone()));
     access.store().expect("stored");
-    let again = world.member(&founder, Terms::default());
+    let again = world.member(&founder, InvitationSpec::default());
     assert_eq!(again.secrets().len(), 3, "the first one too, after any number of restarts");
     assert!(again.secret() == twice.secrets.first().copied() && again.secrets().contains(&Secret::new(SECRET)));
     // Who joins later with the newest alone hears of those before.
-    let grant = world.grant(Terms { epoch: 2, ..Terms::default() });
+    let grant = world.grant(InvitationSpec { epoch: 2, ..InvitationSpec::default() });
     let credentials = Credentials { secret: again.secret(), ..world.bearing(&grant) };
     let (dir, parties) = (world.dir.path().join("late"), (RUN, Some(world.key.public())));
     let joiner = Access::open(late.peer_id(), parties, &credentials, &[], &dir).expect("opened");
@@ -438,7 +448,7 @@ fn who_knows_an_old_secret_is_judged_also_by_those_who_came_after_it() {
 fn two_lists_of_one_number_end_as_one_everywhere() {
     let world = World::new();
     let [a, b, first, second] = [(); 4].map(|()| Identity::generate());
-    let sides = [&a, &b].map(|identity| world.member(identity, Terms::default()));
+    let sides = [&a, &b].map(|identity| world.member(identity, InvitationSpec::default()));
     let lists = [&first, &second].map(|gone| world.renewal(None, gone));
     for (side, list) in sides.iter().zip(&lists) {
         side.enter(&[&a, &b, &first, &second].map(name), &[]);
@@ -473,14 +483,14 @@ fn a_list_of_keys_lets_in_and_closes_a_public_run() {
     assert_eq!(denied(&open(&[]), &other, &nothing(&other)), None);
     let closed = open(&[name(&guest)]);
     assert_eq!(denied(&closed, &guest, &nothing(&guest)), None);
-    assert_eq!(denied(&closed, &other, &nothing(&other)), Some(Denial::NotInvited));
+    assert_eq!(denied(&closed, &other, &nothing(&other)), Some(DenialReason::NotInvited));
 }
 
 #[tokio::test]
 async fn what_is_new_is_written_by_one_thread_however_much_there_is() {
     let world = World::new();
     let founder = Identity::generate();
-    let access = world.member(&founder, Terms::default());
+    let access = world.member(&founder, InvitationSpec::default());
     let holders = || Arc::strong_count(&access.0);
     {
         // A disk that hangs.
@@ -491,7 +501,7 @@ async fn what_is_new_is_written_by_one_thread_however_much_there_is() {
     while holders() > 1 {
         tokio::task::yield_now().await;
     }
-    assert!(world.member(&founder, Terms::default()).lock().roster.has_seen(&name(&founder)));
+    assert!(world.member(&founder, InvitationSpec::default()).lock().roster.has_seen(&name(&founder)));
     let _writing = access.0.writing.lock().expect("not poisoned");
     access.keep();
     assert_eq!(holders(), 2, "and the next time");
@@ -501,33 +511,34 @@ async fn what_is_new_is_written_by_one_thread_however_much_there_is() {
 fn what_the_decree_says_counts_and_not_what_its_bearer_shows_besides() {
     let world = World::new();
     let [member, guest, other] = [(); 3].map(|()| Identity::generate());
-    let access = world.member(&member, Terms::default());
-    let once = world.grant(Terms { once: true, ..Terms::default() });
+    let access = world.member(&member, InvitationSpec::default());
+    let once = world.grant(InvitationSpec { once: true, ..InvitationSpec::default() });
     let by = once.present(name(&guest)).encode();
     // It connects here by another one, and is let in by a decree of members at which it has shown the first.
-    assert_eq!(denied(&access, &guest, &world.pass(&guest, Terms::default())), None);
+    assert_eq!(denied(&access, &guest, &world.pass(&guest, InvitationSpec::default())), None);
     let decreed = [joiner(&guest, by.clone())];
     assert!(access.admits(&decreed));
     access.enter(&[&member, &guest].map(name), &decreed);
-    assert_eq!(denied(&access, &other, &world.pass_by(&other, &once)), Some(Denial::Used));
+    assert_eq!(denied(&access, &other, &world.pass_by(&other, &once)), Some(DenialReason::Used));
     // Nor does another one that it asks by: signatures of its making are not looked at.
     let asks = |pass: Vec<u8>| access.may_join(name(&guest), &pass);
     assert_eq!((asks(by), asks(Vec::new())), (Err(Doubt::NotShown), Ok(())));
     // What it has used up stays so when it comes back otherwise.
-    let back = [joiner(&guest, world.grant(Terms::default()).present(name(&guest)).encode())];
+    let back = [joiner(&guest, world.grant(InvitationSpec::default()).present(name(&guest)).encode())];
     access.enter(&[name(&member)], &[]);
     access.enter(&[&member, &guest].map(name), &back);
-    assert_eq!(denied(&access, &other, &world.pass_by(&other, &once)), Some(Denial::Used));
+    assert_eq!(denied(&access, &other, &world.pass_by(&other, &once)), Some(DenialReason::Used));
 }
 
 #[test]
 fn one_bad_entry_silences_nobody() {
     let world = World::new();
     let [member, teller, bad, good] = [(); 4].map(|()| Identity::generate());
-    let (access, theirs) = (world.member(&member, Terms::default()), world.member(&teller, Terms::default()));
+    let (access, theirs) =
+        (world.member(&member, InvitationSpec::default()), world.member(&teller, InvitationSpec::default()));
     access.enter(&[&member, &teller].map(name), &[]);
     assert_eq!(meet((&access, &member), (&theirs, &teller)), [None, None]);
-    let open = world.grant(Terms::default());
+    let open = world.grant(InvitationSpec::default());
     let entries = [(name(&bad), open.present(name(&good))), (name(&good), open.present(name(&good)))];
     assert!(tell(&access, &teller, &entries));
     let roster = access.lock().roster.clone();
@@ -540,7 +551,7 @@ fn a_wrong_ticket_does_not_take_the_place_of_a_good_one() {
     let [me, member] = [(); 2].map(|()| Identity::generate());
     let dir = world.dir.path().join("back");
     let parties = (RUN, Some(world.key.public()));
-    let good = world.bearing(&world.grant(Terms::default()));
+    let good = world.bearing(&world.grant(InvitationSpec::default()));
     crate::credentials::secret::store_first(&dir, RUN, &good).expect("stored");
     let kept =
         || crate::credentials::secret::load(&dir, RUN).map(|kept| (kept.secret, kept.invitation)).expect("there");
@@ -549,22 +560,22 @@ fn a_wrong_ticket_does_not_take_the_place_of_a_good_one() {
         Access::open(me.peer_id(), parties, ticket, &[], &dir).expect("opened")
     };
     let shows = |access: &Access, secret| {
-        let pass = world.pass(&member, Terms::default());
+        let pass = world.pass(&member, InvitationSpec::default());
         assert!(access.judge(member.peer_id(), Secret::new(secret), &pass).is_ok());
         access.store().expect("stored");
     };
     // Another secret, as somebody has made it up who lets everybody in; and an invitation of nobody's.
-    let wrong = Credentials { secret: Some([8; 32]), ..world.bearing(&world.grant(Terms::default())) };
+    let wrong = Credentials { secret: Some([8; 32]), ..world.bearing(&world.grant(InvitationSpec::default())) };
     let access = open(&wrong);
     shows(&access, wrong.secret);
     assert_eq!(kept(), (good.secret, good.invitation.clone()), "that one is in no view of ours");
-    let forged = world.bearing(&Grant::sign(&FounderKey::generate(), RUN, Terms::default()));
+    let forged = world.bearing(&InvitationKey::sign(&FounderKey::generate(), RUN, InvitationSpec::default()));
     let access = open(&forged);
     access.enter(&[&me, &member].map(name), &[]);
     shows(&access, SECRET);
     assert_eq!(kept(), (good.secret, good.invitation), "it was not let in by that");
     // One by which a member lets it in is.
-    let newer = world.bearing(&world.grant(Terms::default()));
+    let newer = world.bearing(&world.grant(InvitationSpec::default()));
     let access = open(&newer);
     shows(&access, SECRET);
     assert_ne!(kept().1, newer.invitation);
@@ -577,16 +588,16 @@ fn a_wrong_ticket_does_not_take_the_place_of_a_good_one() {
 fn forged_lists_are_looked_at_a_few_times() {
     let world = World::new();
     let [member, liar, honest, gone] = [(); 4].map(|()| Identity::generate());
-    let access = world.member(&member, Terms::default());
+    let access = world.member(&member, InvitationSpec::default());
     for other in [&liar, &honest] {
-        let theirs = world.member(other, Terms::default());
+        let theirs = world.member(other, InvitationSpec::default());
         assert_eq!(meet((&access, &member), (&theirs, other)), [None, None]);
     }
-    let nobody = Vec::<(PeerId, Presented)>::new();
-    let update = |renewal: Renewal| {
+    let nobody = Vec::<(PeerId, PresentedInvitation)>::new();
+    let update = |renewal: RevocationUpdate| {
         postcard::to_allocvec(&(Some(renewal), &nobody, Consents::default(), 0u32)).expect("encoded")
     };
-    let bytes = update(Renewal::after(None, &FounderKey::generate(), RUN, name(&member), SECRET));
+    let bytes = update(RevocationUpdate::after(None, &FounderKey::generate(), RUN, name(&member), SECRET));
     let left = || access.lock().shown.get_mut(&name(&liar)).expect("there").allowance.take(64, Instant::now());
     let before = Instant::now();
     (0..TOLD.0 / 64).for_each(|_| assert!(!access.learn(liar.peer_id(), &bytes)));
@@ -600,10 +611,10 @@ fn a_keeper_forgets_the_other_keys_of_whoever_is_revoked() {
     let world = World::new();
     let [keeper, founder, member, gone, second, third] = [(); 6].map(|()| Identity::generate());
     let (dir, parties) = (world.dir.path().join("keeper"), (RUN, Some(world.key.public())));
-    let credentials = world.credentials(Terms { role: Role::Keeper, ..Terms::default() });
+    let credentials = world.credentials(InvitationSpec { role: Role::Keeper, ..InvitationSpec::default() });
     let access = Access::open(keeper.peer_id(), parties, &credentials, &[], &dir).expect("opened");
     let access = access.keeping([name(&founder)], Quorum::Majority);
-    let open = world.grant(Terms::default());
+    let open = world.grant(InvitationSpec::default());
     for peer in [&founder, &member, &gone, &second, &third] {
         assert_eq!(denied(&access, peer, &world.pass_by(peer, &open)), None);
     }
@@ -618,7 +629,7 @@ fn a_keeper_forgets_the_other_keys_of_whoever_is_revoked() {
         [&founder, &member, &gone, &second, &third].map(|peer| access.lock().roster.get(&name(peer)).is_some())
     };
     assert_eq!(knows(&access), [true, true, false, false, false]);
-    assert_eq!(denied(&access, &second, &world.pass_by(&second, &open)), Some(Denial::Outdated));
+    assert_eq!(denied(&access, &second, &world.pass_by(&second, &open)), Some(DenialReason::Outdated));
     assert!(!access.may_stay(name(&third)) && !tell(&access, &third, &[entry(&second)]));
     // Nor do they begin anew with one who knows nobody, and has the founder's list.
     let fresh =
@@ -634,15 +645,16 @@ fn who_waits_to_be_let_in_serves_those_whose_invitation_holds() {
     let [me, member, gone, old, guest, visitor] = [(); 6].map(|()| Identity::generate());
     let dir = world.dir.path().join("back");
     let parties = (RUN, Some(world.key.public()));
-    let credentials = world.credentials(Terms::default());
+    let credentials = world.credentials(InvitationSpec::default());
     let open = || Access::open(me.peer_id(), parties, &credentials, &[], &dir).expect("opened");
     let access = open();
     access.enter(&[&me, &member].map(name), &[]);
     assert!(access.adopt(world.renewal(None, &gone)));
     access.store().expect("stored");
     let access = open();
-    let new = world.pass(&guest, Terms { epoch: 1, ..Terms::default() });
-    for (peer, pass) in [(&old, world.pass(&old, Terms::default())), (&guest, new), (&member, Pass::default().encode())]
+    let new = world.pass(&guest, InvitationSpec { epoch: 1, ..InvitationSpec::default() });
+    for (peer, pass) in
+        [(&old, world.pass(&old, InvitationSpec::default())), (&guest, new), (&member, Pass::default().encode())]
     {
         assert_eq!(denied(&access, peer, &pass), None, "it can't judge");
     }
@@ -659,12 +671,13 @@ fn what_is_written_to_logs_has_no_secret() {
     let world = World::new();
     let [me, gone] = [(); 2].map(|()| Identity::generate());
     let secret = [171; 32];
-    let credentials = Credentials { secret: Some(secret), ..world.credentials(Terms::default()) };
-    let renewal = Renewal::after(None, &world.key, RUN, name(&gone), Some(secret));
+    let credentials = Credentials { secret: Some(secret), ..world.credentials(InvitationSpec::default()) };
+    let renewal = RevocationUpdate::after(None, &world.key, RUN, name(&gone), Some(secret));
     let access = Access::visiting(me.peer_id(), Some(RUN), &credentials);
     let target = crate::settings::Target::Address("/ip4/192.0.2.1/tcp/1".parse().expect("an address"));
-    let expected = crate::settings::Expectations::default();
-    let joining = crate::settings::Joining { target, secret: Some(secret), invitation: None, expected, alone: false };
+    let expected = crate::settings::ExpectedSettings::default();
+    let joining =
+        crate::settings::JoinOptions { target, secret: Some(secret), invitation: None, expected, alone: false };
     for text in [format!("{credentials:?}"), format!("{renewal:?}"), format!("{access:?}"), format!("{joining:?}")] {
         assert!(!text.contains("171, 171"), "{text}");
     }
@@ -684,7 +697,7 @@ impl Electorate {
         let identities: Vec<Identity> = (0..count).map(|_| Identity::generate()).collect();
         let view = View::found(RUN, name(&identities[0])).succeed(identities.iter().map(name));
         let members = identities.into_iter().map(|identity| {
-            let access = world.member(&identity, Terms::default()).signing(&identity);
+            let access = world.member(&identity, InvitationSpec::default()).signing(&identity);
             (identity, access)
         });
         let this = Self { members: members.collect(), world, view, next };
@@ -730,9 +743,9 @@ impl Electorate {
         self.members[member].1.lock().number()
     }
 
-    fn revokes(&self, key: &FounderKey, before: Option<&Renewal>) -> Renewal {
+    fn revokes(&self, key: &FounderKey, before: Option<&RevocationUpdate>) -> RevocationUpdate {
         let now = before.map_or(SECRET, |before| before.secrets.first().copied());
-        Renewal::after(before, key, RUN, PeerId([7; 32]), now)
+        RevocationUpdate::after(before, key, RUN, PeerId([7; 32]), now)
     }
 }
 
@@ -740,7 +753,8 @@ impl Electorate {
 fn tell_consents(access: &Access, teller: &Identity, told: &[(Line, PeerId, Vec<u8>)]) {
     let mut consents = Consents::default();
     told.iter().for_each(|(line, peer, signature)| consents.insert(line, *peer, signature.clone()));
-    let update = postcard::to_allocvec(&(None::<Renewal>, Vec::<(PeerId, Presented)>::new(), consents, 0u32));
+    let update =
+        postcard::to_allocvec(&(None::<RevocationUpdate>, Vec::<(PeerId, PresentedInvitation)>::new(), consents, 0u32));
     access.learn(teller.peer_id(), &update.expect("encoded"));
 }
 
@@ -767,7 +781,7 @@ fn a_quorum_appoints_and_the_key_before_revokes_and_invites_nobody_any_more() {
     assert_eq!(everybody.map(|member| all.number(member)), [1; 4]);
     let guest = Identity::generate();
     let by_key = |key: &FounderKey, epoch| {
-        let grant = Grant::sign(key, RUN, Terms { epoch, ..Terms::default() });
+        let grant = InvitationKey::sign(key, RUN, InvitationSpec { epoch, ..InvitationSpec::default() });
         all.world.pass_by(&guest, &grant)
     };
     for (_, access) in &all.members {
@@ -783,8 +797,8 @@ fn a_quorum_appoints_and_the_key_before_revokes_and_invites_nobody_any_more() {
     all.talk(&everybody);
     for (_, access) in &all.members {
         assert_eq!(access.lock().renewal.as_ref().map(|renewal| renewal.list.mark()), Some(late.list.mark()));
-        assert_eq!(denied(access, &guest, &by_key(&all.world.key, u64::MAX)), Some(Denial::Outdated));
-        assert_eq!(denied(access, &guest, &by_key(&all.next, 0)), Some(Denial::Outdated));
+        assert_eq!(denied(access, &guest, &by_key(&all.world.key, u64::MAX)), Some(DenialReason::Outdated));
+        assert_eq!(denied(access, &guest, &by_key(&all.next, 0)), Some(DenialReason::Outdated));
         assert_eq!(denied(access, &guest, &by_key(&all.next, 1)), None);
         let endless = all.revokes(&all.world.key, Some(&late));
         assert!(!access.adopt(endless));
@@ -792,7 +806,7 @@ fn a_quorum_appoints_and_the_key_before_revokes_and_invites_nobody_any_more() {
     // All that is on disk.
     for (identity, access) in &all.members {
         access.store().expect("stored");
-        let again = all.world.member(identity, Terms::default()).signing(identity);
+        let again = all.world.member(identity, InvitationSpec::default()).signing(identity);
         assert_eq!(again.lock().number(), 1);
         assert_eq!(again.lock().renewal.as_ref().map(|renewal| renewal.list.mark()), Some(late.list.mark()));
         assert!(!again.adopt(all.revokes(&all.world.key, Some(&old))));
@@ -864,7 +878,7 @@ fn who_comes_later_and_a_keeper_hear_who_has_the_place() {
     let joiner = Access::open(
         late.peer_id(),
         (RUN, Some(all.world.key.public())),
-        &all.world.credentials(Terms::default()),
+        &all.world.credentials(InvitationSpec::default()),
         &[],
         &all.world.dir.path().join("late"),
     );
@@ -887,7 +901,8 @@ fn who_comes_later_and_a_keeper_hear_who_has_the_place() {
     let open = |named: &[usize]| {
         let parties = (RUN, Some(all.world.key.public()));
         let dir = all.world.dir.path().join("keeper");
-        let access = Access::open(keeps.peer_id(), parties, &all.world.credentials(Terms::default()), &[], &dir);
+        let access =
+            Access::open(keeps.peer_id(), parties, &all.world.credentials(InvitationSpec::default()), &[], &dir);
         access.expect("opened").keeping(named.iter().map(|at| name(&all.members[*at].0)), Quorum::Majority)
     };
     for (named, number) in [(&[0, 1, 2][..], 0), (&[2], 1), (&[2, 3], 1)] {

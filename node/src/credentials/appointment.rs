@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use starling_topology::{PeerId, Quorum, RunId, View};
 
 use crate::credentials::identity::{Identity, from_libp2p, has_signed};
-use crate::credentials::invitation::{Denial, Invitation, Presented};
-use crate::credentials::revocations::Renewal;
+use crate::credentials::invitation::{DenialReason, Invitation, PresentedInvitation};
+use crate::credentials::revocations::RevocationUpdate;
 use crate::error::NodeError;
 use crate::store::private_file;
 
@@ -118,7 +118,7 @@ impl Office {
     }
 
     /// The number of the key that has signed a list, if one of them has.
-    pub(crate) fn writer(&self, renewal: &Renewal) -> Option<usize> {
+    pub(crate) fn writer(&self, renewal: &RevocationUpdate) -> Option<usize> {
         self.holders().find(|(_, key)| renewal.is_of(*key, self.run)).map(|(number, _)| number)
     }
 
@@ -131,25 +131,25 @@ impl Office {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn check(&self, presented: &Presented, peer: PeerId) -> Result<usize, Denial> {
+    pub(crate) fn check(&self, presented: &PresentedInvitation, peer: PeerId) -> Result<usize, DenialReason> {
         for (number, key) in self.holders() {
             match presented.check((key, self.run), peer) {
-                Err(Denial::Forged) => {}
+                Err(DenialReason::Forged) => {}
                 other => return other.map(|()| number),
             }
         }
-        Err(Denial::Forged)
+        Err(DenialReason::Forged)
     }
 
     /// How many revocations there have been by whoever has the place now.
-    pub(crate) fn epoch(&self, renewal: Option<&Renewal>) -> u64 {
+    pub(crate) fn epoch(&self, renewal: Option<&RevocationUpdate>) -> u64 {
         let own = renewal.filter(|renewal| self.writer(renewal) == Some(self.line.number()));
         own.map_or(0, |renewal| renewal.list.epoch)
     }
 
     /// Whether a revocation has ended an invitation, whoever shows it. A list ends those of the keys before its own, also
     /// those that name a peer: whoever has stolen such a key can still make them.
-    pub(crate) fn has_ended(&self, invitation: &Invitation, renewal: Option<&Renewal>) -> bool {
+    pub(crate) fn has_ended(&self, invitation: &Invitation, renewal: Option<&RevocationUpdate>) -> bool {
         let Some(inviter) = self.inviter(invitation) else { return true };
         let Some(renewal) = renewal else { return false };
         let writer = self.writer(renewal).unwrap_or_default();

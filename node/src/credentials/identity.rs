@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use libp2p::identity::{Keypair, ed25519};
 pub use starling_links::{from_libp2p, to_libp2p};
-use starling_topology::Notary;
+use starling_topology::Signer;
 
 use crate::error::NodeError;
 use crate::store::private_file;
@@ -69,7 +69,7 @@ impl Identity {
 }
 
 /// Signs what the membership machine says.
-impl Notary for Identity {
+impl Signer for Identity {
     fn sign(&self, statement: &[u8]) -> [u8; 64] {
         Self::sign(self, statement)
     }

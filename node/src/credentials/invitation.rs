@@ -60,7 +60,7 @@ impl std::str::FromStr for Role {
 
 /// Whom an invitation is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Terms {
+pub struct InvitationSpec {
     /// What it lets its bearer be.
     pub role: Role,
     /// Until when it may be used first, in seconds since 1970.
@@ -75,18 +75,18 @@ pub struct Terms {
     pub epoch: u64,
 }
 
-impl Terms {
+impl InvitationSpec {
     /// Those that let in whoever holds it, after so many revocations, if nothing else is wanted.
     pub(crate) fn open(epoch: u64) -> Self {
         Self { voters: Some(VOTERS), epoch, ..Self::default() }
     }
 }
 
-/// An invitation. What it is worth to whoever shows it, [`Presented`] says.
+/// An invitation. What it is worth to whoever shows it, [`PresentedInvitation`] says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invitation {
     /// Whom it is for.
-    pub terms: Terms,
+    pub terms: InvitationSpec,
     /// The public half of its own key, which names it as well.
     pub(crate) key: PeerId,
     /// The founder's, 64 bytes.
@@ -95,22 +95,22 @@ pub struct Invitation {
 
 /// An invitation with its private key, as tickets have it: whoever has that may come by it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Grant {
+pub struct InvitationKey {
     /// What the founder has signed.
     pub invitation: Invitation,
     seed: [u8; 32],
 }
 
-impl fmt::Debug for Grant {
+impl fmt::Debug for InvitationKey {
     /// Leaves the key out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant").field("invitation", &self.invitation).finish_non_exhaustive()
+        f.debug_struct("InvitationKey").field("invitation", &self.invitation).finish_non_exhaustive()
     }
 }
 
 /// An invitation as one peer shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Presented {
+pub struct PresentedInvitation {
     /// What the founder has signed.
     pub invitation: Invitation,
     /// That of the invitation's key, of the peer's id: 64 bytes.
@@ -119,7 +119,7 @@ pub struct Presented {
 
 /// Why a peer may not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Error)]
-pub enum Denial {
+pub enum DenialReason {
     /// It shows no invitation, and nobody knows it as a member.
     #[error("it takes an invitation by the run's founder (`starling invite` there prints one)")]
     NotInvited,
@@ -151,9 +151,9 @@ pub enum Denial {
     NotItsBearer,
 }
 
-impl Grant {
+impl InvitationKey {
     /// An invitation to `run` on these terms, with a key of its own.
-    pub fn sign(key: &FounderKey, run: RunId, terms: Terms) -> Self {
+    pub fn sign(key: &FounderKey, run: RunId, terms: InvitationSpec) -> Self {
         let seed = rand::random();
         let own = PeerId(keypair(seed).public().to_bytes());
         let signature = key.sign(&statement(run, &terms, own));
@@ -161,9 +161,9 @@ impl Grant {
     }
 
     /// What `peer` shows that comes by it.
-    pub(crate) fn present(&self, peer: PeerId) -> Presented {
+    pub(crate) fn present(&self, peer: PeerId) -> PresentedInvitation {
         let proof = keypair(self.seed).sign(&[BEARER, &peer.0].concat());
-        Presented { invitation: self.invitation.clone(), proof }
+        PresentedInvitation { invitation: self.invitation.clone(), proof }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -192,16 +192,16 @@ impl Invitation {
     ///
     /// # Errors
     /// Why it may not.
-    pub(crate) fn admits(&self, peer: PeerId, now_s: u64, epoch: u64) -> Result<(), Denial> {
+    pub(crate) fn admits(&self, peer: PeerId, now_s: u64, epoch: u64) -> Result<(), DenialReason> {
         let whom = self.terms.whom;
         if whom.is_some_and(|whom| whom != peer) {
-            return Err(Denial::ForAnother);
+            return Err(DenialReason::ForAnother);
         }
         if self.is_over(now_s) {
-            return Err(Denial::Expired);
+            return Err(DenialReason::Expired);
         }
         if whom.is_none() && self.terms.epoch < epoch {
-            return Err(Denial::Outdated);
+            return Err(DenialReason::Outdated);
         }
         Ok(())
     }
@@ -210,11 +210,11 @@ impl Invitation {
     ///
     /// # Errors
     /// Why it may not.
-    pub(crate) fn is_for(&self, peer: PeerId) -> Result<(), Denial> {
+    pub(crate) fn is_for(&self, peer: PeerId) -> Result<(), DenialReason> {
         if self.terms.role == Role::Keeper {
-            return Err(Denial::KeepersOnly);
+            return Err(DenialReason::KeepersOnly);
         }
-        if self.terms.whom.is_some_and(|whom| whom != peer) { Err(Denial::ForAnother) } else { Ok(()) }
+        if self.terms.whom.is_some_and(|whom| whom != peer) { Err(DenialReason::ForAnother) } else { Ok(()) }
     }
 
     /// Whether others than the first may come by it too, as members, so that its bearer may hand it on.
@@ -228,18 +228,18 @@ impl Invitation {
     }
 }
 
-impl Presented {
+impl PresentedInvitation {
     /// Whether the founder has signed it, and whoever holds its key says that `peer` comes by it.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn check(&self, parties: (PeerId, RunId), peer: PeerId) -> Result<(), Denial> {
+    pub(crate) fn check(&self, parties: (PeerId, RunId), peer: PeerId) -> Result<(), DenialReason> {
         if !self.invitation.is_of(parties) {
-            return Err(Denial::Forged);
+            return Err(DenialReason::Forged);
         }
         let proof = <&[u8; 64]>::try_from(self.proof.as_slice());
         let is_its = proof.is_ok_and(|proof| has_signed(self.invitation.key, &[BEARER, &peer.0].concat(), proof));
-        if is_its { Ok(()) } else { Err(Denial::NotItsBearer) }
+        if is_its { Ok(()) } else { Err(DenialReason::NotItsBearer) }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -261,7 +261,7 @@ fn keypair(mut seed: [u8; 32]) -> ed25519::Keypair {
     ed25519::Keypair::from(secret)
 }
 
-fn statement(run: RunId, terms: &Terms, key: PeerId) -> Vec<u8> {
+fn statement(run: RunId, terms: &InvitationSpec, key: PeerId) -> Vec<u8> {
     let terms = postcard::to_allocvec(terms).expect("invariant: terms always encode");
     [PURPOSE, &run.0, &key.0, &terms].concat()
 }
@@ -282,24 +282,24 @@ mod tests {
         let (key, other) = (FounderKey::generate(), FounderKey::generate());
         let [a, b] = [1, 2].map(|name| PeerId([name; 32]));
         let parties = (key.public(), RUN);
-        let of = |terms| Grant::sign(&key, RUN, terms).invitation;
-        let open = of(Terms::default());
+        let of = |terms| InvitationKey::sign(&key, RUN, terms).invitation;
+        let open = of(InvitationSpec::default());
         assert_eq!(open.admits(a, 1 << 40, 0), Ok(()));
-        assert_eq!(open.admits(a, 0, 1), Err(Denial::Outdated), "somebody was revoked");
+        assert_eq!(open.admits(a, 0, 1), Err(DenialReason::Outdated), "somebody was revoked");
         assert!(open.is_of(parties) && !open.is_of((other.public(), RUN)));
         assert!(!open.is_of((key.public(), RunId([4; 32]))), "of another run");
         let changed = [
-            Invitation { terms: Terms { role: Role::Keeper, ..open.terms }, ..open.clone() },
-            Invitation { key: of(Terms::default()).key, ..open.clone() },
+            Invitation { terms: InvitationSpec { role: Role::Keeper, ..open.terms }, ..open.clone() },
+            Invitation { key: of(InvitationSpec::default()).key, ..open.clone() },
         ];
         assert!(changed.iter().all(|changed| !changed.is_of(parties)));
-        let dated = of(Terms { expires: Some(1000), ..Terms::default() });
+        let dated = of(InvitationSpec { expires: Some(1000), ..InvitationSpec::default() });
         assert_eq!(dated.admits(a, 1000 + TOLERANCE_S, 0), Ok(()), "clocks differ");
-        assert_eq!(dated.admits(a, 1001 + TOLERANCE_S, 0), Err(Denial::Expired));
-        let bound = of(Terms { whom: Some(a), ..Terms::default() });
+        assert_eq!(dated.admits(a, 1001 + TOLERANCE_S, 0), Err(DenialReason::Expired));
+        let bound = of(InvitationSpec { whom: Some(a), ..InvitationSpec::default() });
         assert_eq!(bound.admits(a, 0, 7), Ok(()), "revocations of others don't concern it");
-        assert_eq!(bound.admits(b, 0, 0), Err(Denial::ForAnother));
-        let once = of(Terms { once: true, ..Terms::default() });
+        assert_eq!(bound.admits(b, 0, 0), Err(DenialReason::ForAnother));
+        let once = of(InvitationSpec { once: true, ..InvitationSpec::default() });
         assert!(open.is_open() && !bound.is_open() && !once.is_open());
     }
 
@@ -308,15 +308,18 @@ mod tests {
         let key = FounderKey::generate();
         let [a, b] = [1, 2].map(|name| PeerId([name; 32]));
         let parties = (key.public(), RUN);
-        let grant = Grant::sign(&key, RUN, Terms::default());
+        let grant = InvitationKey::sign(&key, RUN, InvitationSpec::default());
         let shown = grant.present(a);
-        assert_eq!((shown.check(parties, a), shown.check(parties, b)), (Ok(()), Err(Denial::NotItsBearer)));
+        assert_eq!((shown.check(parties, a), shown.check(parties, b)), (Ok(()), Err(DenialReason::NotItsBearer)));
         // With the key of another invitation it is no better.
-        let other = Grant { invitation: grant.invitation.clone(), ..Grant::sign(&key, RUN, Terms::default()) };
-        assert_eq!(other.present(b).check(parties, b), Err(Denial::NotItsBearer));
-        assert_eq!(Grant::decode(&other.encode()), None);
-        let forged = Grant::sign(&FounderKey::generate(), RUN, Terms::default()).present(a);
-        assert_eq!(forged.check(parties, a), Err(Denial::Forged));
+        let other = InvitationKey {
+            invitation: grant.invitation.clone(),
+            ..InvitationKey::sign(&key, RUN, InvitationSpec::default())
+        };
+        assert_eq!(other.present(b).check(parties, b), Err(DenialReason::NotItsBearer));
+        assert_eq!(InvitationKey::decode(&other.encode()), None);
+        let forged = InvitationKey::sign(&FounderKey::generate(), RUN, InvitationSpec::default()).present(a);
+        assert_eq!(forged.check(parties, a), Err(DenialReason::Forged));
         assert!(!format!("{grant:?}").contains("seed"));
     }
 
@@ -324,19 +327,19 @@ mod tests {
     fn bytes_from_elsewhere_are_an_invitation_or_none() {
         let key = FounderKey::generate();
         let (whom, voters) = (Some(PeerId([255; 32])), Some(u16::MAX));
-        let terms = Terms { expires: Some(u64::MAX), once: true, whom, voters, ..Terms::default() };
-        let grant = Grant::sign(&key, RUN, Terms { epoch: u64::MAX, ..terms });
+        let terms = InvitationSpec { expires: Some(u64::MAX), once: true, whom, voters, ..InvitationSpec::default() };
+        let grant = InvitationKey::sign(&key, RUN, InvitationSpec { epoch: u64::MAX, ..terms });
         let shown = grant.present(PeerId([1; 32]));
         assert!(shown.encode().len() <= MAX_BYTES);
         let bytes = grant.encode();
         assert_eq!(
-            (Grant::decode(&bytes), Presented::decode(&shown.encode())),
+            (InvitationKey::decode(&bytes), PresentedInvitation::decode(&shown.encode())),
             (Some(grant.clone()), Some(shown.clone()))
         );
-        assert_eq!(Grant::decode(&[&bytes[..], &[0]].concat()), None);
-        assert_eq!(Presented::decode(&[&shown.encode()[..], &[0]].concat()), None);
-        assert!((0..bytes.len()).all(|length| Grant::decode(&bytes[..length]).is_none()));
-        let short = Presented { proof: vec![0; 63], ..shown };
-        assert_eq!(Presented::decode(&short.encode()), None);
+        assert_eq!(InvitationKey::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(PresentedInvitation::decode(&[&shown.encode()[..], &[0]].concat()), None);
+        assert!((0..bytes.len()).all(|length| InvitationKey::decode(&bytes[..length]).is_none()));
+        let short = PresentedInvitation { proof: vec![0; 63], ..shown };
+        assert_eq!(PresentedInvitation::decode(&short.encode()), None);
     }
 }

@@ -25,7 +25,7 @@ pub const MAX_SECRETS: usize = 32;
 
 /// Whom the founder has revoked so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Revocations {
+pub struct RevocationSet {
     /// How many revocations there have been.
     pub epoch: u64,
     /// Who has to go, sorted.
@@ -38,21 +38,21 @@ pub struct Revocations {
 
 /// A list, and the secrets that it leads to, as far as they are known: the newest one first. None of a public run.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Renewal {
+pub struct RevocationUpdate {
     /// The list.
-    pub list: Revocations,
+    pub list: RevocationSet,
     /// The secret since, and earlier ones.
     pub secrets: Vec<[u8; 32]>,
 }
 
-impl fmt::Debug for Renewal {
+impl fmt::Debug for RevocationUpdate {
     /// Leaves the secrets out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Renewal").field("list", &self.list).finish_non_exhaustive()
+        f.debug_struct("RevocationUpdate").field("list", &self.list).finish_non_exhaustive()
     }
 }
 
-impl Renewal {
+impl RevocationUpdate {
     /// What follows `before` once `peer` is revoked as well. `now`: the secret until then, of a private run.
     pub fn after(before: Option<&Self>, key: &FounderKey, run: RunId, peer: PeerId, now: Option<[u8; 32]>) -> Self {
         let mut peers = before.map(|before| before.list.peers.clone()).unwrap_or_default();
@@ -72,7 +72,7 @@ impl Renewal {
         }
         secrets.truncate(MAX_SECRETS);
         let hashes = secrets.iter().map(hash).collect();
-        let mut list = Revocations { epoch, peers, secrets: hashes, signature: Vec::new() };
+        let mut list = RevocationSet { epoch, peers, secrets: hashes, signature: Vec::new() };
         list.signature = key.sign(&list.statement(run));
         Self { list, secrets }
     }
@@ -109,7 +109,7 @@ impl Renewal {
     }
 }
 
-impl Revocations {
+impl RevocationSet {
     /// Whether the founder has signed it.
     pub(crate) fn is_of(&self, founder: PeerId, run: RunId) -> bool {
         let is_sorted = self.peers.len() <= MAX_REVOKED && self.peers.windows(2).all(|pair| pair[0] < pair[1]);
@@ -162,12 +162,12 @@ mod tests {
     fn a_list_grows_by_one_and_only_its_founder_can_write_it() {
         let (key, other) = (FounderKey::generate(), FounderKey::generate());
         let [a, b] = [1, 2].map(|name| PeerId([name; 32]));
-        let first = Renewal::after(None, &key, RUN, b, Some([9; 32]));
-        let second = Renewal::after(Some(&first), &key, RUN, a, first.secrets.first().copied());
+        let first = RevocationUpdate::after(None, &key, RUN, b, Some([9; 32]));
+        let second = RevocationUpdate::after(Some(&first), &key, RUN, a, first.secrets.first().copied());
         assert_eq!((second.list.epoch, &second.list.peers[..]), (2, &[a, b][..]));
         assert!(second.is_of(key.public(), RUN) && second.list.names(&a));
         assert!(!second.is_of(other.public(), RUN) && !second.is_of(key.public(), RunId([4; 32])));
-        let swapped = Renewal { secrets: vec![[9; 32]], ..second.clone() };
+        let swapped = RevocationUpdate { secrets: vec![[9; 32]], ..second.clone() };
         assert!(!swapped.is_of(key.public(), RUN), "an earlier secret");
         assert_eq!(second.secrets[1..], [first.secrets[0], [9; 32]], "who was away for both has the first");
         assert!(
@@ -177,18 +177,19 @@ mod tests {
         longer.peers.push(PeerId([3; 32]));
         assert!(!longer.is_of(key.public(), RUN));
         let dir = tempfile::tempdir().expect("a temp dir");
-        assert_eq!(Renewal::load(dir.path(), RUN).expect("none"), None);
+        assert_eq!(RevocationUpdate::load(dir.path(), RUN).expect("none"), None);
         second.store(dir.path(), RUN).expect("stored");
-        assert_eq!(Renewal::load(dir.path(), RUN).expect("there"), Some(second));
+        assert_eq!(RevocationUpdate::load(dir.path(), RUN).expect("there"), Some(second));
     }
 
     #[test]
     fn of_two_lists_of_one_number_the_same_counts_everywhere() {
         let key = FounderKey::generate();
-        let [a, b] = [1, 2].map(|name| Renewal::after(None, &key, RUN, PeerId([name; 32]), Some([9; 32])).list);
+        let [a, b] =
+            [1, 2].map(|name| RevocationUpdate::after(None, &key, RUN, PeerId([name; 32]), Some([9; 32])).list);
         assert!(a.precedes(&b) != b.precedes(&a) && !a.precedes(&a));
-        let before = Renewal { list: a.clone(), secrets: Vec::new() };
-        let later = Renewal::after(Some(&before), &key, RUN, PeerId([3; 32]), None).list;
+        let before = RevocationUpdate { list: a.clone(), secrets: Vec::new() };
+        let later = RevocationUpdate::after(Some(&before), &key, RUN, PeerId([3; 32]), None).list;
         assert!(later.precedes(&a) && later.precedes(&b) && !b.precedes(&later));
     }
 
@@ -199,7 +200,7 @@ mod tests {
             bytes[..4].copy_from_slice(&at.to_be_bytes());
             PeerId(bytes)
         });
-        let list = Revocations {
+        let list = RevocationSet {
             epoch: u64::MAX,
             peers: peers.collect(),
             secrets: vec![[0; 32]; MAX_SECRETS],

@@ -8,8 +8,8 @@ use starling_topology::RunId;
 use crate::access::Credentials;
 use crate::credentials::appointment::Office;
 use crate::credentials::founder::FounderKey;
-use crate::credentials::invitation::{Grant, Terms};
-use crate::credentials::revocations::Renewal;
+use crate::credentials::invitation::{InvitationKey, InvitationSpec};
+use crate::credentials::revocations::RevocationUpdate;
 use crate::error::NodeError;
 use crate::store::private_file;
 
@@ -77,16 +77,16 @@ pub(crate) fn load(data_dir: &Path, run: RunId) -> Result<Credentials, NodeError
 }
 
 /// A secret's bytes, and an invitation if one follows.
-pub fn parse(bytes: &[u8]) -> Option<([u8; 32], Option<Grant>)> {
+pub fn parse(bytes: &[u8]) -> Option<([u8; 32], Option<InvitationKey>)> {
     let (secret, rest) = bytes.split_first_chunk()?;
-    let invitation = if rest.is_empty() { None } else { Some(Grant::decode(rest)?) };
+    let invitation = if rest.is_empty() { None } else { Some(InvitationKey::decode(rest)?) };
     Some((*secret, invitation))
 }
 
 /// Keeps what admits to a private run in `data_dir` (mode 0600).
 pub(crate) fn store(data_dir: &Path, run: RunId, credentials: &Credentials) -> Result<(), NodeError> {
     let Credentials { secret: Some(secret), invitation, .. } = credentials else { return Ok(()) };
-    let invitation = invitation.as_ref().map(Grant::encode).unwrap_or_default();
+    let invitation = invitation.as_ref().map(InvitationKey::encode).unwrap_or_default();
     let bytes = [&secret[..], &invitation].concat();
     private_file::write(&copy_path(data_dir, run), &[blake3::hash(&bytes).as_bytes(), &bytes[..]].concat())?;
     private_file::write(&path(data_dir, run), &bytes)
@@ -114,18 +114,18 @@ pub(crate) fn own(data_dir: &Path, manifest: &Manifest) -> Result<Credentials, N
 pub(crate) fn own_invitation(
     data_dir: &Path,
     manifest: &Manifest,
-    kept: Option<Grant>,
-) -> Result<Option<Grant>, NodeError> {
+    kept: Option<InvitationKey>,
+) -> Result<Option<InvitationKey>, NodeError> {
     let run = manifest.run_id();
     let key = FounderKey::load(&FounderKey::file(data_dir))?;
     let office = manifest.founder.map(|founder| Office::load(data_dir, run, founder));
     let Some((key, office)) = key.zip(office).filter(|(key, office)| key.public() == office.holder()) else {
         return Ok(kept);
     };
-    let renewal = Renewal::load(data_dir, run)?;
+    let renewal = RevocationUpdate::load(data_dir, run)?;
     let epoch = office.epoch(renewal.as_ref());
-    let holds = |kept: &Grant| !office.has_ended(&kept.invitation, renewal.as_ref());
-    let fresh = || Grant::sign(&key, run, Terms::open(epoch));
+    let holds = |kept: &InvitationKey| !office.has_ended(&kept.invitation, renewal.as_ref());
+    let fresh = || InvitationKey::sign(&key, run, InvitationSpec::open(epoch));
     Ok(Some(kept.filter(holds).unwrap_or_else(fresh)))
 }
 

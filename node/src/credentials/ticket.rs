@@ -22,7 +22,7 @@ use starling_topology::{Contact, RunId};
 use thiserror::Error;
 
 use crate::credentials::identity::{from_libp2p, to_libp2p};
-use crate::credentials::invitation::Grant;
+use crate::credentials::invitation::InvitationKey;
 use crate::settings::sections;
 
 /// What every ticket begins with, so that people and shells can tell it from an address.
@@ -53,7 +53,7 @@ pub struct Ticket {
     /// The run's secret; `None` for a public run.
     pub secret: Option<[u8; 32]>,
     /// Who may come by it; `None` is enough for whoever has been a member, and in runs that nobody has to be invited to.
-    pub invitation: Option<Grant>,
+    pub invitation: Option<InvitationKey>,
 }
 
 /// Why a string is no ticket.
@@ -104,7 +104,7 @@ impl Ticket {
 
     /// The same with this invitation, or without one.
     #[must_use]
-    pub fn with_invitation(self, invitation: Option<Grant>) -> Self {
+    pub fn with_invitation(self, invitation: Option<InvitationKey>) -> Self {
         Self { invitation, ..self }
     }
 
@@ -123,7 +123,7 @@ impl Ticket {
                 RUN if run.is_none() => run = Some(RunId(whole()?)),
                 SECRET if secret.is_none() => secret = Some(whole()?),
                 INVITATION if invitation.is_none() => {
-                    let read = Grant::decode(content);
+                    let read = InvitationKey::decode(content);
                     invitation = Some(read.ok_or(TicketError::Damaged("its invitation is none"))?);
                 }
                 RUN | SECRET | INVITATION => return Err(TicketError::Damaged("a part of it is there twice")),
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::credentials::founder::FounderKey;
     use crate::credentials::identity::Identity;
-    use crate::credentials::invitation::Terms;
+    use crate::credentials::invitation::InvitationSpec;
 
     fn contact(addresses: &[&str]) -> Contact {
         let peer = from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key");
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(ticket.to_string().parse::<Ticket>().expect("a ticket"), ticket);
         let public = Ticket { secret: None, ..ticket.clone() };
         assert_eq!(public.to_string().parse::<Ticket>().expect("a ticket"), public);
-        let invitation = Grant::sign(&FounderKey::generate(), ticket.run, Terms::default());
+        let invitation = InvitationKey::sign(&FounderKey::generate(), ticket.run, InvitationSpec::default());
         let invited = ticket.with_invitation(Some(invitation));
         assert_eq!(invited.to_string().parse::<Ticket>().expect("a ticket"), invited);
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use libp2p::StreamProtocol;
 use libp2p_stream::Control;
 use starling_run::{CheckpointError, CheckpointStore};
-use starling_topology::annals::Walk;
-use starling_topology::{Anchors, Contact, Digest, Head, PeerId, Proof, RunId, ViewId};
+use starling_topology::history::ViewSearch;
+use starling_topology::{AnchorSet, Contact, Digest, Head, PeerId, Proof, RunId, ViewId};
 use tokio::time::Instant;
 
 use crate::credentials::identity::to_libp2p;
@@ -32,9 +32,9 @@ const ANSWER_STALLS: u32 = 12;
 /// How a task ended.
 pub(super) enum Done {
     /// A peer said what it holds that it leads to, or why not, the ways there, and who is in its view.
-    Newest { peer: PeerId, newest: io::Result<(Newest, Vec<Walk>)>, members: Vec<Contact> },
+    Newest { peer: PeerId, newest: io::Result<(Newest, Vec<ViewSearch>)>, members: Vec<Contact> },
     /// Somebody led to a view, or nobody did.
-    Walked { id: ViewId, walk: Option<Box<Walk>> },
+    Walked { id: ViewId, view_search: Option<Box<ViewSearch>> },
     /// A checkpoint is on disk, with these beside it, or can't be had.
     Fetched { head: Head, outcome: Result<BTreeMap<Digest, u64>, String> },
     /// A checkpoint came whole, but can't be kept.
@@ -77,7 +77,7 @@ impl TaskContext {
         }
     }
 
-    pub(super) fn newest(&self, peer: PeerId, anchors: Anchors) -> impl Future<Output = Done> + Send + use<> {
+    pub(super) fn newest(&self, peer: PeerId, anchors: AnchorSet) -> impl Future<Output = Done> + Send + use<> {
         let (open, run, steps, stall) = (self.opener(), self.run, self.steps, self.stall);
         async move {
             let answer = async {
@@ -95,9 +95,18 @@ impl TaskContext {
         }
     }
 
-    pub(super) fn walk(&self, walk: Walk, from: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {
+    pub(super) fn view_search(
+        &self,
+        view_search: ViewSearch,
+        from: Vec<PeerId>,
+    ) -> impl Future<Output = Done> + Send + use<> {
         let (open, stall) = (self.opener(), self.stall);
-        async move { Done::Walked { id: walk.to(), walk: questions::way(open, &walk, &from, stall).await.map(Box::new) } }
+        async move {
+            Done::Walked {
+                id: view_search.to(),
+                view_search: questions::way(open, &view_search, &from, stall).await.map(Box::new),
+            }
+        }
     }
 
     pub(super) fn fetch(&self, head: Head, donors: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {

@@ -9,8 +9,8 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, gossipsub};
 use starling_run::{CheckpointStore, Manifest};
-use starling_topology::annals::Walk;
 use starling_topology::heads::follower::{Input, Output};
+use starling_topology::history::ViewSearch;
 use starling_topology::{Contact, Follower, PeerId, ViewId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -201,8 +201,9 @@ impl KeeperLoop {
                     self.tasks.spawn(self.background_tasks.fetch(head, donors));
                 }
                 Output::Ask { view, from } => {
-                    let (from, walk) = (self.near_first(from), Walk::new(self.follower.anchors().clone(), view));
-                    self.tasks.spawn(self.background_tasks.walk(walk, from));
+                    let (from, view_search) =
+                        (self.near_first(from), ViewSearch::new(self.follower.anchors().clone(), view));
+                    self.tasks.spawn(self.background_tasks.view_search(view_search, from));
                 }
                 Output::Stable(proof) => {
                     self.background_tasks.checkpoint_provider.learn(&proof.view);
@@ -225,7 +226,9 @@ impl KeeperLoop {
                 }
                 match newest {
                     Ok((Newest { proofs, .. }, walks)) => {
-                        walks.into_iter().for_each(|walk| self.arrive(walk.to(), Some(Box::new(walk))));
+                        walks
+                            .into_iter()
+                            .for_each(|view_search| self.arrive(view_search.to(), Some(Box::new(view_search))));
                         for proof in proofs {
                             self.handle(Some(peer), Input::Proven { from: peer, proof });
                         }
@@ -235,7 +238,7 @@ impl KeeperLoop {
                     }
                 }
             }
-            Done::Walked { id, walk } => self.arrive(id, walk),
+            Done::Walked { id, view_search } => self.arrive(id, view_search),
             Done::Fetched { head, outcome } => match outcome {
                 Ok(held) => {
                     self.observer.report(&Report::Saved { step: head.step, digest: head.digest.to_string() });
@@ -298,13 +301,15 @@ impl KeeperLoop {
     }
 
     /// It was led to a view, or nobody leads there.
-    fn arrive(&mut self, id: ViewId, walk: Option<Box<Walk>>) {
-        if let Some((walk, view)) = walk.as_ref().and_then(|walk| Some((walk, walk.view()?))) {
+    fn arrive(&mut self, id: ViewId, view_search: Option<Box<ViewSearch>>) {
+        if let Some((view_search, view)) =
+            view_search.as_ref().and_then(|view_search| Some((view_search, view_search.view()?)))
+        {
             self.background_tasks.checkpoint_provider.learn(view);
-            self.guide.take(walk.legs().cloned());
+            self.guide.take(view_search.legs().cloned());
             self.is_unwritten = true;
         }
-        self.handle(None, Input::Walked { id, walk });
+        self.handle(None, Input::Walked { id, view_search });
     }
 
     /// A gossiped message came. Its author is proven, whoever passed it on; and may be nobody.

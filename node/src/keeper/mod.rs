@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use starling_engine::search;
-use starling_run::{CheckpointFolder, CheckpointStore, Manifest, Preprocessing};
+use starling_run::{CheckpointFolder, CheckpointStore, Manifest, PreprocessingSpec};
 use starling_topology::{Contact, Digest, Follower, Proof, RunId};
 use tokio_util::sync::CancellationToken;
 
@@ -65,7 +65,7 @@ pub async fn keep(
 
 /// What fetching a checkpoint by a ticket came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchReport {
     /// The run.
     pub run: RunId,
     /// The newest stable checkpoint's step.
@@ -81,13 +81,13 @@ pub struct Fetched {
 ///
 /// # Errors
 /// Any [`NodeError`]; each is one clear line.
-pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, NodeError> {
+pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<FetchReport, NodeError> {
     let contacts = all(&known(settings, ticket, None, &Silent));
     let credentials = credentials(settings, ticket)?;
     let manifest = manifest(settings, (ticket.run, &credentials), &contacts).await?;
     let run = ticket.run;
     let store = open_store(settings, run).await?;
-    let terms = search::Terms {
+    let terms = search::SearchConfig {
         root: None,
         even_if_live: true,
         from_forks: true,
@@ -100,13 +100,13 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
     let SearchOutcome { fetched, answers, failures, .. } = catch_up(search).await?;
     if let Some(info) = fetched {
         note_donors(settings, ticket)?;
-        return Ok(Fetched { run, step: info.step, digest: info.digest, is_new: true });
+        return Ok(FetchReport { run, step: info.step, digest: info.digest, is_new: true });
     }
     let own = blocking(move || Ok(store.newest_stable(None)?)).await?;
     let trouble = failures.into_iter().map(|failure| failure.reason).collect::<Vec<_>>().join("; ");
     match own {
         Some(info) if answers.iter().any(|(_, answer)| answer.is_ok()) => {
-            Ok(Fetched { run, step: info.step, digest: info.digest, is_new: false })
+            Ok(FetchReport { run, step: info.step, digest: info.digest, is_new: false })
         }
         Some(_) | None => {
             let reason = if trouble.is_empty() { "it holds no stable checkpoint".to_owned() } else { trouble };
@@ -292,7 +292,7 @@ async fn ask(
     run: RunId,
     credentials: &Credentials,
     contacts: &[Contact],
-) -> Result<(Manifest, Option<Preprocessing>), NodeError> {
+) -> Result<(Manifest, Option<PreprocessingSpec>), NodeError> {
     let mut dialer = CheckpointDialer::start(run, credentials, contacts)?;
     let open = dialer.opener(ASK_LIMIT);
     let mut reasons = Vec::new();

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use starling_collective::codec::kernel;
-use starling_collective::{Bound, Residual};
+use starling_collective::{Residual, ValueLimit};
 use starling_run::Gradient;
 use starling_run::training::contribution;
 use starling_topology::ledger::GAVE_UP;
@@ -134,7 +134,7 @@ impl Contribution {
             }
             Source::Buffer(buffer) => {
                 let residual = self.residual.as_ref().map(|residual| &residual.values()[range.clone()]);
-                let copied = kernel::copy(numbers, &buffer[range], residual, Bound::FINITE);
+                let copied = kernel::copy(numbers, &buffer[range], residual, ValueLimit::FINITE);
                 copied.expect("invariant: it was checked finite");
             }
             Source::Zeros(_) => numbers.fill(0.0),

@@ -1,11 +1,11 @@
 //! The mean of buffers of one's own, over a swarm that heals: for programs that train in their own way.
 //!
 //! ```no_run
-//! use starling_node::{Buffers, Settings, Swarm};
+//! use starling_node::{BufferSpec, Settings, Swarm};
 //!
 //! # fn main() -> Result<(), starling_node::SwarmError> {
 //! // One process founds the run and shows its ticket; all others join by it.
-//! let mut swarm = Swarm::found(&Settings::new("first".into()), &Buffers::new(1000))?;
+//! let mut swarm = Swarm::found(&Settings::new("first".into()), &BufferSpec::new(1000))?;
 //! println!("{}", swarm.ticket());
 //! let mut gradient = vec![1.0; 1000];
 //! let mean = swarm.all_reduce(&mut gradient)?; // the same bits on all members
@@ -32,10 +32,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use starling_collective::codec::kernel;
-use starling_collective::{Bound, Codec};
-use starling_engine::comeback::{Awaited, Wait};
-use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
-use starling_run::{Agreed, Applied, BufferLearner, Manifest, Replicated, ResultRecord, RunSpec, Tag};
+use starling_collective::{Codec, ValueLimit};
+use starling_engine::return_engine::{WaitKind, WaitStatus};
+use starling_engine::{ActiveView, DIGEST_EVERY, LearnerPosition};
+use starling_run::{
+    BufferLearner, BufferStepReport, CallDecision, CallHeader, Manifest, ResultRecord, RunSpec, StateReplica,
+};
 use starling_topology::plan::PlanPolicy;
 use starling_topology::{Event, Lineage};
 use tokio::runtime::Runtime;
@@ -45,8 +47,8 @@ use tracing::Span;
 
 pub use error::SwarmError;
 use logged::Logged;
-pub use operations::{Received, Scattered};
-pub use reduced::{ReduceInfo, Reduced};
+pub use operations::{BroadcastResult, ScatterResult};
+pub use reduced::{ReduceReport, ReduceResult};
 use threads::{StopAtEnd, hand_out_snapshots};
 
 use crate::access::Credentials;
@@ -58,9 +60,9 @@ use crate::learner::trainer::{LearnerEvents, Turn, Turns};
 use crate::member::event_loop::{End, EventLoop};
 use crate::member::shared_steps::Task;
 use crate::member::twin::TwinWatch;
-use crate::observe::report::{Links, Observer};
+use crate::observe::report::{LinkSummary, Observer};
 use crate::observe::reporter::Reporter;
-use crate::settings::{Joining, Settings};
+use crate::settings::{JoinOptions, Settings};
 use crate::start::client::ask::{Member, ask_any};
 use crate::start::host::runtime;
 use crate::start::node::{self, Opened};
@@ -73,7 +75,7 @@ use crate::transfer::SharedFiles;
 
 /// What the members of a new run reduce, and how.
 #[derive(Debug, Clone)]
-pub struct Buffers {
+pub struct BufferSpec {
     /// How many numbers a buffer has.
     pub elements: usize,
     /// Members needed to take steps.
@@ -89,7 +91,7 @@ pub struct Buffers {
     pub max_stall: Duration,
 }
 
-impl Buffers {
+impl BufferSpec {
     /// Buffers of `elements` numbers, reduced as a run of the command line reduces its gradients.
     pub fn new(elements: usize) -> Self {
         let RunSpec { codec, plan, max_stall_ms, .. } = RunSpec::default();
@@ -123,7 +125,7 @@ impl Swarm {
     ///
     /// # Errors
     /// [`SwarmError`], if the buffers can't be or the network can't be set up.
-    pub fn found(settings: &Settings, buffers: &Buffers) -> Result<Self, SwarmError> {
+    pub fn found(settings: &Settings, buffers: &BufferSpec) -> Result<Self, SwarmError> {
         Self::found_logged(settings, buffers, Logged::default())
     }
 
@@ -133,13 +135,13 @@ impl Swarm {
     /// As [`Self::found`], or if no thread can be started.
     pub fn found_watched(
         settings: &Settings,
-        buffers: &Buffers,
+        buffers: &BufferSpec,
         observer: Arc<dyn Observer>,
     ) -> Result<Self, SwarmError> {
         Self::found_logged(settings, buffers, Logged::telling(Reporter::start(observer)?))
     }
 
-    fn found_logged(settings: &Settings, buffers: &Buffers, logged: Logged) -> Result<Self, SwarmError> {
+    fn found_logged(settings: &Settings, buffers: &BufferSpec, logged: Logged) -> Result<Self, SwarmError> {
         let (lock, identity) = enter(settings)?;
         let spec = RunSpec {
             seed: rand::random(),
@@ -178,7 +180,7 @@ impl Swarm {
     fn join_logged(settings: &Settings, ticket: &Ticket, logged: Logged) -> Result<Self, SwarmError> {
         let (lock, identity) = enter(settings)?;
         let (runtime, span) = runtime(&settings.data_dir)?;
-        let joining = Joining::new(ticket.clone());
+        let joining = JoinOptions::new(ticket.clone());
         let members = Member::all_of(&joining)?;
         let (member, welcome) =
             span.in_scope(|| runtime.block_on(ask_any(&identity, &members, settings.mdns, &logged)))?;
@@ -186,7 +188,7 @@ impl Swarm {
         let others = welcome.members.into_iter().filter(|contact| contact.peer != prepare::own_name(&identity));
         let contacts: Vec<_> = member.contact().into_iter().chain(others).collect();
         let peers = contacts.iter().map(|contact| contact.peer).collect();
-        let start = Start::Join { contacts, awaited: Awaited { peers, why: Wait::Live } };
+        let start = Start::Join { contacts, awaited: WaitStatus { peers, why: WaitKind::Live } };
         let ready = Part { identity, manifest, credentials: member.credentials, min_peers: min_members, start };
         let mut swarm = Self::start(settings, lock, (runtime, span), ready, logged)?;
         loop {
@@ -263,7 +265,7 @@ impl Swarm {
     }
 
     /// How buffers travel from and to this member in the newest view.
-    pub fn links(&self) -> Links {
+    pub fn links(&self) -> LinkSummary {
         self.logged.links()
     }
 
@@ -289,7 +291,7 @@ impl Swarm {
     /// # Errors
     /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::TooLarge`], [`SwarmError::OtherLength`],
     /// [`SwarmError::OtherTag`] and what is said of other operations, `values` are as before, and the swarm can be used on; after all others it is at its end.
-    pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<ReduceInfo, SwarmError> {
+    pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<ReduceReport, SwarmError> {
         self.all_reduce_tagged(0, values)
     }
 
@@ -298,9 +300,9 @@ impl Swarm {
     ///
     /// # Errors
     /// As [`Self::all_reduce`], and [`SwarmError::OtherTag`] on each member whose tag is not that of all.
-    pub fn all_reduce_tagged(&mut self, tag: u64, values: &mut [f32]) -> Result<ReduceInfo, SwarmError> {
+    pub fn all_reduce_tagged(&mut self, tag: u64, values: &mut [f32]) -> Result<ReduceReport, SwarmError> {
         self.check_length(values.len())?;
-        let tag = Tag::new(tag);
+        let tag = CallHeader::new(tag);
         let (record, is_finite) = self.reduce(|swarm, active| swarm.contribute(active, values, tag))?;
         self.conclude(&record, is_finite, Some(values), tag)
     }
@@ -313,7 +315,7 @@ impl Swarm {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn all_reduce_shared(&mut self, values: &Arc<Vec<f32>>) -> Result<Reduced, SwarmError> {
+    pub fn all_reduce_shared(&mut self, values: &Arc<Vec<f32>>) -> Result<ReduceResult, SwarmError> {
         self.all_reduce_shared_tagged(0, values)
     }
 
@@ -321,8 +323,8 @@ impl Swarm {
     ///
     /// # Errors
     /// As [`Self::all_reduce_tagged`].
-    pub fn all_reduce_shared_tagged(&mut self, tag: u64, values: &Arc<Vec<f32>>) -> Result<Reduced, SwarmError> {
-        let tag = Tag::new(tag);
+    pub fn all_reduce_shared_tagged(&mut self, tag: u64, values: &Arc<Vec<f32>>) -> Result<ReduceResult, SwarmError> {
+        let tag = CallHeader::new(tag);
         self.check_length(values.len())?;
         error::check_numbers(values, self.manifest.bound)?;
         let (record, is_finite) = self.reduce(|swarm, active| {
@@ -331,7 +333,7 @@ impl Swarm {
             Ok(())
         })?;
         let mean = self.conclude(&record, is_finite, None, tag)?;
-        Ok(Reduced { record, elements: self.elements, mean })
+        Ok(ReduceResult { record, elements: self.elements, mean })
     }
 
     fn check_length(&self, ours: usize) -> Result<(), SwarmError> {
@@ -395,17 +397,17 @@ impl Swarm {
         Ok(())
     }
 
-    fn contribute(&mut self, active: &ActiveView, values: &[f32], tag: Tag) -> Result<(), SwarmError> {
+    fn contribute(&mut self, active: &ActiveView, values: &[f32], tag: CallHeader) -> Result<(), SwarmError> {
         let slots = BufferLearner::slots(&active.members, self.turns.me, tag);
         let mut buffer = self.turns.shared_steps.spare();
         buffer.resize(values.len() + slots.len(), 0.0);
         let (copy, behind) = buffer.split_at_mut(values.len());
         let residual = self.turns.residual();
         let made_up = residual.as_ref().map(|residual| residual.values());
-        if kernel::copy(copy, values, made_up, Bound::new(self.manifest.bound.into())).is_err() {
+        if kernel::copy(copy, values, made_up, ValueLimit::new(self.manifest.bound.into())).is_err() {
             self.turns.shared_steps.recycle(buffer);
             // The next call brings another buffer to this step.
-            self.turns.at = Cursor::after(self.turns.at.step);
+            self.turns.at = LearnerPosition::after(self.turns.at.step);
             return error::check_numbers(values, self.manifest.bound);
         }
         if residual.is_some() {
@@ -420,19 +422,19 @@ impl Swarm {
         &mut self,
         record: &Arc<ResultRecord>,
         is_finite: bool,
-        values: Option<(&mut [f32], Tag)>,
-    ) -> Result<Applied, SwarmError> {
+        values: Option<(&mut [f32], CallHeader)>,
+    ) -> Result<BufferStepReport, SwarmError> {
         let applied = locked(&self.buffer_learner).apply(record, is_finite, values);
         if applied.is_err() {
-            self.turns.at = Cursor::after(self.step()); // It has not come any further.
+            self.turns.at = LearnerPosition::after(self.step()); // It has not come any further.
         }
         let (averaged, older) = applied.map_err(NodeError::from)?;
         if let Some(older) = Arc::into_inner(older) {
             self.turns.shared_steps.recycle(older.mean);
         }
         // What else there is drops nothing that is to be made up for.
-        if matches!(averaged.agreed, Agreed::AllReduce | Agreed::Nothing) {
-            self.turns.settle(averaged.step, averaged.agreed == Agreed::AllReduce);
+        if matches!(averaged.agreed, CallDecision::AllReduce | CallDecision::Nothing) {
+            self.turns.settle(averaged.step, averaged.agreed == CallDecision::AllReduce);
         }
         self.stand_after(averaged.step);
         self.turns.reach(record);

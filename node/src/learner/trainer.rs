@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use starling_engine::Saving;
+use starling_engine::SaveSchedule;
 use starling_run::{Gradient, Learner};
 use starling_topology::{Digest, PeerId};
 use tokio::sync::{mpsc, watch};
@@ -132,7 +132,7 @@ pub(crate) fn start(
         learner,
         is_unable: false,
         observer,
-        saving: Saving::new(learner_options.checkpoint_every, steps),
+        saving: SaveSchedule::new(learner_options.checkpoint_every, steps),
         learner_options,
         gradient: Arc::new(Gradient::new(reduced)),
         progress: watch::Sender::new(usize::MAX),

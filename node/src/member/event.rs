@@ -4,7 +4,7 @@ use libp2p::Stream;
 use starling_links::{LinkFailure, Transport};
 use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::Link;
-use starling_topology::{Awaited, Envelope, PeerId, ViewId};
+use starling_topology::{Envelope, PeerId, StallReport, ViewId};
 
 /// One thing that happened on a stream.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) enum NetworkEvent {
     /// A reduction failed because of a neighbour.
     ReductionFailed { peer: PeerId, view: ViewId, failure: LinkFailure },
     /// Nothing moves in this member's reduction, and this is what it misses first.
-    Awaits { view: ViewId, awaited: Awaited },
+    Awaits { view: ViewId, awaited: StallReport },
     /// Links were measured.
     Measured { links: Vec<(PeerId, Link)> },
     /// The result of our fetch of this number is here, or why not.

@@ -2,17 +2,17 @@
 //! ([`outputs`]), and goes on in new views ([`resume`]).
 
 mod change;
+mod completion;
 mod denials;
 mod guests;
 pub(crate) mod heads;
 pub(crate) mod inputs;
 mod join_wait;
 mod look_back;
-mod lookout;
 mod measuring;
 mod outputs;
+mod quorum_search;
 mod resume;
-mod settling;
 mod storing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
-use starling_engine::{Member, Output, Overdue, Seen, look_interval};
-use starling_links::Traffic;
-use starling_run::Reduced;
+use starling_engine::{Member, Output, OverdueAction, StepStatus, look_interval};
+use starling_links::TrafficMetrics;
+use starling_run::ReducedSize;
 use starling_topology::heads::repeat_interval;
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::PlanPolicy;
-use starling_topology::{Awaited, Event, Evidence, Input, PeerId, RunId, Time, Timer, View, ViewId};
+use starling_topology::{Event, Evidence, Input, PeerId, RunId, StallReport, Time, Timer, View, ViewId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -47,13 +47,13 @@ use crate::transfer::ChunkProviders;
 use crate::transfer::providers::IncomingStreams;
 use crate::transfer::state::Shape;
 use change::Change;
+use completion::Questions;
 use denials::Denials;
 pub(crate) use join_wait::{Books, Departure, JoinWait};
 pub(crate) use look_back::LookBack;
-use lookout::Lookout;
-pub(crate) use lookout::Quest;
+pub(crate) use quorum_search::Quest;
+use quorum_search::QuorumSearch;
 use resume::Fetch;
-use settling::Questions;
 use storing::Storing;
 
 /// Streams for segments that came before we knew their view. One for each peer, and in a mesh all of them.
@@ -83,7 +83,7 @@ pub(crate) struct LoopConfig {
     pub(crate) max_stall: Duration,
     pub(crate) min_members: usize,
     /// What each member brings to a step.
-    pub(crate) reduced: Reduced,
+    pub(crate) reduced: ReducedSize,
     pub(crate) max_state_bytes: u64,
     pub(crate) chooses: bool, // An operation for each step.
     pub(crate) layout: LayoutConfig,
@@ -161,16 +161,16 @@ pub(crate) struct EventLoop {
     change: Option<Change>,
     /// A view that was resumed and that the user has yet to be told of.
     shown: Option<(View, u64)>,
-    traffic: Arc<Traffic>,
+    traffic: Arc<TrafficMetrics>,
     world_size: u32,
     is_forked: bool,
     /// The last view in which all links were there.
     linked: Option<ViewId>,
     /// What the reducer of a view missed when nothing moved in it last.
-    awaited: Option<(ViewId, Awaited)>,
+    awaited: Option<(ViewId, StallReport)>,
     /// To keepers, once the run is complete.
     questions: Questions,
-    lookout: Lookout,
+    quorum_search: QuorumSearch,
     /// Why nothing can be computed here any more.
     failure: Option<NodeError>,
 }
@@ -178,7 +178,7 @@ pub(crate) struct EventLoop {
 /// What is left when the loop has ended.
 pub(crate) struct Ended {
     pub(crate) end: End,
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<TrafficMetrics>,
     pub(crate) world_size: u32,
     pub(crate) forked: bool,
     /// Whether this peer was ever more than one that asks to be let in.
@@ -239,7 +239,7 @@ impl EventLoop {
             linked: None,
             awaited: None,
             questions: Questions::default(),
-            lookout: Lookout::new(quest, twins),
+            quorum_search: QuorumSearch::new(quest, twins),
             failure: None,
         }
     }
@@ -383,7 +383,7 @@ impl EventLoop {
         let operation = operation.filter(|_| self.is_linked());
         let looked = self.member.look(
             now,
-            Seen {
+            StepStatus {
                 work: self.feed.work_clock.work(),
                 has_others: self.members.len() > 1,
                 view: self.reducer.as_ref().map(|reducer| reducer.view),
@@ -399,10 +399,10 @@ impl EventLoop {
             return Some(end);
         }
         match looked.overdue {
-            Some(Overdue::End) => {
+            Some(OverdueAction::End) => {
                 return Some(End::Failed(NodeError::Stalled { step: step + 1, limit: self.member.patience() }));
             }
-            Some(Overdue::Warn) => self.warn_of_slowness(step + 1),
+            Some(OverdueAction::Warn) => self.warn_of_slowness(step + 1),
             None => {}
         }
         let waits = looked.stands.then(|| self.awaited(operation));

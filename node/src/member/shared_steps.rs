@@ -10,8 +10,8 @@ mod tests;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use starling_collective::codec::kernel;
-use starling_collective::{Booked, Dropped};
-use starling_engine::{ActiveView, Availability, CommitGate, Cursor, Notice, Turnout};
+use starling_collective::{OperationResidual, PendingResidual};
+use starling_engine::{ActiveView, CommitGate, LearnerPosition, SnapshotStatus, StepEvent, SyncDecision};
 use starling_run::audit::AuditView;
 use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::{Progress, ViewId};
@@ -24,7 +24,7 @@ use crate::learner::contribution::{Brought, Contribution, Readiness};
 use crate::reducer::{Completion, Operation, Own, ResultSink};
 
 /// The steps of a member that holds the state after the last one, or fetches it.
-pub(crate) type Steps = starling_engine::Steps<Arc<ResultRecord>, Box<ReplicatedState>>;
+pub(crate) type Steps = starling_engine::StepEngine<Arc<ResultRecord>, Box<ReplicatedState>>;
 /// What the trainer thread is told.
 pub(crate) type Task = starling_engine::Task<Arc<ResultRecord>, Box<ReplicatedState>>;
 
@@ -61,7 +61,7 @@ struct Inner {
     /// How much of that operation's contribution is there; `None` if it was whole from the beginning.
     coming: Option<Readiness>,
     /// What a lossy codec dropped here of the newest step that was reduced, or begun.
-    booked: Booked,
+    booked: PendingResidual,
     /// What this member alone has of the newest step, if that left each with something else.
     own: Option<(u64, Own)>,
     /// Memory of an earlier operation, for the next one.
@@ -89,7 +89,7 @@ impl Inner {
         }
     }
 
-    fn next(&mut self, at: &mut Cursor) -> Option<LearnerTask> {
+    fn next(&mut self, at: &mut LearnerPosition) -> Option<LearnerTask> {
         let task = self.steps.next(at).map(LearnerTask::Task);
         task.or_else(|| if self.steps.may_work_ahead(at) { self.parts.pop().map(LearnerTask::WorkAhead) } else { None })
     }
@@ -106,7 +106,7 @@ impl SharedSteps {
                 parts: Parts::default(),
                 parts_of: None,
                 coming: None,
-                booked: Booked::default(),
+                booked: PendingResidual::default(),
                 own: None,
                 spare: Vec::new(),
             }),
@@ -160,7 +160,7 @@ impl SharedSteps {
     }
 
     /// What has happened since the last notice; waits for it. Can be cancelled.
-    pub(crate) async fn noticed(&self) -> Notice {
+    pub(crate) async fn noticed(&self) -> StepEvent {
         loop {
             if let Some(notice) = self.lock().steps.take_notice() {
                 return notice;
@@ -182,19 +182,19 @@ impl SharedSteps {
     }
 
     /// The result of `step`, for a member that lacks it.
-    pub(crate) fn result_of(&self, step: u64) -> Availability<Arc<ResultRecord>> {
+    pub(crate) fn result_of(&self, step: u64) -> SnapshotStatus<Arc<ResultRecord>> {
         self.lock().steps.result_of(step)
     }
 
     // --- The threads' side. ---
 
     /// What the trainer thread is to do next; waits until there is something.
-    pub(crate) fn next(&self, at: &mut Cursor) -> LearnerTask {
+    pub(crate) fn next(&self, at: &mut LearnerPosition) -> LearnerTask {
         self.wait_for(|inner| inner.next(at))
     }
 
     /// The same for a thread that has no use for parts.
-    pub(crate) fn next_task(&self, at: &mut Cursor) -> Task {
+    pub(crate) fn next_task(&self, at: &mut LearnerPosition) -> Task {
         self.wait_for(|inner| inner.steps.next(at))
     }
 
@@ -202,9 +202,9 @@ impl SharedSteps {
     /// each view. Waits for it; `None` once the sync of this `number` is over.
     pub(crate) fn next_without_state(&self, number: u64) -> Option<(ActiveView, u64)> {
         self.wait_for(|inner| match inner.steps.take_part(number) {
-            Turnout::Contribute(active, step) => Some(Some((active, step))),
-            Turnout::Over => Some(None),
-            Turnout::Wait => None,
+            SyncDecision::Contribute(active, step) => Some(Some((active, step))),
+            SyncDecision::Over => Some(None),
+            SyncDecision::Wait => None,
         })
     }
 
@@ -253,7 +253,7 @@ impl SharedSteps {
 
     /// What a lossy codec dropped here of a step that is committed; `None` if nothing was, or nobody knows: the task that
     /// reduced it may have ended before it could tell.
-    pub(crate) fn dropped(&self, step: u64) -> Option<Dropped> {
+    pub(crate) fn dropped(&self, step: u64) -> Option<OperationResidual> {
         let mut inner = self.lock();
         let committed = inner.steps.progress().step;
         if step <= committed { inner.booked.take(step) } else { None }
@@ -265,13 +265,19 @@ impl SharedSteps {
     }
 
     /// As [`Steps::contribute_early`].
-    pub(crate) fn contribute_early(&self, at: &mut Cursor) -> Option<ActiveView> {
+    pub(crate) fn contribute_early(&self, at: &mut LearnerPosition) -> Option<ActiveView> {
         self.lock().steps.contribute_early(at)
     }
 
     /// Hands a contribution to the reducer of the view, which books in `dropped` what its codec drops. Does nothing, and says
     /// so, if the view is over, or has this member's contribution.
-    pub(crate) fn submit(&self, active: &ActiveView, step: u64, brought: Brought, dropped: Option<Dropped>) -> bool {
+    pub(crate) fn submit(
+        &self,
+        active: &ActiveView,
+        step: u64,
+        brought: Brought,
+        dropped: Option<OperationResidual>,
+    ) -> bool {
         let mut inner = self.lock();
         if !inner.steps.submit(active.number, step) {
             if let Brought::Whole(buffer) | Brought::Nothing(buffer) = brought {
@@ -391,7 +397,7 @@ impl ResultSink for SharedSteps {
         true
     }
 
-    fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>) {
+    fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<OperationResidual>) {
         let mut inner = self.lock();
         inner.booked.end(view, step, dropped);
         inner.spare = buffer;

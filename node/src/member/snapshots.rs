@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use starling_engine::{Availability, UNLIMITED_AFTER};
+use starling_engine::{SnapshotStatus, UNLIMITED_AFTER};
 use starling_run::{ReplicatedState, ResultRecord, StateSnapshot};
 use starling_topology::{Digest, Generation};
 use tokio::sync::watch;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::net::rate_limiter::RateLimiter;
 use crate::start::host::thread;
 
-type HeldSnapshots = starling_engine::Snapshots<Arc<StateSnapshot>>;
+type HeldSnapshots = starling_engine::SnapshotStore<Arc<StateSnapshot>>;
 
 /// The snapshots of this member.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Snapshots {
     }
 
     /// The snapshot of the state after `step`, for a joiner that entered with the view of `generation`.
-    pub(crate) fn after(&self, generation: Generation, step: u64) -> Availability<Arc<StateSnapshot>> {
+    pub(crate) fn after(&self, generation: Generation, step: u64) -> SnapshotStatus<Arc<StateSnapshot>> {
         self.lock().after(generation, step)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::join_all;
 use starling_engine::TwinSearch;
-use starling_engine::comeback::twin::{Input, MAX_ASKED, Output};
+use starling_engine::return_engine::twin::{Input, MAX_ASKED, Output};
 use starling_run::Manifest;
 use starling_topology::message::MAX_ADDRESSES;
 use starling_topology::{Contact, PeerId, RunId, Time};

@@ -6,10 +6,10 @@ use std::path::Path;
 use futures::executor::block_on;
 use libp2p::identity::{Keypair, ed25519};
 use starling_run::{Manifest, RunSpec, WIRE_VERSION};
-use starling_topology::annals::{Leg, Walk, WalkQuestion};
+use starling_topology::history::{ViewProof, ViewSearch, ViewSearchRequest};
 use starling_topology::{
-    Anchors, Annals, Contact, Digest, Generation, Head, Lineage, Mark, Noted, PeerId, Proof, Record, RunId, Slot, View,
-    ViewId,
+    AnchorSet, Contact, Digest, Generation, Head, Lineage, Mark, MarkStatus, PeerId, Proof, Record, RunId, Slot, View,
+    ViewHistory, ViewId,
 };
 use tokio::sync::mpsc;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
@@ -20,8 +20,8 @@ use crate::access::roster::Roster;
 use crate::access::{Access, Credentials, Pass, Update};
 use crate::credentials::appointment::{Appointments, Consent, Consents, Line};
 use crate::credentials::identity::{from_libp2p, to_libp2p};
-use crate::credentials::invitation::{Denial, Grant, Presented, Terms};
-use crate::credentials::revocations::{Renewal, Revocations};
+use crate::credentials::invitation::{DenialReason, InvitationKey, InvitationSpec, PresentedInvitation};
+use crate::credentials::revocations::{RevocationSet, RevocationUpdate};
 use crate::credentials::secret;
 use crate::credentials::ticket::Ticket;
 use crate::member::guide::Reader;
@@ -69,7 +69,7 @@ pub const REQUEST: Decoder = Decoder {
             Request::Members,
             Request::Preprocessing,
             Request::Process,
-            Request::Chain(WalkQuestion { known: vec![known, to], to }),
+            Request::Chain(ViewSearchRequest { known: vec![known, to], to }),
             Request::InitialManifest,
         ];
         requests.iter().map(encode).collect()
@@ -87,7 +87,11 @@ pub const REPLY: Decoder = Decoder {
     valid: || {
         let view = view();
         let evidence = vec![Evidence::of(&proof())];
-        let legs = [Leg::Apart(view.clone()), Leg::Founded(view.clone(), [1; 64].into()), Leg::Back(view.clone())];
+        let legs = [
+            ViewProof::Apart(view.clone()),
+            ViewProof::Founded(view.clone(), [1; 64].into()),
+            ViewProof::Back(view.clone()),
+        ];
         let replies = [
             Reply::NotHere,
             Reply::Later,
@@ -111,8 +115,8 @@ pub const REPLY: Decoder = Decoder {
                 let _proven = evidence.into_iter().map(|evidence| evidence.check(RUN, STEPS)).collect::<Vec<_>>();
             }
             Reply::Chain(legs) => {
-                let known = Anchors::of(RUN, None, &Annals::default());
-                let _way = Walk::new(known, view().id()).hear(&Reader, legs);
+                let known = AnchorSet::of(RUN, None, &ViewHistory::default());
+                let _way = ViewSearch::new(known, view().id()).hear(&Reader, legs);
             }
             _ => {}
         }
@@ -153,8 +157,12 @@ pub const PRESENTED: Decoder = Decoder {
     name: "presented",
     valid: || terms().into_iter().map(|terms| grant(terms).present(peer(2)).encode()).collect(),
     take: |bytes| {
-        let Some(presented) = Presented::decode(bytes) else { return false };
-        assert_eq!(Presented::decode(&presented.encode()).as_ref(), Some(&presented), "it reads as something else");
+        let Some(presented) = PresentedInvitation::decode(bytes) else { return false };
+        assert_eq!(
+            PresentedInvitation::decode(&presented.encode()).as_ref(),
+            Some(&presented),
+            "it reads as something else"
+        );
         let _checked = presented.check((peer(1), RUN), peer(2));
         true
     },
@@ -169,7 +177,7 @@ pub const SECRET: Decoder = Decoder {
     },
     take: |bytes| {
         let Some((key, grant)) = secret::parse(bytes) else { return false };
-        let again = [&key[..], &grant.as_ref().map(Grant::encode).unwrap_or_default()].concat();
+        let again = [&key[..], &grant.as_ref().map(InvitationKey::encode).unwrap_or_default()].concat();
         assert_eq!(secret::parse(&again), Some((key, grant)), "it reads as something else");
         true
     },
@@ -180,7 +188,7 @@ pub const TICKET: Decoder = Decoder {
     name: "ticket",
     valid: || {
         let tickets = [None, Some([9; 32])].map(|secret| {
-            let invitation = secret.map(|_| grant(Terms::default()));
+            let invitation = secret.map(|_| grant(InvitationSpec::default()));
             Ticket::new(contacts(), RUN, secret).with_invitation(invitation).to_string()
         });
         let contents = tickets.iter().map(|text| crate::credentials::ticket::content(text).expect("a ticket"));
@@ -219,14 +227,14 @@ pub const UPDATE: Decoder = Decoder {
 pub const DENIAL: Decoder = Decoder {
     name: "denial",
     valid: || {
-        let revoked = [encode(&Denial::Revoked), encode(&renewal().list)].concat();
-        vec![encode(&(Denial::Expired, [0_u8; 0])), revoked]
+        let revoked = [encode(&DenialReason::Revoked), encode(&renewal().list)].concat();
+        vec![encode(&(DenialReason::Expired, [0_u8; 0])), revoked]
     },
     take: |bytes| {
-        let Ok((denial, proof)) = postcard::take_from_bytes::<Denial>(bytes) else { return false };
-        let list = decode::<Revocations>(proof);
+        let Ok((denial, proof)) = postcard::take_from_bytes::<DenialReason>(bytes) else { return false };
+        let list = decode::<RevocationSet>(proof);
         let _checked = list.as_ref().is_ok_and(|list| list.names(&peer(2)) && list.is_of(peer(1), RUN));
-        denial != Denial::Revoked || list.is_ok()
+        denial != DenialReason::Revoked || list.is_ok()
     },
 };
 
@@ -253,7 +261,7 @@ pub const HANDSHAKE: Decoder = Decoder {
         let hello = [&b"starling"[..], &WIRE_VERSION.to_be_bytes(), &[4; 32]].concat();
         let part = |bytes: &[u8]| [&(bytes.len() as u16).to_le_bytes()[..], bytes].concat();
         let pass = part(&Pass::default().encode());
-        let denied = part(&[encode(&Denial::Revoked), encode(&renewal().list)].concat());
+        let denied = part(&[encode(&DenialReason::Revoked), encode(&renewal().list)].concat());
         vec![
             [&[0], &hello[..], &[1], &[6; 32], &pass].concat(),
             [&[0], &hello[..], &[0]].concat(),
@@ -294,8 +302,12 @@ pub const RENEWAL: Decoder = Decoder {
     name: "renewal",
     valid: || vec![encode(&renewal())],
     take: |bytes| {
-        let Ok(renewal) = decode::<Renewal>(bytes) else { return false };
-        assert_eq!(decode::<Renewal>(&encode(&renewal)).as_ref().ok(), Some(&renewal), "it reads as something else");
+        let Ok(renewal) = decode::<RevocationUpdate>(bytes) else { return false };
+        assert_eq!(
+            decode::<RevocationUpdate>(&encode(&renewal)).as_ref().ok(),
+            Some(&renewal),
+            "it reads as something else"
+        );
         let _checked = renewal.is_of(peer(1), RUN);
         true
     },
@@ -374,8 +386,8 @@ pub const RECORD_FILE: Decoder = Decoder {
 pub const MARK_FILE: Decoder = Decoder {
     name: "mark-file",
     valid: || {
-        let saved = Noted::Saved(Mark { step: 300, lineage: Lineage::NONE });
-        [saved, Noted::Nothing].into_iter().filter_map(|noted| Some(slots(4096, &noted.encode()?))).collect()
+        let saved = MarkStatus::Saved(Mark { step: 300, lineage: Lineage::NONE });
+        [saved, MarkStatus::Nothing].into_iter().filter_map(|noted| Some(slots(4096, &noted.encode()?))).collect()
     },
     take: |bytes| MarkFile::new(Path::new(""), RUN, peer(1)).slots(bytes).iter().any(Option::is_some),
 };
@@ -411,22 +423,25 @@ fn contacts() -> Vec<Contact> {
     [2, 3].map(|name| Contact { peer: peer(name), addresses: addresses() }).to_vec()
 }
 
-fn terms() -> [Terms; 2] {
+fn terms() -> [InvitationSpec; 2] {
     let whom = Some(PeerId([255; 32]));
     let expires = Some(u64::MAX);
-    [Terms::default(), Terms { expires, whom, once: true, voters: Some(8), epoch: 3, ..Terms::default() }]
+    [
+        InvitationSpec::default(),
+        InvitationSpec { expires, whom, once: true, voters: Some(8), epoch: 3, ..InvitationSpec::default() },
+    ]
 }
 
 /// With the same key each time, and with a signature of nobody's.
-fn grant(terms: Terms) -> Grant {
+fn grant(terms: InvitationSpec) -> InvitationKey {
     let invitation = encode(&(terms, peer(5), vec![6_u8; 64]));
-    Grant::decode(&[&[5; 32][..], &invitation].concat()).expect("invariant: it is one")
+    InvitationKey::decode(&[&[5; 32][..], &invitation].concat()).expect("invariant: it is one")
 }
 
-fn renewal() -> Renewal {
+fn renewal() -> RevocationUpdate {
     let hashes = [[8; 32], [9; 32]].map(|secret: [u8; 32]| *blake3::hash(&secret).as_bytes()).to_vec();
     let list = decode(&encode(&(3_u64, vec![PeerId([1; 32]), PeerId([2; 32])], hashes, vec![6_u8; 64])));
-    Renewal { list: list.expect("invariant: it is one"), secrets: vec![[8; 32], [9; 32]] }
+    RevocationUpdate { list: list.expect("invariant: it is one"), secrets: vec![[8; 32], [9; 32]] }
 }
 
 fn consents() -> Consents {

@@ -6,7 +6,7 @@ mod verdict;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::observe::report::{Limit, LinkCost, MeasuredLink, MemberPace, Report};
+use crate::observe::report::{Limit, LinkCost, MeasuredLink, MemberPaceReport, Report};
 use verdict::{Load, Strictness, limit};
 
 /// So many reports of members in a row must show a thing, together and each, before it is told: some seconds.
@@ -19,27 +19,27 @@ const GONE: usize = 6;
 pub(crate) struct Second {
     pub(crate) seconds: f64,
     pub(crate) steps: u64,
-    pub(crate) members: Vec<MemberPace>,
+    pub(crate) members: Vec<MemberPaceReport>,
 }
 
 impl Second {
     /// Several taken for one.
     fn of<'a>(seconds: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let total: f64 = seconds.clone().map(|second| second.seconds).sum();
-        let mut members: BTreeMap<&str, (f64, MemberPace)> = BTreeMap::new();
+        let mut members: BTreeMap<&str, (f64, MemberPaceReport)> = BTreeMap::new();
         for second in seconds.clone() {
             for pace in &second.members {
-                let (computed, sum) = members.entry(&pace.peer).or_insert_with(|| (0.0, MemberPace::default()));
+                let (computed, sum) = members.entry(&pace.peer).or_insert_with(|| (0.0, MemberPaceReport::default()));
                 let computing_s = pace.computing_share * second.seconds;
                 *computed += pace.samples_per_s.unwrap_or_default() * computing_s;
                 sum.computing_share += computing_s / total;
                 (sum.samples, sum.syncing) = (sum.samples + pace.samples, pace.syncing);
             }
         }
-        let whole = |(peer, (computed, sum)): (&str, (f64, MemberPace))| {
+        let whole = |(peer, (computed, sum)): (&str, (f64, MemberPaceReport))| {
             let computing_s = sum.computing_share * total;
             let samples_per_s = (computing_s > 0.0).then(|| computed / computing_s);
-            MemberPace { peer: peer.to_owned(), samples_per_s, ..sum }
+            MemberPaceReport { peer: peer.to_owned(), samples_per_s, ..sum }
         };
         let members = members.into_iter().map(whole).collect();
         Self { seconds: total, steps: seconds.map(|second| second.steps).sum(), members }

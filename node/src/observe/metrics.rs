@@ -1,6 +1,6 @@
 //! How a run's loss and measures went over its steps, as lines of JSON in the data directory: what `starling metrics` reads.
 //!
-//! There is one file for each run, `metrics-<run>.jsonl`, with a line for each [`Row`]. Names and units stay as they are from
+//! There is one file for each run, `metrics-<run>.jsonl`, with a line for each [`MetricsRecord`]. Names and units stay as they are from
 //! version to version; new ones may come.
 
 use std::collections::BTreeMap;
@@ -34,14 +34,14 @@ const LAST_WRITE: Duration = Duration::from_secs(2);
 /// What was measured after a step; or if nothing was, that the machine goes on from there: what it measured behind it does not count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Row {
+pub struct MetricsRecord {
     /// When, in UTC: RFC 3339 with milliseconds.
     pub time: String,
     /// After this step.
     pub step: u64,
     /// How training goes; `None` of an evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub training: Option<Training>,
+    pub training: Option<TrainingMetrics>,
     /// Of an evaluation: means over the held-out samples, by name. `loss` is among them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held_out: BTreeMap<String, f64>,
@@ -50,7 +50,7 @@ pub struct Row {
 /// How training goes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Training {
+pub struct TrainingMetrics {
     /// Of this pass over the data, counted from 0.
     pub epoch: u64,
     /// Mean loss over the step's global batch; `None` if it is no finite number.
@@ -65,7 +65,7 @@ pub struct Training {
     pub skipped: u64,
 }
 
-impl Row {
+impl MetricsRecord {
     /// Whether anything was measured.
     fn is_measured(&self) -> bool {
         self.training.is_some() || !self.held_out.is_empty()
@@ -79,7 +79,7 @@ impl Row {
                 let (epoch, samples_per_s, waiting_share) = (*epoch, *samples_per_s, *waiting_share);
                 let loss = Some(*loss).filter(|loss| loss.is_finite());
                 let training =
-                    Training { epoch, loss, samples_per_s, waiting_share, members: *members, skipped: *skipped };
+                    TrainingMetrics { epoch, loss, samples_per_s, waiting_share, members: *members, skipped: *skipped };
                 Some(Self { time, step: *step, training: Some(training), held_out: BTreeMap::new() })
             }
             Report::Evaluated { step, loss, measures } => {
@@ -100,7 +100,7 @@ pub struct Metrics {
     /// The file.
     pub path: PathBuf,
     /// By step. Of steps that were taken twice, since the run went back to a checkpoint, only the later times.
-    pub rows: Vec<Row>,
+    pub rows: Vec<MetricsRecord>,
     /// How many lines could not be read: those of a machine that lost its power, say.
     pub damaged: usize,
     /// Up to where the file was read.
@@ -132,11 +132,11 @@ impl Metrics {
     ///
     /// # Errors
     /// [`NodeError::File`] if it can't be read.
-    pub fn read_more(&mut self) -> Result<Vec<Row>, NodeError> {
+    pub fn read_more(&mut self) -> Result<Vec<MetricsRecord>, NodeError> {
         self.read_lines().map_err(|error| NodeError::file("read", &self.path, error))
     }
 
-    fn read_lines(&mut self) -> io::Result<Vec<Row>> {
+    fn read_lines(&mut self) -> io::Result<Vec<MetricsRecord>> {
         let mut file = open_to(&self.path, OpenOptions::new().read(true))?;
         file.seek(SeekFrom::Start(self.end))?;
         let (mut lines, mut line, mut more) = (BufReader::new(file), Vec::new(), Vec::new());
@@ -148,7 +148,7 @@ impl Metrics {
                 break;
             }
             self.end += length;
-            match serde_json::from_slice::<Row>(&line) {
+            match serde_json::from_slice::<MetricsRecord>(&line) {
                 Ok(row) => {
                     more.extend(row.is_measured().then(|| row.clone()));
                     self.add(row);
@@ -160,7 +160,7 @@ impl Metrics {
         Ok(more)
     }
 
-    fn add(&mut self, row: Row) {
+    fn add(&mut self, row: MetricsRecord) {
         while self.rows.last().is_some_and(|last| last.step > row.step) {
             self.rows.pop();
         }
@@ -215,7 +215,7 @@ pub(crate) struct MetricsFile {
 #[derive(Debug)]
 enum Entry {
     Begun(Begun),
-    Row(Row),
+    Row(MetricsRecord),
 }
 
 /// What comes next is of this run.
@@ -261,7 +261,7 @@ impl Observer for MetricsFile {
                 let time = clock::utc(at);
                 Some(Entry::Begun(Begun { run: run.clone(), steps: *steps, step: *step, time }))
             }
-            report => Row::of(at, report).map(Entry::Row),
+            report => MetricsRecord::of(at, report).map(Entry::Row),
         };
         if let (Some(entry), Some(queue)) = (entry, &*self.queue.lock().unwrap_or_else(PoisonError::into_inner)) {
             // A disk that hangs costs its lines.
@@ -297,7 +297,7 @@ struct Lines {
     /// The last step of which training was told, and an evaluation.
     last: [Option<u64>; 2],
     /// What came since, and was too soon: it is told if nothing comes after it.
-    held: [Option<Row>; 2],
+    held: [Option<MetricsRecord>; 2],
     /// Whether the file says from where the machine goes on.
     is_begun: bool,
     has_failed: bool,
@@ -320,7 +320,7 @@ impl Lines {
         }
     }
 
-    fn add(&mut self, row: Row) {
+    fn add(&mut self, row: MetricsRecord) {
         let kind = usize::from(row.training.is_none());
         let is_due = |last: u64| row.step < last || row.step - last >= self.stride || row.step >= self.begun.steps;
         if !self.last[kind].is_none_or(is_due) {
@@ -340,7 +340,7 @@ impl Lines {
     }
 
     /// Writes a line. A disk that does not take it costs it that line.
-    fn tell(&mut self, row: &Row) {
+    fn tell(&mut self, row: &MetricsRecord) {
         if let Err(error) = self.write(row) {
             self.file = None;
             if !std::mem::replace(&mut self.has_failed, true) {
@@ -349,7 +349,7 @@ impl Lines {
         }
     }
 
-    fn write(&mut self, row: &Row) -> io::Result<()> {
+    fn write(&mut self, row: &MetricsRecord) -> io::Result<()> {
         let mut text = Vec::new();
         let file = match &mut self.file {
             Some(file) => file,
@@ -370,7 +370,7 @@ impl Lines {
         }
         if !self.is_begun {
             let Begun { time, step, .. } = &self.begun;
-            let from = Row { time: time.clone(), step: *step, training: None, held_out: BTreeMap::new() };
+            let from = MetricsRecord { time: time.clone(), step: *step, training: None, held_out: BTreeMap::new() };
             serde_json::to_writer(&mut text, &from)?;
             text.push(b'\n');
         }
@@ -429,7 +429,7 @@ mod tests {
         let begun = Begun { run: RUN.to_owned(), steps, step, time: clock::utc(SystemTime::UNIX_EPOCH) };
         queue.send(Entry::Begun(begun)).expect("room");
         for report in reports {
-            let row = Row::of(SystemTime::UNIX_EPOCH, report).expect("noted");
+            let row = MetricsRecord::of(SystemTime::UNIX_EPOCH, report).expect("noted");
             queue.send(Entry::Row(row)).expect("room");
         }
         drop(queue);
@@ -489,7 +489,7 @@ mod tests {
         let elsewhere = dir.path().join("elsewhere");
         std::fs::write(&elsewhere, "mine").expect("written");
         let begun = |step| Begun { run: RUN.to_owned(), steps: 600, step, time: clock::utc(SystemTime::UNIX_EPOCH) };
-        let row = |step| Row::of(SystemTime::UNIX_EPOCH, &progress(step)).expect("noted");
+        let row = |step| MetricsRecord::of(SystemTime::UNIX_EPOCH, &progress(step)).expect("noted");
         let mut lines = Lines::new(dir.path(), begun(0));
         #[cfg(unix)]
         std::os::unix::fs::symlink(&elsewhere, &path).expect("linked");

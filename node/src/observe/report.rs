@@ -2,8 +2,8 @@
 
 mod json;
 mod limit;
+mod observer_set;
 mod summary;
-mod tee;
 mod way_back;
 
 use std::collections::BTreeMap;
@@ -12,19 +12,19 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use starling_links::Transport;
-use starling_run::{DataSummary, Judgement};
+use starling_run::{DataSummary, JudgedReport};
 use starling_topology::Quorum;
 use starling_topology::plan::Link;
 
-pub use json::{Json, line as json_line, timed};
-pub use limit::{Limit, LinkCost, MemberPace};
+pub use json::{JsonObserver, line as json_line, timed};
+pub use limit::{Limit, LinkCost, MemberPaceReport};
+pub use observer_set::ObserverSet;
 pub use summary::{ACCURACY, Outcome, Summary};
-pub use tee::Tee;
-pub use way_back::{WaitsFor, WayBack};
+pub use way_back::{ReturnKind, WaitReason};
 
 /// The links over which segments travel in a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Links {
+pub struct LinkSummary {
     /// How reductions are scheduled: `ring`, `tree`, `mesh` or `hierarchical` and its sites.
     pub plan: String,
     /// Why they are scheduled so.
@@ -36,7 +36,7 @@ pub struct Links {
     pub to: BTreeMap<String, Transport>,
 }
 
-impl Links {
+impl LinkSummary {
     /// Whether somebody on the way could read what travels over one of them.
     pub fn is_open(&self) -> bool {
         self.transports().any(|transport| transport == Transport::Plaintext)
@@ -47,7 +47,7 @@ impl Links {
     }
 }
 
-impl fmt::Display for Links {
+impl fmt::Display for LinkSummary {
     /// As in `ring over 2 links, direct` or `mesh over 6 links, 4 direct and 2 universal`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut counts = BTreeMap::<String, usize>::new();
@@ -81,7 +81,7 @@ impl From<Link> for MeasuredLink {
 /// What those who answer lack, and others may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Missed {
+pub enum MissingState {
     /// The run's state: none of them holds any.
     State,
     /// The state after this step: they had saved it and have lost it.
@@ -175,7 +175,7 @@ pub enum Report {
     /// How this machine comes back to a run that it took part in.
     Returning {
         /// How.
-        way: WayBack,
+        way: ReturnKind,
         /// The peers that this is about, by their ids.
         peers: Vec<String>,
     },
@@ -184,7 +184,7 @@ pub enum Report {
         /// Their peer ids.
         peers: Vec<String>,
         /// What for.
-        why: WaitsFor,
+        why: WaitReason,
         /// For how long it has waited, in seconds.
         for_s: u64,
     },
@@ -275,7 +275,7 @@ pub enum Report {
         needed: usize,
         /// What they lack, if they would be enough: it is waited for whoever may hold it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        missed: Option<Missed>,
+        missed: Option<MissingState>,
     },
     /// The other members go on without this peer, which joins again by itself.
     Evicted {
@@ -303,7 +303,7 @@ pub enum Report {
         step: u64,
     },
     /// All links of the current view are there.
-    Linked(Links),
+    Linked(LinkSummary),
     /// Links to other members were measured, or are within this machine.
     Measured {
         /// By member.
@@ -323,7 +323,7 @@ pub enum Report {
         /// How many steps ran in it.
         steps: u64,
         /// By peer id.
-        members: Vec<MemberPace>,
+        members: Vec<MemberPaceReport>,
     },
     /// What makes the steps as slow as they are has become clear, or is no longer so.
     Limit {
@@ -502,9 +502,9 @@ pub trait Observer: Send + Sync {
     }
 }
 
-impl From<Judgement> for Report {
-    fn from(judged: Judgement) -> Self {
-        let Judgement { step, loss, best_step, best_loss, without, is_over } = judged;
+impl From<JudgedReport> for Report {
+    fn from(judged: JudgedReport) -> Self {
+        let JudgedReport { step, loss, best_step, best_loss, without, is_over } = judged;
         Self::Judged { step, loss: loss.into(), best_step, best_loss: best_loss.into(), without, is_over }
     }
 }

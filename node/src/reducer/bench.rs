@@ -2,5 +2,5 @@
 
 mod member;
 
-pub use member::{LinkError, Linked, Member, Place, Reduction};
-pub use starling_links::bench::{Floor, process_time};
+pub use member::{LinkError, LinkedMember, Member, MemberContact, ReductionSpec};
+pub use starling_links::bench::{WireCost, process_time};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use starling_collective::Dropped;
+use starling_collective::OperationResidual;
 use starling_topology::ViewId;
 use tokio::sync::{mpsc, watch};
 
@@ -34,5 +34,5 @@ impl ResultSink for BenchSink {
         self.reduced.try_send(completion.mean).is_ok()
     }
 
-    fn interrupted(&self, _: ViewId, _: u64, _: Vec<f32>, _: Option<Dropped>) {}
+    fn interrupted(&self, _: ViewId, _: u64, _: Vec<f32>, _: Option<OperationResidual>) {}
 }

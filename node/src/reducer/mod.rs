@@ -5,7 +5,7 @@
 //! task from receiving, so no order of delivery can block it.
 //!
 //! Start reading at [`task::ReduceTask`], then [`starling_collective::Execution`] (what is done to a segment) and
-//! [`starling_links::IncomingLinks`] (waiting for several at once).
+//! [`starling_links::IncomingLinkSet`] (waiting for several at once).
 
 pub mod bench;
 mod bench_sink;
@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
-use starling_collective::{self as collective, Codec, Dropped, Layout, LayoutConfig, Schedule, Slots};
-use starling_links::{Endpoint, Limits, Traffic};
+use starling_collective::{self as collective, Codec, Layout, LayoutConfig, OperationResidual, Schedule, SlotLayout};
+use starling_links::{Endpoint, LinkLimit, TrafficMetrics};
 use starling_topology::plan::{Bucket, PlanPolicy};
 use starling_topology::{PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, watch};
@@ -51,7 +51,7 @@ pub(crate) struct Operation {
     /// What the sum of all contributions is divided by.
     pub(crate) divisor: f32,
     /// Where to book what a lossy codec drops; `None` if nobody makes up for it.
-    pub(crate) dropped: Option<Dropped>,
+    pub(crate) dropped: Option<OperationResidual>,
 }
 
 /// What an operation came to.
@@ -61,7 +61,7 @@ pub(crate) struct Completion {
     /// Whether all its numbers are known to be finite.
     pub(crate) is_finite: bool,
     /// What it dropped here, where that was booked.
-    pub(crate) dropped: Option<Dropped>,
+    pub(crate) dropped: Option<OperationResidual>,
     /// What this member alone has now, if not all have the same.
     pub(crate) own: Option<Own>,
 }
@@ -97,7 +97,7 @@ pub(crate) trait ResultSink: std::fmt::Debug + Send + Sync {
     }
 
     /// Takes back the memory of an operation that was interrupted, and what it dropped so far.
-    fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>);
+    fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<OperationResidual>);
 }
 
 /// What a reducer needs besides its view.
@@ -119,10 +119,10 @@ pub(crate) struct ReducerConfig {
     pub(crate) most: f32,
     pub(crate) in_flight: u32,
     pub(crate) open_limit: Duration,
-    pub(crate) limits: Limits,
+    pub(crate) limits: LinkLimit,
     pub(crate) protocol: StreamProtocol,
     pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<TrafficMetrics>,
 }
 
 /// The event loop's end of a reducer. Dropping it interrupts the operation under way and closes the links.
@@ -192,9 +192,9 @@ pub(crate) fn start(
     let operations_of_view = config.chooses.then(|| Operations::new(&agreed, &ring));
     let reduce_task = ReduceTask {
         operations: operations_of_view,
-        slots: Slots::new(view.members().iter().zip(&config.words).map(slot)),
+        slots: SlotLayout::new(view.members().iter().zip(&config.words).map(slot)),
         layout: Layout::weighted(elements, world, layout, &agreed.weights).with_exact(exact),
-        magnitudes: collective::Limits::new(config.most, codec, world.get()),
+        magnitudes: collective::SumLimit::new(config.most, codec, world.get()),
         schedule,
         plan: agreed.plan.to_string(),
         reason: agreed.reason,

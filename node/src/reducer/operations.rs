@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use starling_collective::{self as collective, Layout, LayoutConfig, Schedule};
-use starling_run::{Agreed, BufferLearner, Call};
+use starling_run::{BufferLearner, CallDecision, CallKind};
 use starling_topology::plan::{self, Plan};
 use starling_topology::{PeerId, Rank, Ring};
 
@@ -31,7 +31,7 @@ pub(super) struct Operations {
 /// What the members of a view have chosen for a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chosen {
-    pub(super) agreed: Agreed,
+    pub(super) agreed: CallDecision,
     /// Whether somebody has called an all-reduce, which is under way then.
     pub(super) is_summed: bool,
     /// Who brings something.
@@ -55,8 +55,8 @@ impl Operations {
     /// What was chosen, by what is reduced of the slots.
     pub(super) fn chosen(&self, slots: &[f32]) -> Chosen {
         let told = BufferLearner::told(&self.members, slots);
-        let is_summed = told.iter().any(|(_, tag)| tag.call() == Some(Call::AllReduce));
-        let agreed = Agreed::of(&told);
+        let is_summed = told.iter().any(|(_, tag)| tag.call() == Some(CallKind::AllReduce));
+        let agreed = CallDecision::of(&told);
         Chosen { agreed, is_summed, contributors: told.into_iter().map(|(peer, _)| peer).collect() }
     }
 
@@ -71,16 +71,16 @@ impl Operations {
     ) -> Option<(Schedule, Layout)> {
         let world = links.world_size();
         let operation = match chosen.agreed {
-            Agreed::Nothing | Agreed::AllReduce => return None,
-            Agreed::ReduceScatter => collective::Operation::ReduceScatter,
-            Agreed::AllGather => collective::Operation::AllGather,
-            Agreed::Broadcast(root) => {
+            CallDecision::Nothing | CallDecision::AllReduce => return None,
+            CallDecision::ReduceScatter => collective::Operation::ReduceScatter,
+            CallDecision::AllGather => collective::Operation::AllGather,
+            CallDecision::Broadcast(root) => {
                 let root = self.peers.iter().position(|peer| *peer == root)?;
                 collective::Operation::Broadcast { root: Rank(u32::try_from(root).ok()?) }
             }
         };
         let mut weights = self.weights.clone();
-        if matches!(chosen.agreed, Agreed::ReduceScatter | Agreed::AllGather) {
+        if matches!(chosen.agreed, CallDecision::ReduceScatter | CallDecision::AllGather) {
             for (chunk, weight) in (0..).map(Rank).zip(&mut weights) {
                 let owner = self.peers[self.plan.route(world, chunk).owner().0 as usize];
                 if chosen.contributors.binary_search(&owner).is_err() {

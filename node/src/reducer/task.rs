@@ -10,10 +10,10 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::Stream;
 use libp2p_stream::Control;
 use starling_collective::{
-    Buffer as _, Execution, Layout, Limits, OperationKey, Schedule, Slots, Violation, Workspace,
+    Buffer as _, Execution, Layout, OperationKey, Schedule, SlotLayout, SumLimit, Violation, Workspace,
 };
-use starling_run::Agreed;
-use starling_topology::{Awaited, PeerId, Rank, ViewId};
+use starling_run::CallDecision;
+use starling_topology::{PeerId, Rank, StallReport, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -26,7 +26,8 @@ use crate::member::event::NetworkEvent;
 use crate::net::streams;
 use starling_engine::CommitGate;
 use starling_links::{
-    BrokenLink, Connection, Incoming, IncomingLinks, LinkConfig, LinkFailure, Outgoing, OutgoingLinks, greeting,
+    BrokenLink, Connection, IncomingLink, IncomingLinkSet, LinkConfig, LinkFailure, OutgoingLink, OutgoingLinkSet,
+    greeting,
 };
 
 pub(super) struct ReduceTask {
@@ -35,9 +36,9 @@ pub(super) struct ReduceTask {
     pub(super) layout: Layout,
     pub(super) schedule: Schedule,
     /// How large numbers may be that come.
-    pub(super) magnitudes: Limits,
+    pub(super) magnitudes: SumLimit,
     /// What members may say of themselves.
-    pub(super) slots: Slots,
+    pub(super) slots: SlotLayout,
     /// The plan's name.
     pub(super) plan: String,
     /// Why it is that one.
@@ -100,7 +101,7 @@ impl ReduceTask {
         control: Control,
         mut incoming: mpsc::Receiver<(PeerId, Stream)>,
         tasks: &mut JoinSet<()>,
-    ) -> (OutgoingLinks, IncomingLinks) {
+    ) -> (OutgoingLinkSet, IncomingLinkSet) {
         let mut links = FuturesUnordered::new();
         for peer in &self.receivers {
             let opened = self.open(*peer, control.clone());
@@ -136,15 +137,15 @@ impl ReduceTask {
         let taken = |links: &mut BTreeMap<PeerId, Linked>, peer: &PeerId| {
             links.remove(peer).expect("invariant: all links were waited for")
         };
-        let mut outgoing_links = OutgoingLinks::from_environment();
+        let mut outgoing_links = OutgoingLinkSet::from_environment();
         for (rank, peer) in self.schedule.receivers().iter().zip(&self.receivers) {
             let (stream, connections) = taken(&mut opened, peer);
-            outgoing_links.add(*rank, *peer, Outgoing::new(stream, connections, &config, tasks));
+            outgoing_links.add(*rank, *peer, OutgoingLink::new(stream, connections, &config, tasks));
         }
-        let mut incoming_links = IncomingLinks::default();
+        let mut incoming_links = IncomingLinkSet::default();
         for (rank, peer) in self.schedule.senders().iter().zip(&self.senders) {
             let (stream, connections) = taken(&mut accepted, peer);
-            incoming_links.add(*rank, *peer, Incoming::new(stream, connections, &config, tasks));
+            incoming_links.add(*rank, *peer, IncomingLink::new(stream, connections, &config, tasks));
         }
         (outgoing_links, incoming_links)
     }
@@ -179,8 +180,8 @@ impl ReduceTask {
     pub(super) async fn reduce(
         &mut self,
         operation: Operation,
-        incoming_links: &mut IncomingLinks,
-        outgoing_links: &mut OutgoingLinks,
+        incoming_links: &mut IncomingLinkSet,
+        outgoing_links: &mut OutgoingLinkSet,
     ) -> Result<(), BrokenLink> {
         let Operation { step, mut buffer, mut contribution, is_agreed, divisor, dropped } = operation;
         if let Some(contribution) = &contribution {
@@ -238,8 +239,8 @@ impl ReduceTask {
         mut completed: Completion,
         chosen: &Chosen,
         contribution: Option<Contribution>,
-        incoming_links: &mut IncomingLinks,
-        outgoing_links: &mut OutgoingLinks,
+        incoming_links: &mut IncomingLinkSet,
+        outgoing_links: &mut OutgoingLinkSet,
     ) -> Result<(), BrokenLink> {
         let mut values = completed.mean;
         let behind = values.split_off(self.layout.shortened());
@@ -263,7 +264,7 @@ impl ReduceTask {
             (workspace, self.spare) = execution.finish();
             completed.is_finite &= workspace.is_finite();
             (values, _) = workspace.finish();
-            if chosen.agreed == Agreed::ReduceScatter {
+            if chosen.agreed == CallDecision::ReduceScatter {
                 let (zeros, ranges) = (vec![0.0; values.len()], owned(&schedule, &layout));
                 completed.own = Some(Own { values: std::mem::replace(&mut values, zeros), ranges });
             }
@@ -292,8 +293,8 @@ impl ReduceTask {
         execution: &mut Execution<Workspace>,
         contribution: &mut Option<Contribution>,
         last_alone: bool,
-        incoming_links: &mut IncomingLinks,
-        outgoing_links: &mut OutgoingLinks,
+        incoming_links: &mut IncomingLinkSet,
+        outgoing_links: &mut OutgoingLinkSet,
     ) -> Result<bool, BrokenLink> {
         let step = execution.key().step;
         let last = execution.buffer().layout().buckets().saturating_sub(1);
@@ -368,12 +369,12 @@ impl ReduceTask {
 
 /// What is missing first in `execution`, the operation of `step`, and from which of its `senders`; nothing, if it waits for those
 /// who are to take what it sends.
-fn awaited(step: u64, execution: &Execution<Workspace>, senders: &[PeerId]) -> Awaited {
-    let Some((place, from)) = execution.missing() else { return Awaited::nothing(step) };
+fn awaited(step: u64, execution: &Execution<Workspace>, senders: &[PeerId]) -> StallReport {
+    let Some((place, from)) = execution.missing() else { return StallReport::nothing(step) };
     let owes = |(rank, peer): (&Rank, &PeerId)| from.contains(rank).then_some(*peer);
     let mut from: Vec<PeerId> = execution.schedule().senders().iter().zip(senders).filter_map(owes).collect();
     from.sort_unstable();
-    Awaited { step, place, from }
+    StallReport { step, place, from }
 }
 
 /// Lets other tasks of this thread run, and other threads that wait for this core: a member's that works on what this one

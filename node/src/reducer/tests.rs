@@ -5,7 +5,7 @@ mod fixture;
 
 use starling_collective::codec::kernel;
 use starling_collective::{OperationKey, Phase, SegmentHeader, SegmentId};
-use starling_topology::plan::{Groups, Plan};
+use starling_topology::plan::{GroupTable, Plan};
 use starling_topology::{Rank, WorldSize};
 
 use std::sync::Mutex;
@@ -15,7 +15,9 @@ use starling_run::Gradient;
 use super::*;
 use fixture::{LIMIT, VIEW, answer, config, connection, endpoint, limits, link, open, peer, stream};
 use starling_links::direct::Sender;
-use starling_links::{BrokenLink, DataPlane, Incoming, IncomingLinks, LinkFailure, Outgoing, OutgoingLinks, Transport};
+use starling_links::{
+    BrokenLink, IncomingLink, IncomingLinkSet, LinkFailure, OutgoingLink, OutgoingLinkSet, Transport, TransportPolicy,
+};
 use tokio::io::DuplexStream;
 
 const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
@@ -34,12 +36,12 @@ fn header() -> SegmentHeader {
 }
 
 fn operation(step: u64, buffer: Vec<f32>, divisor: f32) -> Operation {
-    let dropped = Some(Dropped::new(buffer.len(), Vec::new()));
+    let dropped = Some(OperationResidual::new(buffer.len(), Vec::new()));
     Operation { step, buffer, contribution: None, is_agreed: false, divisor, dropped }
 }
 
 fn reduce_task(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dyn ResultSink>) -> ReduceTask {
-    let (endpoint, peer) = endpoint(DataPlane::Direct, LONGEST);
+    let (endpoint, peer) = endpoint(TransportPolicy::Direct, LONGEST);
     let schedule = Schedule::new(plan, layout.world_size(), collective::Operation::AllReduce, rank);
     let config = ReducerConfig {
         elements: layout.elements(),
@@ -65,8 +67,8 @@ fn reduce_task(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: A
     let (plan, reason) = (plan.to_string(), String::new());
     ReduceTask {
         operations: None,
-        slots: Slots::default(),
-        magnitudes: collective::Limits::new(MOST, codec, layout.world_size().get()),
+        slots: SlotLayout::default(),
+        magnitudes: collective::SumLimit::new(MOST, codec, layout.world_size().get()),
         layout,
         schedule,
         plan,
@@ -85,11 +87,17 @@ fn reduce_task(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: A
 
 /// All members of a world with links of one kind, of so many connections each if they are direct, reducing several times; their
 /// results by step.
-async fn reduce(mode: DataPlane, connections: usize, plan: &Plan, codec: Codec, layout: &Layout) -> Vec<Vec<Vec<f32>>> {
+async fn reduce(
+    mode: TransportPolicy,
+    connections: usize,
+    plan: &Plan,
+    codec: Codec,
+    layout: &Layout,
+) -> Vec<Vec<Vec<f32>>> {
     let world = layout.world_size();
     let longest = layout.longest_payload(codec);
-    let mut members: Vec<(OutgoingLinks, IncomingLinks)> =
-        world.ranks().map(|_| <(OutgoingLinks, IncomingLinks)>::default()).collect();
+    let mut members: Vec<(OutgoingLinkSet, IncomingLinkSet)> =
+        world.ranks().map(|_| <(OutgoingLinkSet, IncomingLinkSet)>::default()).collect();
     let peer = peer();
     for from in world.ranks() {
         for to in Schedule::new(plan, world, collective::Operation::AllReduce, from).receivers() {
@@ -99,7 +107,7 @@ async fn reduce(mode: DataPlane, connections: usize, plan: &Plan, codec: Codec, 
             members[to.0 as usize].1.add(from, peer, incoming);
         }
     }
-    let reduce = |(rank, (mut outgoing_links, mut incoming_links)): (u32, (OutgoingLinks, IncomingLinks))| {
+    let reduce = |(rank, (mut outgoing_links, mut incoming_links)): (u32, (OutgoingLinkSet, IncomingLinkSet))| {
         let (bench_sink, mut reduced) = BenchSink::new();
         let mut reduce_task = reduce_task(layout.clone(), plan, codec, Rank(rank), bench_sink);
         async move {
@@ -152,7 +160,7 @@ impl ResultSink for Watched {
         is_again
     }
 
-    fn interrupted(&self, _: ViewId, _: u64, _: Vec<f32>, _: Option<Dropped>) {}
+    fn interrupted(&self, _: ViewId, _: u64, _: Vec<f32>, _: Option<OperationResidual>) {}
 }
 
 /// Contributions that come about while they are reduced, at each member in its own time, and leave in parts in the same way.
@@ -169,13 +177,13 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
         )
         .with_exact(4);
         let world = layout.world_size();
-        let mut members: Vec<(OutgoingLinks, IncomingLinks)> =
-            world.ranks().map(|_| <(OutgoingLinks, IncomingLinks)>::default()).collect();
+        let mut members: Vec<(OutgoingLinkSet, IncomingLinkSet)> =
+            world.ranks().map(|_| <(OutgoingLinkSet, IncomingLinkSet)>::default()).collect();
         let peer = peer();
         for from in world.ranks() {
             for to in Schedule::new(&plan, world, collective::Operation::AllReduce, from).receivers() {
                 let to = *to;
-                let (outgoing, incoming) = link(DataPlane::Direct, layout.longest_payload(Codec::F32), 1).await;
+                let (outgoing, incoming) = link(TransportPolicy::Direct, layout.longest_payload(Codec::F32), 1).await;
                 members[from.0 as usize].0.add(to, peer, outgoing);
                 members[to.0 as usize].1.add(from, peer, incoming);
             }
@@ -233,7 +241,7 @@ fn many_segments(plan: &Plan, world: u32) -> Layout {
 
 #[tokio::test]
 async fn every_kind_of_connection_reduces() {
-    for mode in [DataPlane::Local, DataPlane::Direct, DataPlane::Plaintext] {
+    for mode in [TransportPolicy::Local, TransportPolicy::Direct, TransportPolicy::Plaintext] {
         let layout = many_segments(&Plan::Ring, 3);
         for result in reduce(mode, 1, &Plan::Ring, Codec::F32, &layout).await.iter().flatten() {
             let expected = |element: usize| (element % 97 * 6) as f32 / 2.0;
@@ -245,11 +253,13 @@ async fn every_kind_of_connection_reduces() {
 
 #[tokio::test]
 async fn every_plan_and_codec_ends_with_the_same_bits_everywhere() {
-    let sites = Plan::Hierarchical(Groups::from_labels(&[0, 0, 1, 1, 1]));
+    let sites = Plan::Hierarchical(GroupTable::from_labels(&[0, 0, 1, 1, 1]));
     for plan in [Plan::Ring, Plan::Tree, Plan::Mesh, sites] {
         for codec in Codec::ALL {
             let layout = many_segments(&plan, 5);
-            for (mode, connections) in [(DataPlane::Local, 1), (DataPlane::Direct, 1), (DataPlane::Direct, 3)] {
+            for (mode, connections) in
+                [(TransportPolicy::Local, 1), (TransportPolicy::Direct, 1), (TransportPolicy::Direct, 3)]
+            {
                 let all = reduce(mode, connections, &plan, codec, &layout).await;
                 let bits = |values: &Vec<f32>| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
                 let first = &all[0][0];
@@ -277,7 +287,7 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
     const ELEMENTS: usize = 70;
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     // Ends stay with the runtime that they were made on, so each link's two are made on their own threads.
-    let endpoints: Vec<_> = (0..MEMBERS).map(|_| endpoint(DataPlane::Local, LONGEST)).collect();
+    let endpoints: Vec<_> = (0..MEMBERS).map(|_| endpoint(TransportPolicy::Local, LONGEST)).collect();
     let (opening, mut answering): (Vec<_>, Vec<_>) = (0..MEMBERS).map(|_| stream()).unzip();
     // Who sends to a member is the one before it.
     answering.rotate_right(1);
@@ -289,10 +299,10 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
                 let (ours, next, previous) = (&at(rank).0, at(rank + 1).1, at(rank + MEMBERS - 1).1);
                 let (sending, receiving) = tokio::join!(open(near, ours, next), answer(far, ours, previous));
                 let config = config(LONGEST);
-                let outgoing = Outgoing::over(vec![sending], &config).expect("a connection");
-                let incoming = Incoming::over(vec![receiving], &config).expect("a connection");
+                let outgoing = OutgoingLink::over(vec![sending], &config).expect("a connection");
+                let incoming = IncomingLink::over(vec![receiving], &config).expect("a connection");
                 assert_eq!([outgoing.transport(), incoming.transport()], [Transport::Local; 2]);
-                let (mut outgoing_links, mut incoming_links) = (OutgoingLinks::default(), IncomingLinks::default());
+                let (mut outgoing_links, mut incoming_links) = (OutgoingLinkSet::default(), IncomingLinkSet::default());
                 outgoing_links.add(Rank((rank + 1) % MEMBERS), next, outgoing);
                 incoming_links.add(Rank((rank + MEMBERS - 1) % MEMBERS), previous, incoming);
                 let ring = Layout::new(
@@ -323,7 +333,7 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
 /// The first of two members reduces over direct links, of which the other sends `segment` and no more.
 async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
     let config = config(LONGEST);
-    let connected = || connection(DataPlane::Direct, LONGEST);
+    let connected = || connection(TransportPolicy::Direct, LONGEST);
     let ((to_us, from_previous), (to_next, _from_us)) = tokio::join!(connected(), connected());
     let mut neighbour = Sender::new(to_us, &config);
     if let Some((header, values)) = segment {
@@ -333,9 +343,9 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
     drop(neighbour);
     let mut reduce_task = reduce_task(layout(), &Plan::Ring, Codec::F32, Rank(0), BenchSink::new().0);
     let (sender, receiver) = (reduce_task.senders[0], peer());
-    let (mut incoming_links, mut outgoing_links) = (IncomingLinks::default(), OutgoingLinks::default());
-    incoming_links.add(Rank(1), sender, Incoming::over(vec![from_previous], &config).expect("a connection"));
-    outgoing_links.add(Rank(1), receiver, Outgoing::over(vec![to_next], &config).expect("a connection"));
+    let (mut incoming_links, mut outgoing_links) = (IncomingLinkSet::default(), OutgoingLinkSet::default());
+    incoming_links.add(Rank(1), sender, IncomingLink::over(vec![from_previous], &config).expect("a connection"));
+    outgoing_links.add(Rank(1), receiver, OutgoingLink::over(vec![to_next], &config).expect("a connection"));
     match reduce_task.reduce(operation(1, vec![0.5; 2], 1.0), &mut incoming_links, &mut outgoing_links).await {
         Err(BrokenLink(blamed, failure)) => {
             assert_eq!(blamed, sender);
@@ -393,14 +403,14 @@ async fn blame_in_a_mesh(fault: usize) {
     let mut reduce_task =
         reduce_task(Layout::new(3, WorldSize::new(3), LAYOUT), &Plan::Mesh, Codec::F32, Rank(0), BenchSink::new().0);
     let config = config(LONGEST);
-    let (mut incoming_links, mut outgoing_links) = (IncomingLinks::default(), OutgoingLinks::default());
+    let (mut incoming_links, mut outgoing_links) = (IncomingLinkSet::default(), OutgoingLinkSet::default());
     let peers = [(); 2].map(|()| peer());
     let mut open = Vec::new();
     for (rank, peer) in (1..).map(Rank).zip(peers) {
-        let (outgoing, far) = link(DataPlane::Direct, LONGEST, 1).await;
+        let (outgoing, far) = link(TransportPolicy::Direct, LONGEST, 1).await;
         outgoing_links.add(rank, peer, outgoing);
-        let (sending, receiving) = connection(DataPlane::Direct, LONGEST).await;
-        incoming_links.add(rank, peer, Incoming::over(vec![receiving], &config).expect("a connection"));
+        let (sending, receiving) = connection(TransportPolicy::Direct, LONGEST).await;
+        incoming_links.add(rank, peer, IncomingLink::over(vec![receiving], &config).expect("a connection"));
         open.push((far, Sender::new(sending, &config)));
     }
     for (index, (_, sender)) in open.iter_mut().enumerate() {

@@ -22,7 +22,7 @@ use std::ops::BitOr;
 
 use starling_run::RunSpec;
 
-use crate::settings::{Founding, Settings};
+use crate::settings::{FoundOptions, Settings};
 
 pub use kind::{Kind, Value, has_many_zeros};
 
@@ -43,15 +43,15 @@ pub struct Key {
     /// Its type and range.
     pub kind: Kind,
     /// What it is where nobody says.
-    pub default: Unsaid,
+    pub default: DefaultValue,
     /// What it does, one sentence.
     pub about: &'static str,
     /// What it sets.
-    pub sets: Sets,
+    pub sets: KeyTarget,
     /// The flag that sets it, if there is one.
-    pub flag: Option<Flag>,
+    pub flag: Option<FlagSpec>,
     /// Which verbs have that flag of their own.
-    pub verbs: Verbs,
+    pub verbs: VerbSet,
     /// The heading under which all help lists its flag; `None`: most users need it, so that it comes first.
     pub heading: Option<&'static str>,
     /// Whether a joiner has it from the run, unless its user says it.
@@ -60,7 +60,7 @@ pub struct Key {
 
 /// What a key is where nobody says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsaid {
+pub enum DefaultValue {
     /// This value, as text.
     Value(&'static str),
     /// As if it were this value, though it is not set.
@@ -71,7 +71,7 @@ pub enum Unsaid {
 
 /// A flag of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flag {
+pub struct FlagSpec {
     /// With its dashes.
     pub long: &'static str,
     /// What its value is called.
@@ -87,11 +87,11 @@ type Set<To> = fn(&mut To, &Value) -> Result<(), String>;
 
 /// What a key sets.
 #[derive(Debug, Clone, Copy)]
-pub enum Sets {
+pub enum KeyTarget {
     /// What all members share: the founder says it, and a joiner may insist on it.
     Run(Set<RunSpec>),
     /// What a founder says besides.
-    Founding(Set<Founding>),
+    Founding(Set<FoundOptions>),
     /// This machine alone.
     Machine(Set<Settings>),
     /// Nothing of the node's: whoever starts it reads that.
@@ -100,9 +100,9 @@ pub enum Sets {
 
 /// Verbs of the command line that take keys as flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verbs(pub u8);
+pub struct VerbSet(pub u8);
 
-impl Verbs {
+impl VerbSet {
     /// None: the key has no flag, or one that all verbs have.
     pub const NONE: Self = Self(0);
     /// Who founds a run.
@@ -124,7 +124,7 @@ impl Verbs {
     }
 }
 
-impl BitOr for Verbs {
+impl BitOr for VerbSet {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
@@ -151,22 +151,22 @@ pub fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 impl Key {
-    const fn new(id: &'static str, kind: Kind, default: Unsaid, about: &'static str, sets: Sets) -> Self {
-        let (flag, heading, verbs) = (None, None, Verbs::NONE);
-        let is_of_run = matches!(sets, Sets::Run(_));
+    const fn new(id: &'static str, kind: Kind, default: DefaultValue, about: &'static str, sets: KeyTarget) -> Self {
+        let (flag, heading, verbs) = (None, None, VerbSet::NONE);
+        let is_of_run = matches!(sets, KeyTarget::Run(_));
         Self { id, kind, default, about, sets, flag, verbs, heading, is_of_run }
     }
 
     /// The flag that sets it, of those who take part.
     const fn flag(mut self, long: &'static str, takes: &'static str) -> Self {
-        self.flag = Some(Flag { long, takes, alias: None, negation: None });
-        self.verbs = if matches!(self.sets, Sets::Founding(_)) { Verbs::RUN } else { Verbs(3) };
+        self.flag = Some(FlagSpec { long, takes, alias: None, negation: None });
+        self.verbs = if matches!(self.sets, KeyTarget::Founding(_)) { VerbSet::RUN } else { VerbSet(3) };
         self
     }
 
     /// The flag of all verbs that sets it.
     const fn global(mut self, long: &'static str) -> Self {
-        self.flag = Some(Flag { long, takes: "", alias: None, negation: None });
+        self.flag = Some(FlagSpec { long, takes: "", alias: None, negation: None });
         self
     }
 
@@ -185,8 +185,8 @@ impl Key {
     }
 
     /// These verbs have it too.
-    const fn also(mut self, verbs: Verbs) -> Self {
-        self.verbs = Verbs(self.verbs.0 | verbs.0);
+    const fn also(mut self, verbs: VerbSet) -> Self {
+        self.verbs = VerbSet(self.verbs.0 | verbs.0);
         self
     }
 
@@ -217,13 +217,13 @@ impl Key {
 
     /// What is set where nobody says.
     pub fn value(&self) -> Option<Value> {
-        let Unsaid::Value(text) = self.default else { return None };
+        let DefaultValue::Value(text) = self.default else { return None };
         Some(self.read(text).expect("invariant: a default is of its key's kind"))
     }
 
     /// What is shown where nobody says.
     pub fn shown(&self) -> Option<Value> {
-        let (Unsaid::Value(text) | Unsaid::Like(text)) = self.default else { return None };
+        let (DefaultValue::Value(text) | DefaultValue::Like(text)) = self.default else { return None };
         Some(self.read(text).expect("invariant: a default is of its key's kind"))
     }
 
@@ -239,7 +239,7 @@ mod tests {
     use std::path::PathBuf;
 
     use starling_collective::Codec;
-    use starling_run::{Balance, Delimiter};
+    use starling_run::{BalancePolicy, Delimiter};
     use starling_topology::Quorum;
     use starling_topology::plan::PlanPolicy;
 
@@ -252,7 +252,7 @@ mod tests {
             ("data.delimiter", Delimiter::ALL.iter().map(ToString::to_string).collect()),
             ("collective.codec", Codec::ALL.iter().map(ToString::to_string).collect()),
             ("security.quorum", Quorum::ALL.iter().map(ToString::to_string).collect()),
-            ("run.balance", [Balance::Speed, Balance::Equal].iter().map(ToString::to_string).collect()),
+            ("run.balance", [BalancePolicy::Speed, BalancePolicy::Equal].iter().map(ToString::to_string).collect()),
             ("collective.plan", PlanPolicy::ALL.iter().map(ToString::to_string).collect()),
         ];
         for (id, expected) in rows {
@@ -266,10 +266,10 @@ mod tests {
             for word in words {
                 let value = key.read(word).unwrap_or_else(|| panic!("{}: {word}", key.id));
                 let taken = match key.sets {
-                    Sets::Run(set) => set(&mut RunSpec::default(), &value),
-                    Sets::Founding(set) => set(&mut Founding::new(RunSpec::default()), &value),
-                    Sets::Machine(set) => set(&mut Settings::new(PathBuf::from("d")), &value),
-                    Sets::Outside => Ok(()),
+                    KeyTarget::Run(set) => set(&mut RunSpec::default(), &value),
+                    KeyTarget::Founding(set) => set(&mut FoundOptions::new(RunSpec::default()), &value),
+                    KeyTarget::Machine(set) => set(&mut Settings::new(PathBuf::from("d")), &value),
+                    KeyTarget::Outside => Ok(()),
                 };
                 assert_eq!(taken, Ok(()), "{}: {word}", key.id);
             }
@@ -298,19 +298,19 @@ mod tests {
 
     #[test]
     fn defaults_are_those_that_programs_have() {
-        let (dir, mut founding) = (PathBuf::from("d"), Founding::new(RunSpec::default()));
+        let (dir, mut founding) = (PathBuf::from("d"), FoundOptions::new(RunSpec::default()));
         let mut settings = Settings::new(dir.clone());
         for (key, value) in keys().filter_map(|key| Some((key, key.value()?))) {
             let taken = match key.sets {
-                Sets::Run(set) => set(&mut founding.run, &value),
-                Sets::Founding(set) => set(&mut founding, &value),
-                Sets::Machine(set) => set(&mut settings, &value),
-                Sets::Outside => Ok(()),
+                KeyTarget::Run(set) => set(&mut founding.run, &value),
+                KeyTarget::Founding(set) => set(&mut founding, &value),
+                KeyTarget::Machine(set) => set(&mut settings, &value),
+                KeyTarget::Outside => Ok(()),
             };
             taken.unwrap_or_else(|reason| panic!("{}: {reason}", key.id));
         }
         assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new(dir)));
-        let mut expected = Founding::new(RunSpec::default());
+        let mut expected = FoundOptions::new(RunSpec::default());
         // A program's own model learns for as long as it says, by its own optimizer.
         (expected.run.steps, expected.run.optimizer) = (founding.run.steps, founding.run.optimizer);
         assert_eq!(format!("{founding:?}"), format!("{expected:?}"));

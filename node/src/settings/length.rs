@@ -6,7 +6,7 @@ use starling_run::{RunSpec, Workload};
 /// How long a run is, if its founder does not count steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum RunLength {
+pub enum RunLimit {
     /// As many steps as its [`RunSpec`] says.
     #[default]
     Steps,
@@ -16,7 +16,7 @@ pub enum RunLength {
     Usual,
 }
 
-impl RunLength {
+impl RunLimit {
     /// The last step of a run of `workload` that `run` describes.
     pub(crate) fn steps(self, run: &RunSpec, workload: &dyn Workload) -> u64 {
         match self {

@@ -11,16 +11,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use libp2p::Multiaddr;
-use starling_links::DataPlane;
+use starling_links::TransportPolicy;
 use starling_run::data::ImageSize;
 use starling_run::{Delimiter, RunSpec};
 use starling_topology::PeerId;
 
-use crate::credentials::invitation::Grant;
+use crate::credentials::invitation::InvitationKey;
 use crate::credentials::name::Name;
 use crate::credentials::ticket::Ticket;
-use crate::settings::keys::{Key, Sets, Value};
-pub use crate::settings::length::RunLength;
+use crate::settings::keys::{Key, KeyTarget, Value};
+pub use crate::settings::length::RunLimit;
 
 /// Settings of this machine alone; what all members share is the run's manifest.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub struct Settings {
     /// What people call this machine; `None` is its host's name in a private run, and nothing in a public one.
     pub name: Option<Name>,
     /// How gradients travel between two members.
-    pub data_plane: DataPlane,
+    pub data_plane: TransportPolicy,
     /// The most members that a view may have.
     pub max_peers: usize,
     /// Peers that may come without an invitation; in a public run, if there are any, nobody else may come without one.
@@ -107,7 +107,7 @@ impl Settings {
         let mut settings = Self::new(data_dir);
         for key in keys::keys() {
             let name = key.variable();
-            let (Sets::Machine(set), Some(text)) = (key.sets, variable(&name)) else { continue };
+            let (KeyTarget::Machine(set), Some(text)) = (key.sets, variable(&name)) else { continue };
             let value = text.to_str().and_then(|text| key.read(text));
             let value = value.ok_or_else(|| format!("{name} is {text:?}, but must be {}", key.kind.allowed()))?;
             set(&mut settings, &value).map_err(|reason| format!("{name}: {reason}"))?;
@@ -133,7 +133,7 @@ impl Settings {
             announce: Vec::new(),
             mdns: false,
             name: None,
-            data_plane: DataPlane::Auto,
+            data_plane: TransportPolicy::Auto,
             max_peers: 64,
             allow: Vec::new(),
             fork_after: Some(Duration::from_secs(120)),
@@ -151,17 +151,17 @@ impl Settings {
 
 /// Founding a run.
 #[derive(Debug, Clone)]
-pub struct Founding {
+pub struct FoundOptions {
     /// What is trained and how.
     pub run: RunSpec,
     /// How long it is.
-    pub length: RunLength,
+    pub length: RunLimit,
     /// Members needed to take steps; in a fork, one is enough.
     pub min_peers: usize,
     /// Whether anyone who knows an address may join, without a secret.
     pub public: bool,
     /// Go on from a checkpoint in the data directory.
-    pub resume: Resume,
+    pub resume: ResumePolicy,
     /// Go on alone, as a fork, if others trained the run and none of them answers.
     pub alone: bool,
     /// Begin a new run with this checkpoint, or with the newest one of this data directory.
@@ -170,11 +170,11 @@ pub struct Founding {
     pub init: Option<PathBuf>,
 }
 
-impl Founding {
+impl FoundOptions {
     /// A private run that takes steps from its first member on, and begins anew.
     pub fn new(run: RunSpec) -> Self {
-        let length = RunLength::default();
-        let (resume, from, init) = (Resume::Fresh, None, None);
+        let length = RunLimit::default();
+        let (resume, from, init) = (ResumePolicy::Fresh, None, None);
         Self { run, length, min_peers: 1, public: false, resume, alone: false, from, init }
     }
 }
@@ -182,7 +182,7 @@ impl Founding {
 /// Which checkpoint to go on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Resume {
+pub enum ResumePolicy {
     /// None: the data directory must not hold one of this run.
     Fresh,
     /// The newest; or step 0 if there is none.
@@ -193,37 +193,37 @@ pub enum Resume {
 
 /// Joining a run.
 #[derive(Clone)]
-pub struct Joining {
+pub struct JoinOptions {
     /// Whom to join through.
     pub target: Target,
     /// The run's secret, where the target does not hold it.
     pub secret: Option<[u8; 32]>,
     /// An invitation, where the target does not hold one.
-    pub invitation: Option<Grant>,
+    pub invitation: Option<InvitationKey>,
     /// What the user insists on; a run that differs is refused, naming the field.
-    pub expected: Expectations,
+    pub expected: ExpectedSettings,
     /// Go on alone, as a fork, if this machine took part before and none of the others answers.
     pub alone: bool,
 }
 
-impl Joining {
+impl JoinOptions {
     /// By a ticket, whatever the run is.
     pub fn new(ticket: Ticket) -> Self {
         Self {
             target: Target::Ticket(ticket),
             secret: None,
             invitation: None,
-            expected: Expectations::default(),
+            expected: ExpectedSettings::default(),
             alone: false,
         }
     }
 }
 
-impl fmt::Debug for Joining {
+impl fmt::Debug for JoinOptions {
     /// Leaves the secret out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { target, secret: _, invitation, expected, alone } = self;
-        f.debug_struct("Joining")
+        f.debug_struct("JoinOptions")
             .field("target", target)
             .field("invitation", invitation)
             .field("expected", expected)
@@ -244,16 +244,16 @@ pub enum Target {
 
 /// Keys of the run that a joiner's user set explicitly, with their values.
 #[derive(Debug, Clone, Default)]
-pub struct Expectations(BTreeMap<&'static str, Value>);
+pub struct ExpectedSettings(BTreeMap<&'static str, Value>);
 
-impl Expectations {
+impl ExpectedSettings {
     /// Insists on one: `insist("run.steps", "600")`. Of those that the founder of a run sets ([`keys`]), any will do.
     ///
     /// # Errors
     /// A sentence, if no founder sets such a key, or it can't be that.
     pub fn insist(&mut self, id: &str, text: &str) -> Result<(), String> {
         let no_such = || format!("no founder sets a key `{id}`");
-        let key = Key::find(id).filter(|key| matches!(key.sets, Sets::Run(_))).ok_or_else(no_such)?;
+        let key = Key::find(id).filter(|key| matches!(key.sets, KeyTarget::Run(_))).ok_or_else(no_such)?;
         let value = key.read(text).ok_or_else(|| format!("{id} must be {}", key.kind.allowed()))?;
         self.expect(key, value)
     }
@@ -263,7 +263,7 @@ impl Expectations {
     /// # Errors
     /// A sentence, if it can't be that.
     pub fn expect(&mut self, key: &'static Key, value: Value) -> Result<(), String> {
-        if let Sets::Run(set) = key.sets {
+        if let KeyTarget::Run(set) = key.sets {
             set(&mut RunSpec::default(), &value)?;
             self.0.insert(key.id, value);
         }
@@ -273,7 +273,7 @@ impl Expectations {
     /// The run as it is expected, all else as it is.
     pub(crate) fn apply(&self, run: &mut RunSpec) {
         for key in keys::keys() {
-            if let (Sets::Run(set), Some(value)) = (key.sets, self.0.get(key.id)) {
+            if let (KeyTarget::Run(set), Some(value)) = (key.sets, self.0.get(key.id)) {
                 // What can't be beside what the run has differs from that in any case.
                 let _refused = set(run, value);
             }
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_joiner_changes_of_a_run_what_it_insists_on() {
-        let mut expected = Expectations::default();
+        let mut expected = ExpectedSettings::default();
         expected.insist("run.learning_rate", "0.5").expect("a key of the run");
         expected.insist("run.clip", "2").expect("a key of the run");
         let run = RunSpec::default();

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_engine::search::{Answer, Input, Output, Terms};
-use starling_run::{CheckpointInfo, CheckpointStore, Manifest};
+use starling_engine::search::{Input, Output, SearchConfig, SearchReply};
+use starling_run::{CheckpointStore, CheckpointSummary, Manifest};
 use starling_topology::{Contact, PeerId, Proof, Root, Time};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -30,16 +30,16 @@ pub(crate) struct Search<'a> {
     /// What is known of the run's views.
     pub(crate) guide: Arc<Guide>,
     /// Which checkpoints count.
-    pub(crate) terms: Terms,
+    pub(crate) terms: SearchConfig,
 }
 
 /// What asking came to.
 #[derive(Debug, Default)]
 pub(crate) struct SearchOutcome {
     /// The checkpoint that was fetched; `None` if nobody who answered holds a newer one.
-    pub(crate) fetched: Option<CheckpointInfo>,
+    pub(crate) fetched: Option<CheckpointSummary>,
     /// What those who were asked said, or why they did not, in the order in which that became known.
-    pub(crate) answers: Vec<(PeerId, Result<Answer, String>)>,
+    pub(crate) answers: Vec<(PeerId, Result<SearchReply, String>)>,
     /// Why others did not answer, and why what they hold could not be had.
     pub(crate) failures: Vec<PeerFailure>,
 }
@@ -137,7 +137,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<SearchOutcome, NodeEr
             },
             Some(answer) = asked.join_next() => match answer {
                 Ok((from, Ok((Newest { live, looks_out, proofs }, walks)))) => {
-                    walks.iter().for_each(|walk| guide.take(walk.legs().cloned()));
+                    walks.iter().for_each(|view_search| guide.take(view_search.legs().cloned()));
                     Input::Answered { from, live, looks_out, proofs }
                 }
                 Ok((peer, Err(error))) => {
@@ -175,7 +175,7 @@ pub(crate) fn contacts_of(peers: &[PeerId], known: &[&Contact]) -> Vec<Contact> 
 }
 
 /// The newest stable checkpoint here that counts.
-async fn newest_stable(store: &CheckpointStore, root: Option<Root>) -> Result<Option<CheckpointInfo>, NodeError> {
+async fn newest_stable(store: &CheckpointStore, root: Option<Root>) -> Result<Option<CheckpointSummary>, NodeError> {
     let store = store.clone();
     let newest = tokio::task::spawn_blocking(move || store.newest_stable(root.as_ref())).await;
     Ok(newest.map_err(|_| NodeError::Stopped("search"))??)
@@ -183,7 +183,7 @@ async fn newest_stable(store: &CheckpointStore, root: Option<Root>) -> Result<Op
 
 impl SearchOutcome {
     /// Those who have said what they hold, and what.
-    pub(crate) fn said(&self) -> Vec<(PeerId, Answer)> {
+    pub(crate) fn said(&self) -> Vec<(PeerId, SearchReply)> {
         self.answers.iter().filter_map(|(peer, answer)| Some((*peer, *answer.as_ref().ok()?))).collect()
     }
 
@@ -216,7 +216,7 @@ async fn fetch(
     proof: &Proof,
     donors: Vec<PeerId>,
     store: &CheckpointStore,
-) -> Result<CheckpointInfo, String> {
+) -> Result<CheckpointSummary, String> {
     let stall = stall(manifest);
     let lacking = CheckpointRequest { head: proof.head, max_bytes: manifest.max_state_bytes(), donors, stall };
     let progress = |bytes, of| tracing::info!(step = proof.head.step, bytes, of, "fetching a checkpoint");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::Multiaddr;
 use starling_run::data::{DIGITS, TableColumn};
-use starling_run::{DataOptions, Kind, Manifest, Preprocessing, Program, SharedData, Workload};
+use starling_run::{DataOptions, Kind, Manifest, PreprocessingSpec, Program, SharedDataset, Workload};
 use starling_topology::{Contact, PeerId};
 use tokio::time::Instant;
 
@@ -87,7 +87,7 @@ pub(crate) fn share(
     settings: &Settings,
     program: &dyn Program,
     (source, manifest): (&str, &Manifest),
-) -> Result<Option<Arc<SharedData>>, NodeError> {
+) -> Result<Option<Arc<SharedDataset>>, NodeError> {
     if !settings.share_data {
         return Ok(None);
     }
@@ -95,7 +95,7 @@ pub(crate) fn share(
     let place = settings.data_dir.join(DATA).join(manifest.data.fingerprint.to_string());
     let (found, files) = program.shared_files(&options, &place)?;
     let kind = program.kind(&manifest.data.kind).filter(|kind| kind.files.len() == files.len()).unwrap_or(found);
-    let shared = SharedData::open(kind.files, &files).map_err(starling_run::Error::from)?;
+    let shared = SharedDataset::open(kind.files, &files).map_err(starling_run::Error::from)?;
     Ok(shared.map(Arc::new))
 }
 
@@ -138,7 +138,7 @@ pub(crate) async fn preprocessing(
     settings: &Settings,
     manifest: &Manifest,
     (identity, member): (&Identity, &Member),
-) -> Option<Preprocessing> {
+) -> Option<PreprocessingSpec> {
     let access = Access::visiting(identity.peer_id(), Some(manifest.run_id()), &member.credentials);
     let client = Client::start(identity, access, settings.mdns, Protocols::new(manifest.run_id()).state).ok()?;
     let asked = async {

@@ -13,7 +13,7 @@ use tracing::span::EnteredSpan;
 use crate::error::NodeError;
 use crate::net::listen;
 use crate::observe::metrics::MetricsFile;
-use crate::observe::report::{Observer, Summary, Tee};
+use crate::observe::report::{Observer, ObserverSet, Summary};
 use crate::observe::status::StatusFile;
 use crate::settings::Settings;
 use crate::store::data_dir_lock::DataDirLock;
@@ -74,7 +74,7 @@ where
     let status = Arc::new(StatusFile::new(&settings.data_dir));
     let metrics = Arc::new(MetricsFile::new(&settings.data_dir));
     let files: [Arc<dyn Observer>; 2] = [status.clone(), metrics.clone()];
-    let observer: Arc<dyn Observer> = Arc::new(Tee([observer].into_iter().chain(files).collect()));
+    let observer: Arc<dyn Observer> = Arc::new(ObserverSet([observer].into_iter().chain(files).collect()));
     let outcome = node(settings, observer).await;
     if let Err(error) = &outcome {
         status.fail(&error.to_string());

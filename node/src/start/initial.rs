@@ -10,7 +10,7 @@ use std::time::Duration;
 use starling_run::checkpoint::write_atomically;
 use starling_run::state::bytes::write_numbers;
 use starling_run::state::initial;
-use starling_run::{Manifest, SharedData};
+use starling_run::{Manifest, SharedDataset};
 use starling_topology::PeerId;
 use tokio::time::Instant;
 
@@ -55,12 +55,12 @@ pub(crate) fn keep(data_dir: &Path, manifest: &Manifest, values: &[f32]) -> Resu
 }
 
 /// What joiners may ask for, if the run's values are given. They are here.
-pub(crate) fn share(data_dir: &Path, manifest: &Manifest) -> Result<Option<Arc<SharedData>>, NodeError> {
+pub(crate) fn share(data_dir: &Path, manifest: &Manifest) -> Result<Option<Arc<SharedDataset>>, NodeError> {
     if !manifest.given {
         return Ok(None);
     }
     let file = Place::new(data_dir, manifest).folder.join(NAME);
-    let shared = SharedData::open(&[NAME], &[file]).map_err(starling_run::Error::from)?;
+    let shared = SharedDataset::open(&[NAME], &[file]).map_err(starling_run::Error::from)?;
     Ok(shared.map(Arc::new))
 }
 

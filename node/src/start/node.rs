@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::LayoutConfig;
-use starling_engine::comeback::Left;
-use starling_engine::member::lookout::is_end;
-use starling_engine::{Member, Watchdog};
+use starling_engine::member::quorum_search::is_end;
+use starling_engine::return_engine::LeaveRecord;
+use starling_engine::{HangDetector, Member};
 use starling_run::{LayoutSpec, Learner, ModelSpec, Program};
-use starling_topology::{Event, Lineage, Me, Membership, Time, View};
+use starling_topology::{Event, Lineage, LocalIdentity, Membership, Time, View};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, Clerk};
@@ -31,7 +31,7 @@ use crate::net::network::Network;
 use crate::net::rate_limiter::RateLimiter;
 use crate::observe::report::{Observer, Outcome, Report, Summary};
 use crate::observe::reporter::{self, Lived};
-use crate::settings::{Founding, Joining, Resume, Settings};
+use crate::settings::{FoundOptions, JoinOptions, ResumePolicy, Settings};
 use crate::start::prepare::{self, Prepared, Ready, Start};
 use crate::start::way_back::Memory;
 use crate::start::welcome::Terms;
@@ -64,12 +64,12 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Any [`NodeError`]; each is one clear line.
 pub async fn found(
     settings: Settings,
-    founding: Founding,
+    founding: FoundOptions,
     program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let resumed = Founding { resume: Resume::Newest, ..founding.clone() };
+    let resumed = FoundOptions { resume: ResumePolicy::Newest, ..founding.clone() };
     let prepare = |observer, comes_back| {
         let founding = if comes_back { &resumed } else { &founding };
         prepare::founder(&settings, founding, program.clone(), observer)
@@ -83,7 +83,7 @@ pub async fn found(
 /// Any [`NodeError`]; each is one clear line.
 pub async fn join(
     settings: Settings,
-    joining: Joining,
+    joining: JoinOptions,
     program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
@@ -247,10 +247,10 @@ async fn finished(
     work_clock: &WorkClock,
     max_stall: Duration,
 ) -> Result<Totals, NodeError> {
-    let mut watchdog = Watchdog::new(max_stall, LOOK);
+    let mut hang_detector = HangDetector::new(max_stall, LOOK);
     while !thread.is_finished() {
-        if watchdog.look(work_clock.work(), LOOK, true).is_some() {
-            return Err(NodeError::Hangs { limit: watchdog.limit() });
+        if hang_detector.look(work_clock.work(), LOOK, true).is_some() {
+            return Err(NodeError::Hangs { limit: hang_detector.limit() });
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -388,14 +388,14 @@ pub(crate) async fn open(
     let patience = (config.max_stall * DISK_STALLS, config.max_state_bytes);
     let awaited = if let Start::Join { awaited, .. } = &start { Some(awaited) } else { None };
     let outside = kept.and_then(|kept| awaited?.apart(&kept.record));
-    let outside = outside.or_else(|| contacts.left.as_ref().map(Left::apart));
+    let outside = outside.or_else(|| contacts.left.as_ref().map(LeaveRecord::apart));
     let guide = Guide::open(&settings.data_dir, run, of_run.founder);
     chunk_providers.checkpoints.lead_by(guide.clone());
     let quest = Quest { manifest: of_run, credentials, store: store.clone(), guide: guide.clone() };
     let (checkpoint_writer, writer_handle) =
         CheckpointWriter::start(store, (file.clone(), record.marks.clone()), observer.clone(), patience)?;
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
-    let me = Me { contact: network.contact(), notary: Box::new(clerk) };
+    let me = LocalIdentity { contact: network.contact(), notary: Box::new(clerk) };
     let (progress, now) = (shared_steps.progress(), Time::ZERO);
     let founds = matches!(start, Start::Found);
     let finished = contacts.left.clone().filter(|left| founds && left.stayed.is_empty());
@@ -419,7 +419,7 @@ pub(crate) async fn open(
             member
         }
     };
-    // Also when it comes back to that: its annals may be lost, or of before.
+    // Also when it comes back to that: its history may be lost, or of before.
     if let Some(view) = membership.view().filter(|view| view.parent.is_none() && !view.forked) {
         if !guide.begin(&settings.data_dir, view) {
             observer.report(&Report::Warning { message: without_key(&settings.data_dir) });

@@ -10,7 +10,7 @@ use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState}
 
 use crate::credentials::founder::FounderKey;
 use crate::error::NodeError;
-use crate::settings::{Founding, Resume, Settings};
+use crate::settings::{FoundOptions, ResumePolicy, Settings};
 use crate::start::node::CHECKPOINTS;
 use crate::start::welcome;
 use crate::store::manifest_file::{self, Known};
@@ -39,7 +39,7 @@ const MAY_DIFFER: [&str; 14] = [
 /// run. A run that is new has the founder's key of this directory; one that is known from elsewhere, its own.
 pub(crate) fn find(
     settings: &Settings,
-    founding: &Founding,
+    founding: &FoundOptions,
     ours: Manifest,
 ) -> Result<(Manifest, Option<ReplicatedState>), NodeError> {
     let known = Known::load(&settings.data_dir)?;
@@ -54,7 +54,7 @@ pub(crate) fn find(
         return Ok((manifest, Some(state)));
     }
     known.admit(&settings.data_dir, ours.run_id())?;
-    if founding.resume == Resume::Newest {
+    if founding.resume == ResumePolicy::Newest {
         let folder = CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS));
         for theirs in known.manifests {
             let is_shorter = theirs.steps < ours.steps
@@ -121,13 +121,13 @@ mod tests {
     #[test]
     fn a_directory_of_before_the_founders_key_and_one_without_it_go_on() {
         let ours = digits();
-        let run = |resume| Founding { resume, ..Founding::new(RunSpec::default()) };
+        let run = |resume| FoundOptions { resume, ..FoundOptions::new(RunSpec::default()) };
         let key = |dir: &Path| FounderKey::file(dir);
         // Of before: its run has no founder, and gets none.
         let dir = tempfile::tempdir().expect("a temp dir");
         manifest_file::store(dir.path(), &ours).expect("stored");
         let settings = Settings::new(dir.path().to_owned());
-        for resume in [Resume::Fresh, Resume::Newest] {
+        for resume in [ResumePolicy::Fresh, ResumePolicy::Newest] {
             let (found, _) = find(&settings, &run(resume), ours.clone()).expect("found");
             assert_eq!((found.founder, found.run_id()), (None, ours.run_id()));
         }
@@ -135,17 +135,17 @@ mod tests {
         // A new one has its own; the file may be elsewhere later.
         let dir = tempfile::tempdir().expect("a temp dir");
         let settings = Settings::new(dir.path().to_owned());
-        let (new, _) = find(&settings, &run(Resume::Fresh), ours.clone()).expect("found");
+        let (new, _) = find(&settings, &run(ResumePolicy::Fresh), ours.clone()).expect("found");
         assert!(new.founder.is_some() && key(dir.path()).exists());
         manifest_file::store(dir.path(), &new).expect("stored");
         std::fs::remove_file(key(dir.path())).expect("moved");
-        let (again, _) = find(&settings, &run(Resume::Newest), ours).expect("found");
+        let (again, _) = find(&settings, &run(ResumePolicy::Newest), ours).expect("found");
         assert!(again == new && !key(dir.path()).exists());
     }
 
     #[test]
     fn the_same_settings_founded_twice_are_two_runs_unless_the_founders_key_is_kept() {
-        let founding = Founding::new(RunSpec::default());
+        let founding = FoundOptions::new(RunSpec::default());
         let founded = |dir: &Path| find(&Settings::new(dir.to_owned()), &founding, digits()).expect("founded").0;
         let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a temp dir"));
         let run = founded(first.path()).run_id();
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_flipped_bit_in_a_manifest_founds_no_other_run() {
         let ours = digits();
-        let founding = Founding { resume: Resume::Newest, ..Founding::new(RunSpec::default()) };
+        let founding = FoundOptions { resume: ResumePolicy::Newest, ..FoundOptions::new(RunSpec::default()) };
         let dir = tempfile::tempdir().expect("a temp dir");
         let settings = Settings::new(dir.path().to_owned());
         let (founded, _) = find(&settings, &founding, ours.clone()).expect("founded");

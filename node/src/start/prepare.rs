@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use starling_engine::comeback::{Awaited, Decision, UserChoice};
+use starling_engine::return_engine::{Decision, ReturnOptions, WaitStatus};
 use starling_run::program::export;
 use starling_run::{
-    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, Preprocessing,
-    Program, Recovered, ReplicatedState, RunSpec, Workload,
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, PreprocessingSpec,
+    Program, RecoveryResult, ReplicatedState, RunSpec, Workload,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -24,7 +24,7 @@ use crate::credentials::secret;
 use crate::error::NodeError;
 use crate::member::twin::TwinWatch;
 use crate::observe::report::{Observer, Report};
-use crate::settings::{Founding, Joining, Resume, Settings};
+use crate::settings::{FoundOptions, JoinOptions, ResumePolicy, Settings};
 use crate::start::catch_up::SearchOutcome;
 use crate::start::client::ask::{Member, ask, ask_any};
 use crate::start::dataset::{self, Samples};
@@ -72,7 +72,7 @@ pub(crate) enum Start {
     /// As the first member.
     Found,
     /// By asking these members, of whom it waits for some.
-    Join { contacts: Vec<Contact>, awaited: Awaited },
+    Join { contacts: Vec<Contact>, awaited: WaitStatus },
     /// As the member that it was before its process was gone.
     Recover {
         /// Its place in the run.
@@ -92,7 +92,7 @@ pub(crate) enum Start {
 /// Prepares whoever names a run by its settings: founds it, or comes back to it.
 pub(crate) async fn founder(
     settings: &Settings,
-    founding: &Founding,
+    founding: &FoundOptions,
     program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
 ) -> Result<Prepared, NodeError> {
@@ -114,7 +114,7 @@ pub(crate) async fn founder(
     if let Some((run, step)) = begun_from {
         observer.report(&Report::BegunFrom { run: run.to_string(), step });
         // What it begins with is its first checkpoint.
-        founding.resume = Resume::Newest;
+        founding.resume = ResumePolicy::Newest;
     }
     let founding = &founding;
     let me = own_name(&identity);
@@ -125,12 +125,12 @@ pub(crate) async fn founder(
     let kept = if founding.public { Credentials::default() } else { kept };
     let credentials = Credentials { bearer: Some(identity.clone()), ..kept };
     let twins = TwinWatch::start((me, &manifest, &credentials), memory.places([]), &settings.data_dir).await?;
-    let named = if let Resume::Step(step) = founding.resume { Some(step) } else { None };
-    let choice = UserChoice { joins: false, alone: founding.alone, goes_back: named.is_some() };
+    let named = if let ResumePolicy::Step(step) = founding.resume { Some(step) } else { None };
+    let choice = ReturnOptions { joins: false, alone: founding.alone, goes_back: named.is_some() };
     let asking = SearchContext { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
     let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, choice, asking).await?;
     match (&outcome, named) {
-        (Decision::Over, _) if founding.resume == Resume::Fresh => {
+        (Decision::Over, _) if founding.resume == ResumePolicy::Fresh => {
             return Err(complete(settings, &manifest, loaded.as_ref()));
         }
         (Decision::OthersBranch, Some(step)) => return Err(NodeError::OthersBranch { step, members: memory.names() }),
@@ -173,7 +173,7 @@ pub(crate) async fn founder(
 /// part in it. One that `comes_back` was there all the time, and completes the run if that is over.
 pub(crate) async fn joiner(
     settings: &Settings,
-    joining: &Joining,
+    joining: &JoinOptions,
     program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
     comes_back: bool,
@@ -266,7 +266,7 @@ pub(crate) async fn joiner(
         let others = told.into_iter().chain(sharers).filter(|contact| contact.peer != me).collect::<Vec<_>>();
         others.into_iter().rev().chain(member.contact()).for_each(|contact| memory.learn(&contact));
     }
-    let choice = UserChoice { joins: true, alone: joining.alone, goes_back: false };
+    let choice = ReturnOptions { joins: true, alone: joining.alone, goes_back: false };
     let asking = SearchContext { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
     let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, choice, asking).await?;
     if outcome == Decision::Over && !comes_back {
@@ -282,7 +282,7 @@ pub(crate) async fn joiner(
             if let Some(preprocessing) = named_by_run {
                 learner.take_names(preprocessing);
             }
-            let resume = Resume::Newest;
+            let resume = ResumePolicy::Newest;
             let beginning = Beginning { settings: &settings, resume, manifest: &manifest, store: &store };
             let (start, damaged) = begin::begin(outcome, &beginning, loaded, learner.as_mut(), &mut memory)?;
             Ok((learner, shared, store, memory, start, damaged))
@@ -298,7 +298,7 @@ pub(crate) async fn joiner(
 }
 
 /// What to say to who starts a run again that is over.
-fn complete(settings: &Settings, manifest: &Manifest, loaded: Option<&Recovered>) -> NodeError {
+fn complete(settings: &Settings, manifest: &Manifest, loaded: Option<&RecoveryResult>) -> NodeError {
     let (dir, last) = (settings.data_dir.clone(), manifest.steps);
     match loaded.and_then(|loaded| loaded.found.as_ref()).map(|(_, state)| state.step) {
         Some(step) if step < last => NodeError::EndedEarly { dir, step },
@@ -314,7 +314,7 @@ async fn names_of_run(
     workload: &dyn Workload,
     asked: (&Identity, &Member),
     observer: &dyn Observer,
-) -> Result<Option<Preprocessing>, NodeError> {
+) -> Result<Option<PreprocessingSpec>, NodeError> {
     let Some(ours) = workload.preprocessing().filter(|ours| ours.digest() != manifest.data.preprocessing).cloned()
     else {
         return Ok(None);
@@ -407,7 +407,7 @@ struct Described {
     begun_from: Option<(RunId, u64)>,
 }
 
-fn describe(settings: &Settings, founding: &Founding, program: &dyn Program) -> Result<Described, NodeError> {
+fn describe(settings: &Settings, founding: &FoundOptions, program: &dyn Program) -> Result<Described, NodeError> {
     let options = dataset::options(settings, founding.run.held_out, founding.run.seed);
     let options = DataOptions { text: program.learns_text(&founding.run.model), ..options };
     let workload = program.read(&options)?;
@@ -467,7 +467,7 @@ pub(crate) fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointSt
 }
 
 /// The manifest with what this machine knows for itself in place: its data, its release, what its user insists on.
-fn as_we_see_it(manifest: &Manifest, joining: &Joining, workload: &dyn Workload) -> Result<Manifest, NodeError> {
+fn as_we_see_it(manifest: &Manifest, joining: &JoinOptions, workload: &dyn Workload) -> Result<Manifest, NodeError> {
     let mut spec = manifest.spec();
     joining.expected.apply(&mut spec);
     let ours = workload.describe(&spec)?;

@@ -9,7 +9,7 @@ pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// What asks this process to end.
 #[derive(Debug)]
-pub struct Signals {
+pub struct SignalSet {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
@@ -19,7 +19,7 @@ pub struct Signals {
     hang_up: Option<tokio::signal::unix::Signal>,
 }
 
-impl Signals {
+impl SignalSet {
     /// From now on, signals come here instead of ending the process.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ fn heeds_hang_up() -> bool {
 /// # Errors
 /// If the system does not allow it.
 pub fn heed_signals(stop: CancellationToken, told: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut signals = Signals::listen()?;
+    let mut signals = SignalSet::listen()?;
     tokio::spawn(async move {
         signals.next().await;
         told();

@@ -1,21 +1,23 @@
 //! Coming back to a run: what is on this machine's disk of it, whom that names, and what they say. What follows from it, the
-//! engine's [`Comeback`] decides.
+//! engine's [`ReturnEngine`] decides.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use starling_engine::comeback::{Decision, Holdings, Input, Output, Past, Terms, UserChoice, Wait};
-use starling_engine::{Comeback, search};
-use starling_run::{CheckpointStore, Manifest, Recovered};
+use starling_engine::return_engine::{
+    Decision, DiskSummary, Input, Output, ReturnConfig, ReturnOptions, SavedState, WaitKind,
+};
+use starling_engine::{ReturnEngine, search};
+use starling_run::{CheckpointStore, Manifest, RecoveryResult};
 use starling_topology::message::MAX_ADDRESSES;
-use starling_topology::{Contact, Noted, PeerId, Root, RunId, Time};
+use starling_topology::{Contact, MarkStatus, PeerId, Root, RunId, Time};
 use tokio::time::{Instant, sleep_until};
 
 use crate::access::Credentials;
 use crate::credentials::identity::to_libp2p;
 use crate::error::NodeError;
 use crate::member::guide::Guide;
-use crate::observe::report::{Observer, Report, WayBack};
+use crate::observe::report::{Observer, Report, ReturnKind};
 use crate::start::catch_up::{self, Search, SearchOutcome, catch_up};
 use crate::start::node::blocking;
 use crate::start::prepare::Start;
@@ -35,7 +37,7 @@ pub(crate) struct Memory {
     pub(crate) file: ContactsFile,
     pub(crate) contacts: Contacts,
     /// What it had saved to sign it.
-    pub(crate) noted: Noted,
+    pub(crate) noted: MarkStatus,
     /// What is wrong with that.
     unmarked: Option<String>,
     damaged: Option<Damaged>,
@@ -49,7 +51,7 @@ pub(crate) struct Decided {
     /// What others had to go on from.
     pub(crate) found: SearchOutcome,
     /// What its own checkpoints had, if it was looked at.
-    pub(crate) loaded: Option<Recovered>,
+    pub(crate) loaded: Option<RecoveryResult>,
 }
 
 /// What it takes to ask others, and to tell of it.
@@ -78,7 +80,7 @@ impl Memory {
     /// Nothing, about a run that is new here.
     pub(crate) fn none(data_dir: &Path, run: RunId, me: PeerId) -> Self {
         let (record, file) = (RecordFile::new(data_dir, run, me), ContactsFile::new(data_dir, run));
-        let (contacts, noted) = (Contacts::default(), Noted::Nothing);
+        let (contacts, noted) = (Contacts::default(), MarkStatus::Nothing);
         Self { me, kept: None, record, file, contacts, noted, unmarked: None, damaged: None, vote: None }
     }
 
@@ -143,9 +145,9 @@ impl Memory {
     }
 
     /// `was_here` before its user named anybody.
-    fn past(&self, was_here: bool) -> Past {
+    fn past(&self, was_here: bool) -> SavedState {
         let names = |contacts: &[Contact]| contacts.iter().map(|contact| contact.peer).collect();
-        Past {
+        SavedState {
             me: self.me,
             was_here,
             seat: self.kept.as_ref().map(|kept| kept.record.clone()),
@@ -158,20 +160,20 @@ impl Memory {
         }
     }
 
-    /// Finds out how this machine takes part, as [`Comeback`] says, and tells it.
+    /// Finds out how this machine takes part, as [`ReturnEngine`] says, and tells it.
     ///
     /// # Errors
     /// Where only its user can know, too: it says what to pass.
     pub(crate) async fn come_back(
         &self,
         was_here: bool,
-        choice: UserChoice,
+        choice: ReturnOptions,
         asking: SearchContext<'_>,
     ) -> Result<Decided, NodeError> {
         let SearchContext { manifest, store, observer, .. } = asking;
         let (max_stall, stride) = (catch_up::stall(manifest), manifest.checkpoint_every);
-        let terms = Terms { last_step: manifest.steps, stride, max_stall };
-        let mut machine = Comeback::new(self.past(was_here), choice, terms, Time::ZERO);
+        let terms = ReturnConfig { last_step: manifest.steps, stride, max_stall };
+        let mut machine = ReturnEngine::new(self.past(was_here), choice, terms, Time::ZERO);
         let (began, mut found, mut loaded) = (Instant::now(), SearchOutcome::default(), None);
         loop {
             let input = match machine.poll().expect("invariant: one output follows each input until it is done") {
@@ -208,7 +210,7 @@ impl Memory {
     async fn ask(
         &self,
         peers: &[PeerId],
-        terms: search::Terms,
+        terms: search::SearchConfig,
         asking: &SearchContext<'_>,
     ) -> Result<SearchOutcome, NodeError> {
         let SearchContext { manifest, credentials, store, observer } = *asking;
@@ -239,7 +241,7 @@ impl Memory {
         Ok(found)
     }
 
-    fn behind(&self, ahead: Vec<PeerId>, loaded: Option<&Recovered>) -> NodeError {
+    fn behind(&self, ahead: Vec<PeerId>, loaded: Option<&RecoveryResult>) -> NodeError {
         let step = loaded.and_then(|loaded| loaded.found.as_ref()).map_or(0, |(_, state)| state.step);
         let origin = self.kept.as_ref().and_then(|kept| kept.record.origin.as_ref());
         let resumed = origin.map_or(step, |origin| origin.resume.step);
@@ -265,19 +267,21 @@ impl Memory {
             kept.record.view.members().iter().copied().filter(|peer| *peer != self.me).collect()
         };
         let (way, peers) = match (outcome, &self.kept) {
-            (Decision::Join { .. } | Decision::Recover { .. }, _) if !live.is_empty() => (WayBack::Join, names(&live)),
+            (Decision::Join { .. } | Decision::Recover { .. }, _) if !live.is_empty() => {
+                (ReturnKind::Join, names(&live))
+            }
             (Decision::Recover { .. }, Some(kept)) => match others(kept) {
-                others if others.is_empty() => (WayBack::Alone, Vec::new()),
-                others => (WayBack::Seat, names(&others)),
+                others if others.is_empty() => (ReturnKind::Alone, Vec::new()),
+                others => (ReturnKind::Seat, names(&others)),
             },
-            (Decision::Join { awaited, .. }, _) if awaited.why == Wait::Lacking => {
-                (WayBack::Serve, names(&awaited.peers))
+            (Decision::Join { awaited, .. }, _) if awaited.why == WaitKind::Lacking => {
+                (ReturnKind::Serve, names(&awaited.peers))
             }
-            (Decision::Join { awaited, .. }, _) if awaited.why == Wait::Stayed => {
-                (WayBack::Wait, names(&awaited.peers))
+            (Decision::Join { awaited, .. }, _) if awaited.why == WaitKind::Stayed => {
+                (ReturnKind::Wait, names(&awaited.peers))
             }
-            (Decision::Join { .. }, _) => (WayBack::Ask, self.names()),
-            (Decision::Fork, _) => (WayBack::Fork, self.names()),
+            (Decision::Join { .. }, _) => (ReturnKind::Ask, self.names()),
+            (Decision::Fork, _) => (ReturnKind::Fork, self.names()),
             _ => return,
         };
         observer.report(&Report::Returning { way, peers });
@@ -289,7 +293,7 @@ async fn look(
     root: Option<Root>,
     manifest: &Manifest,
     store: &CheckpointStore,
-) -> Result<(Holdings, Recovered), NodeError> {
+) -> Result<(DiskSummary, RecoveryResult), NodeError> {
     let store = store.clone();
     // The initial state can be computed, that of another run can't.
     let (is_initial, manifest) = (manifest.from.is_none(), manifest.clone());
@@ -305,7 +309,7 @@ async fn look(
             None => None,
         };
         let can_begin = recovered.damaged.is_empty() && is_initial;
-        Ok((Holdings { loadable, can_begin, stable }, recovered))
+        Ok((DiskSummary { loadable, can_begin, stable }, recovered))
     })
     .await
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use starling_engine::LAST_TRIES;
-use starling_run::{CheckpointError, CheckpointInfo, CheckpointStore, ReplicatedState};
+use starling_run::{CheckpointError, CheckpointStore, CheckpointSummary, ReplicatedState};
 use starling_topology::{Mark, Proof, Root};
 use tokio::sync::mpsc;
 
@@ -69,7 +69,7 @@ pub(crate) struct WriterHandle {
     /// For telling it what counts.
     store: CheckpointStore,
     /// Checkpoints that are on disk, verified.
-    pub(crate) saved: mpsc::Receiver<CheckpointInfo>,
+    pub(crate) saved: mpsc::Receiver<CheckpointSummary>,
 }
 
 impl CheckpointWriter {
@@ -189,7 +189,7 @@ struct Writer {
     contacts: ContactsFile,
     marks: MarkFile,
     busy: Arc<AtomicBool>,
-    told: mpsc::Sender<CheckpointInfo>,
+    told: mpsc::Sender<CheckpointSummary>,
     observer: Arc<dyn Observer>,
     /// How long it waits before it tries the last state again.
     pause: Duration,
@@ -269,7 +269,7 @@ impl Writer {
     }
 
     /// Notes outside of the checkpoints that this one is there, before anybody signs it. Whether it may be signed.
-    fn note_saved(&self, info: &CheckpointInfo) -> bool {
+    fn note_saved(&self, info: &CheckpointSummary) -> bool {
         let (root, saved) = (self.store.root().unwrap_or_default(), Mark { step: info.step, lineage: info.lineage });
         // Its branch may have been left meanwhile: what is noted of the one that goes on must stay.
         if self.store.root().is_some_and(|root| !root.admits(saved.step, saved.lineage)) {

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use starling_engine::comeback::Left;
-use starling_engine::comeback::MAX_KEEPERS;
-pub(crate) use starling_engine::comeback::MAX_KNOWN;
+use starling_engine::return_engine::LeaveRecord;
+use starling_engine::return_engine::MAX_KEEPERS;
+pub(crate) use starling_engine::return_engine::MAX_KNOWN;
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_MEMBERS};
 use starling_topology::{Contact, Generation, PeerId, RunId, View, ViewId};
 
@@ -43,7 +43,7 @@ pub(crate) struct Contacts {
     /// The view that this machine was in last.
     pub(crate) view: Option<(Generation, ViewId)>,
     /// Whether it has given its place in that view up, and how.
-    pub(crate) left: Option<Left>,
+    pub(crate) left: Option<LeaveRecord>,
     /// Counts changes: an older list never takes the place of a newer one.
     version: u64,
 }
@@ -105,7 +105,7 @@ impl Contacts {
     }
 
     /// This machine has left, or finished.
-    pub(crate) fn leave(&mut self, left: Left) {
+    pub(crate) fn leave(&mut self, left: LeaveRecord) {
         self.left = Some(left);
         self.version += 1;
     }
@@ -236,7 +236,11 @@ mod tests {
         assert_eq!(file.load(), Ok(None));
         let mut contacts = entered(&[1, 2]);
         contacts.learn_keeper(contact(9, 1), |_| false);
-        contacts.leave(Left { stayed: vec![PeerId([2; 32])], root: starling_topology::Root::default(), forked: false });
+        contacts.leave(LeaveRecord {
+            stayed: vec![PeerId([2; 32])],
+            root: starling_topology::Root::default(),
+            forked: false,
+        });
         file.store(&contacts).expect("stored");
         assert_eq!(file.load(), Ok(Some(contacts)));
         assert_eq!(ContactsFile::new(dir.path(), RunId([8; 32])).load(), Ok(None), "another run's");
@@ -269,7 +273,11 @@ mod tests {
         let file = ContactsFile::new(dir.path(), RUN);
         let old = entered(&[1]);
         let mut new = old.clone();
-        new.leave(Left { stayed: vec![PeerId([1; 32])], root: starling_topology::Root::default(), forked: false });
+        new.leave(LeaveRecord {
+            stayed: vec![PeerId([1; 32])],
+            root: starling_topology::Root::default(),
+            forked: false,
+        });
         file.store(&new).expect("stored");
         file.clone().store(&old).expect("left out");
         assert_eq!(file.load(), Ok(Some(new)));

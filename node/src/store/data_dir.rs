@@ -7,8 +7,8 @@ mod invite;
 mod members;
 mod revoke;
 
-pub use appoint::{Appointed, appoint};
+pub use appoint::{AppointmentReport, appoint};
 pub use error::DataDirError;
-pub use invite::{InviteOptions, Invited, invite};
-pub use members::{Members, Row, members};
-pub use revoke::{Revoked, revoke};
+pub use invite::{InvitationTicket, InviteOptions, invite};
+pub use members::{MemberRecord, MemberTable, members};
+pub use revoke::{RevocationReport, revoke};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use starling_topology::view::mark::MAX_MARK_BYTES;
 use starling_topology::vote::slot::{self, HEADER_BYTES, Slot};
-use starling_topology::{Mark, Noted, PeerId, Root, RunId};
+use starling_topology::{Mark, MarkStatus, PeerId, Root, RunId};
 
 use crate::error::NodeError;
 use crate::store::private_file;
@@ -32,7 +32,7 @@ pub(crate) struct MarkFile {
 /// What a file has to say.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Loaded {
-    pub(crate) noted: Noted,
+    pub(crate) noted: MarkStatus,
     /// What is wrong with it.
     pub(crate) damage: Option<String>,
 }
@@ -46,7 +46,7 @@ impl MarkFile {
     pub(crate) fn begin(&self) -> Result<(), NodeError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match private_file::read_up_to(&self.path, MAX_BYTES) {
-            Ok(None) => slot_file::create(&self.path, SLOT, &self.slot(1, Noted::Nothing)),
+            Ok(None) => slot_file::create(&self.path, SLOT, &self.slot(1, MarkStatus::Nothing)),
             // What is there stays, and what can't be read is not taken for nothing.
             Ok(Some(_)) | Err(_) => Ok(()),
         }
@@ -64,7 +64,7 @@ impl MarkFile {
             return Ok(());
         }
         let version = versions.into_iter().flatten().max().unwrap_or(0) + 1;
-        let bytes = self.slot(version, Noted::Saved(saved));
+        let bytes = self.slot(version, MarkStatus::Saved(saved));
         if before.len() == 2 * SLOT {
             return slot_file::overwrite(&self.path, SLOT, slot::order(versions), &bytes);
         }
@@ -84,31 +84,31 @@ impl MarkFile {
         };
         match found {
             Ok(noted) => Loaded { noted, damage: None },
-            Err(reason) => Loaded { noted: Noted::Unknown, damage: Some(format!("{reason}; {LOST}")) },
+            Err(reason) => Loaded { noted: MarkStatus::Unknown, damage: Some(format!("{reason}; {LOST}")) },
         }
     }
 
-    fn slot(&self, version: u64, noted: Noted) -> Vec<u8> {
+    fn slot(&self, version: u64, noted: MarkStatus) -> Vec<u8> {
         let payload = noted.encode().expect("invariant: nobody writes what is not known");
         Slot { run: self.run, peer: self.me, version, payload }.encode()
     }
 
     /// What is whole, and ours: each with its version.
-    pub(crate) fn slots(&self, bytes: &[u8]) -> [Option<(u64, Noted)>; 2] {
+    pub(crate) fn slots(&self, bytes: &[u8]) -> [Option<(u64, MarkStatus)>; 2] {
         let second = bytes.get(SLOT..).unwrap_or_default();
         let read = |bytes: &[u8]| {
             let slot = Slot::decode(bytes).filter(|slot| slot.run == self.run && slot.peer == self.me)?;
-            Some((slot.version, Noted::decode(&slot.payload)?))
+            Some((slot.version, MarkStatus::decode(&slot.payload)?))
         };
         [read(bytes), read(second)]
     }
 }
 
-fn versions(slots: &[Option<(u64, Noted)>; 2]) -> [Option<u64>; 2] {
+fn versions(slots: &[Option<(u64, MarkStatus)>; 2]) -> [Option<u64>; 2] {
     slots.map(|slot| slot.map(|(version, _)| version))
 }
 
-fn newest(slots: &[Option<(u64, Noted)>; 2]) -> Option<Noted> {
+fn newest(slots: &[Option<(u64, MarkStatus)>; 2]) -> Option<MarkStatus> {
     slots[slot::newest(versions(slots))?].map(|(_, noted)| noted)
 }
 
@@ -129,12 +129,12 @@ mod tests {
     }
 
     fn known(step: u64) -> Loaded {
-        Loaded { noted: Noted::Saved(mark(step)), damage: None }
+        Loaded { noted: MarkStatus::Saved(mark(step)), damage: None }
     }
 
     fn is_lost(file: &MarkFile) -> bool {
         let Loaded { noted, damage } = file.load();
-        noted == Noted::Unknown && damage.is_some()
+        noted == MarkStatus::Unknown && damage.is_some()
     }
 
     /// It admits what [`mark`] gives.
@@ -146,9 +146,9 @@ mod tests {
     fn the_highest_mark_of_its_branch_is_kept() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = MarkFile::new(dir.path(), RUN, ME);
-        assert_eq!(file.load().noted, Noted::Unknown);
+        assert_eq!(file.load().noted, MarkStatus::Unknown);
         file.begin().expect("noted");
-        assert_eq!(file.load(), Loaded { noted: Noted::Nothing, damage: None });
+        assert_eq!(file.load(), Loaded { noted: MarkStatus::Nothing, damage: None });
         for (step, kept) in [(20, 20), (40, 40), (30, 40), (60, 60)] {
             file.note(mark(step), &root()).expect("noted");
             file.begin().expect("it is there");
@@ -156,7 +156,7 @@ mod tests {
         }
         // On another branch.
         file.note(mark(10), &Root { branch: 3, ..root() }).expect("noted");
-        assert_eq!(file.load().noted, Noted::Saved(mark(10)));
+        assert_eq!(file.load().noted, MarkStatus::Saved(mark(10)));
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
             file.begin().expect("it is there");
             assert!(is_lost(&file), "it is not taken for one that has saved nothing");
             file.note(mark(30), &root()).expect("noted");
-            assert_eq!(file.load().noted, Noted::Saved(mark(30)));
+            assert_eq!(file.load().noted, MarkStatus::Saved(mark(30)));
         }
         let other = MarkFile { me: PeerId([2; 32]), ..file.clone() };
         assert!(is_lost(&other));

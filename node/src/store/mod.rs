@@ -1,10 +1,10 @@
 //! The files of a data directory, each written whole or not at all, and the thread that writes checkpoints.
 
-pub(crate) mod annals_file;
 pub(crate) mod checkpoint_writer;
 pub(crate) mod contacts_file;
 pub mod data_dir;
 pub(crate) mod data_dir_lock;
+pub(crate) mod history_file;
 pub mod manifest_file;
 pub(crate) mod mark_file;
 pub mod preprocessing_file;

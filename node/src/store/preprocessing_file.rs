@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use starling_run::data::MAX_PREPROCESSING_BYTES;
-use starling_run::{DataDescription, Manifest, Preprocessing};
+use starling_run::{DataDescription, Manifest, PreprocessingSpec};
 
 use crate::error::NodeError;
 use crate::store::private_file;
@@ -29,9 +29,9 @@ impl PreprocessingFile {
     ///
     /// # Errors
     /// [`NodeError::File`] if it can't be written.
-    pub(crate) fn store(&self, preprocessing: &Preprocessing) -> Result<(), NodeError> {
+    pub(crate) fn store(&self, preprocessing: &PreprocessingSpec) -> Result<(), NodeError> {
         let bytes = preprocessing.encode();
-        if Preprocessing::decode(&bytes, &self.description).is_err() {
+        if PreprocessingSpec::decode(&bytes, &self.description).is_err() {
             return Ok(());
         }
         private_file::write(&self.path, &bytes)
@@ -41,11 +41,11 @@ impl PreprocessingFile {
     ///
     /// # Errors
     /// [`NodeError::File`] if it can't be read, or is not what the run's manifest names.
-    pub fn load(&self) -> Result<Option<Preprocessing>, NodeError> {
+    pub fn load(&self) -> Result<Option<PreprocessingSpec>, NodeError> {
         let Some(bytes) = private_file::read_up_to(&self.path, MAX_PREPROCESSING_BYTES as u64)? else {
             return Ok(None);
         };
-        let preprocessing = Preprocessing::decode(&bytes, &self.description);
+        let preprocessing = PreprocessingSpec::decode(&bytes, &self.description);
         let failed = |reason| NodeError::file("read", &self.path, Error::new(ErrorKind::InvalidData, reason));
         preprocessing.map(Some).map_err(failed)
     }
@@ -53,7 +53,7 @@ impl PreprocessingFile {
 
 #[cfg(test)]
 mod tests {
-    use starling_run::Scales;
+    use starling_run::FeatureScale;
     use starling_topology::Digest;
 
     use super::*;
@@ -63,14 +63,20 @@ mod tests {
     fn what_the_run_names_is_kept_and_nothing_else() {
         let classes = (0..10).map(|class: u32| class.to_string()).collect();
         let (features, columns) = (Vec::new(), Vec::new());
-        let ours =
-            Preprocessing { scales: Scales::Divide(16.0), classes, features, label: None, columns, labels: None };
+        let ours = PreprocessingSpec {
+            scales: FeatureScale::Divide(16.0),
+            classes,
+            features,
+            label: None,
+            columns,
+            labels: None,
+        };
         let mut manifest = digits();
         manifest.data.preprocessing = ours.digest();
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = PreprocessingFile::new(dir.path(), &manifest);
         assert_eq!(file.load().expect("nothing there"), None);
-        let other = Preprocessing { label: Some("kind".to_owned()), ..ours.clone() };
+        let other = PreprocessingSpec { label: Some("kind".to_owned()), ..ours.clone() };
         file.store(&other).expect("left out");
         assert_eq!(file.load().expect("nothing there"), None);
         file.store(&ours).expect("stored");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
-use starling_engine::download::Terms;
+use starling_engine::download::DownloadConfig;
 use starling_run::state::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
 use starling_run::{CheckpointStore, SnapshotManifest};
 use starling_topology::{Digest, Head, PeerId};
@@ -43,7 +43,7 @@ where
 {
     let CheckpointRequest { head, max_bytes, donors, stall } = lacking;
     let mut arriving = Arriving { store, head, max_bytes, manifest: None, left: 0, progress };
-    chunks::fetch(&open, &donors, Terms::of_checkpoint(stall), &mut arriving).await?;
+    chunks::fetch(&open, &donors, DownloadConfig::of_checkpoint(stall), &mut arriving).await?;
     arriving.manifest.map(Arc::unwrap_or_clone).ok_or_else(|| "nothing was loaded".to_owned())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use starling_engine::Download;
-use starling_engine::download::{Answer, Input, Output, Question, Terms};
+use starling_engine::download::{DownloadConfig, DownloadReply, DownloadRequest, Input, Output};
 use starling_run::state::snapshot::CHUNK_BYTES;
 use starling_topology::{Digest, PeerId, Time};
 use tokio::task::{AbortHandle, JoinSet};
@@ -61,7 +61,7 @@ pub(super) trait Whole {
 pub(super) async fn fetch<S, Open, W>(
     open: &impl Fn(PeerId) -> Open,
     donors: &[PeerId],
-    terms: Terms,
+    terms: DownloadConfig,
     whole: &mut W,
 ) -> Result<(), String>
 where
@@ -82,8 +82,8 @@ where
             match output {
                 Output::Ask { number, donor, question } => {
                     let (request, longest, chunk) = match question {
-                        Question::Manifest => (manifest.clone(), longest, None),
-                        Question::Chunk(chunk) => (Request::Chunk { of, chunk }, CHUNK_BYTES, Some(chunk)),
+                        DownloadRequest::Manifest => (manifest.clone(), longest, None),
+                        DownloadRequest::Chunk(chunk) => (Request::Chunk { of, chunk }, CHUNK_BYTES, Some(chunk)),
                     };
                     let kept = streams.remove(&donor);
                     let opening = kept.is_none().then(|| open(donor));
@@ -146,14 +146,14 @@ where
                     reply
                 });
                 let answer = match (reply, chunk) {
-                    (Ok(Reply::Manifest(bytes)), None) => whole.read(&bytes).map_or_else(Answer::Wrong, Answer::Manifest),
+                    (Ok(Reply::Manifest(bytes)), None) => whole.read(&bytes).map_or_else(DownloadReply::Wrong, DownloadReply::Manifest),
                     (Ok(Reply::Chunk(bytes)), Some(chunk)) => {
                         let fits = *blake3::hash(&bytes).as_bytes() == chunk.0;
                         came = bytes;
-                        Answer::Chunk { fits }
+                        DownloadReply::Chunk { fits }
                     }
-                    (Ok(Reply::Later), _) => Answer::Later,
-                    (Ok(Reply::NotHere), _) => Answer::NotHere,
+                    (Ok(Reply::Later), _) => DownloadReply::Later,
+                    (Ok(Reply::NotHere), _) => DownloadReply::NotHere,
                     (
                         Ok(
                             Reply::Manifest(_)
@@ -167,9 +167,9 @@ where
                             | Reply::Process(..),
                         ),
                         _,
-                    ) => Answer::Wrong("it answered another question".to_owned()),
-                    (Err(error), _) if error.kind() == io::ErrorKind::InvalidData => Answer::Wrong(error.to_string()),
-                    (Err(error), _) => Answer::Failed(error.to_string()),
+                    ) => DownloadReply::Wrong("it answered another question".to_owned()),
+                    (Err(error), _) if error.kind() == io::ErrorKind::InvalidData => DownloadReply::Wrong(error.to_string()),
+                    (Err(error), _) => DownloadReply::Failed(error.to_string()),
                 };
                 Input::Answered { number, answer }
             }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
-use starling_engine::download::Terms;
+use starling_engine::download::DownloadConfig;
 use starling_run::sharing::MAX_DATA_MANIFEST_BYTES;
 use starling_run::{DataManifest, Download};
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
@@ -80,7 +80,7 @@ where
 {
     let (here, is_shared, too_large) = (0, false, None);
     let mut arriving = Arriving { wanted, download: None, here, of: 0, is_shared, too_large, progress, check };
-    let fetched = chunks::fetch(open, members, Terms::of_data(), &mut arriving).await;
+    let fetched = chunks::fetch(open, members, DownloadConfig::of_data(), &mut arriving).await;
     let Arriving { is_shared, too_large, .. } = arriving;
     fetched.map_err(|reason| Failure { reason, is_shared, too_large })
 }

@@ -28,8 +28,8 @@ pub(crate) mod state;
 mod tests;
 
 use serde::{Deserialize, Serialize};
-use starling_topology::annals::{Leg, MAX_PAGE_LEGS, WalkQuestion};
 use starling_topology::heads::follower::MAX_BRANCHES;
+use starling_topology::history::{MAX_PAGE_LEGS, ViewProof, ViewSearchRequest};
 use starling_topology::{Contact, Digest, Generation, ViewId};
 
 use data::MAX_TOLD;
@@ -65,7 +65,7 @@ pub(crate) enum Request {
     /// Which of the processes of this identity it is.
     Process,
     /// What leads to a view.
-    Chain(WalkQuestion),
+    Chain(ViewSearchRequest),
     /// The manifest of the values that the run begins with, if its founder has given them.
     InitialManifest,
 }
@@ -100,5 +100,7 @@ pub(crate) enum Reply {
     /// The process's incarnation, and whether it is in a view that goes on.
     Process(u64, bool),
     /// What leads to the view, or a part of it.
-    Chain(#[serde(deserialize_with = "starling_topology::message::bounded::list::<_, _, MAX_PAGE_LEGS>")] Vec<Leg>),
+    Chain(
+        #[serde(deserialize_with = "starling_topology::message::bounded::list::<_, _, MAX_PAGE_LEGS>")] Vec<ViewProof>,
+    ),
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_links::{DataPlane, Endpoint, greeting};
+use starling_links::{Endpoint, TransportPolicy, greeting};
 use tokio::sync::mpsc;
 
 use crate::access::Access;
@@ -95,7 +95,7 @@ pub(crate) async fn start(
         &network.listened(),
     );
     let endpoint = endpoint.map_err(NodeError::Thread)?;
-    if settings.data_plane == DataPlane::Plaintext {
+    if settings.data_plane == TransportPolicy::Plaintext {
         tracing::warn!(
             "gradients are NOT ENCRYPTED (network.data is plaintext): whoever is on the way can read and change them"
         );

@@ -5,15 +5,15 @@ use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
-use starling_engine::comeback::twin::Process;
 use starling_engine::download::MAX_DONORS;
+use starling_engine::return_engine::twin::Process;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
 use starling_run::manifest::MAX_MANIFEST_BYTES;
-use starling_run::{Manifest, Preprocessing};
-use starling_topology::annals::{MAX_PAGE_BYTES, Walk, Way};
+use starling_run::{Manifest, PreprocessingSpec};
 use starling_topology::heads::follower::MAX_BRANCHES;
+use starling_topology::history::{MAX_PAGE_BYTES, ViewSearch, ViewSearchStatus};
 use starling_topology::view::MAX_VIEW_BYTES;
-use starling_topology::{Anchors, PeerId, Proof, RunId, View, ViewId};
+use starling_topology::{AnchorSet, PeerId, Proof, RunId, View, ViewId};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -54,10 +54,10 @@ pub(crate) async fn preprocessing(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     manifest: &Manifest,
     stall: Duration,
-) -> io::Result<Option<Preprocessing>> {
+) -> io::Result<Option<PreprocessingSpec>> {
     let reply = ask(stream, &Request::Preprocessing, MAX_PREPROCESSING_BYTES, stall).await?;
     let Reply::Preprocessing(bytes) = reply else { return Ok(None) };
-    Preprocessing::decode(&bytes, &manifest.data).map(Some).map_err(io::Error::other)
+    PreprocessingSpec::decode(&bytes, &manifest.data).map(Some).map_err(io::Error::other)
 }
 
 /// Asks which of the processes of its identity a peer is.
@@ -91,25 +91,29 @@ pub(crate) async fn newest(
 /// Has a peer lead to a view, as far as it can, for so many times `stall` at most.
 pub(crate) async fn lead(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    walk: Walk,
+    view_search: ViewSearch,
     stall: Duration,
-) -> io::Result<Walk> {
-    timeout(stall * WALK_STALLS, led(stream, walk, stall)).await.map_err(|_| io::ErrorKind::TimedOut)?
+) -> io::Result<ViewSearch> {
+    timeout(stall * WALK_STALLS, led(stream, view_search, stall)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
 /// Signatures are checked outside of the async threads.
-async fn led(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), mut walk: Walk, stall: Duration) -> io::Result<Walk> {
+async fn led(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    mut view_search: ViewSearch,
+    stall: Duration,
+) -> io::Result<ViewSearch> {
     loop {
-        let reply = ask(stream, &Request::Chain(walk.question()), MAX_PAGE_BYTES, stall).await?;
-        let Reply::Chain(legs) = reply else { return Ok(walk) };
+        let reply = ask(stream, &Request::Chain(view_search.question()), MAX_PAGE_BYTES, stall).await?;
+        let Reply::Chain(legs) = reply else { return Ok(view_search) };
         let heard = tokio::task::spawn_blocking(move || {
-            let way = walk.hear(&Reader, legs);
-            (walk, way)
+            let way = view_search.hear(&Reader, legs);
+            (view_search, way)
         });
         let (led, way) = heard.await.map_err(io::Error::other)?;
         match way {
-            Way::Ask => walk = led,
-            Way::There | Way::Lost => return Ok(led),
+            ViewSearchStatus::Ask => view_search = led,
+            ViewSearchStatus::There | ViewSearchStatus::Lost => return Ok(led),
         }
     }
 }
@@ -119,19 +123,19 @@ async fn led(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), mut walk: Walk,
 pub(crate) async fn proven(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     newest: Newest,
-    mut anchors: Anchors,
+    mut anchors: AnchorSet,
     stall: Duration,
-) -> io::Result<(Newest, Vec<Walk>)> {
+) -> io::Result<(Newest, Vec<ViewSearch>)> {
     let (mut proofs, mut walks) = (Vec::new(), Vec::new());
     for proof in newest.proofs {
         if anchors.view(proof.head.view).is_none() {
-            let walk = lead(stream, Walk::new(anchors.clone(), proof.head.view), stall).await?;
-            if !walk.is_there() {
+            let view_search = lead(stream, ViewSearch::new(anchors.clone(), proof.head.view), stall).await?;
+            if !view_search.is_there() {
                 tracing::info!(step = proof.head.step, "a checkpoint is of a view that nothing leads to");
                 continue;
             }
-            walk.arrive(&mut anchors);
-            walks.push(walk);
+            view_search.arrive(&mut anchors);
+            walks.push(view_search);
         }
         proofs.push(proof);
     }
@@ -141,18 +145,20 @@ pub(crate) async fn proven(
 /// Has all of these peers lead to a view; the first that does counts. `None` if nobody does.
 pub(crate) async fn way<S, Open>(
     open: impl Fn(PeerId) -> Open,
-    walk: &Walk,
+    view_search: &ViewSearch,
     from: &[PeerId],
     stall: Duration,
-) -> Option<Walk>
+) -> Option<ViewSearch>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
     let mut asked = JoinSet::new();
     for peer in from.iter().take(MAX_DONORS) {
-        let (opening, walk) = (open(*peer), walk.clone());
-        asked.spawn(async move { lead(&mut opening.await.ok()?, walk, stall).await.ok().filter(Walk::is_there) });
+        let (opening, view_search) = (open(*peer), view_search.clone());
+        asked.spawn(async move {
+            lead(&mut opening.await.ok()?, view_search, stall).await.ok().filter(ViewSearch::is_there)
+        });
     }
     first(asked).await
 }

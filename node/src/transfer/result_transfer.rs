@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use starling_collective::Limits;
-use starling_engine::download::result_fetch::{Answer, Input, Output};
-use starling_engine::{Availability, Members, ResultFetch};
-use starling_run::{Reduced, ResultRecord};
+use starling_collective::SumLimit;
+use starling_engine::download::result_download::{Input, Output, ResultReply};
+use starling_engine::{MemberSet, ResultDownload, SnapshotStatus};
+use starling_run::{ReducedSize, ResultRecord};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::{Lineage, PeerId, Time};
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ const LATER: u64 = u64::MAX;
 
 /// What members ask for: the newest result. However many ask, its bytes are there once.
 pub(crate) struct ResultProvider {
-    of: Box<dyn Fn(u64) -> Availability<Arc<ResultRecord>> + Send + Sync>,
+    of: Box<dyn Fn(u64) -> SnapshotStatus<Arc<ResultRecord>> + Send + Sync>,
     members: Arc<MemberList>,
     /// A result, and its bytes as long as they are on their way to somebody.
     encoded: Mutex<(Weak<ResultRecord>, Weak<[u8]>)>,
@@ -39,7 +39,7 @@ pub(crate) struct ResultProvider {
 impl ResultProvider {
     /// Hands out what `of` says is the result of a step.
     pub(crate) fn new(
-        of: impl Fn(u64) -> Availability<Arc<ResultRecord>> + Send + Sync + 'static,
+        of: impl Fn(u64) -> SnapshotStatus<Arc<ResultRecord>> + Send + Sync + 'static,
         members: Arc<MemberList>,
     ) -> Arc<Self> {
         let nothing: Weak<[u8]> = Weak::<[u8; 0]>::new();
@@ -57,11 +57,11 @@ impl ResultProvider {
         let answer = async {
             let mut step = [0; 8];
             timeout(stall, stream.read_exact(&mut step)).await??;
-            let found = if is_member { (self.of)(u64::from_be_bytes(step)) } else { Availability::Later };
+            let found = if is_member { (self.of)(u64::from_be_bytes(step)) } else { SnapshotStatus::Later };
             match found {
-                Availability::Here(record) => bulk::write(&mut stream, &self.bytes(&record), stall).await?,
-                Availability::Later => timeout(stall, stream.write_all(&LATER.to_be_bytes())).await??,
-                Availability::Nothing => bulk::write(&mut stream, &[], stall).await?,
+                SnapshotStatus::Here(record) => bulk::write(&mut stream, &self.bytes(&record), stall).await?,
+                SnapshotStatus::Later => timeout(stall, stream.write_all(&LATER.to_be_bytes())).await??,
+                SnapshotStatus::Nothing => bulk::write(&mut stream, &[], stall).await?,
             }
             stream.close().await
         };
@@ -93,11 +93,11 @@ pub(crate) struct ResultRequest {
     /// Of the asker's state, which it is applied to.
     pub(crate) after: Lineage,
     /// The members of the view that reduced it.
-    pub(crate) members: Members,
+    pub(crate) members: MemberSet,
     /// What each of them brought.
-    pub(crate) reduced: Reduced,
+    pub(crate) reduced: ReducedSize,
     /// What the members' contributions can come to.
-    pub(crate) limits: Limits,
+    pub(crate) limits: SumLimit,
     /// What their sum was divided by.
     pub(crate) divisor: f32,
     /// Members that hold it.
@@ -135,7 +135,7 @@ where
 {
     let began = Instant::now();
     let now = || Time::ZERO + began.elapsed();
-    let mut machine = ResultFetch::new(now(), wanted.max_stall, &wanted.holders);
+    let mut machine = ResultDownload::new(now(), wanted.max_stall, &wanted.holders);
     let wanted = Arc::new(wanted);
     let (begun_in, mut begun) = mpsc::channel(1);
     let (mut asked, mut under_way) = (JoinSet::new(), BTreeMap::new());
@@ -179,7 +179,7 @@ where
                 let answer = match answer {
                     Ok(record) => {
                         came = Some(record);
-                        Answer::Here
+                        ResultReply::Here
                     }
                     Err(answer) => answer,
                 };
@@ -192,7 +192,7 @@ where
 }
 
 /// No result of members that bring so much is longer, in bytes: the largest view's, with room for its head.
-fn longest(reduced: Reduced) -> usize {
+fn longest(reduced: ReducedSize) -> usize {
     let numbers = reduced.buffer(MAX_MEMBERS).elements();
     64 + size_of::<PeerId>() * MAX_MEMBERS + size_of::<f32>() * numbers
 }
@@ -202,13 +202,13 @@ async fn ask<S>(
     opening: impl Future<Output = io::Result<S>>,
     wanted: &ResultRequest,
     begins: impl AsyncFnOnce(u64),
-) -> Result<ResultRecord, Answer>
+) -> Result<ResultRecord, ResultReply>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let failed = |error: io::Error| {
         let is_wrong = error.kind() == io::ErrorKind::InvalidData;
-        if is_wrong { Answer::Wrong(error.to_string()) } else { Answer::Failed(error.to_string()) }
+        if is_wrong { ResultReply::Wrong(error.to_string()) } else { ResultReply::Failed(error.to_string()) }
     };
     let asked = async {
         let mut stream = opening.await?;
@@ -219,15 +219,15 @@ where
     };
     let (mut stream, length) = asked.await.map_err(failed)?;
     match length {
-        0 => return Err(Answer::NotHere),
-        LATER => return Err(Answer::Later),
+        0 => return Err(ResultReply::NotHere),
+        LATER => return Err(ResultReply::Later),
         _ => {}
     }
     let longest = longest(wanted.reduced);
     begins(length.min(longest as u64)).await;
     let bytes = frame::read_bytes(&mut stream, length, longest).await.map_err(failed)?;
-    let record = ResultRecord::decode(&bytes, wanted.reduced).map_err(|error| Answer::Wrong(error.to_string()))?;
-    wanted.check(&record).map_err(Answer::Wrong)?;
+    let record = ResultRecord::decode(&bytes, wanted.reduced).map_err(|error| ResultReply::Wrong(error.to_string()))?;
+    wanted.check(&record).map_err(ResultReply::Wrong)?;
     Ok(record)
 }
 
@@ -255,9 +255,9 @@ mod tests {
         members.enter(&[known]);
         let newest = record.clone();
         let of = move |step: u64| match step {
-            3 => Availability::Here(newest.clone()),
-            4 => Availability::Later,
-            _ => Availability::Nothing,
+            3 => SnapshotStatus::Here(newest.clone()),
+            4 => SnapshotStatus::Later,
+            _ => SnapshotStatus::Nothing,
         };
         let results = ResultProvider::new(of, members);
         let (nothing, later) = ([0; 8].to_vec(), LATER.to_be_bytes().to_vec());
@@ -355,7 +355,7 @@ mod tests {
             after: lineage(6),
             members: members.into(),
             reduced: 2.into(),
-            limits: Limits::new(8.0, Codec::F32, 2),
+            limits: SumLimit::new(8.0, Codec::F32, 2),
             divisor: 4.0,
             holders: Vec::new(),
             max_stall: STALL,

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite};
-use starling_engine::Availability;
-use starling_run::SharedData;
-use starling_topology::annals::PAGE_BYTES;
+use starling_engine::SnapshotStatus;
+use starling_run::SharedDataset;
+use starling_topology::history::PAGE_BYTES;
 use starling_topology::{Contact, Digest};
 use tokio::time::timeout;
 
@@ -29,14 +29,14 @@ pub(crate) struct Known {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedFiles {
     /// Its data set, if its user shares it.
-    pub(crate) data: Option<Arc<SharedData>>,
+    pub(crate) data: Option<Arc<SharedDataset>>,
     /// What the run begins with, if its founder has given that.
-    pub(crate) initial: Option<Arc<SharedData>>,
+    pub(crate) initial: Option<Arc<SharedDataset>>,
 }
 
 impl SharedFiles {
     /// Those with this manifest.
-    fn with_id(&self, id: Digest) -> Option<Arc<SharedData>> {
+    fn with_id(&self, id: Digest) -> Option<Arc<SharedDataset>> {
         self.data.iter().chain(&self.initial).find(|files| files.id() == id).cloned()
     }
 }
@@ -107,9 +107,9 @@ pub(crate) async fn serve(
         };
         let reply = match request {
             Request::Manifest { generation, step } => match chunk_providers.snapshots.after(generation, step) {
-                Availability::Nothing => Reply::NotHere,
-                Availability::Later => Reply::Later,
-                Availability::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
+                SnapshotStatus::Nothing => Reply::NotHere,
+                SnapshotStatus::Later => Reply::Later,
+                SnapshotStatus::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
             },
             Request::Chunk { of, chunk } => {
                 let mut one_more = [0];
@@ -159,6 +159,6 @@ pub(crate) async fn serve(
     }
 }
 
-fn manifest_of(files: Option<&SharedData>) -> Reply {
+fn manifest_of(files: Option<&SharedDataset>) -> Reply {
     files.map_or(Reply::NotHere, |files| Reply::Manifest(files.manifest().encode()))
 }

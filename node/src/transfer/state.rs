@@ -5,9 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
-use starling_engine::download::Terms;
+use starling_engine::download::DownloadConfig;
 use starling_run::state::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
-use starling_run::{Assembly, ReplicatedState, SnapshotManifest};
+use starling_run::{PartialSnapshot, ReplicatedState, SnapshotManifest};
 use starling_topology::{Digest, Generation, Lineage, PeerId, RunId};
 
 use super::Request;
@@ -70,14 +70,14 @@ where
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
     let mut arriving = Arriving { wanted: &wanted, assembly: None, here: 0, state: None, progress };
-    chunks::fetch(&open, &wanted.donors, Terms::of_state(wanted.stall), &mut arriving).await?;
+    chunks::fetch(&open, &wanted.donors, DownloadConfig::of_state(wanted.stall), &mut arriving).await?;
     arriving.state.ok_or_else(|| "nothing was loaded".to_owned())
 }
 
 /// A state on its way.
 struct Arriving<'a, Progress> {
     wanted: &'a StateRequest,
-    assembly: Option<Assembly>,
+    assembly: Option<PartialSnapshot>,
     here: u64,
     state: Option<Box<ReplicatedState>>,
     progress: Progress,
@@ -104,7 +104,7 @@ impl<Progress: FnMut(u64, u64)> Whole for Arriving<'_, Progress> {
 
     async fn begin(&mut self, manifest: SnapshotManifest) -> Result<Vec<Digest>, String> {
         self.here = 0;
-        let begun = Assembly::new(manifest, self.wanted.max_bytes).map_err(|error| error.to_string())?;
+        let begun = PartialSnapshot::new(manifest, self.wanted.max_bytes).map_err(|error| error.to_string())?;
         Ok(self.assembly.insert(begun).missing())
     }
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use starling_engine::Availability;
-use starling_run::{CheckpointInfo, CheckpointStore, ReplicatedState};
-use starling_topology::{Anchors, Annals, Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewId};
+use starling_engine::SnapshotStatus;
+use starling_run::{CheckpointStore, CheckpointSummary, ReplicatedState};
+use starling_topology::{AnchorSet, Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewHistory, ViewId};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::checkpoint::{self, CheckpointRequest};
@@ -82,7 +82,7 @@ async fn donor(state: &ReplicatedState) -> Arc<Snapshots> {
         kept.enter(GENERATION);
     });
     snapshots.take(state.clone());
-    while !matches!(snapshots.after(GENERATION, state.step), Availability::Here(_)) {
+    while !matches!(snapshots.after(GENERATION, state.step), SnapshotStatus::Here(_)) {
         tokio::task::yield_now().await;
     }
     snapshots
@@ -133,8 +133,8 @@ fn failing(snapshots: Arc<Snapshots>, answer: Option<Vec<u8>>) -> Stream {
         while let Ok(bytes) = frame::read(&mut stream, MAX_REQUEST_BYTES).await {
             let reply = match (decode::<Request>(&bytes).expect("a request"), &answer) {
                 (Request::Manifest { generation, step }, _) => match snapshots.after(generation, step) {
-                    Availability::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
-                    Availability::Later | Availability::Nothing => Reply::NotHere,
+                    SnapshotStatus::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
+                    SnapshotStatus::Later | SnapshotStatus::Nothing => Reply::NotHere,
                 },
                 (Request::Chunk { .. }, Some(answer)) => Reply::Chunk(answer.clone()),
                 _ => return,
@@ -236,7 +236,7 @@ fn connect_to(checkpoint_provider: &Arc<CheckpointProvider>) -> Stream {
     ours.compat()
 }
 
-fn head(info: &CheckpointInfo, view: &View) -> Head {
+fn head(info: &CheckpointSummary, view: &View) -> Head {
     Head { run: RUN, step: STEP, view: view.id(), digest: info.digest, manifest: info.id }
 }
 
@@ -324,7 +324,7 @@ async fn what_a_peer_holds_counts_if_it_leads_to_its_view_from_the_founders_key(
         let mut stream = connect_to(&checkpoint_provider);
         let newest = newest(&mut stream, RUN, STEP, STALL).await.expect("answered");
         assert_eq!(newest.proofs.len(), 1);
-        let anchors = Anchors::of(RUN, founder, &Annals::default());
+        let anchors = AnchorSet::of(RUN, founder, &ViewHistory::default());
         let (newest, walks) = questions::proven(&mut stream, newest, anchors, STALL).await.expect("answered");
         assert_eq!(walks.len(), newest.proofs.len());
         newest.proofs.len()
@@ -335,7 +335,9 @@ async fn what_a_peer_holds_counts_if_it_leads_to_its_view_from_the_founders_key(
     assert_eq!(asked(Some(peer(9))).await, 0, "another founder's");
     let open = |_| opened(Ok(connect_to(&checkpoint_provider)));
     let anew = guide.walk_anew(view.id());
-    assert!(questions::way(open, &anew, &[peer(1), peer(2)], STALL).await.is_some_and(|walk| walk.is_there()));
+    assert!(
+        questions::way(open, &anew, &[peer(1), peer(2)], STALL).await.is_some_and(|view_search| view_search.is_there())
+    );
     guide.store().expect("stored");
     assert!(Guide::open(dir.path(), RUN, Some(key.public())).anchors().view(view.id()).is_some());
 }

@@ -13,7 +13,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use starling::{Buffers, Settings, Swarm, SwarmError};
+use starling::{BufferSpec, Settings, Swarm, SwarmError};
 
 /// What is to be found.
 const TRUTH: [f32; 4] = [0.5, -2.0, 3.0, 1.0];
@@ -26,8 +26,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut swarm = match args[..] {
         ["found", dir] => {
-            let swarm =
-                Swarm::found(&Settings::from_env(dir.into())?, &Buffers { min_peers: 2, ..Buffers::new(TRUTH.len()) })?;
+            let swarm = Swarm::found(
+                &Settings::from_env(dir.into())?,
+                &BufferSpec { min_peers: 2, ..BufferSpec::new(TRUTH.len()) },
+            )?;
             println!("ticket: {}", swarm.ticket());
             swarm
         }

@@ -9,8 +9,8 @@ use starling::burn::module::Module;
 use starling::burn::nn::{Linear, LinearConfig};
 use starling::burn::tensor::{Device, Tensor, TensorData};
 use starling::{
-    DeviceChoice, Founding, Joining, Observer, OptimizerSpec, Report, Run, RunSpec, Settings, Task, TaskData, burn,
-    fingerprint,
+    DeviceSpec, FoundOptions, JoinOptions, Observer, OptimizerSpec, Report, Run, RunSpec, SampleSummary, Settings,
+    Task, burn, fingerprint,
 };
 
 /// Hands on what it is told. Steps are not to wait for whoever watches, so what finds no room is left out.
@@ -38,8 +38,8 @@ impl Task for Slope {
         "slope"
     }
 
-    fn data(&self) -> TaskData {
-        TaskData { training: 256, held_out: 0, fingerprint: fingerprint(&[3.0]) }
+    fn data(&self) -> SampleSummary {
+        SampleSummary { training: 256, held_out: 0, fingerprint: fingerprint(&[3.0]) }
     }
 
     fn module(&self, device: &Device) -> Line {
@@ -61,14 +61,14 @@ impl Task for Slope {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (told, reports) = mpsc::sync_channel(1024);
-    let run = Run::new(Slope).on(DeviceChoice::Cpu).watched_by(Told(told)).leaving_on_signals();
+    let run = Run::new(Slope).on(DeviceSpec::Cpu).watched_by(Told(told)).leaving_on_signals();
     let member = match &arguments[..] {
         [dir] => {
             let optimizer = OptimizerSpec::sgd(0.05);
             let spec = RunSpec { steps: 1 << 40, batch_size: 32, optimizer, ..RunSpec::default() };
-            run.found(Settings::new(dir.into()), Founding::new(spec))?
+            run.found(Settings::new(dir.into()), FoundOptions::new(spec))?
         }
-        [dir, ticket] => run.join(Settings::new(dir.into()), Joining::new(ticket.parse()?))?,
+        [dir, ticket] => run.join(Settings::new(dir.into()), JoinOptions::new(ticket.parse()?))?,
         _ => return Err("say DIR, or DIR TICKET".into()),
     };
     // It ends with the member: whoever told is gone then.

@@ -6,9 +6,10 @@
 use starling::burn::module::Module;
 use starling::burn::nn::{Linear, LinearConfig};
 use starling::burn::tensor::{Device, Tensor, TensorData, activation::tanh};
-use starling::parts::Json;
+use starling::parts::JsonObserver;
 use starling::{
-    DeviceChoice, Founding, Joining, OptimizerSpec, Resume, Run, RunSpec, Settings, Task, TaskData, burn, fingerprint,
+    DeviceSpec, FoundOptions, JoinOptions, OptimizerSpec, ResumePolicy, Run, RunSpec, SampleSummary, Settings, Task,
+    burn, fingerprint,
 };
 
 /// A curve through points.
@@ -34,9 +35,9 @@ impl Task for Sine {
         "sine"
     }
 
-    fn data(&self) -> TaskData {
+    fn data(&self) -> SampleSummary {
         let fingerprint = fingerprint(&(0..4608).flat_map(point).collect::<Vec<_>>());
-        TaskData { training: 4096, held_out: 512, fingerprint }
+        SampleSummary { training: 4096, held_out: 512, fingerprint }
     }
 
     fn module(&self, device: &Device) -> Curve {
@@ -60,13 +61,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("say DIR STEPS or DIR TICKET".into());
     };
     let settings = Settings { export: Some(format!("{dir}.safetensors").into()), ..Settings::from_env(dir.into())? };
-    let run = Run::new(Sine).on(DeviceChoice::Cpu).watched_by(Json).leaving_on_signals();
+    let run = Run::new(Sine).on(DeviceSpec::Cpu).watched_by(JsonObserver).leaving_on_signals();
     let member = if let Ok(steps) = what.parse() {
         let optimizer = OptimizerSpec::adam_w(1e-2);
         let spec = RunSpec { steps, batch_size: 256, optimizer, ..RunSpec::default() };
-        run.found(settings, Founding { resume: Resume::Newest, ..Founding::new(spec) })?
+        run.found(settings, FoundOptions { resume: ResumePolicy::Newest, ..FoundOptions::new(spec) })?
     } else {
-        run.join(settings, Joining::new(what.parse()?))?
+        run.join(settings, JoinOptions::new(what.parse()?))?
     };
     member.wait().map_err(|error| error.to_string())?;
     Ok(())

@@ -10,22 +10,22 @@ use starling_node::store::manifest_file;
 use starling_node::store::preprocessing_file::PreprocessingFile;
 use starling_node::store::private_file::for_others;
 use starling_run::program::export::DESCRIPTION;
-use starling_run::{CheckpointFolder, CheckpointStore, Manifest, Preprocessing, ReplicatedState};
-use starling_train::DeviceChoice;
+use starling_run::{CheckpointFolder, CheckpointStore, Manifest, PreprocessingSpec, ReplicatedState};
+use starling_train::DeviceSpec;
 
 #[doc(inline)]
-pub use starling_run::Evaluation;
+pub use starling_run::EvaluationReport;
 #[doc(inline)]
 pub use starling_train::export::{
-    Continuation, Description, Evaluated, Format, Model, ModelError, Origin, Prediction, Sampling, Shown, Speech,
-    TrainedOn,
+    DataOrigin, Description, EvaluationSet, Format, Model, ModelError, Origin, Prediction, PredictionOptions,
+    SamplingOptions, TextDecoder, TextGenerator,
 };
 #[doc(inline)]
-pub use starling_train::stream::{Block, Inputs, Labels, Reader};
+pub use starling_train::stream::{Block, InputSpec, LabelPolicy, Reader};
 
 /// Where a trained model lies: an exported file or folder, a checkpoint, or a data directory, in which a node may be at work.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct ModelLocation {
     path: PathBuf,
     run: Option<String>,
     step: Option<u64>,
@@ -41,13 +41,13 @@ enum Found {
 struct Saved {
     manifest: Manifest,
     state: ReplicatedState,
-    preprocessing: Option<Preprocessing>,
+    preprocessing: Option<PreprocessingSpec>,
 }
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Exported {
+pub struct ExportReport {
     /// The run's id, in hex.
     pub run: String,
     /// The last step that the model includes.
@@ -56,7 +56,7 @@ pub struct Exported {
     pub has_preprocessing: bool,
 }
 
-impl Place {
+impl ModelLocation {
     /// At this path: a `.safetensors` file or a folder that was exported; a checkpoint's manifest file (`step-*.json`) or the folder
     /// that it is in; or a data directory, whose newest checkpoint of the run that was saved last it is.
     pub fn at(path: impl Into<PathBuf>) -> Self {
@@ -79,7 +79,7 @@ impl Place {
     ///
     /// # Errors
     /// If there is none, it is damaged, a program's own task, or of a model that this program lacks; or the device can't be opened.
-    pub fn open(&self, device: DeviceChoice) -> Result<Model, NodeError> {
+    pub fn open(&self, device: DeviceSpec) -> Result<Model, NodeError> {
         let model = match self.find()? {
             Found::Exported => Model::open(&self.path, device).map_err(starling_run::Error::from),
             Found::Saved(saved) => saved.as_export(|export| Model::of(&export, &self.path, device)),
@@ -104,7 +104,7 @@ impl Place {
     ///
     /// # Errors
     /// If there is no such checkpoint, it is damaged, or nothing can be written there.
-    pub fn export(&self, to: &Path) -> Result<Exported, NodeError> {
+    pub fn export(&self, to: &Path) -> Result<ExportReport, NodeError> {
         let saved = match self.find()? {
             Found::Saved(saved) => saved,
             Found::Exported => {
@@ -119,7 +119,7 @@ impl Place {
             return Err(starling_run::Error::Export { path: to.to_owned(), reason }.into());
         }
         for_others(to, || saved.as_export(|export| export.write(to)))?;
-        Ok(Exported {
+        Ok(ExportReport {
             run: saved.state.run.to_string(),
             step: saved.state.step,
             has_preprocessing: saved.preprocessing.is_some(),

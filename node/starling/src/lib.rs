@@ -21,27 +21,28 @@ pub use checkpoint::{Checkpoint, checkpoints};
 #[cfg(feature = "burn")]
 pub use checkpoint::{export, trained};
 #[cfg(feature = "burn")]
-pub use member::{Leave, Member};
+pub use member::{LeaveHandle, Member};
 #[cfg(feature = "burn")]
 pub use run::Run;
 
 #[doc(inline)]
 pub use starling_node::{
-    Buffers, DataPlane, Expectations, Founding, Joining, Limit, LinkCost, Links, MeasuredLink, MemberPace,
-    NodeError as Error, Observer, Outcome, Received, ReduceInfo, Reduced, Report, Resume, RunLength, Scattered,
-    Settings, Summary, Swarm, SwarmError, Target, Ticket, Transport,
+    BroadcastResult, BufferSpec, ExpectedSettings, FoundOptions, JoinOptions, Limit, LinkCost, LinkSummary,
+    MeasuredLink, MemberPaceReport, NodeError as Error, Observer, Outcome, ReduceReport, ReduceResult, Report,
+    ResumePolicy, RunLimit, ScatterResult, Settings, Summary, Swarm, SwarmError, Target, Ticket, Transport,
+    TransportPolicy,
 };
 pub use starling_run::manifest::schedule;
 pub use starling_run::state::initial;
 pub use starling_run::training::optimizer;
 #[doc(inline)]
 pub use starling_run::{
-    Augment, Balance, ClassWeights, Decay, EarlyStop, LayoutSpec, Loss, ModelOptions, ModelSpec, OptimizerSpec,
-    RunSpec, Schedule, Schema,
+    AugmentPolicy, BalancePolicy, ClassWeightPolicy, DecayKind, EarlyStopPolicy, LayoutSpec, LossKind, ModelOptions,
+    ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema,
 };
 #[cfg(feature = "burn")]
 #[doc(inline)]
-pub use starling_train::{Cut, DeviceChoice, Draw, Task, TaskData, fingerprint};
+pub use starling_train::{Cut, DeviceSpec, DrawSeed, SampleSummary, Task, fingerprint};
 
 /// Data as the command line reads it: the built-in digits, tables and images.
 #[cfg(feature = "burn")]
@@ -49,11 +50,11 @@ pub mod data {
     #[doc(inline)]
     pub use starling_run::data::LabelScale;
     #[doc(inline)]
-    pub use starling_run::data::columns::{Coding, Column};
+    pub use starling_run::data::columns::{Column, ColumnKind};
     #[doc(inline)]
-    pub use starling_run::{DataDescription, Preprocessing, Scales};
+    pub use starling_run::{DataDescription, FeatureScale, PreprocessingSpec};
     #[doc(inline)]
-    pub use starling_train::{ClassCount, DataError, DataOptions, DataSummary, Dataset, Samples, TableColumn};
+    pub use starling_train::{ClassSummary, DataError, DataOptions, DataSummary, Dataset, SampleSet, TableColumn};
 }
 
 /// What an [`Error`] holds, for programs that look into it. What a task did is within
@@ -66,33 +67,33 @@ pub mod errors {
     #[doc(inline)]
     pub use starling_run::{AuditError, CheckpointError, Difference, Error as RunError, ManifestError};
     #[doc(inline)]
-    pub use starling_topology::Refusal;
+    pub use starling_topology::RefusalReason;
     #[cfg(feature = "burn")]
     #[doc(inline)]
     pub use starling_train::{DeviceError, Error as TaskError, ModelError};
 }
 
-/// What the fields of [`Settings`], [`Founding`], [`Joining`], [`RunSpec`] and [`Report`] are made of.
+/// What the fields of [`Settings`], [`FoundOptions`], [`JoinOptions`], [`RunSpec`] and [`Report`] are made of.
 pub mod parts {
     pub use libp2p::Multiaddr;
     #[doc(inline)]
     pub use starling_collective::Codec;
     #[doc(inline)]
-    pub use starling_node::credentials::invitation::Grant;
+    pub use starling_node::credentials::invitation::InvitationKey;
     #[doc(inline)]
     pub use starling_node::credentials::name::Name;
     #[doc(inline)]
-    pub use starling_node::observe::report::{Json, Missed, Tee, WaitsFor, WayBack};
+    pub use starling_node::observe::report::{JsonObserver, MissingState, ObserverSet, ReturnKind, WaitReason};
     #[doc(inline)]
     pub use starling_node::settings::keys::{Key, Value};
     #[doc(inline)]
-    pub use starling_run::data::ClassCount;
+    pub use starling_run::data::ClassSummary;
     #[doc(inline)]
     pub use starling_run::manifest::schema::Entry;
     #[doc(inline)]
-    pub use starling_run::{Call, DataDescription, DataSummary, Delimiter, Leaf, Manifest, Tag};
+    pub use starling_run::{CallHeader, CallKind, DataDescription, DataSummary, Delimiter, LeafSpec, Manifest};
     #[doc(inline)]
     pub use starling_topology::plan::PlanPolicy;
     #[doc(inline)]
-    pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId, SplitMix64};
+    pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId, SplitMix64Generator};
 }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use starling_node::observe::report::Tee;
+use starling_node::observe::report::ObserverSet;
 use starling_node::start::signals::heed_signals;
 use starling_node::{
-    Founding, Joining, NodeError, Observer, Report, Settings, Summary, Ticket, alone_in_its_directory,
+    FoundOptions, JoinOptions, NodeError, Observer, Report, Settings, Summary, Ticket, alone_in_its_directory,
 };
 use starling_run::Program;
 use tokio_util::sync::CancellationToken;
@@ -18,23 +18,23 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
 /// How it takes part.
 pub(crate) enum Way {
-    Found(Box<Founding>),
-    Join(Box<Joining>),
+    Found(Box<FoundOptions>),
+    Join(Box<JoinOptions>),
 }
 
 /// A member of a run. It trains in threads of its own until the run is complete or it [leaves](Self::leave). One that is
 /// dropped leaves, too, but nobody waits for it.
 pub struct Member {
-    leave: Leave,
+    leave: LeaveHandle,
     told: Arc<Told>,
     thread: Option<JoinHandle<Result<Summary, NodeError>>>,
 }
 
 /// Has a [`Member`] leave, from wherever.
 #[derive(Debug, Clone)]
-pub struct Leave(CancellationToken);
+pub struct LeaveHandle(CancellationToken);
 
-impl Leave {
+impl LeaveHandle {
     /// Leaves in order: the others are told, and go on at once; the state is saved, and the model exported if a place for it is
     /// set. [`Member::wait`] returns when all is done.
     pub fn leave(&self) {
@@ -47,12 +47,12 @@ impl Member {
         program: Arc<dyn Program>,
         settings: Settings,
         way: Way,
-        Tee(mut observers): Tee,
+        ObserverSet(mut observers): ObserverSet,
         heeds_signals: bool,
     ) -> Result<Self, NodeError> {
-        let (told, leave) = (Arc::<Told>::default(), Leave(CancellationToken::new()));
+        let (told, leave) = (Arc::<Told>::default(), LeaveHandle(CancellationToken::new()));
         observers.push(told.clone());
-        let (observer, stop) = (Arc::new(Tee(observers)), leave.0.clone());
+        let (observer, stop) = (Arc::new(ObserverSet(observers)), leave.0.clone());
         let ends = AtEnd(told.clone());
         let live = move || {
             let _ends = ends;
@@ -91,13 +91,13 @@ impl Member {
         self.told.lock().step
     }
 
-    /// As [`Leave::leave`].
+    /// As [`LeaveHandle::leave`].
     pub fn leave(&self) {
         self.leave.leave();
     }
 
     /// With which another thread can have it leave, while this one waits.
-    pub fn leaver(&self) -> Leave {
+    pub fn leaver(&self) -> LeaveHandle {
         self.leave.clone()
     }
 

@@ -3,17 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use starling_node::observe::report::Tee;
-use starling_node::{Founding, Joining, NodeError, Observer, Settings};
+use starling_node::observe::report::ObserverSet;
+use starling_node::{FoundOptions, JoinOptions, NodeError, Observer, Settings};
 use starling_run::Program;
-use starling_train::{DeviceChoice, Task, TaskProgram};
+use starling_train::{DeviceSpec, Task, TaskProgram};
 
 use crate::member::{Member, Way};
 
 /// A task, what computes, and who watches. It becomes a [`Member`] of a run that it founds or joins.
 pub struct Run<T> {
     task: T,
-    device: DeviceChoice,
+    device: DeviceSpec,
     observers: Vec<Arc<dyn Observer>>,
     heeds_signals: bool,
 }
@@ -21,12 +21,12 @@ pub struct Run<T> {
 impl<T: Task> Run<T> {
     /// Of this task, on the first GPU that works, or the CPU; nobody watches.
     pub fn new(task: T) -> Self {
-        Self { task, device: DeviceChoice::default(), observers: Vec::new(), heeds_signals: false }
+        Self { task, device: DeviceSpec::default(), observers: Vec::new(), heeds_signals: false }
     }
 
     /// Computes here.
     #[must_use]
-    pub fn on(self, device: DeviceChoice) -> Self {
+    pub fn on(self, device: DeviceSpec) -> Self {
         Self { device, ..self }
     }
 
@@ -48,7 +48,7 @@ impl<T: Task> Run<T> {
     ///
     /// # Errors
     /// If no thread can be started. All else that can be wrong is what [`Member::wait`] says.
-    pub fn found(self, settings: Settings, founding: Founding) -> Result<Member, NodeError> {
+    pub fn found(self, settings: Settings, founding: FoundOptions) -> Result<Member, NodeError> {
         self.start(settings, Way::Found(Box::new(founding)))
     }
 
@@ -56,13 +56,13 @@ impl<T: Task> Run<T> {
     ///
     /// # Errors
     /// As [`Self::found`].
-    pub fn join(self, settings: Settings, joining: Joining) -> Result<Member, NodeError> {
+    pub fn join(self, settings: Settings, joining: JoinOptions) -> Result<Member, NodeError> {
         self.start(settings, Way::Join(Box::new(joining)))
     }
 
     fn start(self, settings: Settings, way: Way) -> Result<Member, NodeError> {
         let program: Arc<dyn Program> = Arc::new(TaskProgram::new(self.task, self.device));
-        Member::start(program, settings, way, Tee(self.observers), self.heeds_signals)
+        Member::start(program, settings, way, ObserverSet(self.observers), self.heeds_signals)
     }
 }
 

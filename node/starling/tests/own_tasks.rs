@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use starling::burn::module::{Module, Param};
 use starling::burn::tensor::{Device, Tensor, TensorData};
 use starling::{
-    DeviceChoice, Founding, Joining, Observer, Outcome, Report, Run, RunSpec, Settings, Task, TaskData, burn,
-    checkpoints, export, fingerprint, trained,
+    DeviceSpec, FoundOptions, JoinOptions, Observer, Outcome, Report, Run, RunSpec, SampleSummary, Settings, Task,
+    burn, checkpoints, export, fingerprint, trained,
 };
 use starling_run::{
-    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Kind, Learner, Manifest, Preprocessing,
-    Program, Replicated, ReplicatedState, ResultRecord, StepReport, Workload,
+    ContributionError, DataDescription, DataOptions, DataRecord, EvaluationReport, Gradient, Kind, Learner, Manifest,
+    PreprocessingSpec, Program, ReplicatedState, ResultRecord, StateReplica, StepReport, Workload,
 };
 use starling_topology::{Ledger, Lineage, PeerId};
 use starling_train::TaskProgram;
@@ -49,9 +49,9 @@ impl Task for Numbers {
         "numbers"
     }
 
-    fn data(&self) -> TaskData {
+    fn data(&self) -> SampleSummary {
         assert!(!self.is_gone, "there is no file of numbers");
-        TaskData { training: 64, held_out: 0, fingerprint: fingerprint(&[64.0]) }
+        SampleSummary { training: 64, held_out: 0, fingerprint: fingerprint(&[64.0]) }
     }
 
     fn module(&self, device: &Device) -> Constant {
@@ -139,7 +139,7 @@ impl Workload for FlawedWorkload {
     }
 }
 
-impl Replicated for FlawedLearner {
+impl StateReplica for FlawedLearner {
     fn step(&self) -> u64 {
         self.0.step()
     }
@@ -174,11 +174,11 @@ impl Learner for FlawedLearner {
         self.0.device()
     }
 
-    fn notes(&self) -> &DataNotes {
+    fn notes(&self) -> &DataRecord {
         self.0.notes()
     }
 
-    fn take_names(&mut self, preprocessing: Preprocessing) {
+    fn take_names(&mut self, preprocessing: PreprocessingSpec) {
         self.0.take_names(preprocessing);
     }
 
@@ -203,7 +203,7 @@ impl Learner for FlawedLearner {
         Ok(weight)
     }
 
-    fn take_beyond(&mut self) -> Option<Beyond> {
+    fn take_beyond(&mut self) -> Option<ContributionError> {
         self.0.take_beyond()
     }
 
@@ -227,7 +227,7 @@ impl Learner for FlawedLearner {
         self.0.warm_up(share)
     }
 
-    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>> {
+    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>> {
         self.0.evaluate_while(goes_on)
     }
 
@@ -253,18 +253,18 @@ fn whose_learner_brings_another_length_leaves_in_order_and_the_others_go_on() ->
     let dir = tempfile::tempdir()?;
     let (told, reports) = mpsc::sync_channel(1 << 12);
     let spec = RunSpec { steps: 1 << 40, batch_size: 8, ..RunSpec::default() };
-    let founder = Run::new(Numbers::new(u32::MAX)).on(DeviceChoice::Cpu).watched_by(Told(told));
-    let founder = founder.found(settings(&dir.path().join("first"))?, Founding::new(spec))?;
+    let founder = Run::new(Numbers::new(u32::MAX)).on(DeviceSpec::Cpu).watched_by(Told(told));
+    let founder = founder.found(settings(&dir.path().join("first"))?, FoundOptions::new(spec))?;
     let ticket = founder.ticket().expect("it listens");
     for (flaw, reason) in [
         (Flaw::Short, "of whose 1 numbers the first 1 are missing"),
         (Flaw::Long, "a gradient is as long as its model"),
         (Flaw::Heavy, "the learner brought a gradient of"),
     ] {
-        let program = Arc::new(Flawed(TaskProgram::new(Numbers::new(u32::MAX), DeviceChoice::Cpu), flaw));
+        let program = Arc::new(Flawed(TaskProgram::new(Numbers::new(u32::MAX), DeviceSpec::Cpu), flaw));
         let joins = starling_node::join(
             settings(&dir.path().join(format!("{flaw:?}")))?,
-            Joining::new(ticket.clone()),
+            JoinOptions::new(ticket.clone()),
             program,
             Arc::new(Silent),
             CancellationToken::new(),
@@ -286,8 +286,8 @@ fn whose_learner_brings_another_length_leaves_in_order_and_the_others_go_on() ->
 fn a_panic_before_the_first_step_is_told_in_its_own_words() -> std::result::Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let numbers = Numbers { is_gone: true, ..Numbers::new(u32::MAX) };
-    let founder = Run::new(numbers).on(DeviceChoice::Cpu);
-    let founder = founder.found(settings(dir.path())?, Founding::new(RunSpec::default()))?;
+    let founder = Run::new(numbers).on(DeviceSpec::Cpu);
+    let founder = founder.found(settings(dir.path())?, FoundOptions::new(RunSpec::default()))?;
     assert!(founder.ticket().is_none());
     let error = founder.wait().expect_err("it has no data").to_string();
     assert!(error.contains("panicked") && error.contains("there is no file of numbers"), "{error}");
@@ -301,13 +301,13 @@ fn samples_whose_loss_is_no_number_are_left_out_and_named() -> std::result::Resu
     let (told, reports) = mpsc::sync_channel(1 << 12);
     let spec = RunSpec { steps: 1 << 40, batch_size: 8, ..RunSpec::default() };
     let numbers = Numbers { hole: Some(5), ..Numbers::new(u32::MAX) };
-    let founder = Run::new(numbers).on(DeviceChoice::Cpu).watched_by(Told(told));
-    let founder = founder.found(settings(&dir.path().join("first"))?, Founding::new(spec))?;
+    let founder = Run::new(numbers).on(DeviceSpec::Cpu).watched_by(Told(told));
+    let founder = founder.found(settings(&dir.path().join("first"))?, FoundOptions::new(spec))?;
     let named = |report: &Report| matches!(report, Report::Dropped { samples, .. } if samples.contains(&5));
     assert!(reports.iter().any(|report| named(&report)), "the sample is named");
     founder.leave();
     assert_eq!(founder.wait()?.outcome, Outcome::Left);
-    let (constant, _) = trained(Numbers::new(1), DeviceChoice::Cpu, &dir.path().join("first"), None)?;
+    let (constant, _) = trained(Numbers::new(1), DeviceSpec::Cpu, &dir.path().join("first"), None)?;
     let value = constant.value.val().try_into_data()?.as_slice::<f32>().expect("numbers")[0];
     assert!(value.is_finite(), "{value}");
     Ok(())
@@ -317,12 +317,12 @@ fn samples_whose_loss_is_no_number_are_left_out_and_named() -> std::result::Resu
 fn who_panics_leaves_in_order_and_the_others_go_on() -> std::result::Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let settings = |name: &str| settings(&dir.path().join(name));
-    let run = |batches| Run::new(Numbers::new(batches)).on(DeviceChoice::Cpu);
+    let run = |batches| Run::new(Numbers::new(batches)).on(DeviceSpec::Cpu);
     let (told, reports) = mpsc::sync_channel(1 << 12);
     let spec = RunSpec { steps: 1 << 40, batch_size: 8, ..RunSpec::default() };
-    let founder = run(u32::MAX).watched_by(Told(told)).found(settings("first")?, Founding::new(spec))?;
+    let founder = run(u32::MAX).watched_by(Told(told)).found(settings("first")?, FoundOptions::new(spec))?;
     let ticket = founder.ticket().expect("it listens");
-    let joiner = run(200).join(settings("second")?, Joining::new(ticket))?;
+    let joiner = run(200).join(settings("second")?, JoinOptions::new(ticket))?;
     let error = joiner.wait().expect_err("it panics").to_string();
     assert!(error.contains("the task `numbers` panicked in `batch`: the disk with the numbers is gone"), "{error}");
     // No connection was found closed.
@@ -337,7 +337,7 @@ fn who_panics_leaves_in_order_and_the_others_go_on() -> std::result::Result<(), 
 
     let held = checkpoints(&dir.path().join("first"))?;
     assert_eq!(held.last().map(|checkpoint| checkpoint.digest.to_string()), Some(summary.digest));
-    let (constant, _) = trained(Numbers::new(1), DeviceChoice::Cpu, &dir.path().join("first"), None)?;
+    let (constant, _) = trained(Numbers::new(1), DeviceSpec::Cpu, &dir.path().join("first"), None)?;
     let value = constant.value.val().try_into_data()?.as_slice::<f32>().expect("numbers")[0];
     assert!(value > 0.0 && value < 1.0, "{value}");
     let file = dir.path().join("constant.safetensors");
@@ -371,12 +371,11 @@ fn members_of_one_process_log_in_spans_of_their_own() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let at = |name: &str| settings(&dir.path().join(name)).expect("an address");
     let founding =
-        Founding { min_peers: 2, ..Founding::new(RunSpec { steps: 20, batch_size: 16, ..RunSpec::default() }) };
-    let first =
-        Run::new(Numbers::new(u32::MAX)).on(DeviceChoice::Cpu).found(at("logs_first"), founding).expect("starts");
+        FoundOptions { min_peers: 2, ..FoundOptions::new(RunSpec { steps: 20, batch_size: 16, ..RunSpec::default() }) };
+    let first = Run::new(Numbers::new(u32::MAX)).on(DeviceSpec::Cpu).found(at("logs_first"), founding).expect("starts");
     let ticket = first.ticket().expect("it listens");
-    let second = Run::new(Numbers::new(u32::MAX)).on(DeviceChoice::Cpu);
-    let second = second.join(at("logs_second"), Joining::new(ticket)).expect("starts");
+    let second = Run::new(Numbers::new(u32::MAX)).on(DeviceSpec::Cpu);
+    let second = second.join(at("logs_second"), JoinOptions::new(ticket)).expect("starts");
     first.wait().expect("trained");
     second.wait().expect("trained");
     let logged = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("text");

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use starling_collective::{
-    BadSegment, Buffer, Codec, Copied, Execution, Layout, LayoutConfig, Operation, OperationKey, Schedule,
-    SegmentHeader, SegmentId,
+    Buffer, Codec, Execution, Layout, LayoutConfig, NoForwardPolicy, Operation, OperationKey, Schedule, SegmentHeader,
+    SegmentId, SegmentViolation,
 };
 use starling_topology::plan::{
-    Bucket, Estimate, Groups, Limits, Link, LinkCosts, Plan, PlanRanking, chunk_weights, ring_order,
+    Bucket, CostTable, Estimate, GroupTable, Link, Plan, PlanLimit, PlanReport, chunk_weights, ring_order,
 };
 use starling_topology::{Rank, Time, WorldSize};
 
@@ -50,7 +50,7 @@ pub fn all() -> Vec<Case> {
 fn small_bucket() -> Case {
     let costs = uniform(8, 20_000, 1_250_000_000);
     let bucket = Bucket { bytes: 16 << 10, segment_bytes: SEGMENT_BYTES };
-    let choice = PlanRanking::new(&costs, bucket, Limits::default());
+    let choice = PlanReport::new(&costs, bucket, PlanLimit::default());
     let (time, _) = time(&costs, None, choice.plan(), choice.weights(), bucket.bytes);
     Case {
         name: "8 peers, 40 ms, 16 KiB: one-way delays",
@@ -67,7 +67,7 @@ fn site_order() -> Case {
     let ring = |order: &[Rank]| {
         let places: Vec<u32> =
             order.iter().map(|rank| u32::try_from(sites.place(*rank).0).expect("invariant: two sites")).collect();
-        let sites = Groups::from_labels(&places);
+        let sites = GroupTable::from_labels(&places);
         time(&costs.reordered(order), Some(sites), &Plan::Ring, &[1; 6], bucket.bytes).0.as_nanos() as f64
     };
     let mut best = f64::INFINITY;
@@ -85,7 +85,7 @@ fn site_order() -> Case {
 fn site_crossings() -> Case {
     let (costs, sites) = two_sites();
     let bytes = 16 * MIB;
-    let detected = Groups::detect(&costs);
+    let detected = GroupTable::detect(&costs);
     let plan = Plan::Hierarchical(detected.clone().unwrap_or_else(|| sites.clone()));
     let (_, crossed) = time(&costs, Some(sites), &plan, &[1; 6], bytes);
     Case {
@@ -135,26 +135,26 @@ fn slow_member_gain() -> Case {
     }
 }
 
-fn uniform(size: u32, delay_us: u32, bytes_per_second: u64) -> LinkCosts {
+fn uniform(size: u32, delay_us: u32, bytes_per_second: u64) -> CostTable {
     let link = Link { delay_us, bytes_per_second };
-    LinkCosts::from_fn(WorldSize::new(size), |_, _| link).expect("invariant: costs of a real network")
+    CostTable::from_fn(WorldSize::new(size), |_, _| link).expect("invariant: costs of a real network")
 }
 
 /// Even ranks at one site, odd ranks at the other.
-fn two_sites() -> (LinkCosts, Groups) {
+fn two_sites() -> (CostTable, GroupTable) {
     let near = Link { delay_us: 100, bytes_per_second: 125_000_000 };
     let far = Link { delay_us: 10_000, bytes_per_second: 12_500_000 };
     let link = |from: Rank, to: Rank| if from.0 % 2 == to.0 % 2 { near } else { far };
-    let costs = LinkCosts::from_fn(WorldSize::new(6), link).expect("invariant: costs of a real network");
-    (costs, Groups::from_labels(&[0, 1, 0, 1, 0, 1]))
+    let costs = CostTable::from_fn(WorldSize::new(6), link).expect("invariant: costs of a real network");
+    (costs, GroupTable::from_labels(&[0, 1, 0, 1, 0, 1]))
 }
 
-fn one_slow() -> LinkCosts {
+fn one_slow() -> CostTable {
     let link = |from: Rank, to: Rank| {
         let bytes_per_second = if from.0 == 3 || to.0 == 3 { 31_250_000 } else { 125_000_000 };
         Link { delay_us: 500, bytes_per_second }
     };
-    LinkCosts::from_fn(WorldSize::new(4), link).expect("invariant: costs of a real network")
+    CostTable::from_fn(WorldSize::new(4), link).expect("invariant: costs of a real network")
 }
 
 /// What happens to a rank.
@@ -184,11 +184,11 @@ impl Buffer for Sized {
         *payload
     }
 
-    fn accumulate(&mut self, _: &SegmentId, _: &usize) -> Result<(), BadSegment> {
+    fn accumulate(&mut self, _: &SegmentId, _: &usize) -> Result<(), SegmentViolation> {
         Ok(())
     }
 
-    fn prepend(&mut self, _: &SegmentId, _: Vec<&usize>) -> Result<(), BadSegment> {
+    fn prepend(&mut self, _: &SegmentId, _: Vec<&usize>) -> Result<(), SegmentViolation> {
         Ok(())
     }
 
@@ -196,19 +196,19 @@ impl Buffer for Sized {
 
     fn round(&mut self, _: &SegmentId) {}
 
-    fn store(&mut self, _: &SegmentId, _: &usize) -> Result<(), BadSegment> {
+    fn store(&mut self, _: &SegmentId, _: &usize) -> Result<(), SegmentViolation> {
         Ok(())
     }
 
     fn write(&mut self, _: &SegmentId, _: &mut usize) {}
 
-    fn check(&mut self, _: &SegmentId, _: &usize) -> Result<(), BadSegment> {
+    fn check(&mut self, _: &SegmentId, _: &usize) -> Result<(), SegmentViolation> {
         Ok(())
     }
 }
 
 /// How long an all-reduce of `bytes` takes, and how many bytes go from one site to another, each way.
-fn time(costs: &LinkCosts, sites: Option<Groups>, plan: &Plan, weights: &[u32], bytes: u64) -> (Time, Vec<u64>) {
+fn time(costs: &CostTable, sites: Option<GroupTable>, plan: &Plan, weights: &[u32], bytes: u64) -> (Time, Vec<u64>) {
     let world = costs.world_size();
     let elements = usize::try_from(bytes / 4).expect("invariant: fits memory");
     let config = LayoutConfig { bucket_elements: BUCKET_ELEMENTS, segment_elements: SEGMENT_ELEMENTS };
@@ -230,7 +230,8 @@ fn time(costs: &LinkCosts, sites: Option<Groups>, plan: &Plan, weights: &[u32], 
             CaseEvent::Start => {}
             CaseEvent::Free(position) => busy[position] = false,
             CaseEvent::Arrives(from, header) => {
-                let taken = execution.take(from, &header.to_bytes(), &mut (header.payload_bytes as usize), &Copied);
+                let taken =
+                    execution.take(from, &header.to_bytes(), &mut (header.payload_bytes as usize), &NoForwardPolicy);
                 taken.expect("invariant: correct ranks violate nothing");
             }
         }

@@ -1,7 +1,8 @@
 //! All ranks of one operation.
 
 use starling_collective::{
-    Buffer, Codec, Execution, Layout, Onward, Operation, OperationKey, Schedule, SegmentHeader, Violation, Workspace,
+    Buffer, Codec, Execution, ForwardPolicy, Layout, Operation, OperationKey, Schedule, SegmentHeader, Violation,
+    Workspace,
 };
 use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
@@ -54,7 +55,7 @@ struct Links<'a> {
     gives_place: bool,
 }
 
-impl Onward for Links<'_> {
+impl ForwardPolicy for Links<'_> {
     fn takes(&self, to: Rank) -> bool {
         self.receivers.binary_search(&to).is_ok_and(|position| !self.busy[position])
     }

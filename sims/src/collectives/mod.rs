@@ -14,7 +14,7 @@ pub mod wire;
 
 use serde::Serialize;
 use starling_collective::{Codec, Layout, LayoutConfig, Operation};
-use starling_topology::plan::{Groups, Link, LinkCosts, Plan};
+use starling_topology::plan::{CostTable, GroupTable, Link, Plan};
 use starling_topology::{Rank, WorldSize};
 
 use crate::hardware::network::rng::Rng;
@@ -100,7 +100,7 @@ fn plans(world: WorldSize, rng: &mut Rng) -> Vec<Plan> {
     let groups = rng.between(1, 6);
     let label = |rng: &mut Rng| u32::try_from(rng.between(1, groups)).expect("invariant: drawn small");
     let labels: Vec<u32> = world.ranks().map(|_| label(rng)).collect();
-    vec![Plan::Ring, Plan::Tree, Plan::Mesh, Plan::Hierarchical(Groups::from_labels(&labels))]
+    vec![Plan::Ring, Plan::Tree, Plan::Mesh, Plan::Hierarchical(GroupTable::from_labels(&labels))]
 }
 
 /// From less than one element per rank to several segments per chunk, in equal or very unequal chunks.
@@ -116,12 +116,12 @@ fn draw_layout(world: WorldSize, plan: &Plan, rng: &mut Rng) -> Layout {
     Layout::weighted(elements as usize, world, config, &weights)
 }
 
-fn draw_costs(world: WorldSize, rng: &mut Rng) -> LinkCosts {
+fn draw_costs(world: WorldSize, rng: &mut Rng) -> CostTable {
     let links: Vec<Link> = (0..world.get() * world.get())
         .map(|_| Link { delay_us: draw(rng, 10, 80_000), bytes_per_second: rng.between(10_000, 1_000_000_000) })
         .collect();
     let at = |from: Rank, to: Rank| links[(from.0 * world.get() + to.0) as usize];
-    LinkCosts::from_fn(world, at).expect("invariant: drawn within the bounds")
+    CostTable::from_fn(world, at).expect("invariant: drawn within the bounds")
 }
 
 fn draw(rng: &mut Rng, low: u32, high: u32) -> u32 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use starling_topology::plan::{Groups, LinkCosts};
+use starling_topology::plan::{CostTable, GroupTable};
 use starling_topology::{Rank, Time};
 
 use crate::hardware::network::queue::Queue;
@@ -13,8 +13,8 @@ use crate::hardware::network::rng::Rng;
 /// the delay, the receiver's line. Rates are those of the costs; a line is as fast as its fastest link.
 #[derive(Debug)]
 pub struct Wire<T> {
-    costs: LinkCosts,
-    sites: Option<Groups>,
+    costs: CostTable,
+    sites: Option<GroupTable>,
     jitter_us: u64,
     rng: Rng,
     queue: Queue<Event<T>>,
@@ -41,7 +41,7 @@ enum Event<T> {
 impl<T> Wire<T> {
     /// Links of these costs, on which each message is late by up to `jitter_us` microseconds more: so messages overtake each
     /// other, on one link as well. Links between `sites` share the fastest one's bandwidth.
-    pub fn new(costs: LinkCosts, sites: Option<Groups>, jitter_us: u64, rng: Rng) -> Self {
+    pub fn new(costs: CostTable, sites: Option<GroupTable>, jitter_us: u64, rng: Rng) -> Self {
         Self { costs, sites, jitter_us, rng, queue: Queue::new(), free: BTreeMap::new(), now: Time::ZERO }
     }
 

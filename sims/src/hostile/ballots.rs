@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::vote::certificate::acceptance;
 use starling_topology::{
-    Ballot, Body, Certificate, Generation, Joiner, Justified, Notary as _, PeerId, Proposal, Seal, SignedPromise,
+    Ballot, Body, Certificate, Generation, JoinRequest, JustifiedProposal, PeerId, Proposal, SignedPromise,
+    Signer as _, WireSignature,
 };
 
 use super::{Liar, Own, Said};
@@ -22,7 +23,7 @@ impl Liar {
         }
         let ballot = Ballot { attempt: self.attempt.max(1), proposer: self.me };
         let seal = self.seal(view.id(), ballot, &proposal);
-        let all: Vec<(PeerId, Seal)> = view.voters().map(|peer| (peer, seal)).collect();
+        let all: Vec<(PeerId, WireSignature)> = view.voters().map(|peer| (peer, seal)).collect();
         let (certificate, fork) = match self.rng.between(0, 3) {
             0 => (None, None),
             1 => (Some(Certificate { ballot, seals: vec![(self.me, seal)] }), None),
@@ -38,7 +39,7 @@ impl Liar {
 
     /// What `peer` has asked it last, or first, if it was to be let in again. Who was in no view before has nothing to hold against
     /// what it is told.
-    pub(super) fn asked_by(&self, peer: PeerId, last: bool) -> Option<Joiner> {
+    pub(super) fn asked_by(&self, peer: PeerId, last: bool) -> Option<JoinRequest> {
         let mut asked = self.heard.iter().filter_map(|(from, envelope)| match &envelope.body {
             Body::Join(joiner) if *from == peer && joiner.generation > Generation(0) => Some(joiner.clone()),
             _ => None,
@@ -103,7 +104,7 @@ impl Liar {
         let ballot = own.ballot;
         let promised: Vec<PeerId> = own.promised.iter().copied().collect();
         own.proposals = proposals.iter().map(|proposal| (proposal.clone(), BTreeMap::new())).collect();
-        let seals: Vec<Seal> = proposals.iter().map(|proposal| self.seal(id, ballot, proposal)).collect();
+        let seals: Vec<WireSignature> = proposals.iter().map(|proposal| self.seal(id, ballot, proposal)).collect();
         if let Some(own) = &mut self.own {
             let signed = own.proposals.iter_mut().zip(seals);
             signed.for_each(|((_, signers), seal)| _ = signers.insert(self.me, seal));
@@ -113,7 +114,7 @@ impl Liar {
         let mut said = Vec::new();
         for (place, peer) in promised.into_iter().enumerate() {
             let (proposal, excluded) = (proposals[place % proposals.len()].clone(), Vec::new());
-            let justified = Justified::new(&self.key, id, ballot, proposal, shown.clone(), excluded);
+            let justified = JustifiedProposal::new(&self.key, id, ballot, proposal, shown.clone(), excluded);
             let (seal, justified, promises) = (justified.seal, Box::new(justified), Vec::new());
             said.push((peer, self.envelope(peer, Body::Propose { ballot, justified, promises, seal })));
         }
@@ -121,10 +122,10 @@ impl Liar {
     }
 
     /// Somebody has accepted what it proposed.
-    pub(super) fn note_accepted(&mut self, from: PeerId, ballot: Ballot, seal: Seal) {
+    pub(super) fn note_accepted(&mut self, from: PeerId, ballot: Ballot, seal: WireSignature) {
         let Some(own) = self.own.as_mut().filter(|own| own.ballot == ballot) else { return };
         for (proposal, signers) in &mut own.proposals {
-            if seal == Seal::from(Key::of(from).sign(&acceptance(own.view, ballot, proposal))) {
+            if seal == WireSignature::from(Key::of(from).sign(&acceptance(own.view, ballot, proposal))) {
                 signers.insert(from, seal);
             }
         }
@@ -137,8 +138,9 @@ impl Liar {
             return Vec::new();
         }
         let ballot = own.ballot;
-        let is_decided =
-            |signers: &BTreeMap<PeerId, Seal>| view.has_quorum(&signers.keys().copied().collect::<BTreeSet<_>>());
+        let is_decided = |signers: &BTreeMap<PeerId, WireSignature>| {
+            view.has_quorum(&signers.keys().copied().collect::<BTreeSet<_>>())
+        };
         let decided: Vec<_> = own.proposals.iter().filter(|(_, signers)| is_decided(signers)).cloned().collect();
         let (me, mut said) = (self.me, Vec::new());
         for (proposal, signers) in decided {

@@ -2,7 +2,9 @@
 
 use starling_topology::vote::certificate::acceptance;
 use starling_topology::vote::echo::echo;
-use starling_topology::{Ballot, Body, Envelope, Justified, Notary as _, PeerId, Quorum, Seal, SignedPromise};
+use starling_topology::{
+    Ballot, Body, Envelope, JustifiedProposal, PeerId, Quorum, SignedPromise, Signer as _, WireSignature,
+};
 
 use super::{Liar, Said};
 
@@ -46,12 +48,12 @@ impl Liar {
     }
 
     /// One of those that were proposed to it, or by it, in this view.
-    fn shown_in(&mut self, view: &starling_topology::ViewId) -> Option<Justified> {
+    fn shown_in(&mut self, view: &starling_topology::ViewId) -> Option<JustifiedProposal> {
         let all = self.heard.iter().chain(&self.said).filter_map(|(_, envelope)| match &envelope.body {
             Body::Propose { justified, .. } if envelope.view == *view => Some((**justified).clone()),
             _ => None,
         });
-        let all: Vec<Justified> = all.collect();
+        let all: Vec<JustifiedProposal> = all.collect();
         let at = usize::try_from(self.rng.between(0, all.len().saturating_sub(1) as u64)).unwrap_or(0);
         all.get(at).cloned()
     }
@@ -62,8 +64,8 @@ impl Liar {
         view: &starling_topology::ViewId,
         ballot: Ballot,
         hash: &[u8; 32],
-    ) -> Vec<(PeerId, Seal)> {
-        let own: Seal = self.key.sign(&echo(*view, ballot, hash)).into();
+    ) -> Vec<(PeerId, WireSignature)> {
+        let own: WireSignature = self.key.sign(&echo(*view, ballot, hash)).into();
         let others = self.heard.iter().rev().find_map(|(_, envelope)| match &envelope.body {
             Body::Confirm { echoes, .. } => Some(echoes.clone()),
             _ => None,

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use starling_topology::vote::certificate;
 use starling_topology::{
-    Ballot, Body, Envelope, Generation, Notary as _, PeerId, Proposal, Reason, Resume, Seal, SignedPromise, View,
-    ViewId,
+    Ballot, Body, Envelope, Generation, PeerId, Proposal, Reason, ResumePlan, SignedPromise, Signer as _, View, ViewId,
+    WireSignature,
 };
 
 pub use attack::Attack;
@@ -103,7 +103,7 @@ struct Own {
     ballot: Ballot,
     promised: BTreeSet<PeerId>,
     /// What it has proposed to whom, and who has signed that.
-    proposals: Vec<(Proposal, BTreeMap<PeerId, Seal>)>,
+    proposals: Vec<(Proposal, BTreeMap<PeerId, WireSignature>)>,
 }
 
 /// What it says to whom.
@@ -268,12 +268,12 @@ impl Liar {
         let syncing = if self.rng.one_in(2) { syncing } else { Vec::new() };
         let lineage = starling_topology::Lineage::of(view);
         let holders = if self.rng.one_in(2) { vec![me] } else { Vec::new() };
-        let resume = Resume { step, lineage, holders, donors: vec![me], syncing };
+        let resume = ResumePlan { step, lineage, holders, donors: vec![me], syncing };
         let of = u32::try_from(view.members().len()).unwrap_or(u32::MAX);
         Proposal { view: next, resume, reasons: vec![Reason::StoodStill], joiners: Vec::new(), promised: of, of }
     }
 
-    fn seal(&self, parent: ViewId, ballot: Ballot, proposal: &Proposal) -> Seal {
+    fn seal(&self, parent: ViewId, ballot: Ballot, proposal: &Proposal) -> WireSignature {
         self.key.sign(&certificate::acceptance(parent, ballot, proposal)).into()
     }
 }

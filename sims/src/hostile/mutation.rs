@@ -1,7 +1,7 @@
 //! What a hostile member makes of what its machine says.
 
 use starling_topology::{
-    Awaited, Ballot, Body, Digest, Envelope, Generation, Justified, PeerId, SignedPromise, ViewId,
+    Ballot, Body, Digest, Envelope, Generation, JustifiedProposal, PeerId, SignedPromise, StallReport, ViewId,
 };
 
 use super::{Attack, Liar, Said};
@@ -53,7 +53,7 @@ impl Liar {
                 let made_up = self.view.clone().map(|view| {
                     let (ballot, proposal) = (Ballot { attempt, proposer }, self.made_up(&view));
                     let promises = self.shown.values().cloned().collect();
-                    (ballot, Justified::new(&self.key, view.id(), ballot, proposal, promises, Vec::new()))
+                    (ballot, JustifiedProposal::new(&self.key, view.id(), ballot, proposal, promises, Vec::new()))
                 });
                 promise.accepted = made_up.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
                 *accepted = made_up.map(|(_, justified)| Box::new(justified));
@@ -99,7 +99,7 @@ impl Liar {
                 let promise = &mut signed.promise;
                 match number % 8 {
                     7 => promise.contributing = if coin { vec![other] } else { Vec::new() },
-                    6 => promise.missing = Some(Awaited { step: self.step, place: number, from: vec![other] }),
+                    6 => promise.missing = Some(StallReport { step: self.step, place: number, from: vec![other] }),
                     0 => promise.progress.lineage.generation = Generation(number),
                     1 => promise.unreachable = vec![other],
                     2 => promise.accused = vec![other],
@@ -123,7 +123,7 @@ impl Liar {
                 }
                 proposal.resume.donors.retain(|_| coin);
                 let (promises, excluded) = (justified.promises.clone(), justified.excluded.clone());
-                **justified = Justified::new(&self.key, envelope.view, *ballot, proposal, promises, excluded);
+                **justified = JustifiedProposal::new(&self.key, envelope.view, *ballot, proposal, promises, excluded);
                 *seal = justified.seal;
             }
             Body::Accept { ballot, .. } | Body::Echo { ballot, .. } => ballot.attempt = number,

@@ -16,7 +16,8 @@ use starling_topology::plan::Link;
 use starling_topology::vote::certificate::acceptance;
 use starling_topology::vote::echo::echo;
 use starling_topology::{
-    Ballot, Body, Certificate, Envelope, Justified, Notary as _, PeerId, Promise, Quorum, Seal, SignedPromise, View,
+    Ballot, Body, Certificate, Envelope, JustifiedProposal, PeerId, Promise, Quorum, SignedPromise, Signer as _, View,
+    WireSignature,
 };
 
 use super::{Liar, Said};
@@ -32,7 +33,7 @@ pub(super) struct Split {
     view: View,
     ballot: Ballot,
     /// What loses.
-    second: Justified,
+    second: JustifiedProposal,
     /// Who is shown that in the first ballot.
     shown: BTreeSet<PeerId>,
     /// What nobody is to hear before all is done.
@@ -47,9 +48,9 @@ struct Again {
     ballot: Ballot,
     promises: BTreeMap<PeerId, SignedPromise>,
     proposed: bool,
-    echoes: BTreeMap<PeerId, Seal>,
+    echoes: BTreeMap<PeerId, WireSignature>,
     confirmed: bool,
-    seals: BTreeMap<PeerId, Seal>,
+    seals: BTreeMap<PeerId, WireSignature>,
 }
 
 impl Liar {
@@ -97,11 +98,11 @@ impl Liar {
         if justified.ballot != *ballot || ballot.proposer != self.me {
             return;
         }
-        let Justified { mut proposal, promises, excluded, .. } = (**justified).clone();
+        let JustifiedProposal { mut proposal, promises, excluded, .. } = (**justified).clone();
         let link =
             Link { delay_us: 1 + u32::try_from(self.rng.between(1, 1_000)).unwrap_or(1), bytes_per_second: 1 << 20 };
         proposal.view = proposal.view.with_costs(|_, _| Some(link));
-        let second = Justified::new(&self.key, envelope.view, *ballot, proposal, promises, excluded);
+        let second = JustifiedProposal::new(&self.key, envelope.view, *ballot, proposal, promises, excluded);
         let some = !self.rng.one_in(3);
         let members = view.members().to_vec();
         let shown = members.into_iter().filter(|_| some && self.rng.one_in(4)).collect();
@@ -143,7 +144,7 @@ impl Liar {
                 justified.last = justified.sign(&self.key, id, claim);
                 if split.view.quorum == Quorum::TwoThirds && self.rng.one_in(2) {
                     // Made up: its own in all places.
-                    let seal: Seal = self.key.sign(&echo(id, claim, &hash)).into();
+                    let seal: WireSignature = self.key.sign(&echo(id, claim, &hash)).into();
                     justified.echoes = split.view.voters().map(|peer| (peer, seal)).collect();
                 }
                 let promises = again.promises.values().cloned().collect();
@@ -151,7 +152,7 @@ impl Liar {
                 Body::Propose { ballot: *ballot, justified: Box::new(justified), promises, seal }
             }
             Body::Echo { ballot, seal } if *ballot == again.ballot && !again.confirmed => {
-                let signs = |peer: PeerId| Seal::from(Key::of(peer).sign(&echo(id, *ballot, &hash)));
+                let signs = |peer: PeerId| WireSignature::from(Key::of(peer).sign(&echo(id, *ballot, &hash)));
                 if signs(from) != *seal {
                     return Vec::new();
                 }
@@ -165,7 +166,7 @@ impl Liar {
             }
             Body::Accept { ballot, seal } if *ballot == again.ballot => {
                 let accepts = acceptance(id, *ballot, &split.second.proposal);
-                let signs = |peer: PeerId| Seal::from(Key::of(peer).sign(&accepts));
+                let signs = |peer: PeerId| WireSignature::from(Key::of(peer).sign(&accepts));
                 if signs(from) != *seal {
                     return Vec::new();
                 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use starling_topology::plan::Link;
 use starling_topology::{
-    Ballot, Body, BranchPosition, Certificate, Contact, Digest, Evidence, Generation, Joiner, Lineage, PeerId, Refusal,
-    Succession, ViewId,
+    Ballot, Body, BranchPosition, Certificate, Contact, Digest, Evidence, Generation, JoinRequest, Lineage, PeerId,
+    RefusalReason, SuccessionProof, ViewId,
 };
 
 use super::{Attack, Liar, Said};
@@ -29,13 +29,13 @@ impl Liar {
             Attack::ShowsOut => self.show_out(),
             Attack::Refuses => {
                 let refusals = [
-                    Refusal::RunFinished,
-                    Refusal::Full { max_members: 1 },
-                    Refusal::OtherRun,
-                    Refusal::Quarantined { for_ms: u64::MAX },
-                    Refusal::Withdrawn,
+                    RefusalReason::RunFinished,
+                    RefusalReason::Full { max_members: 1 },
+                    RefusalReason::OtherRun,
+                    RefusalReason::Quarantined { for_ms: u64::MAX },
+                    RefusalReason::Withdrawn,
                 ];
-                let refusal = self.rng.pick(&refusals).unwrap_or(Refusal::RunFinished);
+                let refusal = self.rng.pick(&refusals).unwrap_or(RefusalReason::RunFinished);
                 self.tell(&Body::Refuse(refusal))
             }
             Attack::Leaves => {
@@ -137,14 +137,15 @@ impl Liar {
         self.rng.pick(&all).unwrap_or(Evidence::Closed)
     }
 
-    fn joiner(&mut self, peer: PeerId) -> Joiner {
+    fn joiner(&mut self, peer: PeerId) -> JoinRequest {
         let contact = Contact { peer, addresses: Vec::new() };
         let generation = Generation(self.number());
         let branch = self.view.as_ref().map_or(0, |view| view.branch);
         let lineage = self.view.as_ref().map_or(Lineage::NONE, Lineage::of);
         let (step, held) = (self.number(), self.number());
         let state = if self.rng.one_in(2) { Some((held, lineage)) } else { None };
-        let joiner = Joiner { step, state, branch, generation, ..Joiner::new(contact, self.rng.between(0, 9)) };
+        let joiner =
+            JoinRequest { step, state, branch, generation, ..JoinRequest::new(contact, self.rng.between(0, 9)) };
         // Keys of its own it may have many, and no other member's.
         let others = self.others().contains(&peer);
         joiner.signed(RUN, &Key::of(if others { self.me } else { peer }))
@@ -174,7 +175,7 @@ impl Liar {
             paused: self.rng.one_in(3),
             recovering: self.rng.one_in(3),
         };
-        let chain: Vec<Succession> = self
+        let chain: Vec<SuccessionProof> = self
             .heard
             .iter()
             .chain(&self.said)
@@ -194,7 +195,7 @@ impl Liar {
             } else {
                 view.voters().map(|peer| (peer, seal)).collect()
             };
-            forged.push(Succession::to(&next, Certificate { ballot, seals }));
+            forged.push(SuccessionProof::to(&next, Certificate { ballot, seals }));
         }
         let chain = if self.rng.one_in(2) { chain } else { forged.clone() };
         let body = match self.rng.between(0, 2) {

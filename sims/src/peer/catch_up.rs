@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use starling_engine::download::result_fetch;
-use starling_engine::{Download, ResultFetch, download};
+use starling_engine::download::result_download;
+use starling_engine::{Download, ResultDownload, download};
 use starling_topology::{Generation, Lineage, PeerId, Time};
 
 use super::{Effect, Peer};
@@ -28,7 +28,7 @@ pub(super) struct Fetch {
     number: u64,
     step: u64,
     lineage: Lineage,
-    machine: ResultFetch,
+    machine: ResultDownload,
     timer: Option<Time>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Loading {
 impl Peer {
     pub(super) fn fetch_result(&mut self, now: Time, number: u64, (step, lineage): (u64, Lineage), from: &[PeerId]) {
         self.asked.retain(|_, asked| !matches!(asked.wanted, Request::Result(_)));
-        let machine = ResultFetch::new(now, self.max_stall, from);
+        let machine = ResultDownload::new(now, self.max_stall, from);
         self.fetch = Some(Fetch { number, step, lineage, machine, timer: None });
         self.go_on_fetching(now, None);
     }
@@ -67,7 +67,7 @@ impl Peer {
         self.reached = None;
         self.syncs = Some(number);
         self.asked.retain(|_, asked| matches!(asked.wanted, Request::Result(_)));
-        let terms = download::Terms::of_state(self.max_stall);
+        let terms = download::DownloadConfig::of_state(self.max_stall);
         let seed = u64::from(self.name.0[0]) ^ (number << 8);
         let mut machine = Download::new(now, terms, from, seed);
         if let Some(Sabotage::Machine(flaw)) = self.sabotage {
@@ -94,7 +94,7 @@ impl Peer {
         let (number, wanted) = (asked.number, asked.wanted);
         if let Reply::Begins(bytes) = reply {
             if let (Request::Result(_), Some(fetch)) = (wanted, &mut self.fetch) {
-                fetch.machine.handle(now, result_fetch::Input::Begun { number, bytes });
+                fetch.machine.handle(now, result_download::Input::Begun { number, bytes });
                 self.go_on_fetching(now, None);
             }
             return;
@@ -112,41 +112,41 @@ impl Peer {
 
     fn take_answer(&mut self, now: Time, from: PeerId, (number, wanted): (u64, Request), reply: Result<Reply, String>) {
         if let Request::Result(_) = wanted {
-            use result_fetch::Answer;
+            use result_download::ResultReply;
             let after = self.steps.progress().lineage;
             let Some(fetch) = &mut self.fetch else { return };
             let fits = |record: &ResultRecord| {
                 (record.step, record.lineage, record.after) == (fetch.step, fetch.lineage, after)
             };
             let (answer, record) = match reply {
-                Ok(Reply::Result(record)) if fits(&record) => (Answer::Here, Some(record)),
-                Ok(Reply::Later) => (Answer::Later, None),
-                Ok(Reply::NotHeld) => (Answer::NotHere, None),
+                Ok(Reply::Result(record)) if fits(&record) => (ResultReply::Here, Some(record)),
+                Ok(Reply::Later) => (ResultReply::Later, None),
+                Ok(Reply::NotHeld) => (ResultReply::NotHere, None),
                 Ok(Reply::Result(_) | Reply::Snapshot(_) | Reply::Chunk(_) | Reply::Begins(_)) => {
-                    (Answer::Wrong("it sent another result".to_owned()), None)
+                    (ResultReply::Wrong("it sent another result".to_owned()), None)
                 }
-                Err(reason) => (Answer::Failed(reason), None),
+                Err(reason) => (ResultReply::Failed(reason), None),
             };
-            fetch.machine.handle(now, result_fetch::Input::Answered { number, answer });
+            fetch.machine.handle(now, result_download::Input::Answered { number, answer });
             return self.go_on_fetching(now, record);
         }
-        use download::Answer;
+        use download::DownloadReply;
         let Some(download) = &mut self.download else { return };
         let is_wanted = |offered: &Snapshot| (offered.step, offered.lineage) == (download.step, download.lineage);
         let (answer, chunk) = match (wanted, reply) {
             (Request::Snapshot(..), Ok(Reply::Snapshot(offered))) if is_wanted(&offered) => {
                 download.named.names(from, offered);
-                (Answer::Manifest(offered), None)
+                (DownloadReply::Manifest(offered), None)
             }
             (Request::Chunk(of, index), Ok(Reply::Chunk(chunk))) => {
-                (Answer::Chunk { fits: chunk.intact && (chunk.of, chunk.index) == (of, index) }, Some(chunk))
+                (DownloadReply::Chunk { fits: chunk.intact && (chunk.of, chunk.index) == (of, index) }, Some(chunk))
             }
-            (_, Ok(Reply::Later)) => (Answer::Later, None),
-            (_, Ok(Reply::NotHeld)) => (Answer::NotHere, None),
+            (_, Ok(Reply::Later)) => (DownloadReply::Later, None),
+            (_, Ok(Reply::NotHeld)) => (DownloadReply::NotHere, None),
             (_, Ok(Reply::Snapshot(_) | Reply::Chunk(_) | Reply::Result(_) | Reply::Begins(_))) => {
-                (Answer::Wrong("it named another state".to_owned()), None)
+                (DownloadReply::Wrong("it named another state".to_owned()), None)
             }
-            (_, Err(reason)) => (Answer::Failed(reason), None),
+            (_, Err(reason)) => (DownloadReply::Failed(reason), None),
         };
         download.machine.handle(now, download::Input::Answered { number, answer });
         self.go_on_downloading(now, chunk);
@@ -157,7 +157,7 @@ impl Peer {
         let is_due = |at: &mut Time| *at <= now;
         if let Some(fetch) = self.fetch.as_mut().filter(|fetch| fetch.timer.is_some_and(|at| at <= now)) {
             fetch.timer = None;
-            fetch.machine.handle(now, result_fetch::Input::Expired);
+            fetch.machine.handle(now, result_download::Input::Expired);
             self.go_on_fetching(now, None);
         }
         if let Some(download) = &mut self.download
@@ -177,7 +177,7 @@ impl Peer {
 
     /// Does what the machine of the result asks for. `came` came with the answer that it has just taken.
     fn go_on_fetching(&mut self, now: Time, came: Option<Rc<ResultRecord>>) {
-        use result_fetch::Output;
+        use result_download::Output;
         while let Some((fetch, output)) =
             self.fetch.as_mut().and_then(|it| it.machine.poll().map(|output| (it, output)))
         {
@@ -213,15 +213,17 @@ impl Peer {
 
     /// Does what the machine of the state asks for. `came` came with the answer that it has just taken.
     fn go_on_downloading(&mut self, now: Time, came: Option<Chunk>) {
-        use download::{Input, Output, Question};
+        use download::{DownloadRequest, Input, Output};
         while let Some((load, output)) =
             self.download.as_mut().and_then(|it| it.machine.poll().map(|output| (it, output)))
         {
             match output {
                 Output::Ask { number, donor, question } => {
                     let wanted = match (question, load.of) {
-                        (Question::Chunk(index), Some(of)) => Request::Chunk(of, index),
-                        (Question::Chunk(_) | Question::Manifest, _) => Request::Snapshot(load.generation, load.step),
+                        (DownloadRequest::Chunk(index), Some(of)) => Request::Chunk(of, index),
+                        (DownloadRequest::Chunk(_) | DownloadRequest::Manifest, _) => {
+                            Request::Snapshot(load.generation, load.step)
+                        }
                     };
                     self.ask(donor, number, wanted);
                 }

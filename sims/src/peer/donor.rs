@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::{Availability, UNLIMITED_AFTER};
+use starling_engine::{SnapshotStatus, UNLIMITED_AFTER};
 use starling_topology::{PeerId, Time};
 
 use super::{Effect, Peer};
@@ -132,17 +132,17 @@ impl Peer {
     fn reply(&self, wanted: Request) -> Reply {
         match wanted {
             Request::Result(step) => match self.steps.result_of(step) {
-                Availability::Here(record) => Reply::Result(record),
-                Availability::Later => Reply::Later,
-                Availability::Nothing => Reply::NotHeld,
+                SnapshotStatus::Here(record) => Reply::Result(record),
+                SnapshotStatus::Later => Reply::Later,
+                SnapshotStatus::Nothing => Reply::NotHeld,
             },
             Request::Snapshot(generation, step) => match self.snapshots.after(generation, step) {
-                Availability::Here(state) => {
+                SnapshotStatus::Here(state) => {
                     let chunks = self.workload.chunks;
                     Reply::Snapshot(Snapshot { step, lineage: state.lineage, digest: state.digest, chunks })
                 }
-                Availability::Later => Reply::Later,
-                Availability::Nothing => Reply::NotHeld,
+                SnapshotStatus::Later => Reply::Later,
+                SnapshotStatus::Nothing => Reply::NotHeld,
             },
             Request::Chunk(of, index) => {
                 // Who has named what it does not have may hand that out all the same.

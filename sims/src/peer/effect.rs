@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use starling_engine::search::Terms;
-use starling_topology::{Event, Head, PeerId, Progress, Proof, Record, Resumption, Root, Time, Timer, ViewId};
+use starling_engine::search::SearchConfig;
+use starling_topology::{Event, Head, MemberResumePlan, PeerId, Progress, Proof, Record, Root, Time, Timer, ViewId};
 
 use crate::steps::message::Message;
 use crate::steps::state::{ResultRecord, State};
@@ -27,7 +27,7 @@ pub enum Effect {
     /// Ask these what they hold; then [`Peer::keeper_holds`](super::Peer::keeper_holds).
     AskKeepers(Vec<PeerId>),
     /// Search for a later checkpoint, by these terms; then [`Peer::searched`](super::Peer::searched).
-    Search(Terms),
+    Search(SearchConfig),
     /// That search is of no use any more.
     GiveUpSearch,
     /// It ends, and its process is started again at once.
@@ -87,7 +87,7 @@ pub struct Entered {
     /// The view's name.
     pub view: ViewId,
     /// What it was told.
-    pub resumption: Resumption,
+    pub resumption: MemberResumePlan,
     /// How it stood.
     pub progress: Progress,
     /// The state that it holds now.

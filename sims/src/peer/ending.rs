@@ -1,6 +1,6 @@
 //! How a process ends, and what it stays for once the run is complete.
 
-use starling_engine::Farewell;
+use starling_engine::LeaveAction;
 use starling_topology::{Digest, Event, PeerId, Time};
 
 use super::{Call, Effect, Peer};
@@ -16,8 +16,8 @@ impl Peer {
     /// Nobody has let it go for long.
     pub fn leave_in_vain(&mut self, now: Time) {
         match self.member.leave_in_vain(now) {
-            Farewell::Alone => return self.effects.push(Effect::Ends("nobody lets it go")),
-            Farewell::AwaitsHeirs(_) | Farewell::Departs => self.call_back_to_leave(),
+            LeaveAction::Alone => return self.effects.push(Effect::Ends("nobody lets it go")),
+            LeaveAction::AwaitsHeirs(_) | LeaveAction::Departs => self.call_back_to_leave(),
         }
         self.obey(now);
     }

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use starling_collective::Feedback;
-use starling_engine::{Cursor, LAST_TRIES, Notice, Saving, Task, Turnout};
+use starling_collective::FeedbackState;
+use starling_engine::{LAST_TRIES, LearnerPosition, SaveSchedule, StepEvent, SyncDecision, Task};
 use starling_topology::{PeerId, Time, ViewId};
 
 use super::{Commit, Effect, Peer};
@@ -14,15 +14,15 @@ use crate::sweep::canary::Sabotage;
 /// Where the learner stands.
 #[derive(Debug)]
 pub(super) struct Learner {
-    pub(super) cursor: Cursor,
+    pub(super) cursor: LearnerPosition,
     /// The replicated state; none while it is still to be loaded.
     pub(super) state: Option<Rc<State>>,
     /// What a lossy codec has dropped here.
-    pub(super) feedback: Option<Feedback>,
+    pub(super) feedback: Option<FeedbackState>,
     /// The number of the gradient on its way: one that was dropped is not taken for the one that replaced it.
     pub(super) computing: Option<u64>,
     computations: u64,
-    saves: Saving,
+    saves: SaveSchedule,
     /// States that are on their way to the disk.
     writing: usize,
     /// Whether its process has yet to look what its steps have to say.
@@ -38,12 +38,12 @@ pub(super) struct Learner {
 impl Learner {
     pub(super) fn new(state: Option<Rc<State>>, workload: &Workload) -> Self {
         Self {
-            cursor: Cursor::after(state.as_ref().map_or(0, |state| state.step)),
+            cursor: LearnerPosition::after(state.as_ref().map_or(0, |state| state.step)),
             state,
             feedback: workload.feedback(),
             computing: None,
             computations: 0,
-            saves: Saving::new(workload.checkpoint_every, workload.steps),
+            saves: SaveSchedule::new(workload.checkpoint_every, workload.steps),
             writing: 0,
             is_noticed: false,
             saving: false,
@@ -67,9 +67,9 @@ impl Peer {
         while let Some(notice) = self.steps.take_notice() {
             self.member.notice(&mut self.steps, notice);
             match notice {
-                Notice::Held(progress) => self.held = Some(progress),
-                Notice::TooFarBehind => self.stand_aside(),
-                Notice::Synced | Notice::Digest { .. } | Notice::Finished { .. } => {}
+                StepEvent::Held(progress) => self.held = Some(progress),
+                StepEvent::TooFarBehind => self.stand_aside(),
+                StepEvent::Synced | StepEvent::Digest { .. } | StepEvent::Finished { .. } => {}
             }
             self.obey(now);
         }
@@ -135,10 +135,10 @@ impl Peer {
         }
         while let Some(number) = self.syncs {
             match self.steps.take_part(number) {
-                Turnout::Contribute(_, step) if self.is_withheld(step) => break,
-                Turnout::Contribute(active, step) => self.reduce(now, &active, step),
-                Turnout::Wait => break,
-                Turnout::Over => self.syncs = None,
+                SyncDecision::Contribute(_, step) if self.is_withheld(step) => break,
+                SyncDecision::Contribute(active, step) => self.reduce(now, &active, step),
+                SyncDecision::Wait => break,
+                SyncDecision::Over => self.syncs = None,
             }
         }
     }
@@ -179,7 +179,7 @@ impl Peer {
     fn load(&mut self, state: Rc<State>) {
         self.effects.push(Effect::Loaded(Rc::clone(&state)));
         // The steps that it made up for are not those of this state.
-        self.learner.feedback.iter_mut().for_each(Feedback::forget);
+        self.learner.feedback.iter_mut().for_each(FeedbackState::forget);
         self.learner.kept = None;
         self.hold_state(state);
     }

@@ -9,8 +9,8 @@ mod donor;
 mod effect;
 mod ending;
 mod learner;
-mod lookout;
 mod phase;
+mod quorum_search;
 mod reduction;
 mod start;
 mod vouching;
@@ -20,12 +20,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_collective::Booked;
-use starling_engine::{Action, MAX_SNAPSHOTS, Member, Output, Overdue, Seen, Snapshots, Steps};
+use starling_collective::PendingResidual;
+use starling_engine::{Action, MAX_SNAPSHOTS, Member, Output, OverdueAction, SnapshotStore, StepEngine, StepStatus};
 use starling_topology::plan::Link;
 use starling_topology::{
-    CatchUp, Digest, Envelope, Event, Evidence, Generation, Hold, Input, PeerId, Progress, Reason, Resumption, Time,
-    Timer, View, ViewId,
+    CatchUpAction, Digest, Envelope, Event, Evidence, Generation, HoldPosition, Input, MemberResumePlan, PeerId,
+    Progress, Reason, Time, Timer, View, ViewId,
 };
 
 use crate::steps::buffer::Payload;
@@ -58,8 +58,8 @@ pub struct Peer {
     early_limit: usize,
     speed: u32,
     sabotage: Option<Sabotage>,
-    steps: Steps<Rc<ResultRecord>, Rc<State>>,
-    snapshots: Snapshots<Rc<State>>,
+    steps: StepEngine<Rc<ResultRecord>, Rc<State>>,
+    snapshots: SnapshotStore<Rc<State>>,
     learner: Learner,
     /// The state after the last committed step, if that is known: for who judges it.
     reached: Option<Rc<State>>,
@@ -72,7 +72,7 @@ pub struct Peer {
     operation: Option<Operation>,
     /// Memory that the operation before has left.
     spare: Vec<Payload>,
-    booked: Booked,
+    booked: PendingResidual,
     /// To which step it contributed last, and what, with a codec that drops something.
     brought: Option<(u64, Box<Settled>)>,
     /// Segments that came and went.
@@ -102,8 +102,8 @@ impl Peer {
     /// A process whose steps are held before the first one, and that may keep `early_limit` segments for later.
     pub fn new(start: Start, workload: Rc<Workload>, early_limit: usize) -> Self {
         let mut steps = match &start.state {
-            Some(state) => Steps::new(state.step, state.lineage, workload.steps),
-            None => Steps::without_state(workload.steps),
+            Some(state) => StepEngine::new(state.step, state.lineage, workload.steps),
+            None => StepEngine::without_state(workload.steps),
         };
         let mut member = Member::new(start.machine, start.apart);
         if let Some(Sabotage::Machine(flaw)) = start.sabotage {
@@ -120,7 +120,7 @@ impl Peer {
             speed: start.speed,
             sabotage: start.sabotage,
             steps,
-            snapshots: Snapshots::default(),
+            snapshots: SnapshotStore::default(),
             reached,
             learner,
             reduced_in: BTreeMap::new(),
@@ -129,7 +129,7 @@ impl Peer {
             place: None,
             operation: None,
             spare: Vec::new(),
-            booked: Booked::default(),
+            booked: PendingResidual::default(),
             brought: None,
             moved: 0,
             tries: 0,
@@ -265,7 +265,7 @@ impl Peer {
         let operation = self.steps.operation().filter(|_| is_whole);
         // Whose last step is withheld would wait for the others by now.
         let withheld = self.is_withheld(self.learner.cursor.step + 1).then_some((u64::MAX, self.workload.steps));
-        let seen = Seen {
+        let seen = StepStatus {
             work: self.learner.computing,
             has_others: self.place.as_ref().is_some_and(|place| place.view.members().len() > 1),
             view: self.view_id(),
@@ -275,8 +275,8 @@ impl Peer {
         };
         let looked = self.member.look(now, seen);
         match looked.overdue {
-            Some(Overdue::End) => return self.effects.push(Effect::Ends("its own work takes too long")),
-            Some(Overdue::Warn) | None => {}
+            Some(OverdueAction::End) => return self.effects.push(Effect::Ends("its own work takes too long")),
+            Some(OverdueAction::Warn) | None => {}
         }
         let waits = looked.stands.then(|| self.missing());
         self.input(now, Input::Reached { step: self.step(), waits });
@@ -384,9 +384,9 @@ impl Peer {
         }
     }
 
-    fn hold(&mut self, hold: Hold) {
+    fn hold(&mut self, hold: HoldPosition) {
         if self.sabotage == Some(Sabotage::AppliesAborted)
-            && hold == Hold::Now
+            && hold == HoldPosition::Now
             && let Some((view, record)) = self.take_result_so_far()
         {
             self.committed(&record, view);
@@ -399,7 +399,7 @@ impl Peer {
     }
 
     /// Goes on in a view.
-    fn resume(&mut self, now: Time, resumption: Resumption) {
+    fn resume(&mut self, now: Time, resumption: MemberResumePlan) {
         if !self.steps.is_held() {
             self.broken(
                 "views_change_at_a_boundary",
@@ -438,11 +438,11 @@ impl Peer {
         let is_initial = resumption.step == 0 && progress.has_state;
         let initial = || Rc::new(State::assigned(self.workload.ledger(), view.members()));
         let state = if is_initial { Some(initial()) } else { self.reached.clone() };
-        let state = state.filter(|_| resumption.catch_up == CatchUp::Current && progress.has_state);
+        let state = state.filter(|_| resumption.catch_up == CatchUpAction::Current && progress.has_state);
         let missed = (self.steps.progress().step > progress.step).then_some(resumption.step);
         let entry = Entered { view: id, resumption, progress, state, forks };
         self.effects.push(Effect::Entered(Box::new(entry)));
-        if let Some(starling_engine::Availability::Here(record)) = missed.map(|step| self.steps.result_of(step)) {
+        if let Some(starling_engine::SnapshotStatus::Here(record)) = missed.map(|step| self.steps.result_of(step)) {
             self.committed(&record, id);
         }
         self.follow(now, action);

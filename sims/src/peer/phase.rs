@@ -1,6 +1,6 @@
 //! What a peer is doing, for who wants to disturb it there.
 
-use starling_topology::{Part, Time, Timer};
+use starling_topology::{ChangeRole, Time, Timer};
 
 use super::Peer;
 use crate::sweep::coverage::{LAST, Phase};
@@ -9,22 +9,22 @@ impl Peer {
     /// What it is doing: its part in a change of view, or what its step waits for.
     pub fn phase(&self) -> Phase {
         match self.member.membership().doing() {
-            Part::Asks => "asks",
-            Part::Recovers => "recovers",
-            Part::Waits => "waits",
-            Part::Stops => "stops",
-            Part::Prepares => "prepares",
-            Part::Proposes => "proposes",
-            Part::Rests => "rests",
-            Part::Pauses => "pauses",
-            Part::Promises => "promises",
-            Part::Accepts => "accepts",
-            Part::Steps if self.fetch.is_some() => "fetches",
-            Part::Steps if self.download.is_some() => "loads",
-            Part::Steps if self.learner.saving => LAST,
-            Part::Steps if self.learner.computing.is_some() => "computes",
-            Part::Steps if self.operation.is_some() => "reduces",
-            Part::Steps | Part::Stands => "idles",
+            ChangeRole::Asks => "asks",
+            ChangeRole::Recovers => "recovers",
+            ChangeRole::Waits => "waits",
+            ChangeRole::Stops => "stops",
+            ChangeRole::Prepares => "prepares",
+            ChangeRole::Proposes => "proposes",
+            ChangeRole::Rests => "rests",
+            ChangeRole::Pauses => "pauses",
+            ChangeRole::Promises => "promises",
+            ChangeRole::Accepts => "accepts",
+            ChangeRole::Steps if self.fetch.is_some() => "fetches",
+            ChangeRole::Steps if self.download.is_some() => "loads",
+            ChangeRole::Steps if self.learner.saving => LAST,
+            ChangeRole::Steps if self.learner.computing.is_some() => "computes",
+            ChangeRole::Steps if self.operation.is_some() => "reduces",
+            ChangeRole::Steps | ChangeRole::Stands => "idles",
         }
     }
 

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use starling_collective::{
-    self as collective, Buffer, Execution, Layout, Limits, Onward, OperationKey, Schedule, SegmentHeader, Slot, Slots,
-    Violation, Workspace,
+    self as collective, Buffer, Execution, ForwardPolicy, Layout, OperationKey, Schedule, SegmentHeader, Slot,
+    SlotLayout, SumLimit, Violation, Workspace,
 };
 use starling_engine::{ActiveView, words};
-use starling_topology::{Awaited, Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
+use starling_topology::{Lineage, MemberResumePlan, PeerId, Rank, Ring, StallReport, Time, View, ViewId};
 
 use super::{Effect, Peer};
 use crate::steps::buffer::{Counted, Payload};
@@ -28,20 +28,20 @@ pub(super) struct Place {
     layout: Layout,
     schedule: Schedule,
     /// What members may say of their speeds: who holds the state is ready.
-    slots: Slots,
+    slots: SlotLayout,
 }
 
 impl Place {
     /// None if the peer is not in the view.
-    pub(super) fn of(peer: PeerId, resumption: &Resumption, workload: &Workload) -> Option<Self> {
-        let Resumption { view, syncing, .. } = resumption;
+    pub(super) fn of(peer: PeerId, resumption: &MemberResumePlan, workload: &Workload) -> Option<Self> {
+        let MemberResumePlan { view, syncing, .. } = resumption;
         let ring = Ring::plan(view);
         let (rank, world) = (ring.rank_of(peer)?, ring.world_size());
         let agreed = workload.plan.agree_over(&ring, view, PLANNED);
         let schedule = Schedule::new(&agreed.plan, world, collective::Operation::AllReduce, rank);
         let layout = workload.layout(world, &agreed.weights);
         let slot = |member: &PeerId| Some(Slot { of: ring.rank_of(*member)?, words: words(member, syncing) });
-        let slots = Slots::new(view.members().iter().filter_map(slot));
+        let slots = SlotLayout::new(view.members().iter().filter_map(slot));
         Some(Self { id: view.id(), view: view.clone(), ring, rank, layout, schedule, slots })
     }
 
@@ -83,7 +83,7 @@ pub(super) struct Operation {
 /// Now one, now another way on.
 struct Links(u64);
 
-impl Onward for Links {
+impl ForwardPolicy for Links {
     fn takes(&self, _: Rank) -> bool {
         self.0.is_multiple_of(2)
     }
@@ -121,7 +121,7 @@ impl Peer {
         // In memory as an earlier operation leaves it.
         let mut workspace =
             Workspace::new(place.layout.clone(), workload.codec, vec![9.0; workload.elements], workload.divisor())
-                .within(Limits::new(MOST, workload.codec, world.get()));
+                .within(SumLimit::new(MOST, workload.codec, world.get()));
         if let Some(feedback) = self.learner.feedback.as_ref().filter(|_| has_state) {
             feedback.residual().add_to(0, &mut numbers);
             workspace = workspace.booking(feedback.dropped(vec![9.0; workload.elements]));
@@ -155,14 +155,14 @@ impl Peer {
     }
 
     /// What it waits for in the operation under way.
-    pub(super) fn missing(&self) -> Awaited {
+    pub(super) fn missing(&self) -> StallReport {
         let missing = self.operation.as_ref().zip(self.place.as_ref()).and_then(|(operation, place)| {
             let (at, from) = operation.execution.missing()?;
             let mut from: Vec<PeerId> = from.into_iter().map(|rank| place.ring.peer(rank)).collect();
             from.sort_unstable();
-            Some(Awaited { step: operation.step, place: at, from })
+            Some(StallReport { step: operation.step, place: at, from })
         });
-        missing.unwrap_or_else(|| Awaited::nothing(self.step() + 1))
+        missing.unwrap_or_else(|| StallReport::nothing(self.step() + 1))
     }
 
     /// The rest of the gradient is there.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::member::lookout::Apart;
+use starling_engine::member::quorum_search::AbsenceReason;
 use starling_topology::{Contact, Membership};
 
 use super::Manners;
@@ -31,7 +31,7 @@ pub struct Start {
     /// Whether it computes the last step only once it is [released](super::Peer::release).
     pub gated: bool,
     /// What its disk says of it, if it was a member and asks to be let in.
-    pub apart: Option<Apart>,
+    pub apart: Option<AbsenceReason>,
     /// The run's longest stall.
     pub max_stall: Duration,
 }

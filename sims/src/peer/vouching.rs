@@ -1,6 +1,6 @@
 //! Which of its checkpoints are stable: its heads go out, those of others come in.
 
-use starling_topology::{Head, Lost, PeerId, Time, View};
+use starling_topology::{Head, LostState, PeerId, Time, View};
 
 use super::{Peer, SIGNATURE};
 use crate::steps::state::State;
@@ -41,7 +41,7 @@ impl Peer {
     }
 
     /// What it had saved and has lost.
-    pub fn loss(&self) -> Lost {
+    pub fn loss(&self) -> LostState {
         self.member.membership().loss()
     }
 }

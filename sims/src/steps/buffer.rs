@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use starling_collective::{BadPayload, BadSegment, Buffer, Codec, Layout, Ranks, SegmentId, Slots, Workspace};
+use starling_collective::{
+    Buffer, Codec, Layout, PayloadViolation, RankSet, SegmentId, SegmentViolation, SlotLayout, Workspace,
+};
 use starling_topology::{Rank, WorldSize};
 
 use crate::steps::contribution::{Cell, Contributions};
@@ -25,14 +27,14 @@ pub struct Counted {
     /// In the order of [`Cell::all`].
     pub cells: Vec<(Cell, Contributions)>,
     /// What the members may say of their speeds.
-    pub slots: Slots,
+    pub slots: SlotLayout,
 }
 
 impl Counted {
     /// Before the operation: who brought what, in each cell of the workspace's layout.
     pub fn new(workspace: Workspace, brought: impl Fn(usize) -> Contributions) -> Self {
         let cells = Cell::all(workspace.layout()).enumerate().map(|(index, cell)| (cell, brought(index))).collect();
-        Self { workspace, cells, slots: Slots::default() }
+        Self { workspace, cells, slots: SlotLayout::default() }
     }
 
     /// This peer's contribution to these elements, which are a bucket's: `numbers` and `brought` are those of all.
@@ -75,22 +77,22 @@ impl Buffer for Counted {
         &self,
         segment: &SegmentId,
         payload: &Payload,
-        summed: &Ranks,
+        summed: &RankSet,
         answered: Option<Rank>,
-    ) -> Result<(), BadSegment> {
+    ) -> Result<(), SegmentViolation> {
         self.workspace.inspect(segment, &payload.bytes, summed, answered)?;
         let speeds = payload.made.speeds.iter().map(|speed| *speed as f32);
         let Some((index, rank)) = self.slots.first_bad(0, speeds, summed, 1.0) else { return Ok(()) };
-        let source = BadPayload::Slot { index, bits: payload.made.speeds[index], rank };
-        Err(BadSegment { segment: *segment, source })
+        let source = PayloadViolation::Slot { index, bits: payload.made.speeds[index], rank };
+        Err(SegmentViolation { segment: *segment, source })
     }
 
-    fn accumulate(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {
+    fn accumulate(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), SegmentViolation> {
         self.cell(segment).accumulate(&payload.made);
         self.workspace.accumulate(segment, &payload.bytes)
     }
 
-    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&Payload>) -> Result<(), BadSegment> {
+    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&Payload>) -> Result<(), SegmentViolation> {
         payloads.iter().for_each(|payload| self.cell(segment).accumulate(&payload.made));
         self.workspace.prepend(segment, payloads.into_iter().map(|payload| payload.bytes.as_slice()).collect())
     }
@@ -104,7 +106,7 @@ impl Buffer for Counted {
         self.workspace.round(segment);
     }
 
-    fn store(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {
+    fn store(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), SegmentViolation> {
         self.cell(segment).clone_from(&payload.made);
         self.workspace.store(segment, &payload.bytes)
     }
@@ -116,19 +118,19 @@ impl Buffer for Counted {
     }
 
     // As the real one: what is here stays what it was.
-    fn contribute(&mut self, segment: &SegmentId, payload: &mut Payload) -> Result<(), BadSegment> {
+    fn contribute(&mut self, segment: &SegmentId, payload: &mut Payload) -> Result<(), SegmentViolation> {
         payload.made.accumulate(self.cell(segment));
         self.workspace.contribute(segment, &mut payload.bytes)
     }
 
-    fn conclude(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {
+    fn conclude(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), SegmentViolation> {
         let cell = self.cell(segment);
         cell.accumulate(&payload.made);
         cell.divided += 1;
         self.workspace.conclude(segment, &payload.bytes)
     }
 
-    fn check(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {
+    fn check(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), SegmentViolation> {
         self.workspace.check(segment, &payload.bytes)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use starling_engine::StepResult;
-use starling_topology::ledger::{Committed, Ledger, SYNCING};
+use starling_topology::ledger::{CommitResult, Ledger, SYNCING};
 use starling_topology::{Digest, Lineage, PeerId};
 
 use crate::steps::contribution::{Cell, Contributions};
@@ -166,7 +166,7 @@ impl State {
 }
 
 /// Commits as if those who have a share had all contributed, and then tells the truth about who did.
-fn commit_without_return(ledger: &mut Ledger, record: &ResultRecord) -> Committed {
+fn commit_without_return(ledger: &mut Ledger, record: &ResultRecord) -> CommitResult {
     let speed_of = |peer: &PeerId| match record.members.binary_search(peer) {
         Ok(at) => record.speeds()[at],
         Err(_) => 1,
@@ -182,7 +182,7 @@ fn commit_without_return(ledger: &mut Ledger, record: &ResultRecord) -> Committe
     committed
 }
 
-fn chain(before: Digest, committed: &Committed, record: &ResultRecord) -> Digest {
+fn chain(before: Digest, committed: &CommitResult, record: &ResultRecord) -> Digest {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&before.0).update(&record.step.to_le_bytes()).update(&committed.epoch.to_le_bytes());
     for peer in &record.members {

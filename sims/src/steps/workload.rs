@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use starling_collective::{Codec, Feedback, Layout, LayoutConfig};
+use starling_collective::{Codec, FeedbackState, Layout, LayoutConfig};
 use starling_topology::WorldSize;
 use starling_topology::ledger::Ledger;
 use starling_topology::plan::{Bucket, PlanPolicy};
@@ -116,8 +116,8 @@ impl Workload {
     }
 
     /// What codecs drop, if they do.
-    pub fn feedback(&self) -> Option<Feedback> {
-        self.codec.is_lossy().then(|| Feedback::new(self.elements))
+    pub fn feedback(&self) -> Option<FeedbackState> {
+        self.codec.is_lossy().then(|| FeedbackState::new(self.elements))
     }
 
     /// The layout among `world` ranks, with a chunk for each of `weights`.

@@ -1,9 +1,9 @@
 //! Planted faults: the simulator is worth something only if it finds them.
 //!
 //! Most of them are in the simulated driver, which misbehaves in a way in which a real one could; the others are in the
-//! machines that it drives ([`Flaw`]).
+//! machines that it drives ([`FlawKind`]).
 
-use starling_topology::{Flaw, Quorum};
+use starling_topology::{FlawKind, Quorum};
 
 use crate::hostile::Attack;
 use crate::scenario::{Scenario, Setup};
@@ -52,7 +52,7 @@ pub enum Sabotage {
     /// Takes what its files are called for what can be loaded from them.
     BelievesNames,
     /// Runs machines with a mistake in them.
-    Machine(Flaw),
+    Machine(FlawKind),
 }
 
 /// A planted fault and what should find it.
@@ -88,7 +88,7 @@ pub struct Catch {
 /// All planted faults.
 pub const PLANTS: &[Plant] = &[
     plant(
-        Sabotage::Machine(Flaw::HoldsAhead),
+        Sabotage::Machine(FlawKind::HoldsAhead),
         Scenario::Crash,
         &["nothing_undone", "exactly_once", "bitwise_agreement"],
     ),
@@ -117,47 +117,47 @@ pub const PLANTS: &[Plant] = &[
     ),
     plant(Sabotage::TakesLostForNothing, Scenario::Disk, &["stable_survives"]),
     plant(Sabotage::VotesUnstored, Scenario::Disk, &["one_decision"]),
-    machine(Flaw::IgnoresAccepted, Scenario::Churn, &["one_decision", "no_split_brain"]),
-    machine(Flaw::DecidesAlone, Scenario::Partition, &["one_decision", "no_split_brain"]),
-    machine(Flaw::PromisesRunning, Scenario::Crash, &["nothing_undone", "views_change_at_a_boundary"]),
-    machine(Flaw::ForksUnmarked, Scenario::Partition, &["one_decision", "no_split_brain"]),
-    machine(Flaw::IgnoresSilence, Scenario::Pause, &["progress"]),
-    machine(Flaw::NeverTakesOver, Scenario::Crash, &["progress"]),
-    machine(Flaw::TakesOldest, Scenario::Crash, &["progress", "nothing_undone", "stable_survives"]),
-    machine(Flaw::HidesLoss, Scenario::Disk, &["stable_survives"]),
-    machine(Flaw::StaysOutside, Scenario::Crash, &["progress"]),
-    machine(Flaw::WaitsInSilence, Scenario::Partition, &["progress"]),
-    machine(Flaw::NeverSyncs, Scenario::Join, &["progress", "nothing_undone", "bitwise_agreement"]),
-    machine(Flaw::HoldsLate, Scenario::Join, &["nothing_undone", "views_change_at_a_boundary"]),
-    machine(Flaw::DropsKept, Scenario::Join, &["results_fit", "bitwise_agreement"]),
-    machine(Flaw::TakesUnverified, Scenario::Join, &["bitwise_agreement"]),
-    machine(Flaw::TakesFirstNamed, Scenario::Join, &["what_most_name"]),
-    machine(Flaw::ClaimsState, Scenario::Disk, &["holds_what_it_says", "stable_survives"]),
-    machine(Flaw::AsksOnce, Scenario::Churn, &["asks_again"]),
-    machine(Flaw::FetchesAnyBranch, Scenario::Crash, &["own_branch"]),
-    machine(Flaw::HidesSetBack, Scenario::Disk, &["set_back_told"]),
-    machine(Flaw::IgnoresTwin, Scenario::Twin, &["twin_told"]),
-    machine(Flaw::OverlooksTwin, Scenario::Twin, &["twin_told"]),
-    machine(Flaw::VotesAtOnce, Scenario::Newcomers, &["votes_given"]),
-    machine(Flaw::OwesNothing, Scenario::Newcomers, &["votes_given"]),
-    gullible(Flaw::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
-    gullible(Flaw::EndsForDigest, Attack::TellsDigests, &["endings"]),
-    gullible(Flaw::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),
-    gullible(Flaw::CountsWithoutBound, Attack::CountsBeyond, &["progress"]),
-    gullible(Flaw::EndsForRefusal, Attack::Refuses, &["endings"]),
-    gullible(Flaw::GoesWhereTold, Attack::ShowsOut, &["progress"]),
+    machine(FlawKind::IgnoresAccepted, Scenario::Churn, &["one_decision", "no_split_brain"]),
+    machine(FlawKind::DecidesAlone, Scenario::Partition, &["one_decision", "no_split_brain"]),
+    machine(FlawKind::PromisesRunning, Scenario::Crash, &["nothing_undone", "views_change_at_a_boundary"]),
+    machine(FlawKind::ForksUnmarked, Scenario::Partition, &["one_decision", "no_split_brain"]),
+    machine(FlawKind::IgnoresSilence, Scenario::Pause, &["progress"]),
+    machine(FlawKind::NeverTakesOver, Scenario::Crash, &["progress"]),
+    machine(FlawKind::TakesOldest, Scenario::Crash, &["progress", "nothing_undone", "stable_survives"]),
+    machine(FlawKind::HidesLoss, Scenario::Disk, &["stable_survives"]),
+    machine(FlawKind::StaysOutside, Scenario::Crash, &["progress"]),
+    machine(FlawKind::WaitsInSilence, Scenario::Partition, &["progress"]),
+    machine(FlawKind::NeverSyncs, Scenario::Join, &["progress", "nothing_undone", "bitwise_agreement"]),
+    machine(FlawKind::HoldsLate, Scenario::Join, &["nothing_undone", "views_change_at_a_boundary"]),
+    machine(FlawKind::DropsKept, Scenario::Join, &["results_fit", "bitwise_agreement"]),
+    machine(FlawKind::TakesUnverified, Scenario::Join, &["bitwise_agreement"]),
+    machine(FlawKind::TakesFirstNamed, Scenario::Join, &["what_most_name"]),
+    machine(FlawKind::ClaimsState, Scenario::Disk, &["holds_what_it_says", "stable_survives"]),
+    machine(FlawKind::AsksOnce, Scenario::Churn, &["asks_again"]),
+    machine(FlawKind::FetchesAnyBranch, Scenario::Crash, &["own_branch"]),
+    machine(FlawKind::HidesSetBack, Scenario::Disk, &["set_back_told"]),
+    machine(FlawKind::IgnoresTwin, Scenario::Twin, &["twin_told"]),
+    machine(FlawKind::OverlooksTwin, Scenario::Twin, &["twin_told"]),
+    machine(FlawKind::VotesAtOnce, Scenario::Newcomers, &["votes_given"]),
+    machine(FlawKind::OwesNothing, Scenario::Newcomers, &["votes_given"]),
+    gullible(FlawKind::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
+    gullible(FlawKind::EndsForDigest, Attack::TellsDigests, &["endings"]),
+    gullible(FlawKind::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),
+    gullible(FlawKind::CountsWithoutBound, Attack::CountsBeyond, &["progress"]),
+    gullible(FlawKind::EndsForRefusal, Attack::Refuses, &["endings"]),
+    gullible(FlawKind::GoesWhereTold, Attack::ShowsOut, &["progress"]),
     Plant {
         quorum: Some(Quorum::TwoThirds),
-        ..gullible(Flaw::BelievesClaims, Attack::SplitsViews, &["one_decision", "no_split_brain"])
+        ..gullible(FlawKind::BelievesClaims, Attack::SplitsViews, &["one_decision", "no_split_brain"])
     },
     // Somebody must ask between the end of the others' run and that of their processes.
-    Plant { peers: Some(5), ..machine(Flaw::RefusesTheLate, Scenario::Outage, &["endings"]) },
-    machine(Flaw::LeavesKeepers, Scenario::Crash, &["end_is_kept"]),
-    gullible(Flaw::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
+    Plant { peers: Some(5), ..machine(FlawKind::RefusesTheLate, Scenario::Outage, &["endings"]) },
+    machine(FlawKind::LeavesKeepers, Scenario::Crash, &["end_is_kept"]),
+    gullible(FlawKind::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
 ];
 
 /// What a machine believes that it should not, and the lie that shows it.
-const fn gullible(flaw: Flaw, attack: Attack, found_by: &'static [&'static str]) -> Plant {
+const fn gullible(flaw: FlawKind, attack: Attack, found_by: &'static [&'static str]) -> Plant {
     Plant { attack: Some(attack), ..plant(Sabotage::Machine(flaw), Scenario::Byzantine, found_by) }
 }
 
@@ -165,7 +165,7 @@ const fn plant(sabotage: Sabotage, scenario: Scenario, found_by: &'static [&'sta
     Plant { sabotage, scenario, attack: None, quorum: None, peers: None, found_by }
 }
 
-const fn machine(flaw: Flaw, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
+const fn machine(flaw: FlawKind, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
     plant(Sabotage::Machine(flaw), scenario, found_by)
 }
 

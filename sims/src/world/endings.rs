@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use starling_engine::comeback::UserChoice;
-use starling_topology::{Digest, Event, Noted, PeerId, Refusal, Root, View};
+use starling_engine::return_engine::ReturnOptions;
+use starling_topology::{Digest, Event, MarkStatus, PeerId, RefusalReason, Root, View};
 
 use super::World;
 use crate::hardware::machine::checkpoints;
@@ -63,10 +63,10 @@ impl World {
         let (step, lineage) = usable.max().copied().unwrap_or_default();
         let left = self.hosts.iter().filter(|host| matches!(host.ended, Some(Event::Left { .. })));
         let left: BTreeSet<PeerId> = left.map(Host::name).collect();
-        let may_have_signed = |noted: Noted| match noted {
-            Noted::Nothing => false,
-            Noted::Saved(mark) => mark.step > step,
-            Noted::Unknown => true,
+        let may_have_signed = |noted: MarkStatus| match noted {
+            MarkStatus::Nothing => false,
+            MarkStatus::Saved(mark) => mark.step > step,
+            MarkStatus::Unknown => true,
         };
         let has_lost = |host: &&Host| host.is_in_the_run() && may_have_signed(host.disk.noted());
         let lost = self.hosts.iter().filter(has_lost).map(Host::name);
@@ -139,7 +139,7 @@ impl World {
                 continue;
             }
             let host = &mut self.hosts[seat];
-            (host.ended, host.choice, host.guided) = (None, Some(UserChoice::default()), false);
+            (host.ended, host.choice, host.guided) = (None, Some(ReturnOptions::default()), false);
             self.running += 1;
             self.tell(|_| format!("{seat} is started again, as {waiting} waits for the end"));
             self.invariants.progress.goes_on(self.now);
@@ -200,7 +200,7 @@ impl World {
         let Some(newest) = self.newest.as_ref().filter(|_| self.completed.is_empty() && !self.forked) else { return };
         let last = self.hosts[seat].disk.record().map(|record| record.view.id());
         let had_a_seat = last.is_some_and(|last| last == newest.id() || Some(last) == newest.parent);
-        let Event::Refused { from, refusal: Refusal::RunFinished } = event else { return };
+        let Event::Refused { from, refusal: RefusalReason::RunFinished } = event else { return };
         let finished = self.seats.get(from).and_then(|seat| self.hosts[*seat].has_last);
         let has_waited = finished.is_some_and(|at| self.now - at >= self.config.max_stall);
         if had_a_seat && !has_waited {
@@ -219,7 +219,7 @@ impl World {
                 Some(Event::Twin { .. }) => self.is_one_of_two(seat) || host.set_back,
                 Some(Event::Complete { step, .. }) => *step == self.workload.steps,
                 // Who is left out in the last moment for what a hostile peer says comes back too late.
-                Some(Event::Refused { refusal: Refusal::RunFinished, .. })
+                Some(Event::Refused { refusal: RefusalReason::RunFinished, .. })
                     if !self.plan.hostility.seats.is_empty() && !self.completed.is_empty() =>
                 {
                     true
@@ -231,7 +231,7 @@ impl World {
                     let holds = |digest: &Digest| host.disk.holds(self.workload.steps, *digest);
                     !self.completed.is_empty() && self.completed.values().all(holds)
                 }
-                Some(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {
+                Some(Event::Refused { refusal: RefusalReason::RunFinished | RefusalReason::Withdrawn, .. }) => {
                     !self.waits_for_all()
                 }
                 Some(_) => false,

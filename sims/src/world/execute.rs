@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use starling_engine::comeback::Left;
-use starling_engine::member::lookout::is_end;
-use starling_engine::member::settling::departs;
-use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, Record, Root, Time, View};
+use starling_engine::member::completion::departs;
+use starling_engine::member::quorum_search::is_end;
+use starling_engine::return_engine::LeaveRecord;
+use starling_topology::{CatchUpAction, Digest, Event, Head, PeerId, Proposal, Reason, Record, Root, Time, View};
 
 use super::seeking::Errand;
 use super::{SimEvent, World};
@@ -97,7 +97,7 @@ impl World {
                 self.hosts[seat].storing = Some(Rc::clone(&record));
                 self.queue.push(self.now + takes, SimEvent::Stores(seat, incarnation, record));
             }
-            Effect::Keep(_) => {} // It is in the annals.
+            Effect::Keep(_) => {} // It is in the history.
             Effect::Root(root) => self.root_in(seat, root),
             // One that comes to a full queue is left out, and the next one may be taken.
             Effect::Save(state) if self.is_full(seat, Queue::Saver) && state.step < self.workload.steps => {
@@ -367,7 +367,7 @@ impl World {
             self.invariants.nothing_undone.entered(name, id, &entry.resumption, entry.progress),
             survives,
         ];
-        if let (CatchUp::Current, Some(state)) = (&entry.resumption.catch_up, &entry.state) {
+        if let (CatchUpAction::Current, Some(state)) = (&entry.resumption.catch_up, &entry.state) {
             held.push(self.invariants.bitwise_agreement.resumes(name, id, state));
         }
         held.into_iter().for_each(|held| self.breaks(held));
@@ -429,7 +429,7 @@ impl World {
     }
 
     /// A process has left, and others stay, or has finished: it notes that, and only then gives its seat up.
-    fn departs(&mut self, seat: Seat, view: Option<&View>, left: Left) {
+    fn departs(&mut self, seat: Seat, view: Option<&View>, left: LeaveRecord) {
         let host = &mut self.hosts[seat];
         let (me, keepers) = (host.name(), &host.keepers);
         // With all that it knows, though its disk was too busy for that before.
@@ -488,7 +488,7 @@ impl World {
             self.final_views.extend(view);
         }
         if let (Some(stayed), Some(root)) = (departs(&event, self.workload.steps, is_saved), root) {
-            self.departs(seat, last.as_ref(), Left { stayed, root, forked });
+            self.departs(seat, last.as_ref(), LeaveRecord { stayed, root, forked });
         }
         self.hosts[seat].ended = Some(event);
         self.running -= 1;

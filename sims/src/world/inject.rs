@@ -1,6 +1,6 @@
 //! Faults: how they strike, how they pass, and how all is healed in the end.
 
-use starling_topology::{Noted, Proof, Time};
+use starling_topology::{MarkStatus, Proof, Time};
 
 use super::{SimEvent, World};
 use crate::hardware::machine::checkpoints;
@@ -231,7 +231,7 @@ impl World {
             let is_other = name != self.hosts[seat].name() && self.hosts[*other].is_in_the_run();
             is_other && disk.newest_record().is_some_and(|record| record.view.contains(name))
         };
-        disk.noted() != Noted::Nothing || (0..self.hosts.len()).filter(sits).any(|other| self.holds_a_copy(other))
+        disk.noted() != MarkStatus::Nothing || (0..self.hosts.len()).filter(sits).any(|other| self.holds_a_copy(other))
     }
 
     /// Whether the run could go on from what this machine has.
@@ -249,7 +249,7 @@ impl World {
             self.stale += peer.stale();
         }
         host.incarnation += 1;
-        (host.comeback, host.seeking, host.looking) = (None, None, None);
+        (host.return_engine, host.seeking, host.looking) = (None, None, None);
         (host.died, host.stopped, host.doomed) = (self.now, None, None);
         host.stalled.clear();
         (host.storing, host.completed) = (None, None);

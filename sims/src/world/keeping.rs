@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::annals::Walk;
 use starling_topology::heads::follower::{Input, Output};
+use starling_topology::history::ViewSearch;
 use starling_topology::{Digest, Follower, Head, PeerId, Proof, Time, ViewId};
 
 use super::seeking::Errand;
@@ -259,11 +259,12 @@ impl World {
         let Some(anchors) = self.hosts[keeper].keeper.as_ref().map(|follower| follower.anchors().clone()) else {
             return;
         };
-        let walk = by.find_map(|seat| Some(self.walk(anchors.clone(), id, seat)).filter(Walk::is_there));
-        if let Some(walk) = walk.as_ref().filter(|walk| walk.view().is_some()) {
-            self.hosts[keeper].annals.take(walk.legs().cloned());
+        let view_search =
+            by.find_map(|seat| Some(self.view_search(anchors.clone(), id, seat)).filter(ViewSearch::is_there));
+        if let Some(view_search) = view_search.as_ref().filter(|view_search| view_search.view().is_some()) {
+            self.hosts[keeper].history.take(view_search.legs().cloned());
         }
-        self.follow(keeper, Input::Walked { id, walk: walk.map(Box::new) });
+        self.follow(keeper, Input::Walked { id, view_search: view_search.map(Box::new) });
     }
 
     /// What a keeper fetches has come, if one of those who should have it still does.

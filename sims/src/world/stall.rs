@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Body, Config, Envelope, Lost, PeerId, Proposal, Quorum, Reason, Record, View};
+use starling_topology::{Body, Config, Envelope, LostState, PeerId, Proposal, Quorum, Reason, Record, View};
 
 use super::World;
 use crate::hardware::machine::host::Host;
@@ -184,7 +184,7 @@ impl World {
         let reached = if hostile > 0 { steps.get(hostile) } else { steps.last() };
         let signable = reached.map(|reached| self.due_by(reached + 1));
         let is_lost = |(_, peer): &(PeerId, &Peer)| match (peer.loss(), signable) {
-            (Lost::Unknown, Some(signable)) => signable > held,
+            (LostState::Unknown, Some(signable)) => signable > held,
             (lost, _) => lost.is_after(held),
         };
         let lost: BTreeSet<PeerId> = peers().filter(is_lost).map(|(name, _)| name).collect();
@@ -216,7 +216,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use starling_topology::{Ballot, Certificate, Seal};
+    use starling_topology::{Ballot, Certificate, WireSignature};
 
     use super::super::RUN;
     use super::*;
@@ -231,7 +231,7 @@ mod tests {
         let second = first.succeed([one, two]);
         let decided = |signers: &[PeerId]| {
             let ballot = Ballot { attempt: 1, proposer: one };
-            let seals = signers.iter().map(|signer| (*signer, Seal::from([0; 64]))).collect();
+            let seals = signers.iter().map(|signer| (*signer, WireSignature::from([0; 64]))).collect();
             Record { certificate: Some(Certificate { ballot, seals }), ..Record::of(second.clone(), None) }
         };
         let founded = Record::of(first.clone(), None);

@@ -184,12 +184,12 @@ fn has_word(line: &str, word: &str) -> bool {
 }
 
 /// Whether the whole file is tests or benches.
-fn is_test_file(path: &str) -> bool {
+pub(crate) fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.split('/').any(|folder| folder == "tests" || folder == "benches")
 }
 
 /// How many lines come before a file's unit tests.
-fn code_lines(text: &str) -> usize {
+pub(crate) fn code_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let begin_tests =
         |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{');

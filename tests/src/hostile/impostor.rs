@@ -8,7 +8,7 @@ use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use libp2p::Stream;
 use libp2p::identity::Keypair;
 use serde_json::Value;
-use starling_topology::annals::{Leg, WalkQuestion};
+use starling_topology::history::{ViewProof, ViewSearchRequest};
 use starling_topology::{Digest, Head, PeerId, RunId, View, ViewId};
 
 use crate::hostile::gossip;
@@ -146,9 +146,9 @@ impl Story {
                 view.map_or_else(|| vec![0], |view| of_bytes(6, &view.encode()))
             }
             CHAIN => {
-                let WalkQuestion { to, .. } = postcard::from_bytes(rest).expect("a question");
-                let legs: Vec<Leg> =
-                    self.views.iter().filter(|view| view.id() == to).cloned().map(Leg::Apart).collect();
+                let ViewSearchRequest { to, .. } = postcard::from_bytes(rest).expect("a question");
+                let legs: Vec<ViewProof> =
+                    self.views.iter().filter(|view| view.id() == to).cloned().map(ViewProof::Apart).collect();
                 if !legs.is_empty() {
                     self.walked.lock().expect("not poisoned").insert(to);
                 }

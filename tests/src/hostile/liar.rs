@@ -11,7 +11,7 @@ use libp2p::{PeerId as Name, Stream};
 use starling_topology::message::MAX_ENVELOPE_BYTES;
 use starling_topology::vote::record::Record;
 use starling_topology::vote::slot::Slot;
-use starling_topology::{Body, Contact, Envelope, Generation, Joiner, Notary, PeerId, RunId, View, ViewId};
+use starling_topology::{Body, Contact, Envelope, Generation, JoinRequest, PeerId, RunId, Signer, View, ViewId};
 
 use crate::hostile::gossip;
 use crate::hostile::ticket_holder::GOSSIP;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub struct Pen(Keypair);
 
-impl Notary for Pen {
+impl Signer for Pen {
     fn sign(&self, statement: &[u8]) -> [u8; 64] {
         self.0.sign(statement).expect("an Ed25519 key").try_into().expect("an Ed25519 signature")
     }
@@ -110,16 +110,16 @@ impl Liar {
     }
 
     /// It asks to be let in, by what it showed when it connected.
-    pub fn joiner(&self) -> Joiner {
+    pub fn joiner(&self) -> JoinRequest {
         let contact = Contact { peer: self.me, addresses: Vec::new() };
-        Joiner { pass: self.pass.clone(), ..Joiner::new(contact, 9) }.signed(self.run(), &self.pen)
+        JoinRequest { pass: self.pass.clone(), ..JoinRequest::new(contact, 9) }.signed(self.run(), &self.pen)
     }
 
     /// Somebody who asks to be let in, and is nowhere.
-    pub fn made_up(number: u16) -> Joiner {
+    pub fn made_up(number: u16) -> JoinRequest {
         let peer = topology_name(Self::key(number).public().to_peer_id());
         let contact = Contact { peer, addresses: vec![format!("/ip4/127.0.0.1/tcp/{}", 1 + number % 1000)] };
-        Joiner::new(contact, 9)
+        JoinRequest::new(contact, 9)
     }
 
     /// What a peer gossips of where it is.

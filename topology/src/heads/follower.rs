@@ -3,7 +3,7 @@
 //! ```text
 //!   members                                        follower
 //!      |-- heads: run, step, view, digest; signature -->|    newer than what it holds: fetch it from who has signed
-//!      |<---------------- what has led to that view? ----|    from a view that it knows: see [annals](crate::annals)
+//!      |<---------------- what has led to that view? ----|    from a view that it knows: see [history](crate::history)
 //!      |   a quorum of it has signed the same head       |    stable: keep the signatures beside the checkpoint
 //! ```
 //!
@@ -16,8 +16,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Head, MAX_STEPS, Proof, Signature};
-use crate::annals::{Anchors, Descent, MAX_APART, MAX_PROVEN, Walk};
 use crate::error::Violation;
+use crate::history::{AnchorSet, BranchOrigin, MAX_APART, MAX_PROVEN, ViewSearch};
 use crate::id::{Digest, PeerId, RunId, ViewId};
 use crate::message::MAX_MEMBERS;
 use crate::view::View;
@@ -60,7 +60,7 @@ pub enum Input {
         /// The view's id.
         id: ViewId,
         /// The way.
-        walk: Option<Box<Walk>>,
+        view_search: Option<Box<ViewSearch>>,
     },
     /// The fetch has ended: these checkpoints are on disk now, by name, with their steps.
     Holds(BTreeMap<Digest, u64>),
@@ -81,7 +81,7 @@ pub enum Output {
         /// Who should have it.
         from: Vec<PeerId>,
     },
-    /// [Walk] to this view, by what these peers answer; then [`Input::Walked`].
+    /// [ViewSearch] to this view, by what these peers answer; then [`Input::Walked`].
     Ask {
         /// The view's id.
         view: ViewId,
@@ -96,10 +96,10 @@ pub enum Output {
 type Name = (u64, Digest, ViewId, Digest);
 
 /// What has a newest stable checkpoint of its own: a branch of the run, and what has become of it as a fork.
-pub type Branch = (u64, bool);
+pub type BranchKey = (u64, bool);
 
 /// The one of a view.
-pub fn branch(view: &View) -> Branch {
+pub fn branch(view: &View) -> BranchKey {
     (view.branch, view.forked)
 }
 
@@ -123,13 +123,13 @@ impl Stable {
 #[derive(Debug)]
 pub struct Follower {
     run: RunId,
-    anchors: Anchors,
+    anchors: AnchorSet,
     /// The run's last step.
     steps: u64,
     /// The checkpoints on disk.
     held: BTreeMap<Digest, u64>,
     /// The newest of them that is stable, of each branch.
-    stable: BTreeMap<Branch, Stable>,
+    stable: BTreeMap<BranchKey, Stable>,
     /// At most [`MAX_STEPS`] of each peer.
     signed: BTreeMap<PeerId, BTreeMap<u64, (Head, [u8; 64])>>,
     /// Those of them that are in no known view, in the order in which they came.
@@ -149,7 +149,7 @@ pub struct Follower {
 impl Follower {
     /// Follows `run`, whose last step is `steps`, and some of whose views are known, with checkpoints that are held already, by name;
     /// `proofs` show which of them are stable.
-    pub fn new(run: RunId, steps: u64, anchors: Anchors, held: BTreeMap<Digest, u64>, proofs: &[Proof]) -> Self {
+    pub fn new(run: RunId, steps: u64, anchors: AnchorSet, held: BTreeMap<Digest, u64>, proofs: &[Proof]) -> Self {
         let mut stable = BTreeMap::new();
         for proof in proofs {
             let newest = stable.entry(branch(&proof.view)).or_insert_with(|| Stable::of(proof));
@@ -186,21 +186,21 @@ impl Follower {
     }
 
     /// The views that are known to be the run's.
-    pub fn anchors(&self) -> &Anchors {
+    pub fn anchors(&self) -> &AnchorSet {
         &self.anchors
     }
 
     /// Whether the state after this step is later than what is held of this branch, which counts.
-    fn is_later(&self, place: Branch, step: u64) -> bool {
+    fn is_later(&self, place: BranchKey, step: u64) -> bool {
         self.stable.get(&place).map_or_else(|| self.has_room(place), |stable| step > stable.step)
     }
 
     /// Whether one more branch of this kind counts.
-    fn has_room(&self, place: Branch) -> bool {
+    fn has_room(&self, place: BranchKey) -> bool {
         let Some(descent) = self.anchors.descent(place) else { return false };
-        let is_founders = |place: &Branch| self.anchors.descent(*place) == Some(Descent::Proven);
-        let of_kind = self.stable.keys().filter(|held| is_founders(held) == (descent == Descent::Proven)).count();
-        of_kind < if descent == Descent::Proven { MAX_PROVEN } else { MAX_APART }
+        let is_founders = |place: &BranchKey| self.anchors.descent(*place) == Some(BranchOrigin::Proven);
+        let of_kind = self.stable.keys().filter(|held| is_founders(held) == (descent == BranchOrigin::Proven)).count();
+        of_kind < if descent == BranchOrigin::Proven { MAX_PROVEN } else { MAX_APART }
     }
 
     /// Takes in what happened.
@@ -212,7 +212,7 @@ impl Follower {
         match input {
             Input::Received { from, head, signature } => self.receive(from, head, signature)?,
             Input::Proven { from, proof } => self.believe(from, proof)?,
-            Input::Walked { id, walk } => self.arrive(id, walk.as_deref()),
+            Input::Walked { id, view_search } => self.arrive(id, view_search.as_deref()),
             Input::Holds(held) => {
                 // What is gone can be stable no more.
                 self.stable.retain(|_, stable| held.contains_key(&stable.manifest));
@@ -296,11 +296,14 @@ impl Follower {
         }
     }
 
-    fn arrive(&mut self, id: ViewId, walk: Option<&Walk>) {
+    fn arrive(&mut self, id: ViewId, view_search: Option<&ViewSearch>) {
         self.asked.remove(&id);
-        match walk.filter(|walk| walk.to() == id).and_then(|walk| Some((walk, walk.view()?.clone()))) {
-            Some((walk, view)) => {
-                walk.arrive(&mut self.anchors);
+        match view_search
+            .filter(|view_search| view_search.to() == id)
+            .and_then(|view_search| Some((view_search, view_search.view()?.clone())))
+        {
+            Some((view_search, view)) => {
+                view_search.arrive(&mut self.anchors);
                 self.views.insert(id, view);
             }
             None => _ = self.missed_views.insert(id),
@@ -347,7 +350,7 @@ impl Follower {
     fn settle(&mut self) {
         let proofs = self.proofs();
         let held = proofs.iter().filter(|proof| self.held.contains_key(&proof.head.manifest));
-        let newest: BTreeMap<Branch, &Proof> = held.map(|proof| (branch(&proof.view), proof)).collect();
+        let newest: BTreeMap<BranchKey, &Proof> = held.map(|proof| (branch(&proof.view), proof)).collect();
         for (place, proof) in newest {
             let now = Stable::of(proof);
             let before = self.stable.get(&place);
@@ -434,7 +437,7 @@ impl Follower {
             return;
         }
         let is_missing = |head: &Head| !self.held.contains_key(&head.manifest) && !self.missed.contains(&head.manifest);
-        let is_founders = |place: Branch| self.anchors.descent(place) == Some(Descent::Proven);
+        let is_founders = |place: BranchKey| self.anchors.descent(place) == Some(BranchOrigin::Proven);
         let proven = self.proofs().into_iter().map(|proof| (branch(&proof.view), proof.head));
         let proven = proven.filter(|(place, head)| is_missing(head) && self.is_later(*place, head.step));
         let proven = proven.max_by_key(|(place, head)| (is_founders(*place), !place.1, head.step));
@@ -445,8 +448,8 @@ impl Follower {
                 let voters = signatures.iter().filter(|(peer, _)| view.votes(*peer)).count();
                 (signers > 0).then(|| (branch(view), head, (signers, voters > view.most_hostile())))
             });
-            let known: Vec<(Branch, Head, (usize, bool))> = known.collect();
-            let is_held = |place: Branch, step: u64| {
+            let known: Vec<(BranchKey, Head, (usize, bool))> = known.collect();
+            let is_held = |place: BranchKey, step: u64| {
                 known
                     .iter()
                     .any(|(other, it, _)| *other == place && it.step >= step && self.held.contains_key(&it.manifest))

@@ -154,7 +154,7 @@ pub enum Output {
 
 /// Collects the signatures of one run's heads. See the module's picture.
 #[derive(Debug)]
-pub struct Heads {
+pub struct HeadTracker {
     run: RunId,
     me: PeerId,
     view: Option<(ViewId, View)>,
@@ -184,7 +184,7 @@ pub fn repeat_interval(max_stall: Duration) -> Duration {
     max_stall / MAX_REPEATS
 }
 
-impl Heads {
+impl HeadTracker {
     /// Of a member that is in no view yet.
     pub fn new(run: RunId, me: PeerId) -> Self {
         Self { run, me, view: None, own: BTreeMap::new(), theirs: BTreeMap::new(), outputs: VecDeque::new() }

@@ -8,7 +8,7 @@ use crate::id::{PeerId, RunId};
 use crate::view::View;
 
 /// A head with the view whose members have signed it, and their signatures. The head names the view by its hash, so
-/// nobody can put other members in its place; that a view is one of the run's is shown by a [walk](crate::annals).
+/// nobody can put other members in its place; that a view is one of the run's is shown by a [search](crate::history).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// What is signed.

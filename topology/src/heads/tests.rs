@@ -28,12 +28,12 @@ fn head(view: &View, step: u64, state: u8) -> Head {
 /// A machine whose driver signs at once.
 struct Member {
     name: u8,
-    heads: Heads,
+    heads: HeadTracker,
 }
 
 impl Member {
     fn new(name: u8, view: &View) -> Self {
-        let mut member = Self { name, heads: Heads::new(RUN, peer(name)) };
+        let mut member = Self { name, heads: HeadTracker::new(RUN, peer(name)) };
         assert_eq!(member.enter(view), []);
         member
     }

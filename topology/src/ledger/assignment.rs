@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::id::PeerId;
 
 /// Positions in an epoch's order by peer, both ascending: ranges are not empty, and those of one peer do not touch.
-pub type Assignment = Vec<(PeerId, Vec<Range<u32>>)>;
+pub type AssignmentTable = Vec<(PeerId, Vec<Range<u32>>)>;
 
 /// How many positions there are.
 pub(super) fn count(ranges: &[Range<u32>]) -> u32 {
@@ -86,10 +86,10 @@ pub(super) fn sizes(total: u32, weights: &[u32]) -> Vec<u32> {
 ///
 /// # Panics
 /// If the sizes do not add up to the number of positions.
-pub(super) fn cut(batch: Vec<Range<u32>>, sizes: impl Iterator<Item = (PeerId, u32)>) -> Assignment {
+pub(super) fn cut(batch: Vec<Range<u32>>, sizes: impl Iterator<Item = (PeerId, u32)>) -> AssignmentTable {
     let mut rest = batch.into_iter();
     let mut open = 0..0;
-    let mut shares = Assignment::new();
+    let mut shares = AssignmentTable::new();
     for (peer, mut size) in sizes {
         let mut ranges = Vec::new();
         while size > 0 {

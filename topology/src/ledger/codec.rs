@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::{Assignment, Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, Skips, Throughput, assignment};
+use super::{AssignmentTable, Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, SkipSummary, Throughput, assignment};
 use crate::id::PeerId;
 
 /// The longest encoded ledger, in bytes: each sample of the largest batch in a range of its own, all of them doubtful.
@@ -95,7 +95,7 @@ impl Ledger {
             shares: rest.shares()?,
             paces: rest.paces()?,
             doubtful: rest.ranges()?,
-            skips: Skips { total: rest.u64()?, in_row: rest.u32()? },
+            skips: SkipSummary { total: rest.u64()?, in_row: rest.u32()? },
             micro_batch: if rest.bytes.is_empty() { 0 } else { rest.micro_batch()? },
         };
         if !rest.bytes.is_empty() {
@@ -116,7 +116,7 @@ impl Ledger {
         }
         if self.step == 0 {
             let has_batch = !self.shares.is_empty() || !self.paces.is_empty() || !self.doubtful.is_empty();
-            let is_fresh = self.epoch == 0 && self.cursor == 0 && !has_batch && self.skips == Skips::default();
+            let is_fresh = self.epoch == 0 && self.cursor == 0 && !has_batch && self.skips == SkipSummary::default();
             return if is_fresh { Ok(()) } else { fail("it has a batch before the first step") };
         }
         if self.step > MAX_STEP || self.epoch >= self.step {
@@ -204,8 +204,8 @@ impl Reader<'_> {
         if last < Some(peer) { Ok(peer) } else { Err(LedgerError { reason: "its peers are not sorted and distinct" }) }
     }
 
-    fn shares(&mut self) -> Result<Assignment, LedgerError> {
-        let mut shares = Assignment::new();
+    fn shares(&mut self) -> Result<AssignmentTable, LedgerError> {
+        let mut shares = AssignmentTable::new();
         for _ in 0..self.count(MAX_SHARES)? {
             let peer = self.peer(shares.last().map(|(peer, _)| *peer))?;
             shares.push((peer, self.ranges()?));

@@ -30,7 +30,7 @@ mod throughput;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-pub use assignment::Assignment;
+pub use assignment::AssignmentTable;
 pub use codec::{LedgerError, MAX_LEDGER_BYTES};
 pub use sample_order::SampleOrder;
 use throughput::Throughput;
@@ -66,18 +66,18 @@ pub struct Ledger {
     /// The step of the pending batch; 0 before the first assignment.
     step: u64,
     /// The pending batch, by ascending peer and position. A peer without samples is not in it.
-    shares: Assignment,
+    shares: AssignmentTable,
     /// The members that are ready for samples, and how fast they are.
     paces: BTreeMap<PeerId, Throughput>,
     /// Positions of the pending batch whose share was given up once, ascending.
     doubtful: Vec<Range<u32>>,
     /// Steps whose update was dropped.
-    skips: Skips,
+    skips: SkipSummary,
 }
 
 /// How many steps were committed without their update.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Skips {
+pub struct SkipSummary {
     /// Since the run began.
     pub total: u64,
     /// In a row, up to the last step.
@@ -86,20 +86,20 @@ pub struct Skips {
 
 /// What a commit came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitResult {
     /// The step.
     pub step: u64,
     /// The epoch that its batch belongs to: 0 for the first pass over the data.
     pub epoch: u64,
     /// Who contributed which positions of the epoch, by ascending peer.
-    pub contributions: Assignment,
+    pub contributions: AssignmentTable,
     /// How many samples were assigned to peers that did not contribute. They come first in the next batch.
     pub returned: u32,
     /// Positions of the epoch that were given up a second time. Nobody computes them again in this epoch.
     pub dropped: Vec<Range<u32>>,
 }
 
-impl Committed {
+impl CommitResult {
     /// How many samples were contributed.
     pub fn samples(&self) -> u64 {
         self.contributions.iter().map(|(_, ranges)| u64::from(assignment::count(ranges))).sum()
@@ -125,7 +125,7 @@ impl Ledger {
             shares: Vec::new(),
             paces: BTreeMap::new(),
             doubtful: Vec::new(),
-            skips: Skips::default(),
+            skips: SkipSummary::default(),
         }
     }
 
@@ -179,7 +179,7 @@ impl Ledger {
     }
 
     /// How many steps were committed without their update.
-    pub fn skips(&self) -> Skips {
+    pub fn skips(&self) -> SkipSummary {
         self.skips
     }
 
@@ -269,7 +269,7 @@ impl Ledger {
     ///
     /// # Panics
     /// If `step` is not the pending one, `reduced_by` is not sorted and distinct, or `speeds` is not as long as it.
-    pub fn commit(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
+    pub fn commit(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> CommitResult {
         self.skips.in_row = 0;
         self.take(step, reduced_by, speeds)
     }
@@ -278,20 +278,21 @@ impl Ledger {
     ///
     /// # Panics
     /// As [`Self::commit`].
-    pub fn skip(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
-        let Skips { total, in_row } = self.skips;
-        self.skips = Skips { total: total.saturating_add(1), in_row: in_row.saturating_add(1) };
+    pub fn skip(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> CommitResult {
+        let SkipSummary { total, in_row } = self.skips;
+        self.skips = SkipSummary { total: total.saturating_add(1), in_row: in_row.saturating_add(1) };
         self.take(step, reduced_by, speeds)
     }
 
-    fn take(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
+    fn take(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> CommitResult {
         assert!(self.step > 0 && step == self.step, "step {step} is not the pending one, {}", self.step);
         check_members(reduced_by);
         let contributed: Vec<PeerId> = contributors(reduced_by, speeds).collect();
-        let (contributions, lost): (Assignment, Assignment) =
+        let (contributions, lost): (AssignmentTable, AssignmentTable) =
             std::mem::take(&mut self.shares).into_iter().partition(|(peer, _)| contributed.binary_search(peer).is_ok());
         let has_given_up = |peer: &PeerId| reduced_by.binary_search(peer).is_ok_and(|at| speeds[at] == GAVE_UP);
-        let (given_up, lost): (Assignment, Assignment) = lost.into_iter().partition(|(peer, _)| has_given_up(peer));
+        let (given_up, lost): (AssignmentTable, AssignmentTable) =
+            lost.into_iter().partition(|(peer, _)| has_given_up(peer));
         let [given_up, lost] =
             [given_up, lost].map(|shares| assignment::merge(shares.into_iter().flat_map(|(_, ranges)| ranges)));
         let dropped = assignment::common(&given_up, &self.doubtful);
@@ -299,7 +300,7 @@ impl Ledger {
         self.doubtful = assignment::union(&tried, &assignment::common(&lost, &self.doubtful));
         let returned = assignment::union(&tried, &lost);
         let count = assignment::count(&returned);
-        let committed = Committed { step, epoch: self.epoch, contributions, returned: count, dropped };
+        let committed = CommitResult { step, epoch: self.epoch, contributions, returned: count, dropped };
         if returned.is_empty() && self.cursor == self.samples {
             self.epoch += 1;
             self.cursor = 0;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::ledger::split_mix::SplitMix64;
+use crate::ledger::split_mix::SplitMix64Generator;
 
 /// A seeded permutation of a run's training samples: four bytes for each of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,10 @@ pub struct SampleOrder {
 impl SampleOrder {
     /// The order of `samples` samples in `epoch`.
     pub fn draw(seed: u64, samples: u32, epoch: u64) -> Self {
-        Self { epoch, samples: SplitMix64::for_purpose("starling sample order", seed, epoch).permutation(samples) }
+        Self {
+            epoch,
+            samples: SplitMix64Generator::for_purpose("starling sample order", seed, epoch).permutation(samples),
+        }
     }
 
     /// The epoch.

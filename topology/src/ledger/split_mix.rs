@@ -7,11 +7,11 @@
 
 /// SplitMix64. Equal seeds give equal values on every platform and in every version.
 #[derive(Debug, Clone)]
-pub struct SplitMix64 {
+pub struct SplitMix64Generator {
     state: u64,
 }
 
-impl SplitMix64 {
+impl SplitMix64Generator {
     /// A generator with the given state.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -66,12 +66,12 @@ impl SplitMix64 {
 
 #[cfg(test)]
 mod tests {
-    use super::SplitMix64;
+    use super::SplitMix64Generator;
 
     #[test]
     fn values_match_the_published_reference() {
         // First outputs of splitmix64.c with state 1234567.
-        let mut generator = SplitMix64::new(1_234_567);
+        let mut generator = SplitMix64Generator::new(1_234_567);
         let values: Vec<u64> = (0..5).map(|_| generator.next_u64()).collect();
         assert_eq!(
             values,
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn below_stays_in_range_and_reaches_all_values() {
-        let mut generator = SplitMix64::new(7);
+        let mut generator = SplitMix64Generator::new(7);
         for bound in [1, 2, 3, 7, 1000] {
             let mut seen = vec![false; bound as usize];
             for _ in 0..bound * 30 {
@@ -99,13 +99,13 @@ mod tests {
 
     #[test]
     fn permutations_are_permutations_and_differ_by_index() {
-        let mut first = SplitMix64::for_purpose("order", 1, 0).permutation(500);
-        let second = SplitMix64::for_purpose("order", 1, 1).permutation(500);
+        let mut first = SplitMix64Generator::for_purpose("order", 1, 0).permutation(500);
+        let second = SplitMix64Generator::for_purpose("order", 1, 1).permutation(500);
         assert_ne!(first, second);
-        assert_ne!(first, SplitMix64::for_purpose("other", 1, 0).permutation(500));
-        assert_eq!(first, SplitMix64::for_purpose("order", 1, 0).permutation(500));
+        assert_ne!(first, SplitMix64Generator::for_purpose("other", 1, 0).permutation(500));
+        assert_eq!(first, SplitMix64Generator::for_purpose("order", 1, 0).permutation(500));
         first.sort_unstable();
         assert_eq!(first, (0..500).collect::<Vec<_>>());
-        assert!(SplitMix64::new(0).permutation(0).is_empty());
+        assert!(SplitMix64Generator::new(0).permutation(0).is_empty());
     }
 }

@@ -53,7 +53,7 @@ fn the_batch_of_whoever_is_lost_comes_first_in_the_next_step() {
     let committed = ledger.commit(1, &peers([0, 2]), &[1, 1]);
     assert_eq!(
         committed,
-        Committed {
+        CommitResult {
             step: 1,
             epoch: 0,
             contributions: vec![(peer(0), vec![0..4]), (peer(2), vec![8..12])],
@@ -340,7 +340,7 @@ fn bytes_that_no_run_can_reach_are_refused() {
         (|ledger| ledger.doubtful = vec![16..17, 4..5], "doubtful positions"),
         (|ledger| ledger.doubtful = vec![5..5], "empty range"),
         (|ledger| ledger.skips.total = 2, "skips so many"),
-        (|ledger| ledger.skips = Skips { total: 0, in_row: 1 }, "skips so many"),
+        (|ledger| ledger.skips = SkipSummary { total: 0, in_row: 1 }, "skips so many"),
         (|ledger| ledger.micro_batch = 5, "not of whole micro-batches"),
         (|ledger| ledger.micro_batch = 12, "cuts a micro-batch"),
         (|ledger| ledger.micro_batch = u32::MAX, "not of whole micro-batches"),
@@ -396,7 +396,7 @@ fn views() -> impl Strategy<Value = Vec<Vec<(u8, u32)>>> {
 }
 
 /// Takes a ledger through all of `views` and gives back what was committed.
-fn churn(ledger: &mut Ledger, views: &[Vec<(u8, u32)>]) -> Vec<Committed> {
+fn churn(ledger: &mut Ledger, views: &[Vec<(u8, u32)>]) -> Vec<CommitResult> {
     let mut committed = Vec::new();
     for view in views {
         let (names, speeds): (Vec<u8>, Vec<u32>) = view.iter().copied().unzip();

@@ -3,7 +3,7 @@
 
 /// A mistake in the membership machine, or in the steps that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Flaw {
+pub enum FlawKind {
     /// A proposer proposes anew although a value was accepted.
     IgnoresAccepted,
     /// A proposal is decided as soon as its proposer has accepted it, and believed without proof.

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::id::{Digest, Generation, PeerId};
-use crate::message::awaited::Awaited;
-use crate::message::{Contact, Envelope, Evidence, Refusal};
+use crate::message::stall_report::StallReport;
+use crate::message::{Contact, Envelope, Evidence, RefusalReason};
 use crate::plan::Link;
 use crate::time::Time;
 use crate::view::View;
 use crate::view::lineage::Lineage;
-use crate::view::mark::Lost;
+use crate::view::mark::LostState;
 use crate::vote::proposal::{Progress, Reason};
 use crate::vote::record::Record;
 
@@ -58,7 +58,7 @@ pub enum Input {
         /// What this member waits for in vain, if it does: all of its contribution to an operation is there, and for
         /// `max_stall` nothing of the operation has come or gone. If that is so everywhere, a new view begins it anew, without
         /// the link over which the first missing thing should have come.
-        waits: Option<Awaited>,
+        waits: Option<StallReport>,
     },
     /// A peer said, proven to be its own word, how it is reached now. Its contact is bounded.
     Located(Contact),
@@ -68,7 +68,7 @@ pub enum Input {
         /// By receiver.
         links: Vec<(PeerId, Link)>,
     },
-    /// This member has the replicated state now: it caught up after [`CatchUp::State`].
+    /// This member has the replicated state now: it caught up after [`CatchUpAction::State`].
     Synced,
     /// The user wants to leave in order.
     Leave,
@@ -103,7 +103,7 @@ pub enum Output {
         at: Time,
     },
     /// Hold the steps and answer with [`Input::Held`]. A newer hold replaces an older one that is not answered yet.
-    Hold(Hold),
+    Hold(HoldPosition),
     /// Write this to disk and answer with [`Input::Persisted`] or [`Input::NotPersisted`], once. Until then nothing that
     /// follows from it is asked for, so the driver need not wait: it goes on taking in what happens.
     Persist(Record),
@@ -111,14 +111,14 @@ pub enum Output {
     /// there, which one alone had told. No vote waits for that.
     Keep(Record),
     /// Catch up, then run the steps in this view. If none is left, say [`Input::Finished`], again if need be.
-    Resume(Resumption),
+    Resume(MemberResumePlan),
     /// Tell the user.
     Event(Event),
 }
 
 /// Where the steps are to be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
+pub enum HoldPosition {
     /// At once: the operation under way is aborted.
     Now,
     /// After the operation under way, or at once if there is none.
@@ -129,7 +129,7 @@ pub enum Hold {
 
 /// How a member goes on in a new view.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resumption {
+pub struct MemberResumePlan {
     /// The view.
     pub view: View,
     /// The last committed step; the next one is reduced in this view.
@@ -137,14 +137,14 @@ pub struct Resumption {
     /// The lineage of the state after it: [`Progress::lineage`].
     pub lineage: Lineage,
     /// What this member does first.
-    pub catch_up: CatchUp,
+    pub catch_up: CatchUpAction,
     /// Members that need the replicated state after `step`. If there are any, keep a snapshot of it to serve them.
     pub syncing: Vec<PeerId>,
 }
 
 /// What a member does before it goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CatchUp {
+pub enum CatchUpAction {
     /// Nothing. A member that was downloading the state goes on downloading.
     Current,
     /// It is one step behind: it fetches the averaged result of the last step and applies it.
@@ -179,11 +179,11 @@ pub enum Timer {
 
 /// What keeps members that are a quorum from going on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missed {
+pub enum BlockReason {
     /// None of them holds the run's state.
     State,
     /// Some of them had saved this and have lost it: it may be stable.
-    Lost(Lost),
+    Lost(LostState),
 }
 
 /// What a user wants to know. The last seven end the machine.
@@ -238,7 +238,7 @@ pub enum Event {
         /// How many it takes.
         needed: usize,
         /// What they lack, if they are a quorum, and who does not answer may hold.
-        missed: Option<Missed>,
+        missed: Option<BlockReason>,
     },
     /// The others go on without us. We join anew.
     Evicted {
@@ -270,7 +270,7 @@ pub enum Event {
         /// Who says so.
         from: PeerId,
         /// Why.
-        refusal: Refusal,
+        refusal: RefusalReason,
     },
     /// A member holds another state than we and most others do: it is left out.
     Differs {

@@ -19,7 +19,7 @@
 //!
 //! The lowest member that nobody has spoken against proposes; whoever hears nothing for too long takes over with a higher
 //! ballot. Only members that promised are in the next view, so all of them stand still, and the highest step that one of
-//! them has committed counts as committed by all ([`crate::Resume`]). A side without a quorum pauses, and may go on as a
+//! them has committed counts as committed by all ([`crate::ResumePlan`]). A side without a quorum pauses, and may go on as a
 //! fork. A peer that learns that the others go on without it is an *outsider*: it votes on in its old view, so that it
 //! leaves no quorum behind it short, and asks to be let in.
 //!
@@ -27,6 +27,7 @@
 //! `decree` how the next view is decided and entered, `outside` who is not in the view, `ending` how a member leaves and a run ends. The
 //! `seat` is what a member keeps of its view, the `outbox` what waits until a vote is stored.
 
+mod change_role;
 mod decree;
 mod ending;
 pub mod failure_detector;
@@ -34,12 +35,11 @@ pub(crate) mod flaw;
 pub mod interface;
 mod outbox;
 mod outside;
-mod part;
 mod running;
 mod seat;
 mod soundness;
 
-pub use part::{Part, Role};
+pub use change_role::{ChangeRole, Role};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -59,26 +59,26 @@ use seat::Seat;
 use crate::config::Config;
 use crate::error::Violation;
 use crate::id::{Generation, PeerId, RunId, ViewId};
-use crate::membership::flaw::Flaw;
-use crate::membership::interface::{CatchUp, Event, Input, Output, Resumption, Timer};
-use crate::message::awaited::Awaited;
+use crate::membership::flaw::FlawKind;
+use crate::membership::interface::{CatchUpAction, Event, Input, MemberResumePlan, Output, Timer};
+use crate::message::stall_report::StallReport;
 use crate::message::{Body, Contact, Envelope, Evidence, MAX_MEMBERS};
 use crate::plan::Link;
 use crate::time::Time;
 use crate::view::View;
 use crate::view::lineage::{Lineage, Root};
-use crate::view::mark::Noted;
-use crate::vote::certificate::{Chain, Notary};
-use crate::vote::proposal::{Joiner, Progress};
+use crate::view::mark::MarkStatus;
+use crate::vote::certificate::{Chain, Signer};
+use crate::vote::proposal::{JoinRequest, Progress};
 use crate::vote::quorum::Quorum;
 
 /// Who a machine speaks for.
 #[derive(Debug)]
-pub struct Me {
+pub struct LocalIdentity {
     /// How it is reached.
     pub contact: Contact,
     /// Its key.
-    pub notary: Box<dyn Notary>,
+    pub notary: Box<dyn Signer>,
 }
 
 /// One peer's part in a run. See the module's picture.
@@ -87,7 +87,7 @@ pub struct Membership {
     config: Config,
     run: RunId,
     me: Contact,
-    notary: Box<dyn Notary>,
+    notary: Box<dyn Signer>,
     contacts: BTreeMap<PeerId, Contact>,
     /// Our place in a view; an outsider's is the one that it had.
     seat: Option<Seat>,
@@ -107,7 +107,7 @@ pub struct Membership {
     /// From which step on we have had the state, without a vote: what is reduced soon after has our contribution.
     whole_since: Option<u64>,
     /// What it waits for in vain, as it was told last.
-    waits: Option<Awaited>,
+    waits: Option<StallReport>,
     doubts: Doubts,
     leaving: Leaving,
     finished: Option<Finish>,
@@ -141,19 +141,19 @@ pub struct Membership {
     /// Whether it may begin with the state before the first step where nobody holds any.
     can_begin: bool,
     /// What the process before it had saved to sign it.
-    noted: Noted,
+    noted: MarkStatus,
     /// Views that it entered by somebody's word, promised something in, and left for another one.
     bound: BTreeSet<ViewId>,
     /// Whether others have shown what we said and our record does not know.
     has_forgotten: bool,
     ended: bool,
     outbox: Outbox,
-    flaw: Option<Flaw>,
+    flaw: Option<FlawKind>,
 }
 
 impl Membership {
     /// The founder of a run. Its steps are held: at step 0 or at a checkpoint's.
-    pub fn found(config: Config, run: RunId, me: Me, progress: Progress, now: Time) -> Self {
+    pub fn found(config: Config, run: RunId, me: LocalIdentity, progress: Progress, now: Time) -> Self {
         let mut founder = Self::new(config, run, me, progress, now);
         founder.take_only_seat(View::found(run, founder.me.peer), now);
         founder
@@ -165,7 +165,7 @@ impl Membership {
     pub fn fork(
         config: Config,
         run: RunId,
-        me: Me,
+        me: LocalIdentity,
         parent: Option<(Generation, ViewId)>,
         contacts: Vec<Contact>,
         progress: Progress,
@@ -190,12 +190,18 @@ impl Membership {
             self.wait_for_members();
         } else {
             let Progress { step, lineage, .. } = self.progress;
-            self.resume(Resumption { view, step, lineage, catch_up: CatchUp::Current, syncing: Vec::new() });
+            self.resume(MemberResumePlan {
+                view,
+                step,
+                lineage,
+                catch_up: CatchUpAction::Current,
+                syncing: Vec::new(),
+            });
         }
     }
 
     /// A peer that wants to be a member and knows some. Its steps are held, at step 0.
-    pub fn join(config: Config, run: RunId, me: Me, members: Vec<Contact>, now: Time) -> Self {
+    pub fn join(config: Config, run: RunId, me: LocalIdentity, members: Vec<Contact>, now: Time) -> Self {
         let progress = Progress::default();
         let mut joiner = Self::new(config, run, me, progress, now);
         joiner.since = Some(now);
@@ -208,7 +214,7 @@ impl Membership {
         joiner
     }
 
-    fn new(mut config: Config, run: RunId, me: Me, progress: Progress, now: Time) -> Self {
+    fn new(mut config: Config, run: RunId, me: LocalIdentity, progress: Progress, now: Time) -> Self {
         config.max_members = config.max_members.min(MAX_MEMBERS);
         config.fork_after = config.fork_after.filter(|_| config.quorum == Quorum::Majority);
         let at = now + config.heartbeat_interval();
@@ -248,7 +254,7 @@ impl Membership {
             held_since: None,
             came_back: false,
             can_begin: false,
-            noted: Noted::Nothing,
+            noted: MarkStatus::Nothing,
             bound: BTreeSet::new(),
             has_forgotten: false,
             ended: false,
@@ -281,7 +287,7 @@ impl Membership {
     }
 
     /// Whom the decree of the current view let in, and by what each came; nobody where there is no view.
-    pub fn let_in(&self) -> &[Joiner] {
+    pub fn let_in(&self) -> &[JoinRequest] {
         let seat = self.member_seat();
         seat.and_then(|seat| seat.origin.as_ref()).map_or(&[], |origin| &origin.joiners)
     }
@@ -396,11 +402,11 @@ impl Membership {
 
     /// Has it make a mistake from now on.
     #[cfg(feature = "flaws")]
-    pub fn plant(&mut self, flaw: Flaw) {
+    pub fn plant(&mut self, flaw: FlawKind) {
         self.flaw = Some(flaw);
     }
 
-    fn is_flawed(&self, flaw: Flaw) -> bool {
+    fn is_flawed(&self, flaw: FlawKind) -> bool {
         self.flaw == Some(flaw)
     }
 

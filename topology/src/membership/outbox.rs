@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::membership::interface::{CatchUp, Event, Output, Timer};
+use crate::membership::interface::{CatchUpAction, Event, Output, Timer};
 use crate::message::MAX_MEMBERS;
 use crate::time::Time;
 
@@ -153,7 +153,7 @@ impl Outbox {
     /// Whether the driver has yet to hear that the state that it has, or downloads, is not the one to go on from.
     pub(super) fn begins_anew(&self) -> bool {
         self.queue.iter().flatten().any(|output| match output {
-            Output::Resume(resumption) => matches!(resumption.catch_up, CatchUp::State { .. }),
+            Output::Resume(resumption) => matches!(resumption.catch_up, CatchUpAction::State { .. }),
             output => matches!(output, Output::Event(Event::Evicted { .. })),
         })
     }

@@ -10,7 +10,7 @@ use crate::membership::decree::link_matrix::LinkMatrix;
 use crate::membership::decree::proposal_inputs::is_reached;
 use crate::membership::decree::votes::Due;
 use crate::membership::failure_detector::FailureDetector;
-use crate::membership::interface::Missed;
+use crate::membership::interface::BlockReason;
 use crate::membership::outside::suspicion_reports::SuspicionReports;
 use crate::membership::running::owing::Owing;
 use crate::membership::running::standstill::Standstill;
@@ -19,9 +19,9 @@ use crate::plan::Link;
 use crate::time::Time;
 use crate::view::View;
 use crate::view::lineage::Root;
-use crate::vote::certificate::{Acceptance, Certificate, Seal};
-use crate::vote::promise::{Justified, Promise};
-use crate::vote::proposal::{Ballot, Progress, Proposal, Resume};
+use crate::vote::certificate::{Acceptance, Certificate, WireSignature};
+use crate::vote::promise::{JustifiedProposal, Promise};
+use crate::vote::proposal::{Ballot, Progress, Proposal, ResumePlan};
 
 /// How many members on each side a member watches, and tells that it lives.
 const NEIGHBOURS: usize = 4;
@@ -62,9 +62,9 @@ pub(super) struct Seat {
     pub(super) recovering: Option<Recovering>,
 
     /// Our part as one who votes.
-    pub(super) acceptor: Acceptor<Justified>,
+    pub(super) acceptor: Acceptor<JustifiedProposal>,
     /// What we echoed last, to be accepted once we are shown that a quorum did.
-    pub(super) shown: Option<(Ballot, Justified)>,
+    pub(super) shown: Option<(Ballot, JustifiedProposal)>,
     /// Where we stood when we last promised.
     pub(super) pledged: Option<Progress>,
     /// Whether the ballot that we have promised awaits our answer.
@@ -150,7 +150,7 @@ pub(super) struct Paused {
     pub(super) since: Time,
     pub(super) present: usize,
     /// What a member that is not there may hold.
-    pub(super) missed: Option<Missed>,
+    pub(super) missed: Option<BlockReason>,
 }
 
 /// We came back from a record, and wait for others that did.
@@ -167,19 +167,19 @@ pub(super) struct Decree {
     pub(super) ballot: Ballot,
     pub(super) boundary: Option<u64>,
     pub(super) stage: Stage,
-    pub(super) round: Round<Justified>,
+    pub(super) round: Round<JustifiedProposal>,
     pub(super) promises: BTreeMap<PeerId, Promise>,
     /// What shows that they were given.
-    pub(super) signatures: BTreeMap<PeerId, Seal>,
+    pub(super) signatures: BTreeMap<PeerId, WireSignature>,
     pub(super) proposal: Option<Proposal>,
     /// That with what it rests on, until it is accepted.
-    pub(super) shown: Option<Justified>,
+    pub(super) shown: Option<JustifiedProposal>,
     /// Who has echoed it.
-    pub(super) echoes: BTreeMap<PeerId, Seal>,
+    pub(super) echoes: BTreeMap<PeerId, WireSignature>,
     /// What those sign who accept it.
     pub(super) accepted: Option<Acceptance>,
     /// Of those who have accepted it.
-    pub(super) seals: BTreeMap<PeerId, Seal>,
+    pub(super) seals: BTreeMap<PeerId, WireSignature>,
     /// Who has promised a higher one.
     pub(super) refused: BTreeSet<PeerId>,
     /// Whether all the time that promises may take has passed.
@@ -455,7 +455,7 @@ impl Seat {
     }
 
     /// How the view went on, if others made it.
-    pub(super) fn resumed(&self) -> Option<&Resume> {
+    pub(super) fn resumed(&self) -> Option<&ResumePlan> {
         self.origin.as_ref().map(|origin| &origin.resume)
     }
 

@@ -1,8 +1,8 @@
 //! What members say to each other: the envelope and its bodies. What these carry is in [`vote`](crate::vote), [`view`](crate::view) and
 //! [`plan`](crate::plan).
 
-pub mod awaited;
 pub mod bounded;
+pub mod stall_report;
 
 use std::time::Duration;
 
@@ -13,9 +13,11 @@ use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::plan::Link;
 use crate::view::MAX_COSTED;
-use crate::vote::certificate::{Certificate, MAX_LINKS, Seal, Succession, validate_chain, validate_seals};
-use crate::vote::promise::{Justified, SignedPromise, validate_promises};
-use crate::vote::proposal::{Ballot, Joiner, Proposal};
+use crate::vote::certificate::{
+    Certificate, MAX_LINKS, SuccessionProof, WireSignature, validate_chain, validate_seals,
+};
+use crate::vote::promise::{JustifiedProposal, SignedPromise, validate_promises};
+use crate::vote::proposal::{Ballot, JoinRequest, Proposal};
 
 /// The largest view. Bounds every message.
 pub const MAX_MEMBERS: usize = 1024;
@@ -68,11 +70,11 @@ pub struct Envelope {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
     /// "I want to be a member."
-    Join(Joiner),
+    Join(JoinRequest),
     /// "This peer has asked me to let it in."
-    Introduce(Joiner),
+    Introduce(JoinRequest),
     /// "You can't be a member, because ..."
-    Refuse(Refusal),
+    Refuse(RefusalReason),
     /// "I want to leave in order."
     Leave,
     /// "I can't reach this member any more."
@@ -99,7 +101,7 @@ pub enum Body {
         /// Where I stand, signed: it is shown to others.
         promise: SignedPromise,
         /// What I accepted in an earlier one.
-        accepted: Option<Box<Justified>>,
+        accepted: Option<Box<JustifiedProposal>>,
     },
     /// "I have promised a higher ballot."
     Nack {
@@ -113,19 +115,19 @@ pub enum Body {
         /// The attempt.
         ballot: Ballot,
         /// What is proposed, and what it rests on.
-        justified: Box<Justified>,
+        justified: Box<JustifiedProposal>,
         /// If it was proposed before: this attempt's promises, by member, ascending. The one with the highest ballot tells of it.
         #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_MEMBERS>")]
         promises: Vec<SignedPromise>,
         /// My signature, for those who are told of it in later attempts.
-        seal: Seal,
+        seal: WireSignature,
     },
     /// "This is what I was shown in this ballot." Where more than two thirds decide: [`crate::vote::echo`].
     Echo {
         /// The attempt.
         ballot: Ballot,
         /// My signature, for the others.
-        seal: Seal,
+        seal: WireSignature,
     },
     /// "A quorum was shown what I have proposed. Accept it."
     Confirm {
@@ -133,14 +135,14 @@ pub enum Body {
         ballot: Ballot,
         /// Their echoes, by signer, ascending.
         #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_MEMBERS>")]
-        echoes: Vec<(PeerId, Seal)>,
+        echoes: Vec<(PeerId, WireSignature)>,
     },
     /// "I accept."
     Accept {
         /// The attempt.
         ballot: Ballot,
         /// My signature, for those who were not there.
-        seal: Seal,
+        seal: WireSignature,
     },
     /// "This is decided: go on in this view."
     Install {
@@ -155,7 +157,7 @@ pub enum Body {
         fork: Option<Ballot>,
         /// For those who were not in the view before: what leads there from the one that they were in last, as far as is known.
         #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_LINKS>")]
-        chain: Vec<Succession>,
+        chain: Vec<SuccessionProof>,
     },
     /// "I live."
     Heartbeat {
@@ -175,7 +177,7 @@ pub enum Body {
         contacts: Vec<Contact>,
         /// What leads from your view to ours, if it does.
         #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_LINKS>")]
-        chain: Vec<Succession>,
+        chain: Vec<SuccessionProof>,
     },
     /// "I hold the replicated state now."
     Synced,
@@ -231,7 +233,7 @@ pub struct BranchPosition {
 
 /// Why a peer can't be a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Error)]
-pub enum Refusal {
+pub enum RefusalReason {
     /// The run has committed its last step.
     #[error("the run has finished")]
     RunFinished,

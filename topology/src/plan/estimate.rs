@@ -2,8 +2,8 @@
 
 use crate::id::Rank;
 use crate::plan::Plan;
-use crate::plan::costs::link_costs::{LinkCosts, NEVER_NS};
-use crate::plan::groups::Groups;
+use crate::plan::costs::link_costs::{CostTable, NEVER_NS};
+use crate::plan::groups::GroupTable;
 
 /// What a rank spends on each message, besides its bytes, in nanoseconds: a system call, a record, a wake-up.
 const MESSAGE_NS: u64 = 10_000;
@@ -46,7 +46,7 @@ impl Estimate {
     ///
     /// # Panics
     /// If there is not one weight for each chunk of the plan, or all are zero.
-    pub fn new(costs: &LinkCosts, sites: Option<&Groups>, plan: &Plan, weights: &[u32], bucket: Bucket) -> Self {
+    pub fn new(costs: &CostTable, sites: Option<&GroupTable>, plan: &Plan, weights: &[u32], bucket: Bucket) -> Self {
         let world = costs.world_size();
         let whole: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         assert!(weights.len() == plan.chunks(world) as usize && whole > 0, "each chunk of a plan has a weight");
@@ -102,7 +102,7 @@ impl Load {
 }
 
 struct Busy<'a> {
-    costs: &'a LinkCosts,
+    costs: &'a CostTable,
     load: &'a [Load],
 }
 
@@ -125,7 +125,7 @@ impl Busy<'_> {
     }
 
     /// The time of the place that is busy longest.
-    fn longest(&self, sites: Option<&Groups>) -> u64 {
+    fn longest(&self, sites: Option<&GroupTable>) -> u64 {
         let ranks = || self.costs.world_size().ranks();
         let pairs = || ranks().flat_map(move |from| ranks().map(move |to| (from, to)));
         let fastest = |links: &mut dyn Iterator<Item = (Rank, Rank)>| {

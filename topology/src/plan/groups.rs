@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::id::{Rank, WorldSize};
-use crate::plan::costs::link_costs::{LinkCosts, NEVER_NS};
+use crate::plan::costs::link_costs::{CostTable, NEVER_NS};
 use crate::plan::route::Route;
 
 /// Between sites everything takes at least this many times as long as within them.
@@ -17,11 +17,11 @@ const MESH_MOST: usize = 4;
 
 /// All ranks, each in one group. Ranks ascend within a group, groups by their first rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Groups {
+pub struct GroupTable {
     groups: Vec<Vec<Rank>>,
 }
 
-impl Groups {
+impl GroupTable {
     /// The groups in which the ranks are that have the same label, one label for each rank.
     ///
     /// # Panics
@@ -42,7 +42,7 @@ impl Groups {
     ///
     /// The links of a minimum spanning tree (J. B. Kruskal, 1956) are cut where the next longer one is longest in
     /// proportion. What is left must be apart: every way between two sites takes three times as long as any within one.
-    pub fn detect(costs: &LinkCosts) -> Option<Self> {
+    pub fn detect(costs: &CostTable) -> Option<Self> {
         let world = costs.world_size();
         let mut edges: Vec<(u64, Rank, Rank)> = Vec::new();
         for one in world.ranks() {
@@ -122,7 +122,7 @@ impl Groups {
     }
 }
 
-impl fmt::Display for Groups {
+impl fmt::Display for GroupTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, group) in self.groups.iter().enumerate() {
             let ranks: Vec<String> = group.iter().map(|rank| rank.0.to_string()).collect();
@@ -133,7 +133,7 @@ impl fmt::Display for Groups {
 }
 
 /// The worse direction counts.
-fn distance(costs: &LinkCosts, one: Rank, other: Rank) -> u64 {
+fn distance(costs: &CostTable, one: Rank, other: Rank) -> u64 {
     let way = |from, to| {
         let link = costs.link(from, to);
         link.delay_ns().saturating_add(link.transfer_ns(PROBE_BYTES)).min(NEVER_NS)

@@ -15,10 +15,10 @@
 //! So there is one machine (in `starling-collective`) and one cost model ([`Estimate`]) for all of them. At each rank of a
 //! tree the sums of its children and its own contribution are added in the order of their ranks.
 //!
-//! All of this is integer arithmetic over [`LinkCosts`] that the view carries: all members that hold one view compute
+//! All of this is integer arithmetic over [`CostTable`] that the view carries: all members that hold one view compute
 //! one plan.
 //!
-//! Start reading at [`Plan`] and [`Route`], then [`Estimate`], then [`PlanRanking`] and [`PlanPolicy`].
+//! Start reading at [`Plan`] and [`Route`], then [`Estimate`], then [`PlanReport`] and [`PlanPolicy`].
 
 mod costs;
 mod estimate;
@@ -33,14 +33,14 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use costs::link_costs::{InvalidCosts, Link, LinkCosts, NEVER_NS};
+pub use costs::link_costs::{CostError, CostTable, Link, NEVER_NS};
 pub use costs::loads::loads;
 pub use costs::view_costs::view_costs;
 pub use costs::weights::{WEIGHT_TOTAL, chunk_weights};
 pub use estimate::{Bucket, Estimate};
-pub use groups::Groups;
+pub use groups::GroupTable;
 pub use policy::{PlanDecision, PlanPolicy, PlanPolicyError};
-pub use ranking::{Candidate, Limits, PlanRanking};
+pub use ranking::{PlanLimit, PlanReport, RankedPlan};
 pub(crate) use replanning::is_worth_it;
 pub use ring_order::{MAX_EXACT, ring_cost, ring_order};
 pub use route::Route;
@@ -60,7 +60,7 @@ pub enum Plan {
     /// contribution once; chunks may be as unequal as the ranks' bandwidths.
     Mesh,
     /// Within groups a mesh, in large ones a ring; across them a ring of one rank of each group.
-    Hierarchical(Groups),
+    Hierarchical(GroupTable),
 }
 
 impl Plan {

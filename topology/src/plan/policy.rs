@@ -11,8 +11,8 @@ use crate::plan::Plan;
 use crate::plan::costs::view_costs::view_costs;
 use crate::plan::costs::weights::chunk_weights;
 use crate::plan::estimate::Bucket;
-use crate::plan::groups::Groups;
-use crate::plan::ranking::{Limits, PlanRanking};
+use crate::plan::groups::GroupTable;
+use crate::plan::ranking::{PlanLimit, PlanReport};
 use crate::view::View;
 use crate::view::ring::Ring;
 
@@ -70,7 +70,7 @@ impl PlanPolicy {
         let world = ring.world_size();
         let is_severed = |from: Rank, to: Rank| view.is_severed(ring.peer(from), ring.peer(to));
         let costs = view.costs().map(|_| ring.arrange(&view_costs(view)));
-        let sites = costs.as_ref().filter(|_| self == Self::Hierarchical).and_then(Groups::detect);
+        let sites = costs.as_ref().filter(|_| self == Self::Hierarchical).and_then(GroupTable::detect);
         let asked = match (self, sites) {
             (Self::Ring, _) | (Self::Hierarchical, None) => Some(Plan::Ring),
             (Self::Tree, _) => Some(Plan::Tree),
@@ -99,7 +99,7 @@ impl PlanPolicy {
             }
         }
         let costs = costs.unwrap_or_else(|| ring.arrange(&view_costs(view)));
-        let choice = PlanRanking::new(&costs, bucket, Limits::default());
+        let choice = PlanReport::new(&costs, bucket, PlanLimit::default());
         let reason = match self {
             Self::Auto => choice.to_string(),
             Self::Ring | Self::Tree | Self::Mesh | Self::Hierarchical => {

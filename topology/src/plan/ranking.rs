@@ -3,19 +3,19 @@
 use std::fmt;
 
 use crate::plan::Plan;
-use crate::plan::costs::link_costs::{LinkCosts, NEVER_NS};
+use crate::plan::costs::link_costs::{CostTable, NEVER_NS};
 use crate::plan::costs::weights::{WEIGHT_TOTAL, chunk_weights};
 use crate::plan::estimate::{Bucket, Estimate};
-use crate::plan::groups::Groups;
+use crate::plan::groups::GroupTable;
 
 /// What members agree not to exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct PlanLimit {
     /// With how many others one rank exchanges segments.
     pub links: u32,
 }
 
-impl Default for Limits {
+impl Default for PlanLimit {
     /// As many links as a rank of two binary trees can need. Each costs a handshake per view, buffers, and on a home
     /// connection a hole through a router.
     fn default() -> Self {
@@ -25,7 +25,7 @@ impl Default for Limits {
 
 /// A plan that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct RankedPlan {
     /// The plan.
     pub plan: Plan,
     /// How large its chunks are in proportion, one weight for each.
@@ -36,29 +36,29 @@ pub struct Candidate {
 
 /// The best of several plans for one bucket. It says why: `{}` is one line, `{:#}` has one more for each other plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlanRanking {
+pub struct PlanReport {
     bucket: Bucket,
-    limits: Limits,
+    limits: PlanLimit,
     /// Those that can be taken, the best first, then those that can't.
-    candidates: Vec<Candidate>,
+    candidates: Vec<RankedPlan>,
 }
 
-impl PlanRanking {
+impl PlanReport {
     /// Looks at all plans for an all-reduce of `bucket`. `costs` are by rank, so in ring order.
     ///
     /// The least expected time wins; among equals the one named first of ring, tree, hierarchical and mesh, which is the
     /// one with fewer links. A ring is never ruled out, so there is always a choice, if no good one where links are down.
-    pub fn new(costs: &LinkCosts, bucket: Bucket, limits: Limits) -> Self {
-        let sites = Groups::detect(costs);
+    pub fn new(costs: &CostTable, bucket: Bucket, limits: PlanLimit) -> Self {
+        let sites = GroupTable::detect(costs);
         let world = costs.world_size();
         let plans = [Some(Plan::Ring), Some(Plan::Tree), sites.clone().map(Plan::Hierarchical), Some(Plan::Mesh)];
         let look = |plan: Plan| {
             let equal = || vec![1; plan.chunks(world) as usize];
             let weights = if plan == Plan::Mesh { chunk_weights(costs) } else { equal() };
             let estimate = Estimate::new(costs, sites.as_ref(), &plan, &weights, bucket);
-            Candidate { plan, weights, estimate }
+            RankedPlan { plan, weights, estimate }
         };
-        let mut candidates: Vec<Candidate> = plans.into_iter().flatten().map(look).collect();
+        let mut candidates: Vec<RankedPlan> = plans.into_iter().flatten().map(look).collect();
         // Stable, so equals keep the order of `plans`.
         candidates.sort_by_key(|one| (!is_allowed(one, limits), one.estimate.total_ns()));
         Self { bucket, limits, candidates }
@@ -80,16 +80,16 @@ impl PlanRanking {
     }
 
     /// All plans that were looked at, the best first.
-    pub fn candidates(&self) -> &[Candidate] {
+    pub fn candidates(&self) -> &[RankedPlan] {
         &self.candidates
     }
 
-    fn best(&self) -> &Candidate {
+    fn best(&self) -> &RankedPlan {
         self.candidates.first().expect("invariant: a ring is always looked at")
     }
 }
 
-impl fmt::Display for PlanRanking {
+impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bytes, best) = (self.bucket.bytes, self.best());
         write!(f, "{} for {bytes} bytes: {}", best.plan, Reason(best))?;
@@ -109,11 +109,11 @@ impl fmt::Display for PlanRanking {
     }
 }
 
-fn is_allowed(candidate: &Candidate, limits: Limits) -> bool {
+fn is_allowed(candidate: &RankedPlan, limits: PlanLimit) -> bool {
     candidate.plan == Plan::Ring || candidate.estimate.links <= limits.links
 }
 
-struct Reason<'a>(&'a Candidate);
+struct Reason<'a>(&'a RankedPlan);
 
 impl fmt::Display for Reason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

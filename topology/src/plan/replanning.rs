@@ -3,7 +3,7 @@
 use crate::plan::PlanPolicy;
 use crate::plan::costs::view_costs::view_costs;
 use crate::plan::estimate::{Bucket, Estimate};
-use crate::plan::groups::Groups;
+use crate::plan::groups::GroupTable;
 use crate::view::View;
 use crate::view::ring::Ring;
 
@@ -21,7 +21,7 @@ pub(crate) fn is_worth_it(policy: PlanPolicy, bucket: Bucket, view: &View, next:
     let time = |view: &View| {
         let ring = Ring::plan(view);
         let (agreed, costs) = (policy.agree_over(&ring, view, bucket), ring.arrange(&costs));
-        let sites = Groups::detect(&costs);
+        let sites = GroupTable::detect(&costs);
         u128::from(Estimate::new(&costs, sites.as_ref(), &agreed.plan, &agreed.weights, bucket).total_ns())
     };
     let (present, best) = (time(view), time(next));

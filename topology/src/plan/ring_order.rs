@@ -1,7 +1,7 @@
 //! The cyclic order of a ring's members.
 
 use crate::id::Rank;
-use crate::plan::costs::link_costs::{Link, LinkCosts, NEVER_NS};
+use crate::plan::costs::link_costs::{CostTable, Link, NEVER_NS};
 use crate::plan::estimate::Bucket;
 
 /// Up to how many ranks the best order is found, not only a good one.
@@ -12,7 +12,7 @@ const MAX_TRIED: usize = 1 << 20;
 
 /// The time of an all-reduce over a ring in this order, in nanoseconds: each chunk passes each hop twice but for one, and
 /// as chunks stream, the slowest hop alone decides how long their bytes take.
-pub fn ring_cost(costs: &LinkCosts, order: &[Rank], bucket: Bucket) -> u64 {
+pub fn ring_cost(costs: &CostTable, order: &[Rank], bucket: Bucket) -> u64 {
     Hops::new(costs, bucket).cost(order.iter().map(|rank| rank.0 as usize).collect::<Vec<_>>().as_slice())
 }
 
@@ -23,7 +23,7 @@ pub fn ring_cost(costs: &LinkCosts, order: &[Rank], bucket: Bucket) -> u64 {
 /// approach to sequencing problems", 1962) finds the order with the least sum of delays over hops that are not slower.
 /// Above [`MAX_EXACT`], the nearest neighbour is visited next, then segments are reversed (2-opt: G. A. Croes, 1958) or
 /// moved (Or-opt: I. Or, 1976) as long as that helps.
-pub fn ring_order(costs: &LinkCosts, bucket: Bucket) -> Vec<Rank> {
+pub fn ring_order(costs: &CostTable, bucket: Bucket) -> Vec<Rank> {
     let hops = Hops::new(costs, bucket);
     let order = if costs.world_size().get() <= MAX_EXACT { exact(&hops) } else { heuristic(&hops) };
     order.into_iter().map(|index| Rank(u32::try_from(index).expect("invariant: ranks are u32"))).collect()
@@ -39,7 +39,7 @@ struct Hops {
 }
 
 impl Hops {
-    fn new(costs: &LinkCosts, bucket: Bucket) -> Self {
+    fn new(costs: &CostTable, bucket: Bucket) -> Self {
         let world = costs.world_size();
         let chunk = bucket.bytes.div_ceil(u64::from(world.get()));
         let crossing = chunk.saturating_mul(2 * u64::from(world.get() - 1));

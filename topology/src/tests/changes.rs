@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::cluster::driver::Fate;
 use super::cluster::{Cluster, RUN, contact, me, peer};
-use crate::{Config, Contact, Event, Input, Membership, Missed, Output, PeerId, Progress, Reason, Refusal, Time};
+use crate::{
+    BlockReason, Config, Contact, Event, Input, Membership, Output, PeerId, Progress, Reason, RefusalReason, Time,
+};
 
 /// A run of `names`, all of which hold the state. The first one founded it.
 pub(super) fn formed(seed: u64, steps: u64, names: &[u8]) -> Cluster {
@@ -208,7 +210,7 @@ fn nobody_begins_anew_where_somebody_holds_the_state() {
         others.iter().for_each(|name| cluster.recover_without_state(*name));
         // They are a quorum, and wait for the third.
         cluster.run_for(cluster.config.fork_after.expect("there is a limit") / 2);
-        let missed = Some(Missed::State);
+        let missed = Some(BlockReason::State);
         let waits =
             |event: &Event| matches!(event, Event::Paused { present: 2, needed: 2, missed: it } if *it == missed);
         assert!(others.iter().any(|name| cluster.has_event(*name, waits)), "seed {seed}");
@@ -324,7 +326,7 @@ fn a_full_run_refuses_and_so_does_a_finished_one() {
     cluster.run_until(|cluster| cluster.is_formed(&[1, 2].map(peer)));
     cluster.join(peer(3), &[peer(2)]);
     cluster.run_until(|cluster| cluster.peers[&peer(3)].fate != Fate::Running);
-    let refusal = Refusal::Full { max_members: 2 };
+    let refusal = RefusalReason::Full { max_members: 2 };
     assert_eq!(cluster.peers[&peer(3)].fate, Fate::Ended(Event::Refused { from: peer(2), refusal }));
     cluster.run();
     cluster.assert_complete([1, 2].map(peer));

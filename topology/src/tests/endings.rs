@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::cluster::{RUN, Signs, contact, me, peer};
-use crate::view::mark::Noted;
+use crate::view::mark::MarkStatus;
 use crate::vote::certificate::Acceptance;
 use crate::{
-    Ballot, Body, BranchPosition, CatchUp, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Lineage,
-    Membership, Output, PeerId, Progress, Proposal, Reason, Record, Refusal, Resume, Succession, Time, Timer, View,
-    ViewId,
+    Ballot, Body, BranchPosition, CatchUpAction, Certificate, Config, Envelope, Event, Evidence, Generation, Input,
+    Lineage, Membership, Output, PeerId, Progress, Proposal, Reason, Record, RefusalReason, ResumePlan,
+    SuccessionProof, Time, Timer, View, ViewId,
 };
 
 const STEPS: u64 = 40;
@@ -95,7 +95,7 @@ fn who_hears_that_the_run_has_finished_asks_all_others_at_once() {
     };
     let first = asked(&mut joiner);
     assert_eq!(first.len(), 1);
-    let body = Body::Refuse(Refusal::RunFinished);
+    let body = Body::Refuse(RefusalReason::RunFinished);
     let envelope = Envelope { run: RUN, generation: Generation(3), view: ViewId([3; 32]), body };
     joiner.handle(Time::ZERO, Input::Received { from: first[0], envelope }).expect("well-formed");
     let all: std::collections::BTreeSet<_> = asked(&mut joiner).into_iter().collect();
@@ -110,7 +110,7 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
     // It went on alone after step 57; what it has on disk is of `held`.
     let comes_back = |held: u64, checkpoint_every: u64, fork_after: Option<Duration>| {
         let resume =
-            Resume { step: 57, lineage: Lineage::of(&both), holders: vec![], donors: vec![here], syncing: vec![] };
+            ResumePlan { step: 57, lineage: Lineage::of(&both), holders: vec![], donors: vec![here], syncing: vec![] };
         let evidence = crate::Evidence::Closed;
         let reasons = vec![Reason::Lost { peer: lost, evidence }];
         let origin = Proposal { view: view.clone(), resume, reasons, joiners: Vec::new(), promised: 2, of: 2 };
@@ -119,7 +119,8 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
         let progress = Progress { step: held, lineage: Lineage::NONE, has_state: true, has_result: false };
         let contacts = vec![contact(lost)];
         let mut now = Time::ZERO;
-        let mut member = Membership::recover(config, RUN, me(here), (record, Noted::Nothing), contacts, progress, now);
+        let mut member =
+            Membership::recover(config, RUN, me(here), (record, MarkStatus::Nothing), contacts, progress, now);
         let (mut timers, mut went_on) = (std::collections::BTreeMap::new(), None);
         for _ in 0..4_000 {
             while let Some(output) = member.poll() {
@@ -128,7 +129,7 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
                     Output::Persist(_) => member.handle(now, Input::Persisted).expect("ours"),
                     Output::Hold(_) => member.handle(now, Input::Held(progress)).expect("ours"),
                     Output::Resume(resumption) => {
-                        assert_eq!(resumption.catch_up, CatchUp::Current);
+                        assert_eq!(resumption.catch_up, CatchUpAction::Current);
                         went_on.get_or_insert((now, resumption.view.forked, resumption.step));
                     }
                     Output::Send { .. } | Output::Learn(_) | Output::Keep(_) | Output::Event(_) => {}
@@ -161,7 +162,7 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
 fn who_was_a_member_some_views_ago_brings_what_nobody_else_holds_any_more() {
     let [here, former, stranger] = [1, 2, 9].map(peer);
     let decided = |view: View, step: u64| {
-        let resume = Resume { step, lineage: Lineage::NONE, holders: vec![], donors: vec![here], syncing: vec![] };
+        let resume = ResumePlan { step, lineage: Lineage::NONE, holders: vec![], donors: vec![here], syncing: vec![] };
         Proposal { view, resume, reasons: vec![Reason::StoodStill], joiners: Vec::new(), promised: 1, of: 1 }
     };
     let certificate = || Certificate { ballot: Ballot { attempt: 1, proposer: here }, seals: Vec::new() };
@@ -172,7 +173,7 @@ fn who_was_a_member_some_views_ago_brings_what_nobody_else_holds_any_more() {
     let view = alone.succeed([here]);
     let goes_on_from = |from: PeerId, step: u64, lineage: Lineage, checkpoint_every: u64, known: bool| {
         let led = [(second.clone(), 0), (third.clone(), 20), (alone.clone(), 57)];
-        let chain = led.into_iter().map(|(view, step)| Succession::to(&decided(view, step), certificate()));
+        let chain = led.into_iter().map(|(view, step)| SuccessionProof::to(&decided(view, step), certificate()));
         let record = Record {
             certificate: Some(certificate()),
             chain: chain.skip(if known { 0 } else { 2 }).collect(),
@@ -181,10 +182,17 @@ fn who_was_a_member_some_views_ago_brings_what_nobody_else_holds_any_more() {
         let config = Config { checkpoint_every, fork_after: None, last_step: 100, ..Config::default() };
         let (interval, nothing) = (config.probe_interval(), Progress::default());
         let mut now = Time::ZERO;
-        let mut member =
-            Membership::recover(config, RUN, me(here), (record, Noted::Nothing), vec![contact(from)], nothing, now);
+        let mut member = Membership::recover(
+            config,
+            RUN,
+            me(here),
+            (record, MarkStatus::Nothing),
+            vec![contact(from)],
+            nothing,
+            now,
+        );
         let (generation, state) = (third.generation, Some((step, lineage)));
-        let joiner = crate::Joiner { step, state, generation, ..crate::Joiner::new(contact(from), 1) };
+        let joiner = crate::JoinRequest { step, state, generation, ..crate::JoinRequest::new(contact(from), 1) };
         let joiner = joiner.signed(RUN, &Signs(from));
         let (mut timers, mut asks_at) = (std::collections::BTreeMap::new(), now);
         for _ in 0..4_000 {
@@ -194,7 +202,7 @@ fn who_was_a_member_some_views_ago_brings_what_nobody_else_holds_any_more() {
                     Output::Persist(_) => member.handle(now, Input::Persisted).expect("ours"),
                     Output::Hold(_) => member.handle(now, Input::Held(nothing)).expect("ours"),
                     Output::Resume(resumption) => {
-                        assert_eq!(resumption.catch_up, CatchUp::State { from: vec![from] });
+                        assert_eq!(resumption.catch_up, CatchUpAction::State { from: vec![from] });
                         return Some((now - Time::ZERO, resumption.view.forked, resumption.step));
                     }
                     Output::Event(Event::NoState) => return None,
@@ -247,7 +255,8 @@ fn drained(machine: &mut Membership) -> (Vec<(PeerId, Body)>, Option<Vec<PeerId>
 fn who_leaves_gives_its_seat_up_only_when_some_of_those_who_stay_know() {
     let (here, other) = (peer(1), peer(2));
     let both = View::found(RUN, here).succeed([here, other]);
-    let resume = Resume { step: 3, lineage: Lineage::of(&both), holders: vec![], donors: vec![other], syncing: vec![] };
+    let resume =
+        ResumePlan { step: 3, lineage: Lineage::of(&both), holders: vec![], donors: vec![other], syncing: vec![] };
     let (view, reasons) = (both.succeed([other]), vec![Reason::Left(here)]);
     let proposal = Proposal { view, resume, reasons, joiners: Vec::new(), promised: 2, of: 2 };
     let ballot = Ballot { attempt: 1, proposer: other };
@@ -266,7 +275,7 @@ fn who_leaves_gives_its_seat_up_only_when_some_of_those_who_stay_know() {
             config,
             RUN,
             me(here),
-            (record, Noted::Nothing),
+            (record, MarkStatus::Nothing),
             vec![contact(other)],
             progress,
             Time::ZERO,

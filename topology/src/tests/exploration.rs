@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::cluster::driver::{Fate, Peer};
 use super::cluster::{Cluster, peer};
 use crate::plan::Link;
-use crate::{Event, Evidence, Input, PeerId, Refusal};
+use crate::{Event, Evidence, Input, PeerId, RefusalReason};
 
 /// Does something harmful, or something ordinary, to a random peer.
 fn disturb(cluster: &mut Cluster, names: u8) {
@@ -85,7 +85,7 @@ fn explore(seed: u64, mean_pause: Duration) {
         match &peer.fate {
             Fate::Running | Fate::Killed | Fate::Hung => {}
             Fate::Ended(Event::Complete { .. } | Event::Left { .. } | Event::NoState | Event::NotStored) => {}
-            Fate::Ended(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {}
+            Fate::Ended(Event::Refused { refusal: RefusalReason::RunFinished | RefusalReason::Withdrawn, .. }) => {}
             Fate::Ended(event) => cluster.fail(&format!("{name:?} ended with {event:?}")),
         }
     }

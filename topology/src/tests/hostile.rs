@@ -7,11 +7,11 @@ use proptest::test_runner::RngSeed;
 
 use super::cluster::{RUN, Rng, Signs, contact, me, peer};
 use crate::plan::{Bucket, Link, PlanPolicy};
-use crate::view::mark::{Lost, Noted};
+use crate::view::mark::{LostState, MarkStatus};
 use crate::{
-    Awaited, Ballot, Body, BranchPosition, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Justified,
-    Membership, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, RunId,
-    SignedPromise, Time, Timer, View, ViewId, Violation,
+    Ballot, Body, BranchPosition, Config, Digest, Envelope, Evidence, Generation, Input, JoinRequest,
+    JustifiedProposal, Membership, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, RefusalReason,
+    ResumePlan, RunId, SignedPromise, StallReport, Time, Timer, View, ViewId, Violation,
 };
 
 proptest! {
@@ -86,7 +86,7 @@ fn random_messages_into_every_state() {
             _ => {
                 let record = Record { root: crate::Root::default(), ..Record::of(first.clone(), None) };
                 let contacts = [6, 7, 8].map(|name| contact(peer(name))).to_vec();
-                Membership::recover(config, RUN, me(peer(5)), (record, Noted::Nothing), contacts, progress, now)
+                Membership::recover(config, RUN, me(peer(5)), (record, MarkStatus::Nothing), contacts, progress, now)
             }
         };
         drain(&mut machine, &mut rng, now);
@@ -179,16 +179,16 @@ fn some(rng: &mut Rng) -> Vec<PeerId> {
     peers
 }
 
-fn joiner(rng: &mut Rng, name: PeerId) -> Joiner {
+fn joiner(rng: &mut Rng, name: PeerId) -> JoinRequest {
     let generation = Generation(number(rng));
     let state = (rng.below(2) == 0).then(|| (number(rng), lineage(rng)));
-    Joiner {
+    JoinRequest {
         step: number(rng),
         state,
         branch: rng.below(2) as u64,
         generation,
         pass: vec![0; 9 * rng.below(2)],
-        ..Joiner::new(contact(name), rng.below(2) as u64)
+        ..JoinRequest::new(contact(name), rng.below(2) as u64)
     }
     .signed(RUN, &Signs(name))
 }
@@ -209,24 +209,24 @@ fn proposal(rng: &mut Rng, view: &View) -> Proposal {
     let joiners = some(rng).into_iter().map(|name| joiner(rng, name)).collect();
     let reasons = vec![Reason::Lost { peer: name(rng), evidence: evidence(rng) }, Reason::Recovered];
     let lineage = lineage(rng);
-    let resume = Resume { step: number(rng), lineage, holders, donors, syncing };
+    let resume = ResumePlan { step: number(rng), lineage, holders, donors, syncing };
     Proposal { view: next, resume, reasons, joiners, promised: 1, of: u32::MAX }
 }
 
-fn any_awaited(rng: &mut Rng) -> Awaited {
-    Awaited { step: number(rng), place: number(rng), from: some(rng) }
+fn any_awaited(rng: &mut Rng) -> StallReport {
+    StallReport { step: number(rng), place: number(rng), from: some(rng) }
 }
 
 /// A promise that some member has signed.
-fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> SignedPromise {
+fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&JustifiedProposal>) -> SignedPromise {
     let (by, unreachable, accused, contributing) = (name(rng), some(rng), some(rng), some(rng));
     let (leaving, recovering) = (rng.below(3) == 0, rng.below(3) == 0);
     let missing = (rng.below(3) == 0).then(|| any_awaited(rng));
     let accepted = accepted.map(|accepted| (accepted.ballot, accepted.hash()));
     let lost = match rng.below(4) {
-        0 => Lost::Unknown,
-        1 => Lost::Step(rng.below(20) as u64),
-        _ => Lost::Nothing,
+        0 => LostState::Unknown,
+        1 => LostState::Step(rng.below(20) as u64),
+        _ => LostState::Nothing,
     };
     let progress = any_progress(rng);
     let promise =
@@ -234,7 +234,7 @@ fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&
     SignedPromise::new(&Signs(by), view.id(), ballot, by, promise)
 }
 
-fn promises(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> Vec<SignedPromise> {
+fn promises(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&JustifiedProposal>) -> Vec<SignedPromise> {
     let count = rng.below(5);
     let mut promises: Vec<_> = (0..count).map(|_| signed_promise(rng, view, ballot, accepted)).collect();
     promises.sort_by_key(|signed| signed.by);
@@ -243,9 +243,9 @@ fn promises(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justif
 }
 
 /// Something that a member has proposed, from promises that were given.
-fn justified(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> Justified {
+fn justified(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&JustifiedProposal>) -> JustifiedProposal {
     let (proposal, promises) = (proposal(rng, view), promises(rng, view, ballot, accepted));
-    Justified::new(&Signs(ballot.proposer), view.id(), ballot, proposal, promises, Vec::new())
+    JustifiedProposal::new(&Signs(ballot.proposer), view.id(), ballot, proposal, promises, Vec::new())
 }
 
 /// A well-formed envelope that says anything, often in this very view.
@@ -271,7 +271,11 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
             let asker = name(rng);
             Body::Introduce(joiner(rng, asker))
         }
-        2 => Body::Refuse(if rng.below(8) > 0 { Refusal::Quarantined { for_ms: step } } else { Refusal::OtherRun }),
+        2 => Body::Refuse(if rng.below(8) > 0 {
+            RefusalReason::Quarantined { for_ms: step }
+        } else {
+            RefusalReason::OtherRun
+        }),
         3 => Body::Leave,
         4 => Body::Suspect { peer: name(rng), evidence: evidence(rng) },
         5 | 6 => Body::Prepare { ballot, boundary: (rng.below(2) == 0).then_some(step), unreachable: some(rng) },

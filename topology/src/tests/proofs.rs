@@ -7,9 +7,9 @@ use super::cluster::{Cluster, RUN, Signs, contact, peer};
 use super::words::{following, promised};
 use crate::vote::certificate::Acceptance;
 use crate::{
-    Ballot, Body, BranchPosition, Certificate, Config, Envelope, Event, Evidence, Generation, Input, Joiner, Justified,
-    Lineage, Membership, Noted, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Resume,
-    SignedPromise, Succession, Time, View, ViewId,
+    Ballot, Body, BranchPosition, Certificate, Config, Envelope, Event, Evidence, Generation, Input, JoinRequest,
+    JustifiedProposal, Lineage, MarkStatus, Membership, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason,
+    Record, ResumePlan, SignedPromise, SuccessionProof, Time, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -19,10 +19,10 @@ const STRANGER: PeerId = PeerId([9; 32]);
 
 /// A view that nobody has decided, of the stranger and whom it lets in.
 fn made_up(cluster: &Cluster, victim: PeerId, next: View) -> Body {
-    let joiner = Joiner { branch: next.branch, ..Joiner::new(contact(victim), cluster.config.incarnation) };
+    let joiner = JoinRequest { branch: next.branch, ..JoinRequest::new(contact(victim), cluster.config.incarnation) };
     let joiner = joiner.signed(RUN, &Signs(victim));
     let (holders, donors, syncing) = (Vec::new(), vec![STRANGER], vec![victim]);
-    let resume = Resume { step: STEPS, lineage: Lineage::NONE, holders, donors, syncing };
+    let resume = ResumePlan { step: STEPS, lineage: Lineage::NONE, holders, donors, syncing };
     let (reasons, joiners) = (vec![Reason::Joined(victim)], vec![joiner]);
     let proposal = Proposal { view: next, resume, reasons, joiners, promised: 1, of: 1 };
     let ballot = Ballot { attempt: 1, proposer: STRANGER };
@@ -82,13 +82,13 @@ fn who_was_shown_what_came_of_its_view_takes_no_word_for_what_follows_there() {
         let follows = |before: &View| {
             let (next, donors) = (before.succeed(others.map(peer)), others.map(peer).to_vec());
             let (holders, syncing) = (donors.clone(), Vec::new());
-            let resume = Resume { step: STEPS - 9, lineage: Lineage::of(before), holders, donors, syncing };
+            let resume = ResumePlan { step: STEPS - 9, lineage: Lineage::of(before), holders, donors, syncing };
             let (reasons, joiners) = (vec![Reason::StoodStill], Vec::new());
             let next = Proposal { view: next, resume, reasons, joiners, promised: 3, of: 3 };
             let ballot = Ballot { attempt: 1, proposer: peer(1) };
             let accepted = Acceptance::of(before.id(), ballot, &next);
             let seals = others.map(|name| (peer(name), accepted.sign(&Signs(peer(name))))).to_vec();
-            Succession::to(&next, Certificate { ballot, seals })
+            SuccessionProof::to(&next, Certificate { ballot, seals })
         };
         let first = follows(&view);
         let second = follows(&first.view);
@@ -100,7 +100,7 @@ fn who_was_shown_what_came_of_its_view_takes_no_word_for_what_follows_there() {
         let branch_position =
             BranchPosition { step: STEPS - 9, branch: 0, parent, forked: false, paused: false, recovering: false };
         let says =
-            |chain: &[Succession]| Body::Outsider { branch_position, contacts: Vec::new(), chain: chain.to_vec() };
+            |chain: &[SuccessionProof]| Body::Outsider { branch_position, contacts: Vec::new(), chain: chain.to_vec() };
         let gone = |cluster: &Cluster| {
             cluster.peers[&victim].events.iter().filter(|event| matches!(event, Event::Evicted { .. })).count()
         };
@@ -133,7 +133,7 @@ fn who_is_outside_speaks_for_nobody_whom_it_saw_break_the_rules() {
     let view = founded.succeed(all);
     let at = |step: u64, has_result: bool| Progress { step, lineage: Lineage::of(&view), has_state: true, has_result };
     let answer = |has_seen: bool| {
-        let resume = Resume {
+        let resume = ResumePlan {
             step: 57,
             lineage: Lineage::of(&founded),
             holders: Vec::new(),
@@ -148,7 +148,7 @@ fn who_is_outside_speaks_for_nobody_whom_it_saw_break_the_rules() {
         let config = Config { last_step: 100, fork_after: None, quorum: Quorum::TwoThirds, ..Config::default() };
         let (me, contacts) = (super::cluster::me(back), [first, liar, third].map(contact).to_vec());
         let mut member =
-            Membership::recover(config, RUN, me, (record, Noted::Nothing), contacts, at(58, false), Time::ZERO);
+            Membership::recover(config, RUN, me, (record, MarkStatus::Nothing), contacts, at(58, false), Time::ZERO);
         let mut said = |input: Option<Input>| {
             input.into_iter().for_each(|input| member.handle(Time::ZERO, input).expect("it follows"));
             let mut said = Vec::new();
@@ -186,12 +186,12 @@ fn who_is_outside_speaks_for_nobody_whom_it_saw_break_the_rules() {
         let (ours, theirs) = (own.expect("it promises"), vec![liar]);
         let promises = vec![promise(first, theirs.clone()), promise(liar, Vec::new()), promise(third, theirs), ours];
         let (holders, syncing, lineage) = (vec![first, third], Vec::new(), Lineage::of(&view));
-        let resume = Resume { step: 59, lineage, donors: holders.clone(), holders, syncing };
+        let resume = ResumePlan { step: 59, lineage, donors: holders.clone(), holders, syncing };
         let reasons = vec![Reason::Lost { peer: liar, evidence: Evidence::Misbehaved }, Reason::Restarted(back)];
         let next = view.succeed([first, third]);
         let proposal = Proposal { view: next, resume, reasons, joiners: Vec::new(), promised: 4, of: 4 };
         let excluded = vec![(liar, Evidence::Misbehaved), (back, Evidence::Restarted)];
-        let justified = Justified::new(&Signs(first), view.id(), ballot, proposal, promises, excluded);
+        let justified = JustifiedProposal::new(&Signs(first), view.id(), ballot, proposal, promises, excluded);
         let (justified, seal) = (Box::new(justified.clone()), justified.seal);
         said(received(Body::Propose { ballot, justified, promises: Vec::new(), seal }))
     };
@@ -312,14 +312,14 @@ fn what_was_accepted_in_a_ballot_whose_proposer_never_made_it_counts_for_nothing
         let (first, last) = (Ballot { attempt: 5, proposer: peer(LIAR) }, Ballot { attempt: 9, proposer: peer(LIAR) });
         let Some(promises) = promised(&mut cluster, first) else { continue };
         let next = following(&cluster, &promises);
-        let lost = Justified::new(&liar, view, first, next, promises, Vec::new());
+        let lost = JustifiedProposal::new(&liar, view, first, next, promises, Vec::new());
         let Some(mut promises) = promised(&mut cluster, last) else { continue };
         for (proposer, refused) in [(2, true), (LIAR, false)] {
             let claim = Ballot { attempt: 7, proposer: peer(proposer) };
             let own = promises.iter_mut().find(|signed| signed.by == peer(LIAR)).expect("it promises too");
             let promise = Promise { accepted: Some((claim, lost.hash())), ..own.promise.clone() };
             *own = SignedPromise::new(&liar, view, last, peer(LIAR), promise);
-            let justified = Justified { last: lost.sign(&liar, view, claim), ..lost.clone() };
+            let justified = JustifiedProposal { last: lost.sign(&liar, view, claim), ..lost.clone() };
             let (seal, justified) = (lost.sign(&liar, view, last), Box::new(justified));
             let body = Body::Propose { ballot: last, justified, promises: promises.clone(), seal };
             assert_eq!(cluster.say(peer(LIAR), peer(1), body), refused, "seed {seed}: by {proposer}");

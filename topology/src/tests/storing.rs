@@ -6,9 +6,9 @@ use super::changes::formed;
 use super::cluster::driver::Fate;
 use super::cluster::{Cluster, RUN, Signs, contact, me, peer};
 use crate::message::MAX_MEMBERS;
-use crate::view::mark::{Lost, Noted};
+use crate::view::mark::{LostState, MarkStatus};
 use crate::{
-    Ballot, Body, BranchPosition, Config, Digest, Envelope, Event, Generation, Input, Joiner, Membership, Output,
+    Ballot, Body, BranchPosition, Config, Digest, Envelope, Event, Generation, Input, JoinRequest, Membership, Output,
     PeerId, Progress, Record, Time, Timer, View, ViewId,
 };
 
@@ -26,11 +26,11 @@ fn outputs(machine: &mut Membership) -> Vec<Output> {
 
 /// One of three members, back from its record, which it has stored.
 fn member() -> (Membership, View) {
-    member_with(Noted::Nothing)
+    member_with(MarkStatus::Nothing)
 }
 
 /// The same, and what it had saved.
-fn member_with(noted: Noted) -> (Membership, View) {
+fn member_with(noted: MarkStatus) -> (Membership, View) {
     let view = View::found(RUN, peer(1)).succeed([1, 2, 3].map(peer));
     let record = Record { root: crate::Root::default(), ..Record::of(view.clone(), None) };
     let contacts = [1, 2].map(peer).map(contact).to_vec();
@@ -217,7 +217,7 @@ fn what_waits_is_bounded() {
         let mut from = [9; 32];
         from[..4].copy_from_slice(&name.to_le_bytes());
         let (from, generation) = (PeerId(from), Generation(0));
-        let body = Body::Join(Joiner::new(contact(from), 1).signed(RUN, &Signs(from)));
+        let body = Body::Join(JoinRequest::new(contact(from), 1).signed(RUN, &Signs(from)));
         let envelope = Envelope { run: RUN, generation, view: ViewId::NONE, body };
         machine.handle(at(20), Input::Received { from, envelope }).expect("a correct message");
     }
@@ -255,7 +255,7 @@ fn what_the_driver_says_of_the_view_before_does_not_count() {
 
 #[test]
 fn who_has_lost_its_note_says_that_it_may_have_signed_anything() {
-    for (noted, lost) in [(Noted::Nothing, Lost::Nothing), (Noted::Unknown, Lost::Unknown)] {
+    for (noted, lost) in [(MarkStatus::Nothing, LostState::Nothing), (MarkStatus::Unknown, LostState::Unknown)] {
         let (mut machine, view) = member_with(noted);
         assert_eq!(machine.loss(), lost);
         prepare(&mut machine, Time::ZERO, &view, 1, 1);

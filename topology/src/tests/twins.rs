@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::cluster::driver::Peer;
 use super::cluster::{Cluster, RUN, Signs, contact, me, peer};
 use crate::{
-    Body, BranchPosition, Envelope, Event, Generation, Input, Joiner, Membership, Output, Part, PeerId, Progress, View,
+    Body, BranchPosition, ChangeRole, Envelope, Event, Generation, Input, JoinRequest, Membership, Output, PeerId,
+    Progress, View,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -86,7 +87,7 @@ fn shown(later: bool) -> u32 {
             continue; // The chain has shown it more already, or is not there.
         }
         let (branch, generation) = (view.branch, view.generation);
-        let joiner = Joiner { branch, generation, ..Joiner::new(contact(peer(TWICE)), 1 << 40) };
+        let joiner = JoinRequest { branch, generation, ..JoinRequest::new(contact(peer(TWICE)), 1 << 40) };
         let joiner = joiner.signed(RUN, &Signs(peer(TWICE)));
         let Some((from, install)) = answered(&mut cluster, &view, Body::Join(joiner)) else { continue };
         assert!(matches!(install.body, Body::Install { .. }), "seed {seed}: {install:?}");
@@ -155,6 +156,6 @@ fn who_is_to_stay_by_what_another_process_has_promised_takes_its_seat_as_one_tha
         let events = hears(&mut old, &cluster, install);
         assert!(!events.iter().any(|event| matches!(event, Event::Changed { .. })), "seed {seed}: {events:?}");
         assert!(old.machine.view().is_some_and(|view| view.contains(joiner)), "seed {seed}: it is there");
-        assert_eq!(old.machine.doing(), Part::Recovers, "seed {seed}: it has not promised that");
+        assert_eq!(old.machine.doing(), ChangeRole::Recovers, "seed {seed}: it has not promised that");
     }
 }

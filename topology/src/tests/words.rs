@@ -3,12 +3,12 @@
 
 use super::cluster::{Cluster, RUN, contact, peer};
 use crate::tests::cluster::{DOUBTED, Signs, UNINVITED};
-use crate::view::mark::Noted;
-use crate::vote::certificate::{Acceptance, Certificate, Seal, Succession, leads};
+use crate::view::mark::MarkStatus;
+use crate::vote::certificate::{Acceptance, Certificate, SuccessionProof, WireSignature, leads};
 use crate::{
-    Ballot, Body, BranchPosition, Config, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Justified,
-    Lineage, Membership, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume,
-    SignedPromise, Time, View, ViewId,
+    Ballot, Body, BranchPosition, Config, Digest, Envelope, Event, Evidence, Generation, Input, JoinRequest,
+    JustifiedProposal, Lineage, Membership, Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record,
+    RefusalReason, ResumePlan, SignedPromise, Time, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -39,11 +39,11 @@ fn assert_the_others_complete(cluster: &mut Cluster) {
     }
 }
 
-fn joiner(name: u8) -> Joiner {
-    signed(Joiner::new(contact(peer(name)), 9))
+fn joiner(name: u8) -> JoinRequest {
+    signed(JoinRequest::new(contact(peer(name)), 9))
 }
 
-fn signed(joiner: Joiner) -> Joiner {
+fn signed(joiner: JoinRequest) -> JoinRequest {
     let signs = Signs(joiner.contact.peer);
     joiner.signed(RUN, &signs)
 }
@@ -66,7 +66,7 @@ fn a_stranger_says_that_the_run_went_on_without_us() {
             let body = Body::Outsider { branch_position, contacts: Vec::new(), chain: Vec::new() };
             cluster.say_of(peer(9), name, of, body);
             cluster.say_of(peer(9), name, of, Body::Hello(branch_position));
-            cluster.say_of(peer(9), name, of, Body::Refuse(Refusal::RunFinished));
+            cluster.say_of(peer(9), name, of, Body::Refuse(RefusalReason::RunFinished));
         }
         assert_the_others_complete(&mut cluster);
     }
@@ -132,8 +132,8 @@ fn one_member_refuses_a_joiner() {
     for seed in 0..20 {
         let mut cluster = formed(seed);
         cluster.join(peer(5), &[peer(1), peer(2)]);
-        cluster.say_of(peer(LIAR), peer(5), (Generation(0), ViewId::NONE), Body::Refuse(Refusal::RunFinished));
-        cluster.say_of(peer(2), peer(5), (Generation(0), ViewId::NONE), Body::Refuse(Refusal::Withdrawn));
+        cluster.say_of(peer(LIAR), peer(5), (Generation(0), ViewId::NONE), Body::Refuse(RefusalReason::RunFinished));
+        cluster.say_of(peer(2), peer(5), (Generation(0), ViewId::NONE), Body::Refuse(RefusalReason::Withdrawn));
         cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3, 4, 5].map(peer)));
     }
 }
@@ -147,11 +147,11 @@ fn whoever_all_refuse_ends_for_what_most_of_them_say() {
         cluster.join(joiner, &MEMBERS.map(peer));
         cluster.run_for(std::time::Duration::from_secs(3));
         for member in MEMBERS {
-            let refusal = if member == liar { Refusal::OtherRun } else { Refusal::RunFinished };
+            let refusal = if member == liar { RefusalReason::OtherRun } else { RefusalReason::RunFinished };
             cluster.say_of(peer(member), joiner, (Generation(0), ViewId::NONE), Body::Refuse(refusal));
         }
         cluster.run_for(std::time::Duration::from_secs(3));
-        let ends = |event: &Event| matches!(event, Event::Refused { refusal: Refusal::RunFinished, .. });
+        let ends = |event: &Event| matches!(event, Event::Refused { refusal: RefusalReason::RunFinished, .. });
         assert!(cluster.has_event(joiner, ends), "seed {seed}, liar {liar}");
     }
 }
@@ -164,7 +164,7 @@ fn one_member_has_a_joiner_wait_again_and_again() {
         cluster.join(peer(5), &MEMBERS.map(peer));
         for _ in 0..400 {
             cluster.run_for(std::time::Duration::from_millis(100));
-            let refusal = Refusal::Quarantined { for_ms: u64::MAX };
+            let refusal = RefusalReason::Quarantined { for_ms: u64::MAX };
             if cluster.running().contains(&peer(5)) && cluster.peers[&peer(5)].machine.view().is_none() {
                 cluster.say_of(peer(LIAR), peer(5), (Generation(2), ViewId([9; 32])), Body::Refuse(refusal));
             }
@@ -183,9 +183,9 @@ fn a_joiner_claims_the_last_generation() {
             // At the bound, and far beyond it.
             let near = view.generation.0 + (1 << 20) - seed % 3;
             let (branch, generation) = (view.branch, Generation(if seed < 10 { near } else { u64::MAX }));
-            let claim = signed(Joiner { branch, generation, ..joiner(9) });
+            let claim = signed(JoinRequest { branch, generation, ..joiner(9) });
             cluster.say_of(peer(9), name, (Generation(0), ViewId::NONE), Body::Join(claim));
-            let far = signed(Joiner { step: u64::MAX, ..joiner(9) });
+            let far = signed(JoinRequest { step: u64::MAX, ..joiner(9) });
             cluster.say_of(peer(9), name, (Generation(0), ViewId::NONE), Body::Join(far));
         }
         cluster.join(peer(5), &[peer(1)]);
@@ -253,7 +253,7 @@ fn a_member_introduces_peers_that_are_not_there() {
 }
 
 fn proposal(view: View, step: u64, donor: PeerId) -> Proposal {
-    let resume = Resume { step, lineage: Lineage::NONE, holders: vec![], donors: vec![donor], syncing: vec![] };
+    let resume = ResumePlan { step, lineage: Lineage::NONE, holders: vec![], donors: vec![donor], syncing: vec![] };
     let reasons = vec![Reason::StoodStill];
     Proposal { view, resume, reasons, joiners: Vec::new(), promised: 1, of: 4 }
 }
@@ -272,7 +272,7 @@ fn a_member_installs_a_view_by_itself() {
                 let next = proposal(view.succeed([victim, peer(LIAR)]), STEPS, peer(LIAR));
                 let seal = Acceptance::of(view.id(), ballot, &next).sign(&liar);
                 let alone = Certificate { ballot, seals: vec![(peer(LIAR), seal)] };
-                let forged: Vec<(PeerId, Seal)> = [1, 2, 3, 4].map(|name| (peer(name), seal)).to_vec();
+                let forged: Vec<(PeerId, WireSignature)> = [1, 2, 3, 4].map(|name| (peer(name), seal)).to_vec();
                 for certificate in [None, Some(alone), Some(Certificate { ballot, seals: forged })] {
                     let contacts = Vec::new();
                     let proposal = next.clone();
@@ -307,12 +307,12 @@ fn a_chain_leads_from_one_view_to_a_later_one_and_nothing_else_does() {
     let link = |before: &View, next: &Proposal, signers: &[usize]| {
         let accepted = Acceptance::of(before.id(), ballot, next);
         let seals = signers.iter().map(|at| (peer(*at as u8 + 1), accepted.sign(&keys[*at]))).collect();
-        Succession::to(next, Certificate { ballot, seals })
+        SuccessionProof::to(next, Certificate { ballot, seals })
     };
     let second = proposal(first.succeed([1, 2].map(peer)), 3, peer(1));
     let third = proposal(second.view.succeed([1, 2, 3].map(peer)), 5, peer(1));
     let chain = [link(&first, &second, &[0, 1]), link(&second.view, &third, &[0, 1])];
-    let goes = |chain: &[Succession], to: &View| leads(&keys[0], &first, chain, to.id());
+    let goes = |chain: &[SuccessionProof], to: &View| leads(&keys[0], &first, chain, to.id());
     assert!(goes(&chain, &third.view) && goes(&chain[..1], &second.view));
     assert!(!goes(&chain, &second.view) && !goes(&[], &first) && !goes(&chain[1..], &third.view));
     assert!(!goes(&[link(&first, &second, &[1])], &second.view), "no quorum");
@@ -397,7 +397,7 @@ pub(super) fn following(cluster: &Cluster, promises: &[SignedPromise]) -> Propos
     let all = MEMBERS.map(peer).to_vec();
     let Progress { step, lineage, has_result, .. } = promises[0].promise.progress;
     let holders = if has_result { all.clone() } else { Vec::new() };
-    let resume = Resume { step, lineage, holders, donors: all.clone(), syncing: Vec::new() };
+    let resume = ResumePlan { step, lineage, holders, donors: all.clone(), syncing: Vec::new() };
     let (reasons, joiners) = (vec![Reason::StoodStill], Vec::new());
     Proposal { view: view.succeed(all), resume, reasons, joiners, promised: 4, of: 4 }
 }
@@ -412,7 +412,7 @@ fn a_member_proposes_one_thing_again_and_again_and_installs_it_never() {
         let Some(promises) = promised(&mut cluster, ballot) else { continue };
         let next = following(&cluster, &promises);
         let view = cluster.peers[&peer(1)].machine.view().expect("a member").id();
-        let justified = Justified::new(&Signs(peer(LIAR)), view, ballot, next.clone(), promises, Vec::new());
+        let justified = JustifiedProposal::new(&Signs(peer(LIAR)), view, ballot, next.clone(), promises, Vec::new());
         let done = |cluster: &Cluster| [1, 2, 3].map(peer).iter().all(|name| !cluster.running().contains(name));
         for _ in 0..2_000 {
             cluster.run_for(std::time::Duration::from_millis(50));
@@ -455,8 +455,14 @@ fn whoever_proposes_says_of_nobody_twice_that_it_is_lost() {
         let lost = Reason::Lost { peer: peer(3), evidence: Evidence::Unanswered };
         for (count, refused) in [(2, &mut twice), (1, &mut once)] {
             next.reasons = vec![lost; count];
-            let justified =
-                Justified::new(&Signs(peer(LIAR)), view.id(), ballot, next.clone(), promises.clone(), Vec::new());
+            let justified = JustifiedProposal::new(
+                &Signs(peer(LIAR)),
+                view.id(),
+                ballot,
+                next.clone(),
+                promises.clone(),
+                Vec::new(),
+            );
             let seal = justified.seal;
             let body = Body::Propose { ballot, justified: Box::new(justified), promises: Vec::new(), seal };
             *refused += usize::from(cluster.say(peer(LIAR), peer(1), body));
@@ -471,7 +477,7 @@ fn what_somebody_asks_for_another_is_not_taken_in() {
     for seed in 0..20 {
         let mut cluster = formed(seed);
         let asks = joiner(9);
-        let claims = Joiner { incarnation: 10, ..asks.clone() };
+        let claims = JoinRequest { incarnation: 10, ..asks.clone() };
         let outside = (Generation(0), ViewId::NONE);
         assert!(
             cluster.say_of(stranger, peer(1), outside, Body::Join(claims.clone())),
@@ -493,7 +499,7 @@ fn what_somebody_asks_for_another_is_not_taken_in() {
         for (joiner, refused) in [(claims, &mut forged), (asks, &mut own)] {
             next.joiners = vec![joiner];
             let (next, promises) = (next.clone(), promises.clone());
-            let justified = Justified::new(&Signs(peer(LIAR)), view.id(), ballot, next, promises, Vec::new());
+            let justified = JustifiedProposal::new(&Signs(peer(LIAR)), view.id(), ballot, next, promises, Vec::new());
             let seal = justified.seal;
             let body = Body::Propose { ballot, justified: Box::new(justified), promises: Vec::new(), seal };
             *refused += usize::from(cluster.say(peer(LIAR), peer(1), body));
@@ -545,7 +551,7 @@ fn a_stranger_says_again_and_again_that_others_went_on_without_those_who_come_ba
                 let of = (Generation(1 << 40), ViewId([9; 32]));
                 let body = Body::Outsider { branch_position, contacts: Vec::new(), chain: Vec::new() };
                 cluster.say_of(peer(9), name, of, body);
-                cluster.say_of(peer(9), name, of, Body::Refuse(Refusal::RunFinished));
+                cluster.say_of(peer(9), name, of, Body::Refuse(RefusalReason::RunFinished));
             }
             if done(&cluster) {
                 break;
@@ -657,7 +663,7 @@ fn a_member_proposes_what_nobody_promised() {
         // It alone goes on from what it says that it has; with its own promise, and with such as it makes up for others.
         let next = proposal(view.succeed([1, LIAR].map(peer)), STEPS - 1, peer(LIAR));
         for promises in [vec![promise(LIAR, STEPS - 1)], [1, 2, LIAR].map(|by| promise(by, STEPS - 1)).to_vec()] {
-            let justified = Justified::new(&liar, view.id(), ballot, next.clone(), promises, Vec::new());
+            let justified = JustifiedProposal::new(&liar, view.id(), ballot, next.clone(), promises, Vec::new());
             for name in [1, 2, 3].map(peer) {
                 let (justified, seal) = (Box::new(justified.clone()), justified.seal);
                 let body = Body::Propose { ballot, justified, promises: Vec::new(), seal };
@@ -677,7 +683,7 @@ fn where_nobody_holds_a_state_a_member_brings_in_a_stranger_with_an_old_one() {
     let before = first.succeed([here, liar, former]);
     let view = before.succeed([here, liar]);
     let told = |bringer: PeerId| {
-        let resume = |step: u64| Resume {
+        let resume = |step: u64| ResumePlan {
             step,
             lineage: Lineage::NONE,
             holders: Vec::new(),
@@ -691,7 +697,7 @@ fn where_nobody_holds_a_state_a_member_brings_in_a_stranger_with_an_old_one() {
         let certificate = || Certificate { ballot: Ballot { attempt: 1, proposer: here }, seals: Vec::new() };
         let record = Record {
             certificate: Some(certificate()),
-            chain: vec![Succession::to(&decided(&before, 0), certificate())],
+            chain: vec![SuccessionProof::to(&decided(&before, 0), certificate())],
             ..Record::of(view.clone(), Some(decided(&view, 57)))
         };
         let (config, nothing) = (Config { last_step: 100, fork_after: None, ..Config::default() }, Progress::default());
@@ -700,7 +706,7 @@ fn where_nobody_holds_a_state_a_member_brings_in_a_stranger_with_an_old_one() {
             config,
             RUN,
             super::cluster::me(here),
-            (record, Noted::Nothing),
+            (record, MarkStatus::Nothing),
             contacts,
             nothing,
             Time::ZERO,
@@ -731,14 +737,15 @@ fn where_nobody_holds_a_state_a_member_brings_in_a_stranger_with_an_old_one() {
         let promise = promise.expect("it promises");
         let own = SignedPromise::new(&Signs(liar), view.id(), ballot, liar, promise.promise.clone());
         let (state, lineage) = (Some((40, Lineage::of(&before))), Lineage::of(&before));
-        let joiner = Joiner::new(contact(bringer), 9);
-        let joiner = signed(Joiner { step: 40, state, generation: before.generation, ..joiner });
+        let joiner = JoinRequest::new(contact(bringer), 9);
+        let joiner = signed(JoinRequest { step: 40, state, generation: before.generation, ..joiner });
         let mut next = view.succeed([here, liar, bringer]).with_newcomers([bringer]);
         next.generation = view.generation.next();
-        let resume = Resume { lineage, donors: vec![bringer], syncing: vec![here, liar], ..resume(40) };
+        let resume = ResumePlan { lineage, donors: vec![bringer], syncing: vec![here, liar], ..resume(40) };
         let (reasons, joiners) = (vec![Reason::Recovered, Reason::Joined(bringer)], vec![joiner]);
         let proposal = Proposal { view: next, resume, reasons, joiners, promised: 2, of: 2 };
-        let justified = Justified::new(&Signs(liar), view.id(), ballot, proposal, vec![promise, own], Vec::new());
+        let justified =
+            JustifiedProposal::new(&Signs(liar), view.id(), ballot, proposal, vec![promise, own], Vec::new());
         let seal = justified.seal;
         answers(Some(Body::Propose { ballot, justified: Box::new(justified), promises: Vec::new(), seal }))
     };

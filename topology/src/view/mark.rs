@@ -32,7 +32,7 @@ impl Mark {
 
 /// What a member knows of what it has saved to sign it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Noted {
+pub enum MarkStatus {
     /// It has saved nothing yet.
     #[default]
     Nothing,
@@ -42,18 +42,18 @@ pub enum Noted {
     Unknown,
 }
 
-impl Noted {
+impl MarkStatus {
     /// Whether this says as much as `saved` does, as [`Mark::covers`].
     pub fn covers(&self, saved: Mark, root: &Root) -> bool {
         if let Self::Saved(mark) = self { mark.covers(saved, root) } else { false }
     }
 
     /// What a member has lost of the branch of `root` that comes back to it and holds no more than the state after `held`.
-    pub fn lost(&self, root: &Root, held: Option<u64>) -> Lost {
+    pub fn lost(&self, root: &Root, held: Option<u64>) -> LostState {
         match self {
-            Self::Saved(mark) if mark.is_lost(root, held) => Lost::Step(mark.step),
-            Self::Nothing | Self::Saved(_) => Lost::Nothing,
-            Self::Unknown => Lost::Unknown,
+            Self::Saved(mark) if mark.is_lost(root, held) => LostState::Step(mark.step),
+            Self::Nothing | Self::Saved(_) => LostState::Nothing,
+            Self::Unknown => LostState::Unknown,
         }
     }
 
@@ -89,7 +89,7 @@ impl Noted {
 
 /// What a member says that it has lost, of what it had saved to sign it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-pub enum Lost {
+pub enum LostState {
     /// Nothing.
     #[default]
     Nothing,
@@ -99,7 +99,7 @@ pub enum Lost {
     Unknown,
 }
 
-impl Lost {
+impl LostState {
     /// The same where nobody can have signed a state after a later step than `most`, if that is known.
     pub(crate) fn up_to(self, most: Option<u64>) -> Self {
         match (self, most) {
@@ -133,26 +133,26 @@ mod tests {
         let root = Root::new(&first, 0, Lineage::NONE);
         let mark = |step, view| Mark { step, lineage: Lineage::of(view) };
         let saved = mark(120, &first);
-        let lost = |root: &Root, held| Noted::Saved(saved).lost(root, held);
-        assert_eq!(lost(&root, None), Lost::Step(120));
-        assert_eq!(lost(&root, Some(100)), Lost::Step(120));
-        assert_eq!(lost(&root, Some(120)), Lost::Nothing);
+        let lost = |root: &Root, held| MarkStatus::Saved(saved).lost(root, held);
+        assert_eq!(lost(&root, None), LostState::Step(120));
+        assert_eq!(lost(&root, Some(100)), LostState::Step(120));
+        assert_eq!(lost(&root, Some(120)), LostState::Nothing);
         assert_eq!(
             lost(&root.cut(&next, 100, Lineage::of(&first)), Some(100)),
-            Lost::Nothing,
+            LostState::Nothing,
             "it was gone back behind"
         );
-        assert_eq!(lost(&Root::new(&next, 30, Lineage::of(&first)), None), Lost::Nothing, "another branch");
-        assert_eq!(Noted::Nothing.lost(&root, None), Lost::Nothing);
-        assert_eq!(Noted::Unknown.lost(&root, Some(120)), Lost::Unknown);
-        let is_held = |root: &Root, held| Noted::Saved(saved).is_held(root, held);
+        assert_eq!(lost(&Root::new(&next, 30, Lineage::of(&first)), None), LostState::Nothing, "another branch");
+        assert_eq!(MarkStatus::Nothing.lost(&root, None), LostState::Nothing);
+        assert_eq!(MarkStatus::Unknown.lost(&root, Some(120)), LostState::Unknown);
+        let is_held = |root: &Root, held| MarkStatus::Saved(saved).is_held(root, held);
         assert!(is_held(&root, Some(120)) && is_held(&root, Some(160)));
         assert!(!is_held(&root, Some(110)) && !is_held(&root, None));
         assert!(
             !is_held(&root.cut(&next, 100, Lineage::of(&first)), Some(120)),
             "it says nothing of what was signed since"
         );
-        assert!(Noted::Nothing.is_held(&root, None) && !Noted::Unknown.is_held(&root, Some(120)));
+        assert!(MarkStatus::Nothing.is_held(&root, None) && !MarkStatus::Unknown.is_held(&root, Some(120)));
         assert!(saved.covers(mark(80, &first), &root) && saved.covers(saved, &root));
         assert!(!saved.covers(mark(160, &first), &root));
         assert!(
@@ -165,20 +165,23 @@ mod tests {
     fn what_is_no_mark_is_none() {
         let view = View::found(RunId([1; 32]), ME);
         let mark = Mark { step: u64::MAX, lineage: Lineage { branch: u64::MAX, ..Lineage::of(&view) } };
-        let saved = Noted::Saved(mark);
+        let saved = MarkStatus::Saved(mark);
         let bytes = saved.encode().expect("it is known");
         assert!(bytes.len() <= MAX_MARK_BYTES);
-        assert_eq!(Noted::decode(&bytes), Some(saved));
-        assert_eq!(Noted::decode(&bytes[..bytes.len() - 1]), None);
-        assert_eq!(Noted::decode(&[&bytes[..], &[0]].concat()), None);
-        assert_eq!(Noted::Nothing.encode().and_then(|bytes| Noted::decode(&bytes)), Some(Noted::Nothing));
-        assert_eq!(Noted::Unknown.encode(), None, "nobody notes that");
+        assert_eq!(MarkStatus::decode(&bytes), Some(saved));
+        assert_eq!(MarkStatus::decode(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(MarkStatus::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(
+            MarkStatus::Nothing.encode().and_then(|bytes| MarkStatus::decode(&bytes)),
+            Some(MarkStatus::Nothing)
+        );
+        assert_eq!(MarkStatus::Unknown.encode(), None, "nobody notes that");
     }
 
     #[test]
     fn what_is_not_known_may_be_anything() {
-        assert!(Lost::Unknown.is_after(u64::MAX) && Lost::Step(7).is_after(6));
-        assert!(!Lost::Step(7).is_after(7) && !Lost::Nothing.is_after(0));
-        assert!(Lost::Unknown > Lost::Step(u64::MAX) && Lost::Step(0) > Lost::Nothing);
+        assert!(LostState::Unknown.is_after(u64::MAX) && LostState::Step(7).is_after(6));
+        assert!(!LostState::Step(7).is_after(7) && !LostState::Nothing.is_after(0));
+        assert!(LostState::Unknown > LostState::Step(u64::MAX) && LostState::Step(0) > LostState::Nothing);
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Violation;
 use crate::id::{Generation, PeerId, Rank, RunId, ViewId, WorldSize};
 use crate::message::MAX_MEMBERS;
-use crate::plan::{Link, LinkCosts};
+use crate::plan::{CostTable, Link};
 use crate::vote::quorum::Quorum;
 
 /// The most pairs of members that a view may note as severed.
@@ -51,7 +51,7 @@ pub struct View {
     /// Whether this view, or one before it, was installed without a quorum.
     pub forked: bool,
     /// What the members have measured, by place among them; [`Link::NONE`] where nobody has. `None` if nobody has at all.
-    costs: Option<LinkCosts>,
+    costs: Option<CostTable>,
     /// Which of the members decide the next view: the same rule in all views of a run.
     pub quorum: Quorum,
 }
@@ -162,8 +162,8 @@ impl View {
             found.filter(|link| link.is_possible()).unwrap_or(Link::NONE)
         };
         // Below the bound, so that a large view is not asked for a million pairs.
-        let costs = (self.members.len() <= MAX_COSTED).then(|| LinkCosts::from_fn(self.world_size(), measured));
-        self.costs = costs.and_then(Result::ok).filter(LinkCosts::has_links);
+        let costs = (self.members.len() <= MAX_COSTED).then(|| CostTable::from_fn(self.world_size(), measured));
+        self.costs = costs.and_then(Result::ok).filter(CostTable::has_links);
         self
     }
 
@@ -241,7 +241,7 @@ impl View {
     }
 
     /// What the members have measured, by place among the sorted members; [`Link::NONE`] where nobody has.
-    pub fn costs(&self) -> Option<&LinkCosts> {
+    pub fn costs(&self) -> Option<&CostTable> {
         self.costs.as_ref()
     }
 
@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(many.clone().with_costs(|_, _| Some(link)), many);
         assert_eq!(costed.succeed([5, 6].map(peer)).costs(), None);
         let all =
-            |size: u32, link: Link| Some(LinkCosts::from_fn(WorldSize::new(size), |_, _| link).expect("possible"));
+            |size: u32, link: Link| Some(CostTable::from_fn(WorldSize::new(size), |_, _| link).expect("possible"));
         let hostile = [
             View { costs: all(2, link), ..view.clone() },
             View { costs: all(4, link), ..view.clone() },

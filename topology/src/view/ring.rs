@@ -1,7 +1,7 @@
 //! The cyclic order of a view's members.
 
 use crate::id::{PeerId, Rank, WorldSize};
-use crate::plan::{Bucket, LinkCosts, ring_order, view_costs};
+use crate::plan::{Bucket, CostTable, ring_order, view_costs};
 use crate::view::View;
 
 /// A ring: each member sends to the next one and receives from the previous one.
@@ -45,7 +45,7 @@ impl Ring {
     ///
     /// # Panics
     /// If they are those of another number of members.
-    pub(crate) fn arrange(&self, costs: &LinkCosts) -> LinkCosts {
+    pub(crate) fn arrange(&self, costs: &CostTable) -> CostTable {
         let mut sorted = self.order.clone();
         sorted.sort_unstable();
         let place = |peer| sorted.binary_search(peer).expect("invariant: all of the order are sorted");

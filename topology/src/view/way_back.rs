@@ -15,7 +15,7 @@ use crate::vote::record::Record;
 
 /// What a machine has of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Past<'a> {
+pub struct LocalState<'a> {
     /// Who it is.
     pub me: PeerId,
     /// Its seat in a view, if it has not given it up.
@@ -30,7 +30,7 @@ pub struct Past<'a> {
 
 /// Who of those others is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Presence {
+pub enum PresenceStatus {
     /// Nobody answers.
     Silent,
     /// Somebody is there, and in no view: it may wait as well.
@@ -43,7 +43,7 @@ pub enum Presence {
 
 /// How the machine takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum ReturnAction {
     /// As the first member of the run.
     Found,
     /// From its record: [`crate::Membership::recover`].
@@ -56,22 +56,22 @@ pub enum Way {
 
 /// How to come back; `None` if only the user can know: others were members, none answers, and nothing says whether they go
 /// on.
-pub fn way_back(past: Past<'_>, presence: Presence, alone: bool) -> Option<Way> {
+pub fn way_back(past: LocalState<'_>, presence: PresenceStatus, alone: bool) -> Option<ReturnAction> {
     let is_last = past.record.is_some_and(|record| record.view.members() == [past.me]);
     let others = past.left || past.had_others || (past.record.is_some() && !is_last);
     Some(match (past.record, presence) {
         // Of two branches that never were forks, neither gives way by itself.
-        (Some(_), Presence::Live) if is_last && past.joins => Way::Join,
+        (Some(_), PresenceStatus::Live) if is_last && past.joins => ReturnAction::Join,
         // Its vote may be needed, and whoever goes on without it says so.
-        (Some(_), _) if is_last => Way::Recover,
-        (Some(_), Presence::Live | Presence::Forked) => Way::Recover,
-        (None, Presence::Live | Presence::Forked) => Way::Join,
-        (_, Presence::There | Presence::Silent) if alone && others => Way::Fork,
-        (Some(_), Presence::There | Presence::Silent) => Way::Recover,
-        (None, Presence::There) => Way::Join,
-        (None, Presence::Silent) if past.left => Way::Join,
-        (None, Presence::Silent) if others => return None,
-        (None, Presence::Silent) => Way::Found,
+        (Some(_), _) if is_last => ReturnAction::Recover,
+        (Some(_), PresenceStatus::Live | PresenceStatus::Forked) => ReturnAction::Recover,
+        (None, PresenceStatus::Live | PresenceStatus::Forked) => ReturnAction::Join,
+        (_, PresenceStatus::There | PresenceStatus::Silent) if alone && others => ReturnAction::Fork,
+        (Some(_), PresenceStatus::There | PresenceStatus::Silent) => ReturnAction::Recover,
+        (None, PresenceStatus::There) => ReturnAction::Join,
+        (None, PresenceStatus::Silent) if past.left => ReturnAction::Join,
+        (None, PresenceStatus::Silent) if others => return None,
+        (None, PresenceStatus::Silent) => ReturnAction::Found,
     })
 }
 
@@ -89,11 +89,13 @@ mod tests {
         Record { root: crate::Root::default(), ..Record::of(view, None) }
     }
 
-    fn all() -> Vec<(Option<Record>, bool, bool, Presence, bool)> {
+    fn all() -> Vec<(Option<Record>, bool, bool, PresenceStatus, bool)> {
         let mut cases = Vec::new();
         for record in [None, Some(record(&[])), Some(record(&[2, 3]))] {
             for bits in 0..8 {
-                for presence in [Presence::Live, Presence::Forked, Presence::There, Presence::Silent] {
+                for presence in
+                    [PresenceStatus::Live, PresenceStatus::Forked, PresenceStatus::There, PresenceStatus::Silent]
+                {
                     cases.push((record.clone(), bits & 1 == 1, bits & 2 == 2, presence, bits & 4 == 4));
                 }
             }
@@ -102,9 +104,9 @@ mod tests {
     }
 
     fn decide(
-        (record, left, had_others, presence, alone): &(Option<Record>, bool, bool, Presence, bool),
-    ) -> Option<Way> {
-        let past = Past { me: ME, record: record.as_ref(), left: *left, had_others: *had_others, joins: false };
+        (record, left, had_others, presence, alone): &(Option<Record>, bool, bool, PresenceStatus, bool),
+    ) -> Option<ReturnAction> {
+        let past = LocalState { me: ME, record: record.as_ref(), left: *left, had_others: *had_others, joins: false };
         way_back(past, *presence, *alone)
     }
 
@@ -112,41 +114,43 @@ mod tests {
     fn a_run_with_a_past_is_never_begun_again() {
         for case in all() {
             let (record, left, had_others, presence, _) = &case;
-            let has_past = record.is_some() || *left || *had_others || *presence != Presence::Silent;
-            assert_eq!(decide(&case) == Some(Way::Found), !has_past, "{case:?}");
+            let has_past = record.is_some() || *left || *had_others || *presence != PresenceStatus::Silent;
+            assert_eq!(decide(&case) == Some(ReturnAction::Found), !has_past, "{case:?}");
         }
     }
 
     #[test]
     fn a_fork_takes_a_word_of_the_user_and_never_where_somebody_goes_on() {
-        for case in all().iter().filter(|case| decide(case) == Some(Way::Fork)) {
-            assert!(case.4 && case.3 < Presence::Forked, "{case:?}");
+        for case in all().iter().filter(|case| decide(case) == Some(ReturnAction::Fork)) {
+            assert!(case.4 && case.3 < PresenceStatus::Forked, "{case:?}");
         }
     }
 
     #[test]
     fn the_last_to_leave_needs_nobody_and_no_word() {
         for case in all().iter().filter(|case| case.0 == Some(record(&[]))) {
-            assert_eq!(decide(case), Some(Way::Recover), "{case:?}");
+            assert_eq!(decide(case), Some(ReturnAction::Recover), "{case:?}");
         }
     }
 
     #[test]
     fn a_user_may_give_a_branch_up_for_one_that_is_no_fork() {
         let record = record(&[]);
-        let past = Past { me: ME, record: Some(&record), left: false, had_others: false, joins: true };
-        for (presence, way) in
-            [(Presence::Live, Way::Join), (Presence::Forked, Way::Recover), (Presence::There, Way::Recover)]
-        {
+        let past = LocalState { me: ME, record: Some(&record), left: false, had_others: false, joins: true };
+        for (presence, way) in [
+            (PresenceStatus::Live, ReturnAction::Join),
+            (PresenceStatus::Forked, ReturnAction::Recover),
+            (PresenceStatus::There, ReturnAction::Recover),
+        ] {
             assert_eq!(way_back(past, presence, false), Some(way), "{presence:?}");
         }
     }
 
     #[test]
     fn only_a_seat_among_others_and_a_leave_wait() {
-        let silent = |record, left, had_others| decide(&(record, left, had_others, Presence::Silent, false));
-        assert_eq!(silent(Some(record(&[2])), false, true), Some(Way::Recover));
-        assert_eq!(silent(None, true, true), Some(Way::Join));
+        let silent = |record, left, had_others| decide(&(record, left, had_others, PresenceStatus::Silent, false));
+        assert_eq!(silent(Some(record(&[2])), false, true), Some(ReturnAction::Recover));
+        assert_eq!(silent(None, true, true), Some(ReturnAction::Join));
         assert_eq!(silent(None, false, true), None, "nothing says whether the others go on");
     }
 }

@@ -19,7 +19,7 @@ use crate::id::{Generation, PeerId, ViewId};
 use crate::message::MAX_MEMBERS;
 use crate::view::View;
 use crate::view::lineage::Lineage;
-use crate::vote::proposal::{Ballot, Joiner, Proposal};
+use crate::vote::proposal::{Ballot, JoinRequest, Proposal};
 
 /// The most links of a chain that one message carries.
 pub const MAX_LINKS: usize = 64;
@@ -30,7 +30,7 @@ const PURPOSE: &[u8] = b"starling accepts a view 1";
 
 /// Signs for this peer, and checks what others have signed: Ed25519 (RFC 8032) in the node, where a [`PeerId`] is the public
 /// key. Both are functions of their arguments alone.
-pub trait Notary: Debug + Send {
+pub trait Signer: Debug + Send {
     /// This peer's signature of `statement`.
     fn sign(&self, statement: &[u8]) -> [u8; 64];
 
@@ -44,14 +44,14 @@ pub trait Notary: Debug + Send {
 
     /// Whether whoever founded the run has ever invited this joiner. All peers find the same: who proposes one that is not
     /// invited breaks the rules.
-    fn is_invited(&self, joiner: &Joiner) -> bool {
+    fn is_invited(&self, joiner: &JoinRequest) -> bool {
         let _ = joiner;
         true
     }
 
     /// Whether all of these may join now, as far as this peer knows. What it knows, others need not: it does not accept what
     /// is proposed, and nobody is blamed for it.
-    fn admits(&self, joiners: &[Joiner]) -> bool {
+    fn admits(&self, joiners: &[JoinRequest]) -> bool {
         let _ = joiners;
         true
     }
@@ -66,9 +66,9 @@ pub trait Notary: Debug + Send {
 
 /// A signature as it goes over the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seal([u8; 32], [u8; 32]);
+pub struct WireSignature([u8; 32], [u8; 32]);
 
-impl From<[u8; 64]> for Seal {
+impl From<[u8; 64]> for WireSignature {
     fn from(bytes: [u8; 64]) -> Self {
         let (first, second) = bytes.split_at(32);
         let half = |half: &[u8]| half.try_into().expect("invariant: half of 64 bytes");
@@ -76,7 +76,7 @@ impl From<[u8; 64]> for Seal {
     }
 }
 
-impl Seal {
+impl WireSignature {
     pub(crate) fn bytes(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(&self.0);
@@ -112,11 +112,11 @@ impl Acceptance {
         statement
     }
 
-    pub(crate) fn sign(&self, notary: &dyn Notary) -> Seal {
+    pub(crate) fn sign(&self, notary: &dyn Signer) -> WireSignature {
         notary.sign(&self.statement()).into()
     }
 
-    pub(crate) fn is_signed(&self, notary: &dyn Notary, signer: PeerId, seal: &Seal) -> bool {
+    pub(crate) fn is_signed(&self, notary: &dyn Signer, signer: PeerId, seal: &WireSignature) -> bool {
         notary.is_signed(signer, &self.statement(), &seal.bytes())
     }
 }
@@ -152,18 +152,24 @@ pub struct Certificate {
     pub ballot: Ballot,
     /// By signer, ascending.
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_MEMBERS>")]
-    pub seals: Vec<(PeerId, Seal)>,
+    pub seals: Vec<(PeerId, WireSignature)>,
 }
 
 impl Certificate {
     /// Whether members of `parent` that are a quorum of it have accepted `proposal`.
-    pub fn proves(&self, notary: &dyn Notary, parent: &View, proposal: &Proposal) -> bool {
+    pub fn proves(&self, notary: &dyn Signer, parent: &View, proposal: &Proposal) -> bool {
         proposal.view.parent == Some(parent.id()) && self.is_of(notary, parent, &proposal.view, Terms::of(proposal))
     }
 
     /// Whether `chain` leads from `from` to the view before that of `proposal`, and its members have accepted this. What the
     /// chain says of views before `from` is left out.
-    pub fn proves_after(&self, notary: &dyn Notary, from: &View, chain: &[Succession], proposal: &Proposal) -> bool {
+    pub fn proves_after(
+        &self,
+        notary: &dyn Signer,
+        from: &View,
+        chain: &[SuccessionProof],
+        proposal: &Proposal,
+    ) -> bool {
         let (id, next) = (from.id(), &proposal.view);
         let begin = chain.iter().position(|link| link.view.parent == Some(id)).unwrap_or(chain.len());
         let parent = chain[begin..].last().map_or(from, |link| &link.view);
@@ -171,11 +177,12 @@ impl Certificate {
         is_led && is_next(parent, from, next) && self.proves(notary, parent, proposal)
     }
 
-    fn is_of(&self, notary: &dyn Notary, parent: &View, view: &View, terms: Terms) -> bool {
+    fn is_of(&self, notary: &dyn Signer, parent: &View, view: &View, terms: Terms) -> bool {
         let accepted = Acceptance { parent: parent.id(), ballot: self.ballot, view: view.id(), terms };
         let signers: BTreeSet<PeerId> = self.seals.iter().map(|(signer, _)| *signer).collect();
-        let signs =
-            |(signer, seal): &(PeerId, Seal)| parent.votes(*signer) && accepted.is_signed(notary, *signer, seal);
+        let signs = |(signer, seal): &(PeerId, WireSignature)| {
+            parent.votes(*signer) && accepted.is_signed(notary, *signer, seal)
+        };
         signers.len() == self.seals.len() && parent.has_quorum(&signers) && self.seals.iter().all(signs)
     }
 
@@ -190,14 +197,14 @@ impl Certificate {
 }
 
 /// Whether these are by signer, ascending.
-pub(crate) fn validate_seals(seals: &[(PeerId, Seal)]) -> Result<(), Violation> {
+pub(crate) fn validate_seals(seals: &[(PeerId, WireSignature)]) -> Result<(), Violation> {
     let sorted = seals.len() <= MAX_MEMBERS && seals.windows(2).all(|pair| pair[0].0 < pair[1].0);
     if sorted { Ok(()) } else { Err(Violation::Uncertified) }
 }
 
 /// One step of the chain of views.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Succession {
+pub struct SuccessionProof {
     /// The view that was decided.
     pub view: View,
     /// What was decided with it.
@@ -206,7 +213,7 @@ pub struct Succession {
     certificate: Certificate,
 }
 
-impl Succession {
+impl SuccessionProof {
     /// That to `proposal`.
     pub fn to(proposal: &Proposal, certificate: Certificate) -> Self {
         Self { view: proposal.view.clone(), terms: Terms::of(proposal), certificate }
@@ -223,7 +230,7 @@ impl Succession {
     }
 
     /// Whether `peer` has signed that it accepts it.
-    pub(crate) fn is_sealed_by(&self, notary: &dyn Notary, peer: PeerId) -> bool {
+    pub(crate) fn is_sealed_by(&self, notary: &dyn Signer, peer: PeerId) -> bool {
         let Self { view, terms, certificate } = self;
         let Some(parent) = view.parent else { return false };
         let accepted = Acceptance { parent, ballot: certificate.ballot, view: view.id(), terms: *terms };
@@ -232,12 +239,12 @@ impl Succession {
     }
 
     /// Whether a quorum of `parent` has accepted it, if it follows that.
-    pub(crate) fn is_accepted_by(&self, notary: &dyn Notary, parent: &View) -> bool {
+    pub(crate) fn is_accepted_by(&self, notary: &dyn Signer, parent: &View) -> bool {
         self.certificate.is_of(notary, parent, &self.view, self.terms)
     }
 
     /// Whether it leads on from `last`.
-    pub(crate) fn follows(&self, notary: &dyn Notary, last: &View) -> bool {
+    pub(crate) fn follows(&self, notary: &dyn Signer, last: &View) -> bool {
         is_next(last, last, &self.view) && self.is_accepted_by(notary, last)
     }
 
@@ -252,9 +259,9 @@ impl Succession {
 }
 
 /// Whether `chain` leads from `from` to the view called `to`, each link proven to whoever knows the one before.
-pub fn leads(notary: &dyn Notary, from: &View, chain: &[Succession], to: ViewId) -> bool {
+pub fn leads(notary: &dyn Signer, from: &View, chain: &[SuccessionProof], to: ViewId) -> bool {
     let mut last = from;
-    for Succession { view, terms, certificate } in chain {
+    for SuccessionProof { view, terms, certificate } in chain {
         if !is_next(last, from, view) || !certificate.is_of(notary, last, view, *terms) {
             return false;
         }
@@ -270,17 +277,17 @@ fn is_next(last: &View, from: &View, view: &View) -> bool {
     view.parent == Some(last.id()) && is_ours && counts_up
 }
 
-pub(crate) fn validate_chain(chain: &[Succession]) -> Result<(), Violation> {
+pub(crate) fn validate_chain(chain: &[SuccessionProof]) -> Result<(), Violation> {
     if chain.len() > MAX_LINKS {
         return Err(Violation::Uncertified);
     }
-    chain.iter().try_for_each(Succession::validate)
+    chain.iter().try_for_each(SuccessionProof::validate)
 }
 
 /// The last views that led to the one that this member is in, with the proofs that it has.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    links: VecDeque<(Succession, usize)>,
+    links: VecDeque<(SuccessionProof, usize)>,
     bytes: usize,
     /// Views before this one, those too whose successor has no proof.
     ancestors: VecDeque<ViewId>,
@@ -291,7 +298,7 @@ pub(crate) struct Chain {
 impl Chain {
     /// What somebody says has led to the view called `to`: it is shown to others, who check it. Nothing if it does not hang
     /// together.
-    pub(crate) fn told(links: Vec<Succession>, to: Option<ViewId>) -> Self {
+    pub(crate) fn told(links: Vec<SuccessionProof>, to: Option<ViewId>) -> Self {
         let ids: Vec<ViewId> = links.iter().map(|link| link.view.id()).collect();
         let follows = links.iter().skip(1).zip(&ids).all(|(link, before)| link.view.parent == Some(*before));
         let mut chain = Self::default();
@@ -302,7 +309,7 @@ impl Chain {
     }
 
     /// The same, for one that was on the way, and leaves the view called `left`: what it knows itself of the way until there stays known.
-    pub(crate) fn led_on(&self, left: Option<ViewId>, mut links: Vec<Succession>, to: Option<ViewId>) -> Self {
+    pub(crate) fn led_on(&self, left: Option<ViewId>, mut links: Vec<SuccessionProof>, to: Option<ViewId>) -> Self {
         let from = links.first().and_then(|link| link.view.parent);
         let ours = self.links.iter().position(|(link, _)| Some(link.view.id()) == from);
         let ours = ours.into_iter().flat_map(|at| self.links.range(..=at)).map(|(link, _)| link.clone());
@@ -316,7 +323,7 @@ impl Chain {
 
     /// This member goes from the view called `from` to its successor; `link` proves that one. A fork has none, and nobody is
     /// led through it.
-    pub(crate) fn go_on(&mut self, from: ViewId, link: Option<Succession>) {
+    pub(crate) fn go_on(&mut self, from: ViewId, link: Option<SuccessionProof>) {
         self.ancestors.push_back(from);
         if self.ancestors.len() > MAX_LINKS {
             self.ancestors.pop_front();
@@ -335,13 +342,13 @@ impl Chain {
     }
 
     /// What leads on from the view called `view`; empty if that is not known.
-    pub(crate) fn from(&self, view: ViewId) -> Vec<Succession> {
+    pub(crate) fn from(&self, view: ViewId) -> Vec<SuccessionProof> {
         let after = self.links.iter().position(|(link, _)| link.view.parent == Some(view));
         after.map_or_else(Vec::new, |at| self.links.range(at..).map(|(link, _)| link.clone()).collect())
     }
 
     /// All that leads to the view called `last`.
-    pub(crate) fn until(&self, last: Option<ViewId>) -> Vec<Succession> {
+    pub(crate) fn until(&self, last: Option<ViewId>) -> Vec<SuccessionProof> {
         self.links_until(last).cloned().collect()
     }
 
@@ -358,19 +365,19 @@ impl Chain {
         links.next().is_some_and(|link| link.resumed() < step) && links.all(|link| link.resumed() >= step)
     }
 
-    fn links_until(&self, last: Option<ViewId>) -> impl Iterator<Item = &Succession> + Clone {
+    fn links_until(&self, last: Option<ViewId>) -> impl Iterator<Item = &SuccessionProof> + Clone {
         self.links.iter().map(|(link, _)| link).take_while(move |link| link.view.parent != last)
     }
 
     /// What leads on from the first link that `peer` has signed, and that link, for one that does not know that it did.
-    pub(crate) fn signed_by(&self, peer: PeerId) -> Vec<Succession> {
+    pub(crate) fn signed_by(&self, peer: PeerId) -> Vec<SuccessionProof> {
         let links = self.links.iter().map(|(link, _)| link);
         links.skip_while(|link| !link.certificate.is_signed_by(peer)).cloned().collect()
     }
 
     /// Whether `link`, which is decided, leads from a view on the way to this member's to another one than the way does; and if so,
     /// the link of the way beside it.
-    pub(crate) fn beside(&self, notary: &dyn Notary, link: &Succession) -> Option<&Succession> {
+    pub(crate) fn beside(&self, notary: &dyn Signer, link: &SuccessionProof) -> Option<&SuccessionProof> {
         let at = self.links.iter().position(|(ours, _)| ours.view.parent == link.view.parent)?;
         let ours = self.links.get(at).map(|(ours, _)| ours).filter(|ours| ours.view != link.view)?;
         let before = at.checked_sub(1).and_then(|before| self.links.get(before)).map(|(before, _)| &before.view);
@@ -384,14 +391,14 @@ impl Chain {
 
     /// Whether `link` leads from a view on the way to this member's to another one than the way does, as it says itself. Of links that
     /// hang together one does at most.
-    pub(crate) fn parts_with(&self, link: &Succession) -> bool {
+    pub(crate) fn parts_with(&self, link: &SuccessionProof) -> bool {
         self.links.iter().any(|(ours, _)| ours.view.parent == link.view.parent && ours.view != link.view)
     }
 
     /// What leads from a view of `generation`, or of the first one later than that which is known, to the one before `next`.
-    pub(crate) fn since(&self, generation: Generation, next: &View) -> Vec<Succession> {
+    pub(crate) fn since(&self, generation: Generation, next: &View) -> Vec<SuccessionProof> {
         let links = self.links.iter().map(|(link, _)| link);
-        let between = |link: &&Succession| {
+        let between = |link: &&SuccessionProof| {
             link.view.branch == next.branch
                 && link.view.generation > generation
                 && link.view.generation < next.generation

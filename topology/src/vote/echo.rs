@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 use crate::id::{PeerId, ViewId};
 use crate::view::View;
-use crate::vote::certificate::{Notary, Seal};
+use crate::vote::certificate::{Signer, WireSignature};
 use crate::vote::proposal::Ballot;
 
 /// What a signature says first, so that no other message of ours can be taken for it.
@@ -33,15 +33,16 @@ pub fn echo(parent: ViewId, ballot: Ballot, proposal: &[u8; 32]) -> Vec<u8> {
 
 /// Whether members of `view` that are a quorum of it have echoed this proposal in `ballot`.
 pub(crate) fn are_a_quorums(
-    notary: &dyn Notary,
+    notary: &dyn Signer,
     view: &View,
     ballot: Ballot,
     proposal: &[u8; 32],
-    echoes: &[(PeerId, Seal)],
+    echoes: &[(PeerId, WireSignature)],
 ) -> bool {
     let statement = echo(view.id(), ballot, proposal);
     let signers: BTreeSet<PeerId> = echoes.iter().map(|(signer, _)| *signer).collect();
-    let signs =
-        |(signer, seal): &(PeerId, Seal)| view.votes(*signer) && notary.is_signed(*signer, &statement, &seal.bytes());
+    let signs = |(signer, seal): &(PeerId, WireSignature)| {
+        view.votes(*signer) && notary.is_signed(*signer, &statement, &seal.bytes())
+    };
     signers.len() == echoes.len() && view.has_quorum(&signers) && echoes.iter().all(signs)
 }

@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
-use crate::message::awaited::Awaited;
+use crate::message::stall_report::StallReport;
 use crate::message::{Evidence, MAX_MEMBERS};
 use crate::view::View;
-use crate::view::mark::Lost;
-use crate::vote::certificate::{Notary, Seal, validate_seals};
+use crate::view::mark::LostState;
+use crate::vote::certificate::{Signer, WireSignature, validate_seals};
 use crate::vote::proposal::{Ballot, Progress, Proposal};
 
 /// What a signature says first, so that no other message of ours can be taken for it.
@@ -44,13 +44,13 @@ pub struct Promise {
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_MEMBERS>")]
     pub contributing: Vec<PeerId>,
     /// What it waits for in vain.
-    pub missing: Option<Awaited>,
+    pub missing: Option<StallReport>,
     /// Whether it votes only, and is to be left out.
     pub leaving: bool,
     /// Whether its process came back from a record since the view was installed.
     pub recovering: bool,
     /// What it has lost of what it had saved to sign it.
-    pub lost: Lost,
+    pub lost: LostState,
     /// The ballot in which it accepted a proposal before, and that one's hash.
     pub accepted: Option<(Ballot, [u8; 32])>,
 }
@@ -67,7 +67,7 @@ impl Promise {
             missing: None,
             leaving: false,
             recovering: false,
-            lost: Lost::Nothing,
+            lost: LostState::Nothing,
             accepted: None,
         }
     }
@@ -87,18 +87,18 @@ pub struct SignedPromise {
     /// What it says.
     pub promise: Promise,
     /// Its signature.
-    pub seal: Seal,
+    pub seal: WireSignature,
 }
 
 impl SignedPromise {
     /// That of `by`, whose key `notary` has, of `ballot` in the view called `view`.
-    pub fn new(notary: &dyn Notary, view: ViewId, ballot: Ballot, by: PeerId, promise: Promise) -> Self {
+    pub fn new(notary: &dyn Signer, view: ViewId, ballot: Ballot, by: PeerId, promise: Promise) -> Self {
         let seal = notary.sign(&statement(PROMISES, view, ballot, &promise.encode())).into();
         Self { by, promise, seal }
     }
 
     /// Whether its member has signed it, for this ballot in this view.
-    pub(crate) fn is_signed(&self, notary: &dyn Notary, view: ViewId, ballot: Ballot) -> bool {
+    pub(crate) fn is_signed(&self, notary: &dyn Signer, view: ViewId, ballot: Ballot) -> bool {
         let statement = statement(PROMISES, view, ballot, &self.promise.encode());
         notary.is_signed(self.by, &statement, &self.seal.bytes())
     }
@@ -135,7 +135,7 @@ impl Promise {
 
 /// A proposal and what it rests on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Justified {
+pub struct JustifiedProposal {
     /// What is proposed.
     pub proposal: Proposal,
     /// The ballot in which it was proposed first.
@@ -147,19 +147,19 @@ pub struct Justified {
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_MEMBERS>")]
     pub excluded: Vec<(PeerId, Evidence)>,
     /// The signature of its proposer.
-    pub seal: Seal,
+    pub seal: WireSignature,
     /// That of whose ballot it was proposed in last, for that ballot: nobody can say that it has accepted this in a ballot of
     /// somebody who has not proposed it there.
-    pub last: Seal,
+    pub last: WireSignature,
     /// Who has echoed it in the ballot in which it was accepted last, by signer, ascending. Nobody where majorities decide.
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_MEMBERS>")]
-    pub echoes: Vec<(PeerId, Seal)>,
+    pub echoes: Vec<(PeerId, WireSignature)>,
 }
 
-impl Justified {
+impl JustifiedProposal {
     /// Proposes `proposal` in `ballot`, which is that of `notary`'s key.
     pub fn new(
-        notary: &dyn Notary,
+        notary: &dyn Signer,
         view: ViewId,
         ballot: Ballot,
         proposal: Proposal,
@@ -171,12 +171,12 @@ impl Justified {
     }
 
     /// What `notary`'s key signs when it proposes this, anew or again, in its `ballot`.
-    pub fn sign(&self, notary: &dyn Notary, view: ViewId, ballot: Ballot) -> Seal {
+    pub fn sign(&self, notary: &dyn Signer, view: ViewId, ballot: Ballot) -> WireSignature {
         notary.sign(&statement(PROPOSES, view, ballot, &self.hash())).into()
     }
 
     /// Whether the proposer of `ballot` has proposed this in it and signed that with `seal`.
-    pub(crate) fn is_proposed(&self, notary: &dyn Notary, view: &View, ballot: Ballot, seal: &Seal) -> bool {
+    pub(crate) fn is_proposed(&self, notary: &dyn Signer, view: &View, ballot: Ballot, seal: &WireSignature) -> bool {
         let proposes = || statement(PROPOSES, view.id(), ballot, &self.hash());
         view.contains(ballot.proposer) && notary.is_signed(ballot.proposer, &proposes(), &seal.bytes())
     }
@@ -188,7 +188,7 @@ impl Justified {
 
     /// Whether it was proposed by whose ballot that was, from the promises of a quorum of `view`, which [leave it
     /// free](leave_free) what to propose. Whether it follows from them is another question.
-    pub(crate) fn is_signed(&self, notary: &dyn Notary, view: &View) -> bool {
+    pub(crate) fn is_signed(&self, notary: &dyn Signer, view: &View) -> bool {
         leave_free(view, self.promises.iter().map(|signed| (signed.by, &signed.promise)))
             && self.is_proposed(notary, view, self.ballot, &self.seal)
             && are_a_quorums(notary, view, self.ballot, &self.promises)
@@ -210,7 +210,7 @@ impl Justified {
 }
 
 /// Whether members of `view` have signed these promises of `ballot`, and those of them that vote are a quorum of it.
-pub(crate) fn are_a_quorums(notary: &dyn Notary, view: &View, ballot: Ballot, promises: &[SignedPromise]) -> bool {
+pub(crate) fn are_a_quorums(notary: &dyn Signer, view: &View, ballot: Ballot, promises: &[SignedPromise]) -> bool {
     let id = view.id();
     let by = promises.iter().map(|signed| signed.by).collect();
     // Who has no vote has accepted nothing.

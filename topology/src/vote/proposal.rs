@@ -7,7 +7,7 @@ use crate::id::{Generation, PeerId, RunId};
 use crate::message::{Contact, Evidence, MAX_MEMBERS};
 use crate::view::View;
 use crate::view::lineage::Lineage;
-use crate::vote::certificate::{Notary, Seal};
+use crate::vote::certificate::{Signer, WireSignature};
 
 /// The most peers that a proposal names as sources of a result or of the state.
 pub const MAX_SOURCES: usize = 16;
@@ -42,7 +42,7 @@ pub struct Progress {
 
 /// How the members of the next view go on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resume {
+pub struct ResumePlan {
     /// The last step that counts as committed; the next one is reduced in the new view.
     pub step: u64,
     /// The lineage of the state after it that counts: [`Progress::lineage`].
@@ -63,7 +63,7 @@ const PURPOSE: &[u8] = b"starling asks to be let in 1";
 
 /// A peer that wants to be a member. It has signed that: nobody asks for another one, or says of it what it has not said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Joiner {
+pub struct JoinRequest {
     /// Where to reach it.
     pub contact: Contact,
     /// Which of its processes asked: [`crate::Config::incarnation`].
@@ -76,27 +76,27 @@ pub struct Joiner {
     pub branch: u64,
     /// The generation of that view.
     pub generation: Generation,
-    /// By what it may come: opaque here, [`crate::Notary::admits`] judges it.
+    /// By what it may come: opaque here, [`crate::Signer::admits`] judges it.
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_PASS_BYTES>")]
     pub pass: Vec<u8>,
     /// Its signature of all this: [`Self::signed`].
-    pub seal: Seal,
+    pub seal: WireSignature,
 }
 
-impl Joiner {
+impl JoinRequest {
     /// This process of a peer that was in no view and holds the run's initial state; yet to be signed.
     pub fn new(contact: Contact, incarnation: u64) -> Self {
-        let (generation, seal) = (Generation(0), Seal::from([0; 64]));
+        let (generation, seal) = (Generation(0), WireSignature::from([0; 64]));
         Self { contact, incarnation, step: 0, state: None, branch: 0, generation, pass: Vec::new(), seal }
     }
 
     /// Signs what it says, to be let in to `run`.
-    pub fn signed(self, run: RunId, notary: &dyn Notary) -> Self {
+    pub fn signed(self, run: RunId, notary: &dyn Signer) -> Self {
         Self { seal: notary.sign(&self.statement(run)).into(), ..self }
     }
 
     /// Whether it has said this itself.
-    pub(crate) fn is_signed(&self, run: RunId, notary: &dyn Notary) -> bool {
+    pub(crate) fn is_signed(&self, run: RunId, notary: &dyn Signer) -> bool {
         notary.is_signed(self.contact.peer, &self.statement(run), &self.seal.bytes())
     }
 
@@ -170,13 +170,13 @@ pub struct Proposal {
     /// The next view.
     pub view: View,
     /// How its members go on.
-    pub resume: Resume,
+    pub resume: ResumePlan,
     /// Why the view changes.
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_REASONS>")]
     pub reasons: Vec<Reason>,
     /// Who joins.
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_JOINERS>")]
-    pub joiners: Vec<Joiner>,
+    pub joiners: Vec<JoinRequest>,
     /// How many of the current view's voters promised.
     pub promised: u32,
     /// How many voters the current view has.
@@ -195,7 +195,7 @@ impl Proposal {
     /// A [`Violation`] if it exceeds a bound, or names as source, as syncing or as joiner who is not in its view.
     pub fn validate(&self) -> Result<(), Violation> {
         self.view.validate()?;
-        let Resume { holders, donors, syncing, .. } = &self.resume;
+        let ResumePlan { holders, donors, syncing, .. } = &self.resume;
         let listed = [(holders, MAX_SOURCES), (donors, MAX_SOURCES), (syncing, MAX_MEMBERS)];
         for (peers, limit) in listed {
             let sorted = peers.windows(2).all(|pair| pair[0] < pair[1]);
@@ -206,6 +206,6 @@ impl Proposal {
         if self.reasons.len() > MAX_REASONS || self.joiners.len() > MAX_JOINERS {
             return Err(Violation::MalformedProposal);
         }
-        self.joiners.iter().try_for_each(Joiner::validate)
+        self.joiners.iter().try_for_each(JoinRequest::validate)
     }
 }

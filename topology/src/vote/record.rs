@@ -7,8 +7,8 @@ use crate::error::Violation;
 use crate::id::PeerId;
 use crate::view::View;
 use crate::view::lineage::Root;
-use crate::vote::certificate::{Certificate, MAX_LINKS, Succession, validate_chain};
-use crate::vote::promise::Justified;
+use crate::vote::certificate::{Certificate, MAX_LINKS, SuccessionProof, validate_chain};
+use crate::vote::promise::JustifiedProposal;
 use crate::vote::proposal::{Ballot, Proposal, Reason};
 
 /// The longest encoded record, in bytes.
@@ -25,13 +25,13 @@ pub struct Record {
     pub certificate: Option<Certificate>,
     /// What led to the view before it, from as far back as is known: who comes back shows it to those who were away for longer.
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_LINKS>")]
-    pub chain: Vec<Succession>,
+    pub chain: Vec<SuccessionProof>,
     /// From where on what it has saved counts.
     pub root: Root,
     /// The highest ballot that it promised.
     pub promised: Option<Ballot>,
     /// What it accepted last, and in which ballot.
-    pub accepted: Option<(Ballot, Justified)>,
+    pub accepted: Option<(Ballot, JustifiedProposal)>,
     /// Which proposal it echoed last, by its hash, and in which ballot.
     pub echoed: Option<(Ballot, [u8; 32])>,
 }
@@ -62,7 +62,7 @@ impl Record {
         let due = step.checked_div(stride).and_then(|saved| saved.checked_add(1)?.checked_mul(stride));
         let Some(due) = due.filter(|due| *due <= resumed) else { return Vec::new() };
         // What a newcomer signs is worth nothing, and so is what a voter could sign of whose view no step that was due has come.
-        let next = self.chain.iter().skip(1).map(Succession::resumed).chain([resumed]);
+        let next = self.chain.iter().skip(1).map(SuccessionProof::resumed).chain([resumed]);
         let views: Vec<(&View, u64)> = self.chain.iter().map(|link| &link.view).zip(next).collect();
         let is_known = self.is_up_to_here() && self.chain.first().is_some_and(|first| first.resumed() < due);
         let is_enough = |view: &View| may_have_signed || !view.needs(me);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::id::RunId;
     use crate::view::lineage::Lineage;
-    use crate::vote::proposal::Resume;
+    use crate::vote::proposal::ResumePlan;
     use crate::vote::quorum::Quorum;
 
     const ME: PeerId = PeerId([1; 32]);
@@ -127,7 +127,7 @@ mod tests {
     fn record(step: u64, syncing: &[PeerId]) -> Record {
         let view = View::found(RunId([7; 32]), OTHER).succeed([ME, OTHER]);
         let (donors, lineage) = (vec![OTHER], Lineage::NONE);
-        let resume = Resume { step, lineage, holders: Vec::new(), donors, syncing: syncing.to_vec() };
+        let resume = ResumePlan { step, lineage, holders: Vec::new(), donors, syncing: syncing.to_vec() };
         let (reasons, joiners) = (Vec::new(), Vec::new());
         let origin = Proposal { view: view.clone(), resume, reasons, joiners, promised: 1, of: 1 };
         Record::of(view, Some(origin))
@@ -158,7 +158,7 @@ mod tests {
                 let mut proposal = Proposal { view: view.clone(), ..record.origin.clone().expect("it has one") };
                 proposal.resume.step = step;
                 let ballot = Ballot { attempt: 1, proposer: ME };
-                record.chain.push(Succession::to(&proposal, Certificate { ballot, seals: Vec::new() }));
+                record.chain.push(SuccessionProof::to(&proposal, Certificate { ballot, seals: Vec::new() }));
             }
             record.view = view.succeed([ME]);
             let ahead: &[PeerId] = if is_ahead { &[OTHER] } else { &[] };
@@ -188,7 +188,7 @@ mod tests {
             let mut proposal = Proposal { view: view.clone(), ..origin.clone() };
             proposal.resume.step = 12;
             let ballot = Ballot { attempt: 1, proposer: founder };
-            record.chain.push(Succession::to(&proposal, Certificate { ballot, seals: Vec::new() }));
+            record.chain.push(SuccessionProof::to(&proposal, Certificate { ballot, seals: Vec::new() }));
             record.view = view.succeed([ME]);
             let ahead: &[PeerId] = if is_ahead { &[OTHER] } else { &[] };
             assert_eq!(record.ahead_of(ME, 14, 5, false), ahead, "{view:?}");
@@ -206,7 +206,7 @@ mod tests {
                 view = view.succeed([founder, *other]);
                 let ballot = Ballot { attempt: 1, proposer: founder };
                 let proposal = Proposal { view: view.clone(), ..origin.clone() };
-                record.chain.push(Succession::to(&proposal, Certificate { ballot, seals: Vec::new() }));
+                record.chain.push(SuccessionProof::to(&proposal, Certificate { ballot, seals: Vec::new() }));
             }
             record.view = view.succeed([ME]);
             record
@@ -235,7 +235,7 @@ mod tests {
         let (promises, excluded, seal) = (Vec::new(), Vec::new(), [0; 64].into());
         let accepted = Some((
             ballot,
-            Justified { proposal: next, ballot, promises, excluded, seal, last: seal, echoes: Vec::new() },
+            JustifiedProposal { proposal: next, ballot, promises, excluded, seal, last: seal, echoes: Vec::new() },
         ));
         assert!(!Record { accepted, ..founded }.can_begin_anew(ME), "others were to go on after step 9");
     }

@@ -18,17 +18,17 @@ mod text;
 use std::path::Path;
 use std::sync::Arc;
 
-use starling_run::data::columns::Coding;
+use starling_run::data::columns::ColumnKind;
 use starling_run::data::{DIGITS, IMAGES, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
-use starling_run::{DataDescription, Delimiter, Preprocessing, Scales};
+use starling_run::{DataDescription, Delimiter, FeatureScale, PreprocessingSpec};
 use starling_topology::Digest;
 
 pub use error::DataError;
-pub use samples::Samples;
-pub use samples::labels::Known;
+pub use samples::SampleSet;
+pub use samples::labels::LabelTable;
 pub use samples::split::held_out_rows;
 pub use source::{files, kinds, shared_files};
-pub use starling_run::data::{ClassCount, DataOptions, DataSummary, TableColumn};
+pub use starling_run::data::{ClassSummary, DataOptions, DataSummary, TableColumn};
 
 use samples::raw::Raw;
 use samples::split::{self, Split};
@@ -43,12 +43,12 @@ const FEW_SAMPLES: usize = 10;
 pub struct Dataset {
     description: DataDescription,
     summary: DataSummary,
-    preprocessing: Preprocessing,
+    preprocessing: PreprocessingSpec,
     doubts: Vec<String>,
     class_doubts: Vec<String>,
     seed: u64,
-    training: Samples,
-    held_out: Samples,
+    training: SampleSet,
+    held_out: SampleSet,
 }
 
 impl Dataset {
@@ -56,7 +56,7 @@ impl Dataset {
     ///
     /// Features of digits are divided by 16, those of images by 255. Columns of a CSV file are standardized: less the
     /// mean of the training samples, divided by their standard deviation, in f64; a constant column becomes 0. A column of text becomes
-    /// categories, and a gap among numbers their mean: [`Coding`].
+    /// categories, and a gap among numbers their mean: [`ColumnKind`].
     ///
     /// A text is held once, as bytes; its samples are windows of [`DataOptions::context`] of them, one after another.
     ///
@@ -92,18 +92,18 @@ impl Dataset {
     }
 
     /// The samples to train on.
-    pub fn training(&self) -> &Samples {
+    pub fn training(&self) -> &SampleSet {
         &self.training
     }
 
     /// The samples kept from training. May be empty.
-    pub fn held_out(&self) -> &Samples {
+    pub fn held_out(&self) -> &SampleSet {
         &self.held_out
     }
 
     /// The samples of these numbers and their places among them: those to train on are numbered from 0, those held out come behind
     /// them. All are of one kind.
-    pub fn numbered(&self, numbers: &[u32]) -> (&Samples, Vec<u32>) {
+    pub fn numbered(&self, numbers: &[u32]) -> (&SampleSet, Vec<u32>) {
         let training = u32::try_from(self.training.len()).expect("invariant: samples fit their description");
         match numbers.first() {
             Some(first) if *first >= training => {
@@ -129,7 +129,7 @@ impl Dataset {
     }
 
     /// How values became features, and what classes and features are called.
-    pub fn preprocessing(&self) -> &Preprocessing {
+    pub fn preprocessing(&self) -> &PreprocessingSpec {
         &self.preprocessing
     }
 
@@ -189,8 +189,8 @@ impl Dataset {
         let context = options.context.unwrap_or(USUAL_CONTEXT);
         let text = text::read(Path::new(source), *max_file_bytes)?;
         let windows = text.windows(context, 2)?;
-        let preprocessing = Preprocessing {
-            scales: Scales::Divide(1.0),
+        let preprocessing = PreprocessingSpec {
+            scales: FeatureScale::Divide(1.0),
             classes: text::token_names(),
             features: Vec::new(),
             label: None,
@@ -232,7 +232,7 @@ impl Dataset {
         };
         let bytes = Arc::new(text.bytes);
         let [training, held_out] =
-            [training, held_out].map(|numbers| Samples::of_text(bytes.clone(), context as usize, numbers));
+            [training, held_out].map(|numbers| SampleSet::of_text(bytes.clone(), context as usize, numbers));
         let (doubts, class_doubts, seed) = (Vec::new(), Vec::new(), *seed);
         Ok(Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out })
     }
@@ -263,21 +263,22 @@ impl Dataset {
         description.check().map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
         let Split { training, held_out, scales, label_scale, lost } = split::split(raw, permille, seed);
         let label = columns.and_then(|columns| columns.label_name);
-        let count = |is_counted: fn(&Coding) -> bool| {
+        let count = |is_counted: fn(&ColumnKind) -> bool| {
             let counted = coded.iter().filter(|column| is_counted(&column.coding)).count();
             u32::try_from(counted).expect("invariant: the number of columns is bounded")
         };
-        let categories = coded.iter().enumerate().filter(|(_, column)| matches!(column.coding, Coding::Category(_)));
+        let categories =
+            coded.iter().enumerate().filter(|(_, column)| matches!(column.coding, ColumnKind::Category(_)));
         let category_columns = categories.take(MAX_TOLD).map(|(at, column)| match &*column.name {
             "" => format!("column {}", at + usize::from(description.label.is_some_and(|label| label as usize <= at))),
             name => shorten(name),
         });
         let category_columns: Vec<String> = category_columns.collect();
-        let gap_columns = count(|coding| matches!(coding, Coding::Gaps));
-        let ignored_columns = count(|coding| matches!(coding, Coding::Ignored));
+        let gap_columns = count(|coding| matches!(coding, ColumnKind::Gaps));
+        let ignored_columns = count(|coding| matches!(coding, ColumnKind::Ignored));
         let (features, columns) = (feature_names, coded);
         let preprocessing =
-            Preprocessing { scales, classes, features, label: label.clone(), columns, labels: label_scale };
+            PreprocessingSpec { scales, classes, features, label: label.clone(), columns, labels: label_scale };
         let bytes = preprocessing.encode().len();
         if bytes > MAX_PREPROCESSING_BYTES {
             let reason =
@@ -317,7 +318,7 @@ fn is_plain_text(options: &DataOptions) -> bool {
 }
 
 /// What to say of features that became 0 although they are no constants.
-fn lost_features(lost: &[usize], description: &DataDescription, preprocessing: &Preprocessing) -> Option<String> {
+fn lost_features(lost: &[usize], description: &DataDescription, preprocessing: &PreprocessingSpec) -> Option<String> {
     let label = description.label.map_or(usize::MAX, |label| label as usize);
     let column = |feature: &usize| {
         let name =

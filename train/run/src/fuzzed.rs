@@ -4,8 +4,8 @@ use starling_topology::{Digest, Generation, Head, PeerId, RunId, View, ViewId};
 
 use crate::audit::line::{decode_header, decode_place, decode_record, encode_header, encode_record, is_header};
 use crate::audit::{AuditHeader, AuditRecord, AuditView};
-use crate::checkpoint::Signed;
-use crate::checkpoint::signed::{decode, encode};
+use crate::checkpoint::SignedHead;
+use crate::checkpoint::signed_head::{decode, encode};
 
 const RUN: RunId = RunId([7; 32]);
 
@@ -16,7 +16,7 @@ pub fn signatures() -> Vec<Vec<u8>> {
     let head = Head { run: RUN, step: 9, view: view.id(), digest: Digest([3; 32]), manifest: Digest([4; 32]) };
     let signed = |count: usize, stable| {
         let signatures = peers[..count].iter().map(|peer| (*peer, [peer.0[0]; 64])).collect();
-        encode(&Signed { head, view: view.clone(), signatures, stable })
+        encode(&SignedHead { head, view: view.clone(), signatures, stable })
     };
     vec![signed(0, false), signed(1, false), signed(3, true)]
 }

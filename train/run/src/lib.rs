@@ -3,7 +3,7 @@
 //! A [`Manifest`] says what all members share; a [`ReplicatedState`] is what they hold alike after each step, which
 //! [`ResultRecord`]s lead from one to the next; a [`StateSnapshot`] hands it to others, a [`CheckpointStore`] keeps it on
 //! disk, and an audit proves what was done. The update is computed here, on the CPU, so that all members of a run hold the
-//! same bits: a [`Training`] is what one member makes of results. What computes gradients is a [`Learner`], which a
+//! same bits: a [`TrainingState`] is what one member makes of results. What computes gradients is a [`Learner`], which a
 //! [`Program`] opens.
 //!
 //! This crate names no tensor, device, socket or task: where gradients come from and how they are averaged is not its
@@ -26,28 +26,31 @@ pub mod training;
 
 pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
 pub use checkpoint::{
-    CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,
+    CheckpointError, CheckpointFolder, CheckpointStore, CheckpointSummary, Head, RecoveryResult, Signature, SignedHead,
+    VerificationReport,
 };
-pub use data::{DataDescription, DataOptions, DataSummary, Delimiter, Kind, Preprocessing, Scales};
+pub use data::{DataDescription, DataOptions, DataSummary, Delimiter, FeatureScale, Kind, PreprocessingSpec};
 pub use error::Error;
-pub use manifest::balance::{Balance, BalanceError};
-pub use manifest::early_stop::{EarlyStop, MAX_PATIENCE};
-pub use manifest::schedule::{Decay, Schedule};
+pub use manifest::balance::{BalanceError, BalancePolicy};
+pub use manifest::call_header::CallHeader;
+pub use manifest::early_stop::{EarlyStopPolicy, MAX_PATIENCE};
+pub use manifest::schedule::{DecayKind, Schedule};
 pub use manifest::schema::Schema;
-pub use manifest::spec::{Augment, ClassWeights, LayoutSpec, Leaf, Loss, ModelOptions, ModelSpec, RunSpec};
-pub use manifest::tag::Tag;
+pub use manifest::spec::{
+    AugmentPolicy, ClassWeightPolicy, LayoutSpec, LeafSpec, LossKind, ModelOptions, ModelSpec, RunSpec,
+};
 pub use manifest::{CLIP, Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
-pub use program::learner::{Beyond, DataNotes, Evaluation, Learner, Replicated};
+pub use program::learner::{ContributionError, DataRecord, EvaluationReport, Learner, StateReplica};
 pub use program::{Program, Workload};
-pub use sharing::{DataManifest, Download, SharedData, SharedFile, SharingError};
+pub use sharing::{DataManifest, Download, SharedDataset, SharedFile, SharingError};
 pub use state::record::{RecordError, ResultRecord};
-pub use state::snapshot::{Assembly, SnapshotError, SnapshotManifest, StateSnapshot};
+pub use state::snapshot::{PartialSnapshot, SnapshotError, SnapshotManifest, StateSnapshot};
 pub use state::{ReplicatedState, StateError};
-pub use training::best::Judgement;
-pub use training::buffer::{BufferLayout, Reduced};
-pub use training::buffer_learner::{Applied, BufferLearner};
-pub use training::call::{Agreed, Call};
+pub use training::best::JudgedReport;
+pub use training::buffer::{BufferLayout, ReducedSize};
+pub use training::buffer_learner::{BufferLearner, BufferStepReport};
+pub use training::call::{CallDecision, CallKind};
 pub use training::gradient::Gradient;
-pub use training::optimizer::{Optimizer, OptimizerSpec, OptimizerState, StepFactors, Unfit};
+pub use training::optimizer::{Optimizer, OptimizerSpec, OptimizerState, StepError, StepFactors};
 pub use training::staged_update::StagedUpdate;
-pub use training::{StepReport, Training};
+pub use training::{StepReport, TrainingState};

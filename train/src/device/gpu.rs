@@ -8,7 +8,7 @@ use burn::tensor::wgpu::WgpuInitError;
 use burn::tensor::{Device, DeviceKind, DeviceType, Tensor};
 use starling_run::panics::said;
 
-use super::{DeviceChoice, DeviceError, OpenDevice};
+use super::{DeviceError, DeviceSpec, OpenDevice};
 
 /// How many adapters of one kind are looked for.
 const MAX_ADAPTERS: usize = 16;
@@ -29,7 +29,7 @@ pub(super) fn first_real() -> Option<OpenDevice> {
 }
 
 /// The adapter of this number, which was asked for as `wanted`.
-pub(super) fn open(number: usize, wanted: DeviceChoice) -> Result<OpenDevice, DeviceError> {
+pub(super) fn open(number: usize, wanted: DeviceSpec) -> Result<OpenDevice, DeviceError> {
     let adapters = adapters().unwrap_or_default();
     let Some(kind) = adapters.get(number) else {
         return Err(DeviceError::NotFound { wanted, adapters: list(&adapters) });
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_adapter_that_is_not_there_is_an_error_that_lists_those_that_are() {
-        let error = DeviceChoice::Gpu(Some(99)).open().expect_err("nobody has a hundred GPUs").to_string();
+        let error = DeviceSpec::Gpu(Some(99)).open().expect_err("nobody has a hundred GPUs").to_string();
         assert!(error.contains("no device `gpu:99`"), "{error}");
         assert!(error.contains("found: gpu:0 is a") || error.contains("no adapter was found"), "{error}");
         assert!(error.contains("--device cpu"), "{error}");
@@ -127,15 +127,15 @@ mod tests {
 
     #[test]
     fn an_adapter_can_be_opened_again() {
-        let adapters = DeviceChoice::list_adapters();
+        let adapters = DeviceSpec::list_adapters();
         assert!(
             adapters.first().is_some_and(|adapter| adapter.starts_with("gpu:0 is a ")),
             "no Vulkan adapter is installed, not even a software one; run: apt-get install mesa-vulkan-drivers libvulkan1"
         );
-        let first = DeviceChoice::Gpu(None).open().expect("the adapter that was listed");
-        let again = DeviceChoice::Gpu(Some(0)).open().expect("the same adapter");
+        let first = DeviceSpec::Gpu(None).open().expect("the adapter that was listed");
+        let again = DeviceSpec::Gpu(Some(0)).open().expect("the same adapter");
         assert_eq!(first.device, again.device);
-        assert_ne!(first.device, DeviceChoice::Cpu.open().expect("the CPU").device);
+        assert_ne!(first.device, DeviceSpec::Cpu.open().expect("the CPU").device);
         let name = |open: &OpenDevice| open.name.split(" (").next().map(str::to_owned);
         assert_eq!(name(&first), name(&again));
     }

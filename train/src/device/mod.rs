@@ -11,7 +11,7 @@ use thiserror::Error;
 
 /// Which device a user wants. As text: `auto`, `cpu`, `gpu`, `gpu:1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DeviceChoice {
+pub enum DeviceSpec {
     /// The first real GPU, or the CPU if there is none that works. A software renderer is no GPU.
     #[default]
     Auto,
@@ -24,7 +24,7 @@ pub enum DeviceChoice {
 /// A text that is not a device.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{text}` is not a device; write auto, cpu, gpu or gpu:N with N counted from 0")]
-pub struct DeviceChoiceError {
+pub struct DeviceSpecError {
     /// The text.
     pub text: String,
 }
@@ -39,7 +39,7 @@ pub enum DeviceError {
     )]
     NotBuilt {
         /// What was asked for.
-        wanted: DeviceChoice,
+        wanted: DeviceSpec,
     },
     /// There is no adapter, or not that many.
     #[error(
@@ -48,7 +48,7 @@ pub enum DeviceError {
     )]
     NotFound {
         /// What was asked for.
-        wanted: DeviceChoice,
+        wanted: DeviceSpec,
         /// What there is.
         adapters: Vec<String>,
     },
@@ -59,7 +59,7 @@ pub enum DeviceError {
     )]
     Unusable {
         /// What was asked for.
-        wanted: DeviceChoice,
+        wanted: DeviceSpec,
         /// The adapter tried.
         adapter: String,
         /// What it or its driver says.
@@ -80,7 +80,7 @@ pub struct OpenDevice {
     pub compiles: bool,
 }
 
-impl DeviceChoice {
+impl DeviceSpec {
     /// The variable by which the command line takes it, too.
     pub const VARIABLE: &str = "STARLING_TRAIN_DEVICE";
 
@@ -88,7 +88,7 @@ impl DeviceChoice {
     ///
     /// # Errors
     /// If that is no device.
-    pub fn from_env() -> Result<Self, DeviceChoiceError> {
+    pub fn from_env() -> Result<Self, DeviceSpecError> {
         std::env::var_os(Self::VARIABLE).map_or(Ok(Self::Auto), |text| text.to_string_lossy().parse())
     }
 
@@ -117,8 +117,8 @@ impl DeviceChoice {
     }
 }
 
-impl FromStr for DeviceChoice {
-    type Err = DeviceChoiceError;
+impl FromStr for DeviceSpec {
+    type Err = DeviceSpecError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
@@ -128,11 +128,11 @@ impl FromStr for DeviceChoice {
             Some(("gpu", number)) => number.parse().ok().map(|number| Self::Gpu(Some(number))),
             _ => None,
         }
-        .ok_or_else(|| DeviceChoiceError { text: text.to_owned() })
+        .ok_or_else(|| DeviceSpecError { text: text.to_owned() })
     }
 }
 
-impl fmt::Display for DeviceChoice {
+impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
@@ -158,16 +158,16 @@ mod tests {
     #[test]
     fn choices_are_read_and_written_as_text() {
         for (text, choice) in [
-            ("auto", DeviceChoice::Auto),
-            ("cpu", DeviceChoice::Cpu),
-            ("gpu", DeviceChoice::Gpu(None)),
-            ("gpu:3", DeviceChoice::Gpu(Some(3))),
+            ("auto", DeviceSpec::Auto),
+            ("cpu", DeviceSpec::Cpu),
+            ("gpu", DeviceSpec::Gpu(None)),
+            ("gpu:3", DeviceSpec::Gpu(Some(3))),
         ] {
             assert_eq!(text.parse(), Ok(choice));
             assert_eq!(choice.to_string(), text);
         }
         for bad in ["", "cuda", "gpu:", "gpu:-1", "gpu:x", "cpu:0", "CPU"] {
-            let error = bad.parse::<DeviceChoice>().expect_err("no device").to_string();
+            let error = bad.parse::<DeviceSpec>().expect_err("no device").to_string();
             assert!(error.contains(&format!("`{bad}`")) && error.contains("auto, cpu, gpu or gpu:N"), "{error}");
         }
     }
@@ -175,14 +175,14 @@ mod tests {
     #[cfg(not(feature = "gpu"))]
     #[test]
     fn a_build_without_gpu_says_so() {
-        let error = DeviceChoice::Gpu(None).open().expect_err("no GPU is built in").to_string();
+        let error = DeviceSpec::Gpu(None).open().expect_err("no GPU is built in").to_string();
         assert!(error.contains("`gpu`") && error.contains("--device cpu"), "{error}");
-        assert_eq!(DeviceChoice::Auto.open().expect("the CPU").name, "cpu (flex)");
+        assert_eq!(DeviceSpec::Auto.open().expect("the CPU").name, "cpu (flex)");
     }
 
     #[test]
     fn the_cpu_is_always_there() {
-        assert_eq!(DeviceChoice::Cpu.open().expect("the CPU").name, "cpu (flex)");
-        assert!(!DeviceChoice::Auto.open().expect("some device").name.is_empty());
+        assert_eq!(DeviceSpec::Cpu.open().expect("the CPU").name, "cpu (flex)");
+        assert!(!DeviceSpec::Auto.open().expect("some device").name.is_empty());
     }
 }

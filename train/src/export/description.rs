@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
-use starling_data::stream::Inputs;
+use starling_data::stream::InputSpec;
 use starling_run::data::columns::Column;
 use starling_run::data::{LabelScale, are_coded, shorten};
 use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
-use starling_run::{Delimiter, ModelSpec, Preprocessing, Scales};
+use starling_run::{Delimiter, FeatureScale, ModelSpec, PreprocessingSpec};
 
 use super::{Export, FORMAT, ModelError, TOKENIZER, read};
 use crate::error::Error;
-use crate::network::forward::Learns;
+use crate::network::forward::OutputKind;
 use crate::network::models;
 
 /// What is known of a trained model besides its values.
@@ -31,7 +31,7 @@ pub struct Description {
     /// The parameters, as the file lists them.
     pub parameters: Vec<Entry>,
     /// What it was trained on; `None` if the machine that wrote it did not know.
-    pub trained_on: Option<TrainedOn>,
+    pub trained_on: Option<DataOrigin>,
     /// Where it comes from.
     pub origin: Origin,
 }
@@ -57,11 +57,11 @@ pub struct Origin {
 /// The data that a model was trained on.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct TrainedOn {
+pub struct DataOrigin {
     /// `digits`, `csv`, `images`, `idx`, `idx with held-out files`, or `text`.
     pub kind: String,
     /// How values became inputs, and what inputs and classes are called.
-    pub preprocessing: Preprocessing,
+    pub preprocessing: PreprocessingSpec,
     /// Of a table: the column that held the labels, from 0.
     pub label: Option<u32>,
     /// Of a table: whether its first row held names.
@@ -136,14 +136,14 @@ impl Description {
     pub fn task(&self) -> &str {
         match self.learns() {
             None => self.model.name().unwrap_or("buffers"),
-            Some(Learns::Classes) => "classification",
-            Some(Learns::Numbers) => "regression",
-            Some(Learns::Text) => "text",
+            Some(OutputKind::Classes) => "classification",
+            Some(OutputKind::Numbers) => "regression",
+            Some(OutputKind::Text) => "text",
         }
     }
 
     /// What it learns; `None` of what the command line has not.
-    pub(super) fn learns(&self) -> Option<Learns> {
+    pub(super) fn learns(&self) -> Option<OutputKind> {
         let name = self.model.name().filter(|_| !self.is_of_program)?;
         models::find(name).map(|model| model.learns())
     }
@@ -172,12 +172,12 @@ impl Description {
     }
 
     /// What it takes; `None` if that is not known.
-    pub fn inputs(&self) -> Option<Inputs> {
-        let TrainedOn { preprocessing, label, header, delimiter, .. } = self.trained_on.as_ref()?;
-        Some(Inputs {
+    pub fn inputs(&self) -> Option<InputSpec> {
+        let DataOrigin { preprocessing, label, header, delimiter, .. } = self.trained_on.as_ref()?;
+        Some(InputSpec {
             features: self.features(),
             shape: self.shape,
-            is_text: self.learns() == Some(Learns::Text),
+            is_text: self.learns() == Some(OutputKind::Text),
             names: preprocessing.features.clone(),
             columns: preprocessing.columns.clone(),
             label: *label,
@@ -242,18 +242,19 @@ impl Metadata<'_> {
         columns.ok_or_else(|| format!("its `columns` are not those of {features} features"))
     }
 
-    fn trained_on(&self, features: u32, classes: u32) -> Result<TrainedOn, String> {
+    fn trained_on(&self, features: u32, classes: u32) -> Result<DataOrigin, String> {
         let scales = match self.text("scaling")? {
             "divide" => {
                 let divisor: f64 = self.number("divisor")?;
                 if !divisor.is_normal() {
                     return Err("its `divisor` divides nothing".to_owned());
                 }
-                Scales::Divide(divisor)
+                FeatureScale::Divide(divisor)
             }
-            "standardize" => {
-                Scales::Standardize { means: self.numbers("means", features)?, deviations: self.deviations(features)? }
-            }
+            "standardize" => FeatureScale::Standardize {
+                means: self.numbers("means", features)?,
+                deviations: self.deviations(features)?,
+            },
             _ => return Err("its `scaling` is neither `divide` nor `standardize`".to_owned()),
         };
         let has_names = self.0.contains_key("feature_names");
@@ -281,9 +282,9 @@ impl Metadata<'_> {
         }
         let held_out = self.0.get("held_out_rows").map(|text| serde_json::from_str::<Vec<u32>>(text).ok());
         let held_out = held_out.map(|rows| rows.filter(|rows| rows.is_sorted_by(|a, b| a < b)));
-        Ok(TrainedOn {
+        Ok(DataOrigin {
             kind: self.text("data")?.to_owned(),
-            preprocessing: Preprocessing {
+            preprocessing: PreprocessingSpec {
                 scales,
                 classes: self.names("class_names", classes)?,
                 features: names,

@@ -10,12 +10,14 @@ use starling_run::checkpoint::write_atomically;
 use starling_run::data::{LabelScale, MAX_PREPROCESSING_BYTES};
 use starling_run::program::export::{file_place, is_folder, write_folder};
 use starling_run::state::bytes::write_numbers;
-use starling_run::{Error, Evaluation, Manifest, ModelSpec, Preprocessing, ReplicatedState, Scales, Schema};
+use starling_run::{
+    Error, EvaluationReport, FeatureScale, Manifest, ModelSpec, PreprocessingSpec, ReplicatedState, Schema,
+};
 
 use starling_data::held_out_rows;
 
 use super::{FORMAT, Origin, TOKENIZER, folder};
-use crate::network::forward::Learns;
+use crate::network::forward::OutputKind;
 use crate::network::models;
 
 /// What a safetensors file begins with: the length of its header, in so many bytes.
@@ -31,9 +33,9 @@ pub struct Export<'a> {
     /// Of the state's run.
     pub manifest: &'a Manifest,
     /// What must be done to values before they are the model's inputs, and what its inputs and outputs are called.
-    pub preprocessing: Option<&'a Preprocessing>,
+    pub preprocessing: Option<&'a PreprocessingSpec>,
     /// How good it is on the held-out samples.
-    pub evaluation: Option<&'a Evaluation>,
+    pub evaluation: Option<&'a EvaluationReport>,
 }
 
 impl Export<'_> {
@@ -131,11 +133,11 @@ impl Export<'_> {
 }
 
 /// What the metadata say of the data. Lists are JSON.
-fn preprocessed(manifest: &Manifest, preprocessing: &Preprocessing) -> Vec<(&'static str, String)> {
+fn preprocessed(manifest: &Manifest, preprocessing: &PreprocessingSpec) -> Vec<(&'static str, String)> {
     let list = |names: &[String]| json!(names).to_string();
     let mut metadata = match &preprocessing.scales {
-        Scales::Divide(divisor) => vec![("scaling", "divide".to_owned()), ("divisor", divisor.to_string())],
-        Scales::Standardize { means, deviations } => vec![
+        FeatureScale::Divide(divisor) => vec![("scaling", "divide".to_owned()), ("divisor", divisor.to_string())],
+        FeatureScale::Standardize { means, deviations } => vec![
             ("scaling", "standardize".to_owned()),
             ("means", json!(means).to_string()),
             ("deviations", json!(deviations).to_string()),
@@ -150,7 +152,7 @@ fn preprocessed(manifest: &Manifest, preprocessing: &Preprocessing) -> Vec<(&'st
         metadata.push(("columns", json!(preprocessing.columns).to_string()));
     }
     let learns = manifest.model.name().and_then(models::find).map(|model| model.learns());
-    let labels = preprocessing.labels.filter(|_| learns == Some(Learns::Numbers));
+    let labels = preprocessing.labels.filter(|_| learns == Some(OutputKind::Numbers));
     if let Some(LabelScale { mean, deviation }) = labels {
         metadata.extend([("label_mean", json!(mean).to_string()), ("label_deviation", json!(deviation).to_string())]);
     }
@@ -200,7 +202,7 @@ mod tests {
         state: &ReplicatedState,
         schema: &Schema,
         manifest: &Manifest,
-        preprocessing: Option<&Preprocessing>,
+        preprocessing: Option<&PreprocessingSpec>,
     ) -> Result<(), Error> {
         Export { state, schema, manifest, preprocessing, evaluation: None }.write(path)
     }

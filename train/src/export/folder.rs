@@ -7,11 +7,11 @@ use serde_json::Value;
 use starling_run::data::columns::Column;
 use starling_run::data::{IMAGES, LabelScale};
 use starling_run::program::export::{CARD, DESCRIPTION, MODEL, SCRIPT};
-use starling_run::{Error, Scales};
+use starling_run::{Error, FeatureScale};
 
 use super::description::settings;
-use super::{Description, Export, FORMAT, Origin, TOKENIZER, TrainedOn, read};
-use crate::network::forward::Learns;
+use super::{DataOrigin, Description, Export, FORMAT, Origin, TOKENIZER, read};
+use crate::network::forward::OutputKind;
 
 /// Features and classes that the card names.
 const MAX_NAMED: usize = 20;
@@ -115,7 +115,7 @@ struct Text {
 
 impl Text {
     fn of(description: &Description) -> Option<Self> {
-        let sizes = description.model.sizes().filter(|_| description.learns() == Some(Learns::Text))?;
+        let sizes = description.model.sizes().filter(|_| description.learns() == Some(OutputKind::Text))?;
         let &[layers, width, heads] = &*sizes else { return None };
         let (tokens, context) = (description.classes, description.features());
         Some(Self { tokenizer: TOKENIZER, tokens, context, layers, width, heads })
@@ -148,20 +148,20 @@ impl<'a> Told<'a> {
         let Description { model, origin, trained_on, shape, .. } = description;
         let Origin { run, step, digest: of_state, values, measures, .. } = origin;
         let data = &export.manifest.data;
-        let inputs = |on: &'a TrainedOn| Inputs {
+        let inputs = |on: &'a DataOrigin| Inputs {
             shape: *shape,
             features: description.features(),
             names: &on.preprocessing.features,
             columns: &on.preprocessing.columns,
             label_column: on.label,
             label_name: on.preprocessing.label.as_deref(),
-            label_scale: on.preprocessing.labels.filter(|_| description.learns() == Some(Learns::Numbers)),
+            label_scale: on.preprocessing.labels.filter(|_| description.learns() == Some(OutputKind::Numbers)),
             header: on.header,
             delimiter: on.delimiter.map(|delimiter| delimiter.name()),
         };
-        let scales = |on: &'a TrainedOn| match &on.preprocessing.scales {
-            Scales::Divide(divisor) => Preprocessing::Divide { divisor: *divisor },
-            Scales::Standardize { means, deviations } => Preprocessing::Standardize { means, deviations },
+        let scales = |on: &'a DataOrigin| match &on.preprocessing.scales {
+            FeatureScale::Divide(divisor) => Preprocessing::Divide { divisor: *divisor },
+            FeatureScale::Standardize { means, deviations } => Preprocessing::Standardize { means, deviations },
         };
         let on = trained_on.as_ref();
         Self {
@@ -181,9 +181,11 @@ impl<'a> Told<'a> {
                 .map(|entry| Tensor { name: &entry.path, shape: &entry.shape })
                 .collect(),
             inputs: on.map(inputs),
-            classes: on.filter(|_| description.learns() == Some(Learns::Classes)).map(|on| &*on.preprocessing.classes),
+            classes: on
+                .filter(|_| description.learns() == Some(OutputKind::Classes))
+                .map(|on| &*on.preprocessing.classes),
             text: Text::of(description),
-            preprocessing: on.filter(|_| description.learns() != Some(Learns::Text)).map(scales),
+            preprocessing: on.filter(|_| description.learns() != Some(OutputKind::Text)).map(scales),
             data: Data {
                 kind: &data.kind,
                 samples: data.samples,
@@ -213,7 +215,7 @@ fn card(description: &Description, task: &str) -> String {
         );
         return card;
     };
-    if description.learns() == Some(Learns::Text) {
+    if description.learns() == Some(OutputKind::Text) {
         card.push_str(&of_text(description));
         measured(&mut card, origin);
         return card;
@@ -240,8 +242,8 @@ fn card(description: &Description, task: &str) -> String {
         "* **Inputs**: {inputs}. They are scaled as `model.json` says; `predict` and `predict.py` do that.\n"
     ));
     match description.learns() {
-        Some(Learns::Classes) => card.push_str(&format!("* **Classes**: {}.\n", list(&on.preprocessing.classes))),
-        Some(Learns::Numbers | Learns::Text) | None => card.push_str("* **Output**: a number.\n"),
+        Some(OutputKind::Classes) => card.push_str(&format!("* **Classes**: {}.\n", list(&on.preprocessing.classes))),
+        Some(OutputKind::Numbers | OutputKind::Text) | None => card.push_str("* **Output**: a number.\n"),
     }
     measured(&mut card, origin);
     card
@@ -284,7 +286,7 @@ fn list(names: &[String]) -> String {
 /// How it is used from Python; `None` of what nobody can use without more.
 fn script(description: &Description) -> Option<&'static str> {
     description.trained_on.as_ref()?;
-    description.learns().filter(|learns| *learns != Learns::Text)?;
+    description.learns().filter(|learns| *learns != OutputKind::Text)?;
     let is_convolutional = description.parameters.iter().any(|entry| entry.path.starts_with("convolutions."));
     Some(if is_convolutional { CONVOLUTIONAL } else { DENSE })
 }

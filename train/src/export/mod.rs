@@ -2,13 +2,12 @@
 //!
 //! ```text
 //!   state, manifest, preprocessing -> [file], [folder] -> bytes -> [description], values -> [Model]: rows -> predictions, measures
-//!                                                                                           text -> [Continuation]
+//!                                                                                           text -> [TextGenerator]
 //! ```
 //!
 //! A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export. The values of a file can be
 //! what a run begins with.
 
-mod continuation;
 pub mod description;
 mod error;
 pub mod file;
@@ -16,16 +15,17 @@ pub mod folder;
 mod model;
 mod predictions;
 mod read;
-mod speech;
+mod text_decoder;
+mod text_generator;
 mod weights;
 
-pub use continuation::{Continuation, Sampling};
-pub use description::{Description, Origin, TrainedOn};
+pub use description::{DataOrigin, Description, Origin};
 pub use error::ModelError;
 pub use file::Export;
-pub use model::{Evaluated, Model, Prediction};
-pub use predictions::{Format, Shown};
-pub use speech::Speech;
+pub use model::{EvaluationSet, Model, Prediction};
+pub use predictions::{Format, PredictionOptions};
+pub use text_decoder::TextDecoder;
+pub use text_generator::{SamplingOptions, TextGenerator};
 pub(crate) use weights::read_weights;
 
 /// What a file says that is written and read here.

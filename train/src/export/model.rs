@@ -5,18 +5,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
-use starling_data::Known;
-use starling_data::stream::{Inputs, Reader};
+use starling_data::LabelTable;
+use starling_data::stream::{InputSpec, Reader};
 use starling_run::data::{LabelScale, shorten};
 use starling_run::manifest::schema::Entry;
-use starling_run::{Evaluation, Loss, Preprocessing, Scales};
+use starling_run::{EvaluationReport, FeatureScale, LossKind, PreprocessingSpec};
 
-use super::predictions::{self, Shown};
+use super::predictions::{self, PredictionOptions};
 use super::{Description, Export, ModelError, read};
-use crate::device::DeviceChoice;
-use crate::network::forward::{Computes, Learns};
+use crate::device::DeviceSpec;
+use crate::network::forward::{AnyModule, OutputKind};
 use crate::network::models;
-use crate::network::transformer::Transformer;
+use crate::network::transformer::TransformerNetwork;
 use crate::task::evaluation::{self, Sums};
 use crate::task::language;
 
@@ -29,8 +29,8 @@ const MAX_NAMED: usize = 8;
 pub struct Model {
     description: Description,
     path: PathBuf,
-    computes: Box<dyn Computes>,
-    learns: Learns,
+    computes: Box<dyn AnyModule>,
+    learns: OutputKind,
     device: Device,
     device_name: String,
 }
@@ -52,7 +52,7 @@ pub enum Prediction {
 
 /// On which samples a model is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Evaluated {
+pub enum EvaluationSet {
     /// All that there are.
     All,
     /// Those that its run kept from training, of the data that it was trained on.
@@ -64,7 +64,7 @@ impl Model {
     ///
     /// # Errors
     /// If it can't be read, is none, is damaged, is of a model that this program lacks, or the device can't be opened.
-    pub fn open(path: &Path, device: DeviceChoice) -> Result<Self, ModelError> {
+    pub fn open(path: &Path, device: DeviceSpec) -> Result<Self, ModelError> {
         Self::new(read::open(path)?, path, device)
     }
 
@@ -72,14 +72,14 @@ impl Model {
     ///
     /// # Errors
     /// As [`Self::open`], and if the parts of `export` are not of one run.
-    pub fn of(export: &Export<'_>, path: &Path, device: DeviceChoice) -> Result<Self, crate::error::Error> {
+    pub fn of(export: &Export<'_>, path: &Path, device: DeviceSpec) -> Result<Self, crate::error::Error> {
         let held = read::decode(&export.encode(path)?, path)?;
         let mut model = Self::new(held, path, device)?;
         model.description.origin = export.origin();
         Ok(model)
     }
 
-    fn new(held: read::Held, path: &Path, device: DeviceChoice) -> Result<Self, ModelError> {
+    fn new(held: read::Held, path: &Path, device: DeviceSpec) -> Result<Self, ModelError> {
         let read::Held { description, values } = held;
         let none = |reason| ModelError::NotAModel { path: path.to_owned(), reason };
         if description.is_of_program {
@@ -120,7 +120,7 @@ impl Model {
     /// What its classes are called, in the order of its outputs; `None` if it predicts numbers.
     pub fn classes(&self) -> Option<&[String]> {
         let trained_on = self.description.trained_on.as_ref()?;
-        (self.learns == Learns::Classes).then_some(&trained_on.preprocessing.classes)
+        (self.learns == OutputKind::Classes).then_some(&trained_on.preprocessing.classes)
     }
 
     /// How its labels were scaled; of classes, they were not.
@@ -133,7 +133,7 @@ impl Model {
     ///
     /// # Errors
     /// If its file doesn't say how data is scaled.
-    pub fn inputs(&self) -> Result<Inputs, ModelError> {
+    pub fn inputs(&self) -> Result<InputSpec, ModelError> {
         self.description.inputs().ok_or_else(|| ModelError::NoScales { path: self.path.clone() })
     }
 
@@ -165,11 +165,13 @@ impl Model {
                 return Err(ModelError::NotFinite { path: self.path.clone(), row });
             }
             Ok(match self.learns {
-                Learns::Classes => Prediction::Class {
+                OutputKind::Classes => Prediction::Class {
                     class: evaluation::largest(outputs),
                     probabilities: evaluation::probabilities(outputs),
                 },
-                Learns::Numbers | Learns::Text => Prediction::Number(scale.unscaled(f64::from(outputs[0])) as f32),
+                OutputKind::Numbers | OutputKind::Text => {
+                    Prediction::Number(scale.unscaled(f64::from(outputs[0])) as f32)
+                }
             })
         });
         said.collect()
@@ -179,7 +181,12 @@ impl Model {
     ///
     /// # Errors
     /// If a sample is not what it should be, what comes out is not finite, or it can't be written.
-    pub fn predict_all(&self, reader: &mut Reader, shown: &Shown, out: &mut dyn Write) -> Result<u64, ModelError> {
+    pub fn predict_all(
+        &self,
+        reader: &mut Reader,
+        shown: &PredictionOptions,
+        out: &mut dyn Write,
+    ) -> Result<u64, ModelError> {
         self.check_labels()?;
         let table = predictions::Table::begin(self, reader.are_files(), shown, out)?;
         let mut samples = 0;
@@ -207,7 +214,7 @@ impl Model {
     /// # Errors
     /// If there are no labels, one is none that the model knows, what comes out for a sample is not finite, or the samples that were held
     /// out are not known or not there.
-    pub fn evaluate(&self, reader: &mut Reader, which: Evaluated) -> Result<Evaluation, ModelError> {
+    pub fn evaluate(&self, reader: &mut Reader, which: EvaluationSet) -> Result<EvaluationReport, ModelError> {
         if let Some(transformer) = self.computes.text() {
             return self.evaluate_text(transformer, reader, which);
         }
@@ -274,10 +281,10 @@ impl Model {
     /// The same of the windows of a text.
     fn evaluate_text(
         &self,
-        transformer: &Transformer,
+        transformer: &TransformerNetwork,
         reader: &mut Reader,
-        which: Evaluated,
-    ) -> Result<Evaluation, ModelError> {
+        which: EvaluationSet,
+    ) -> Result<EvaluationReport, ModelError> {
         let mut wanted = Wanted::of(&self.description, which, reader)?;
         let (mut sums, mut samples, mut windows) = (Sums::default(), 0_u64, Vec::new());
         let (window, at_once) = (self.description.features() + 1, self.at_once());
@@ -316,8 +323,8 @@ impl Model {
     /// If it has learned a text.
     pub fn check_labels(&self) -> Result<(), ModelError> {
         match self.learns {
-            Learns::Text => Err(ModelError::LearnsText { model: self.name() }),
-            Learns::Classes | Learns::Numbers => Ok(()),
+            OutputKind::Text => Err(ModelError::LearnsText { model: self.name() }),
+            OutputKind::Classes | OutputKind::Numbers => Ok(()),
         }
     }
 
@@ -325,7 +332,7 @@ impl Model {
     ///
     /// # Errors
     /// If it has learned something else.
-    pub(super) fn transformer(&self) -> Result<(&Transformer, &Device), ModelError> {
+    pub(super) fn transformer(&self) -> Result<(&TransformerNetwork, &Device), ModelError> {
         let transformer = self.computes.text().ok_or_else(|| ModelError::LearnsNoText { model: self.name() })?;
         Ok((transformer, &self.device))
     }
@@ -339,7 +346,7 @@ impl Model {
         let features = self.description.features();
         assert!(values.len().is_multiple_of(features), "each sample needs its features");
         let preprocessing = self.description.trained_on.as_ref().map(|data| &data.preprocessing);
-        let Some(Preprocessing { scales, .. }) = preprocessing else {
+        let Some(PreprocessingSpec { scales, .. }) = preprocessing else {
             return Err(ModelError::NoScales { path: self.path.clone() });
         };
         if values.is_empty() {
@@ -363,7 +370,7 @@ impl fmt::Debug for Model {
     }
 }
 
-fn scaled(values: &[f64], features: usize, scales: &Scales) -> Vec<f32> {
+fn scaled(values: &[f64], features: usize, scales: &FeatureScale) -> Vec<f32> {
     values.iter().enumerate().map(|(at, value)| scales.scaled(at % features, *value)).collect()
 }
 
@@ -395,19 +402,19 @@ fn in_order(ours: &[Entry], theirs: &[Entry], values: &[f32]) -> Result<Vec<f32>
 
 /// What samples are of.
 enum Targets {
-    Classes { known: Known, names: Vec<String>, of: Vec<u32> },
-    Numbers { scale: LabelScale, loss: Loss, of: Vec<f64> },
+    Classes { known: LabelTable, names: Vec<String>, of: Vec<u32> },
+    Numbers { scale: LabelScale, loss: LossKind, of: Vec<f64> },
 }
 
 impl Targets {
     fn new(model: &Model) -> Self {
         let numbers = || {
             let options = model.description.model.parts().map(|(_, options)| options).unwrap_or_default();
-            let loss = options.loss.unwrap_or(Loss::Squared);
+            let loss = options.loss.unwrap_or(LossKind::Squared);
             Self::Numbers { scale: model.label_scale(), loss, of: Vec::new() }
         };
         model.classes().map_or_else(numbers, |names| Self::Classes {
-            known: Known::new(names),
+            known: LabelTable::new(names),
             names: names.to_vec(),
             of: Vec::new(),
         })
@@ -454,7 +461,7 @@ impl Targets {
 
 /// Which samples are evaluated, as they come.
 struct Wanted {
-    which: Evaluated,
+    which: EvaluationSet,
     /// Those that are held out, the next one last; `None` if the files say it.
     rows: Option<Vec<u32>>,
     /// How many samples have come.
@@ -464,15 +471,15 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(description: &Description, which: Evaluated, reader: &Reader) -> Result<Self, ModelError> {
+    fn of(description: &Description, which: EvaluationSet, reader: &Reader) -> Result<Self, ModelError> {
         let rows = description.trained_on.as_ref().and_then(|data| data.held_out.clone());
         let rows = rows.map(|rows| rows.into_iter().rev().collect::<Vec<_>>());
         let refused =
             |reason: &str| Err(ModelError::HeldOut { path: reader.path().to_owned(), reason: reason.to_owned() });
-        let samples = description.origin.samples.filter(|_| which == Evaluated::HeldOut);
+        let samples = description.origin.samples.filter(|_| which == EvaluationSet::HeldOut);
         match (&rows, which) {
-            (Some(rows), Evaluated::HeldOut) if rows.is_empty() => refused("the run held out none"),
-            (None, Evaluated::HeldOut) if !reader.holds_out() => {
+            (Some(rows), EvaluationSet::HeldOut) if rows.is_empty() => refused("the run held out none"),
+            (None, EvaluationSet::HeldOut) if !reader.holds_out() => {
                 refused("the model does not say which they are; name the folder with the files that the run had")
             }
             _ => Ok(Self { which, rows, seen: 0, samples }),
@@ -484,16 +491,16 @@ impl Wanted {
         let number = self.seen;
         self.seen += 1;
         match (self.which, &mut self.rows) {
-            (Evaluated::All, _) => true,
-            (Evaluated::HeldOut, None) => is_apart,
-            (Evaluated::HeldOut, Some(rows)) => rows.pop_if(|row| u64::from(*row) == number).is_some(),
+            (EvaluationSet::All, _) => true,
+            (EvaluationSet::HeldOut, None) => is_apart,
+            (EvaluationSet::HeldOut, Some(rows)) => rows.pop_if(|row| u64::from(*row) == number).is_some(),
         }
     }
 
     /// Whether all have come, of data that is as long as the run's.
     fn check_end(&self, reader: &Reader) -> Result<(), ModelError> {
         let refused = |reason: String| Err(ModelError::HeldOut { path: reader.path().to_owned(), reason });
-        let left = self.rows.iter().flatten().last().filter(|_| self.which == Evaluated::HeldOut);
+        let left = self.rows.iter().flatten().last().filter(|_| self.which == EvaluationSet::HeldOut);
         match (left, self.samples) {
             (Some(row), _) => refused(format!("it has {} samples, but sample {row} was held out, from 0", self.seen)),
             (None, Some(samples)) if samples != self.seen => {

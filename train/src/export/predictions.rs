@@ -20,7 +20,7 @@ pub enum Format {
 
 /// What is written of each prediction besides itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct PredictionOptions {
     /// How it is written.
     pub format: Format,
     /// The probability of each class.
@@ -34,7 +34,7 @@ pub(super) struct Table<'m> {
     classes: Option<&'m [String]>,
     /// Whether each prediction is of a file, which it names first.
     are_files: bool,
-    shown: Shown,
+    shown: PredictionOptions,
 }
 
 impl<'m> Table<'m> {
@@ -45,7 +45,7 @@ impl<'m> Table<'m> {
     pub(super) fn begin(
         model: &'m Model,
         are_files: bool,
-        shown: &Shown,
+        shown: &PredictionOptions,
         out: &mut dyn Write,
     ) -> Result<Self, ModelError> {
         model.inputs()?;
@@ -55,7 +55,7 @@ impl<'m> Table<'m> {
         if let (None, Some((_, what))) = (classes, asked.into_iter().find(|(is_asked, _)| *is_asked)) {
             return Err(ModelError::NoClasses { model: model.name(), what });
         }
-        let table = Self { classes, are_files, shown: Shown { top, ..*shown } };
+        let table = Self { classes, are_files, shown: PredictionOptions { top, ..*shown } };
         if shown.format == Format::Csv {
             let mut header = if are_files { "file,prediction" } else { "prediction" }.to_owned();
             for class in classes.unwrap_or_default().iter().filter(|_| shown.probabilities) {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use starling_data::stream::{Labels, Reader};
+use starling_data::stream::{LabelPolicy, Reader};
 use starling_run::program::export::{DESCRIPTION, MODEL, SCRIPT};
 use starling_run::training::contribution;
 use starling_run::{Gradient, Learner, OptimizerSpec, Program, RunSpec};
@@ -11,15 +11,15 @@ use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
 
 use super::*;
-use crate::{DataOptions, DeviceChoice, Models};
+use crate::{DataOptions, DeviceSpec, ModelProgram};
 
-const CPU: DeviceChoice = DeviceChoice::Cpu;
+const CPU: DeviceSpec = DeviceSpec::Cpu;
 /// So many steps are enough to tell the classes of a table.
 const STEPS: u64 = 60;
 
 /// Trains a model for some steps.
 fn trained(model: &str, options: &DataOptions) -> Box<dyn Learner> {
-    let workload = Models::new(CPU).read(options).expect("good data");
+    let workload = ModelProgram::new(CPU).read(options).expect("good data");
     let spec = RunSpec {
         model: model.parse().expect("a model"),
         optimizer: OptimizerSpec::sgd(if model == "linear" { 0.05 } else { 0.5 }),
@@ -57,15 +57,15 @@ fn options(path: &Path) -> DataOptions {
     DataOptions { source: path.display().to_string(), label, ..DataOptions::default() }
 }
 
-fn predicted(model: &Model, source: &str, shown: &Shown) -> Result<String, ModelError> {
-    let mut reader = Reader::open(source, &model.inputs()?, Labels::Unused)?;
+fn predicted(model: &Model, source: &str, shown: &PredictionOptions) -> Result<String, ModelError> {
+    let mut reader = Reader::open(source, &model.inputs()?, LabelPolicy::Unused)?;
     let mut out = Vec::new();
     model.predict_all(&mut reader, shown, &mut out)?;
     Ok(String::from_utf8(out).expect("text"))
 }
 
-fn evaluated(model: &Model, source: &str, which: Evaluated) -> Result<starling_run::Evaluation, ModelError> {
-    model.evaluate(&mut Reader::open(source, &model.inputs()?, Labels::Wanted)?, which)
+fn evaluated(model: &Model, source: &str, which: EvaluationSet) -> Result<starling_run::EvaluationReport, ModelError> {
+    model.evaluate(&mut Reader::open(source, &model.inputs()?, LabelPolicy::Wanted)?, which)
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn what_is_read_back_measures_what_the_run_measured_to_the_bit() {
             let path = directory.path().join(to);
             learner.export(&path).expect("exported");
             let model = Model::open(&path, CPU).expect("read back");
-            let found = evaluated(&model, &options.source, Evaluated::HeldOut).expect("evaluated");
+            let found = evaluated(&model, &options.source, EvaluationSet::HeldOut).expect("evaluated");
             assert_eq!(found, expected, "{name}");
-            let all = evaluated(&model, &options.source, Evaluated::All).expect("evaluated");
+            let all = evaluated(&model, &options.source, EvaluationSet::All).expect("evaluated");
             assert!(all.samples > 4 * found.samples && all.loss.is_finite(), "{name}: {all:?}");
             // Of JSON, the last bit may be another.
             let measures = &model.description().origin.measures;
@@ -103,8 +103,8 @@ fn what_is_read_back_measures_what_the_run_measured_to_the_bit() {
         assert!(std::fs::read(directory.path().join("out").join(MODEL)).expect("there") == model, "one file");
         // What it says is what it is right about.
         let said = Model::open(&directory.path().join("out/"), CPU).expect("read back");
-        let all = evaluated(&said, &options.source, Evaluated::All).expect("evaluated");
-        let text = predicted(&said, &options.source, &Shown::default()).expect("predicted");
+        let all = evaluated(&said, &options.source, EvaluationSet::All).expect("evaluated");
+        let text = predicted(&said, &options.source, &PredictionOptions::default()).expect("predicted");
         assert_eq!(text.lines().count() as u64, all.samples + 1, "{name}");
     }
 }
@@ -120,15 +120,15 @@ fn predictions_are_written_as_tables_and_as_lines_of_json() {
     let new = directory.path().join("new.csv");
     std::fs::write(&new, "same;height;width\n7;3;0.5\n7;3;10.5\n7;3;20.5\n").expect("written");
     let new = new.display().to_string();
-    let plain = predicted(&model, &new, &Shown::default()).expect("predicted");
+    let plain = predicted(&model, &new, &PredictionOptions::default()).expect("predicted");
     assert_eq!(plain, "prediction\n\"a,b\"\nc\n\"d \"\"e\"\"\"\n");
-    let shown = Shown { probabilities: true, top: 2, ..Shown::default() };
+    let shown = PredictionOptions { probabilities: true, top: 2, ..PredictionOptions::default() };
     let text = predicted(&model, &new, &shown).expect("predicted");
     let mut lines = text.lines();
     let header = "prediction,\"p(a,b)\",p(c),\"p(d \"\"e\"\")\",class 1,probability 1,class 2,probability 2";
     assert_eq!(lines.next(), Some(header));
     assert!(lines.nth(1).is_some_and(|line| line.starts_with("c,0.") && line.contains(",c,0.")), "{text}");
-    let text = predicted(&model, &new, &Shown { format: Format::JsonLines, ..shown }).expect("predicted");
+    let text = predicted(&model, &new, &PredictionOptions { format: Format::JsonLines, ..shown }).expect("predicted");
     for (line, class) in text.lines().zip(["a,b", "c", "d \"e\""]) {
         let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
         let probabilities = value["probabilities"].as_object().expect("an object");
@@ -141,7 +141,7 @@ fn predictions_are_written_as_tables_and_as_lines_of_json() {
     let bad = "width;height;same\n1e300;3;7\n0.5;1e308;7\n";
     std::fs::write(directory.path().join("far.csv"), bad).expect("written");
     let far = directory.path().join("far.csv").display().to_string();
-    let error = predicted(&model, &far, &Shown::default()).expect_err("not finite").to_string();
+    let error = predicted(&model, &far, &PredictionOptions::default()).expect_err("not finite").to_string();
     assert!(error.contains("far.csv`, row 2") && error.contains("not finite"), "{error}");
 }
 
@@ -155,14 +155,17 @@ fn a_regression_has_no_classes_and_needs_labels_that_are_numbers() {
     let options = DataOptions { source: source.clone(), ..DataOptions::default() };
     trained("linear", &options).export(&exported).expect("exported");
     let model = Model::open(&exported, CPU).expect("read back");
-    let text = predicted(&model, &source, &Shown::default()).expect("predicted");
+    let text = predicted(&model, &source, &PredictionOptions::default()).expect("predicted");
     assert!(text.lines().skip(1).all(|line| line.parse::<f32>().is_ok()), "{text}");
-    for shown in [Shown { top: 1, ..Shown::default() }, Shown { probabilities: true, ..Shown::default() }] {
+    for shown in [
+        PredictionOptions { top: 1, ..PredictionOptions::default() },
+        PredictionOptions { probabilities: true, ..PredictionOptions::default() },
+    ] {
         let error = predicted(&model, &source, &shown).expect_err("no classes").to_string();
         assert!(error.contains("`linear` predicts numbers") && error.contains("leave out --"), "{error}");
     }
     std::fs::write(&path, "1,2\n3,x\n").expect("written");
-    let error = evaluated(&model, &source, Evaluated::All).expect_err("no number").to_string();
+    let error = evaluated(&model, &source, EvaluationSet::All).expect_err("no number").to_string();
     assert!(error.contains("numbers.csv`, row 2: `x` is no number"), "{error}");
 }
 
@@ -190,21 +193,21 @@ fn data_that_is_not_the_models_is_refused_by_row_and_column() {
         ("PAR1....", "Parquet file"),
     ] {
         std::fs::write(&other, text).expect("written");
-        let error = predicted(&model, &source, &Shown::default()).expect_err(text).to_string();
+        let error = predicted(&model, &source, &PredictionOptions::default()).expect_err(text).to_string();
         assert!(error.contains("other.csv`") && error.contains(part), "{part}: {error}");
     }
     for (text, which, part) in [
         (
             "width;height;same\n1;2;7\n",
-            Evaluated::All,
+            EvaluationSet::All,
             "has no labels to compare predictions with: it would need a column `kind`",
         ),
         (
             "width;height;kind;same\n1;2;c;7\n1;2;z;7\n",
-            Evaluated::All,
+            EvaluationSet::All,
             "row 3: `z` is no class that the model knows: it has `a,b`, `c`",
         ),
-        ("width;height;kind;same\n1;2;c;7\n", Evaluated::HeldOut, "it has 1 samples, but sample"),
+        ("width;height;kind;same\n1;2;c;7\n", EvaluationSet::HeldOut, "it has 1 samples, but sample"),
     ] {
         std::fs::write(&other, text).expect("written");
         let error = evaluated(&model, &source, which).expect_err(text).to_string();
@@ -213,9 +216,10 @@ fn data_that_is_not_the_models_is_refused_by_row_and_column() {
     // As long as the last row that was held out, but not the run's table.
     let text = std::fs::read_to_string(&path).expect("there");
     std::fs::write(&other, text + "1;2;c;7\n").expect("written");
-    let error = evaluated(&model, &source, Evaluated::HeldOut).expect_err("longer").to_string();
+    let error = evaluated(&model, &source, EvaluationSet::HeldOut).expect_err("longer").to_string();
     assert!(error.contains("it has 301 samples, but the run's data had 300"), "{error}");
-    let missing = Reader::open("missing.csv", &model.inputs().expect("inputs"), Labels::Unused).expect_err("missing");
+    let missing =
+        Reader::open("missing.csv", &model.inputs().expect("inputs"), LabelPolicy::Unused).expect_err("missing");
     assert!(missing.to_string().contains("cannot read `missing.csv`"), "{missing}");
 }
 
@@ -366,8 +370,8 @@ fn what_comes_to_no_number_is_an_error_with_its_row() {
         std::fs::write(&far, "a,b,y\n1,2,3\n\n4,1e300,5\n").expect("written");
         let far = far.display().to_string();
         for message in [
-            evaluated(&model, &far, Evaluated::All).expect_err("no number").to_string(),
-            predicted(&model, &far, &Shown::default()).expect_err("no number").to_string(),
+            evaluated(&model, &far, EvaluationSet::All).expect_err("no number").to_string(),
+            predicted(&model, &far, &PredictionOptions::default()).expect_err("no number").to_string(),
         ] {
             assert!(message.contains("row 4: the model's output is not finite"), "{message}");
         }
@@ -415,7 +419,8 @@ fn the_script_of_a_folder_predicts_as_the_model_does() {
     {
         let to = directory.path().join(format!("{}/", model.replace(':', "-")));
         trained(model, options).export(&to).expect("exported");
-        let ours = predicted(&Model::open(&to, CPU).expect("read back"), &options.source, &Shown::default());
+        let ours =
+            predicted(&Model::open(&to, CPU).expect("read back"), &options.source, &PredictionOptions::default());
         let output = std::process::Command::new(&python).arg(to.join(SCRIPT)).arg(&path).output().expect("it runs");
         assert!(output.status.success(), "{model}: {}", String::from_utf8_lossy(&output.stderr));
         let theirs = String::from_utf8(output.stdout).expect("text");
@@ -453,7 +458,7 @@ fn a_language_model_measures_what_its_run_measured_and_says_the_same_with_and_wi
     let path = directory.path().join("out/");
     learner.export(&path).expect("exported");
     let model = Model::open(&path, CPU).expect("read back");
-    assert_eq!(evaluated(&model, &options.source, Evaluated::HeldOut).expect("evaluated"), expected);
+    assert_eq!(evaluated(&model, &options.source, EvaluationSet::HeldOut).expect("evaluated"), expected);
     // Longer than the context, so that it goes on with the later half several times.
     let said = |prompt: &str, sampling, is_cached: bool| {
         let mut generation = model.generate(prompt.as_bytes(), sampling).expect("a language model");
@@ -464,16 +469,16 @@ fn a_language_model_measures_what_its_run_measured_and_says_the_same_with_and_wi
     };
     for prompt in ["", "rose is", "a prompt that is longer than sixteen bytes"] {
         for temperature in [0.0, 1.0] {
-            let sampling = Sampling { temperature, ..Sampling::default() };
+            let sampling = SamplingOptions { temperature, ..SamplingOptions::default() };
             assert_eq!(said(prompt, sampling, true), said(prompt, sampling, false), "{prompt:?} at {temperature}");
         }
     }
-    let warm = Sampling { temperature: 1.0, ..Sampling::default() };
-    assert_ne!(said("rose", warm, true), said("rose", Sampling { seed: 1, ..warm }, true));
+    let warm = SamplingOptions { temperature: 1.0, ..SamplingOptions::default() };
+    assert_ne!(said("rose", warm, true), said("rose", SamplingOptions { seed: 1, ..warm }, true));
     assert!(!path.join(SCRIPT).exists());
     let card = std::fs::read_to_string(path.join("README.md")).expect("there");
     assert!(card.contains("starling generate") && card.contains("**bits_per_byte**"), "{card}");
-    let refused = predicted(&model, &options.source, &Shown::default()).expect_err("no labels").to_string();
+    let refused = predicted(&model, &options.source, &PredictionOptions::default()).expect_err("no labels").to_string();
     assert!(refused.contains("starling generate"), "{refused}");
     let digits = directory.path().join("digits.safetensors");
     trained("softmax", &DataOptions::default()).export(&digits).expect("exported");

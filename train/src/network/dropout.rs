@@ -1,9 +1,9 @@
 //! Numbers between layers that are dropped in training.
 
 use burn::tensor::{Tensor, TensorData};
-use starling_topology::SplitMix64;
+use starling_topology::SplitMix64Generator;
 
-use crate::task::Draw;
+use crate::task::DrawSeed;
 
 /// Draws the masks of one forward pass. They come from no device's generator, so that a CPU and a GPU drop the same numbers.
 #[derive(Debug)]
@@ -12,12 +12,12 @@ pub(crate) struct Dropout {
     below: u64,
     /// What is kept is multiplied by this.
     scale: f32,
-    generator: SplitMix64,
+    generator: SplitMix64Generator,
 }
 
 impl Dropout {
     /// Of this share of all numbers; `None` if that is none.
-    pub(crate) fn new(share: f64, draw: &Draw) -> Option<Self> {
+    pub(crate) fn new(share: f64, draw: &DrawSeed) -> Option<Self> {
         let kept = 1.0 - share;
         // Of 2^32 words.
         let below = (kept * 4_294_967_296.0) as u64;
@@ -25,7 +25,7 @@ impl Dropout {
     }
 
     /// What is done to the numbers between layers in a forward pass: they are dropped in training, of which `draw` is, and stay elsewhere.
-    pub(crate) fn between_layers(share: f64, draw: Option<&Draw>) -> impl FnMut(Tensor<2>) -> Tensor<2> {
+    pub(crate) fn between_layers(share: f64, draw: Option<&DrawSeed>) -> impl FnMut(Tensor<2>) -> Tensor<2> {
         let mut dropout = draw.and_then(|draw| Self::new(share, draw));
         move |features| match &mut dropout {
             Some(dropout) => dropout.apply(features),
@@ -53,19 +53,19 @@ mod tests {
     use super::*;
 
     fn dropped(share: f64, first: u32) -> Vec<f32> {
-        let mut dropout = Dropout::new(share, &Draw::new(3, 0, first)).expect("some are dropped");
+        let mut dropout = Dropout::new(share, &DrawSeed::new(3, 0, first)).expect("some are dropped");
         let ones = Tensor::<2>::ones([100, 100], &Device::flex());
         dropout.apply(ones).into_data().try_to_vec().expect("f32")
     }
 
     #[test]
     fn nothing_is_dropped_but_in_training() {
-        let sum = |share: f64, draw: Option<Draw>| {
+        let sum = |share: f64, draw: Option<DrawSeed>| {
             let ones = Tensor::<2>::ones([10, 10], &Device::flex());
             Dropout::between_layers(share, draw.as_ref())(ones).sum().into_scalar::<f32>()
         };
-        assert_eq!((sum(0.5, None), sum(0.0, Some(Draw::new(3, 0, 0)))), (100.0, 100.0));
-        assert_ne!(sum(0.3, Some(Draw::new(3, 0, 0))), 100.0);
+        assert_eq!((sum(0.5, None), sum(0.0, Some(DrawSeed::new(3, 0, 0)))), (100.0, 100.0));
+        assert_ne!(sum(0.3, Some(DrawSeed::new(3, 0, 0))), 100.0);
     }
 
     #[test]
@@ -78,6 +78,6 @@ mod tests {
             assert_eq!(kept, dropped(share, 0));
             assert_ne!(kept, dropped(share, 1));
         }
-        assert!(Dropout::new(0.0, &Draw::new(3, 0, 0)).is_none());
+        assert!(Dropout::new(0.0, &DrawSeed::new(3, 0, 0)).is_none());
     }
 }

@@ -81,11 +81,11 @@ impl ModuleMapper for Scatter<'_> {
 mod tests {
     use super::*;
     use crate::network::Network;
-    use crate::network::models::Classifier;
+    use crate::network::models::ClassifierModel;
     use crate::network::schema;
 
     fn network(spec: &str, device: &Device) -> (Network, usize) {
-        let network = Network::new(&Classifier::layers_of(spec), [1, 4, 4], 3, device);
+        let network = Network::new(&ClassifierModel::layers_of(spec), [1, 4, 4], 3, device);
         let parameters = schema::of_module(&network).parameters();
         (network, parameters)
     }

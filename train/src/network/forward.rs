@@ -4,12 +4,12 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use starling_run::Schema;
 
-use super::transformer::Transformer;
+use super::transformer::TransformerNetwork;
 use super::{flatten, schema};
 
 /// What a model learns, which its outputs stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Learns {
+pub enum OutputKind {
     /// One output for each class: the largest one says which it is.
     Classes,
     /// One output, which is the number.
@@ -19,18 +19,18 @@ pub enum Learns {
 }
 
 /// A module whose outputs come of rows alone.
-pub trait Forward: Module {
+pub trait RowModule: Module {
     /// Of rows `[samples, features]`, `[samples, outputs]`.
     fn outputs(&self, rows: Tensor<2>) -> Tensor<2>;
 
     /// The module itself, if it learns a text.
-    fn text(&self) -> Option<&Transformer> {
+    fn text(&self) -> Option<&TransformerNetwork> {
         None
     }
 }
 
 /// Any such module.
-pub trait Computes: Send {
+pub trait AnyModule: Send {
     /// Its parameters.
     fn schema(&self) -> Schema;
 
@@ -38,29 +38,29 @@ pub trait Computes: Send {
     ///
     /// # Panics
     /// If there are fewer of them.
-    fn load(self: Box<Self>, parameters: &[f32], device: &Device) -> Box<dyn Computes>;
+    fn load(self: Box<Self>, parameters: &[f32], device: &Device) -> Box<dyn AnyModule>;
 
     /// Of rows `[samples, features]` on its device, `[samples, outputs]`.
     fn outputs(&self, rows: Tensor<2>) -> Tensor<2>;
 
     /// The module itself, if it learns a text.
-    fn text(&self) -> Option<&Transformer>;
+    fn text(&self) -> Option<&TransformerNetwork>;
 }
 
-impl<M: Forward + 'static> Computes for M {
+impl<M: RowModule + 'static> AnyModule for M {
     fn schema(&self) -> Schema {
         schema::of_module(self)
     }
 
-    fn load(self: Box<Self>, parameters: &[f32], device: &Device) -> Box<dyn Computes> {
+    fn load(self: Box<Self>, parameters: &[f32], device: &Device) -> Box<dyn AnyModule> {
         Box::new(flatten::write_parameters(*self, parameters, &device.clone().autodiff()).valid())
     }
 
     fn outputs(&self, rows: Tensor<2>) -> Tensor<2> {
-        Forward::outputs(self, rows)
+        RowModule::outputs(self, rows)
     }
 
-    fn text(&self) -> Option<&Transformer> {
-        Forward::text(self)
+    fn text(&self) -> Option<&TransformerNetwork> {
+        RowModule::text(self)
     }
 }

@@ -20,7 +20,7 @@ use burn::tensor::{Device, Tensor};
 
 /// What lies before a classifier's linear output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Layers {
+pub struct LayerSpec {
     /// Of each 3x3 convolution, which relu and 2x2 max pooling follow: its output channels. With any, a global mean comes next.
     pub convolutions: Vec<u32>,
     /// Of each hidden linear layer, which relu follows: its width.
@@ -44,7 +44,7 @@ pub struct Network {
 impl Network {
     /// These layers and an output on `device`, for images of `shape` (channels, height, width) and `classes` classes. Its
     /// parameters are not yet drawn.
-    pub fn new(layers: &Layers, shape: [u32; 3], classes: u32, device: &Device) -> Self {
+    pub fn new(layers: &LayerSpec, shape: [u32; 3], classes: u32, device: &Device) -> Self {
         let shape = shape.map(|dimension| dimension as usize);
         let mut convolutions = Vec::new();
         let mut hidden = Vec::new();
@@ -126,13 +126,13 @@ mod tests {
 
     use super::*;
     use crate::network::flatten::write_parameters;
-    use crate::network::models::Classifier;
+    use crate::network::models::ClassifierModel;
     use crate::network::schema;
 
     /// The logits of one sample.
     fn logits(spec: &str, shape: [u32; 3], parameters: &[f32], sample: &[f32]) -> Vec<f32> {
         let device = Device::flex().autodiff();
-        let network = Network::new(&Classifier::layers_of(spec), shape, 2, &device);
+        let network = Network::new(&ClassifierModel::layers_of(spec), shape, 2, &device);
         assert_eq!(schema::of_module(&network).parameters(), parameters.len());
         let network = write_parameters(network, parameters, &device);
         let sample = Tensor::from_data(TensorData::new(sample.to_vec(), [1, sample.len()]), &device.inner());
@@ -145,7 +145,7 @@ mod tests {
         for (spec, borders) in
             [("mlp:8,6,4", vec![136, 190, 218]), ("mlp:8", vec![136]), ("softmax", vec![]), ("cnn:4,4", vec![])]
         {
-            let network = Network::new(&Classifier::layers_of(spec), [1, 4, 4], 2, &device);
+            let network = Network::new(&ClassifierModel::layers_of(spec), [1, 4, 4], 2, &device);
             assert_eq!(network.borders(), borders, "{spec}");
         }
     }

@@ -14,17 +14,17 @@ use burn::tensor::Device;
 use starling_data::Dataset;
 use starling_run::manifest::micro_batch;
 use starling_run::{
-    ClassWeights, DataNotes, Learner, Manifest, ManifestError, ModelOptions, ModelSpec, RunSpec, Schema,
+    ClassWeightPolicy, DataRecord, Learner, Manifest, ManifestError, ModelOptions, ModelSpec, RunSpec, Schema,
 };
 
-use crate::device::DeviceChoice;
+use crate::device::DeviceSpec;
 use crate::error::Error;
-use crate::network::forward::{Computes, Learns};
+use crate::network::forward::{AnyModule, OutputKind};
 use crate::network::schema;
 use crate::replica::{self, Replica};
 use crate::task::Task;
 
-pub use classifier::Classifier;
+pub use classifier::ClassifierModel;
 use gpt::Gpt;
 use regressor::Regressor;
 
@@ -34,8 +34,14 @@ const MAX_LAYERS: usize = 16;
 const MAX_WIDTH: u32 = 65_536;
 
 /// All models. An order that is shown, and nothing else: runs know them by name.
-pub const REGISTRY: &[&dyn Model] =
-    &[&Classifier::SOFTMAX, &Classifier::MLP, &Classifier::CNN, &Regressor::LINEAR, &Regressor::LAYERED, &Gpt];
+pub const REGISTRY: &[&dyn Model] = &[
+    &ClassifierModel::SOFTMAX,
+    &ClassifierModel::MLP,
+    &ClassifierModel::CNN,
+    &Regressor::LINEAR,
+    &Regressor::LAYERED,
+    &Gpt,
+];
 
 /// What the command line trains by a name, on whatever data it reads.
 pub trait Model: fmt::Debug + Sync {
@@ -91,23 +97,22 @@ pub trait Model: fmt::Debug + Sync {
     ///
     /// # Errors
     /// Why it can't work on that and what to do, as a sentence.
-    fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>)
-    -> Result<Box<dyn Trainable>, String>;
+    fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String>;
 
     /// What it learns. As it is, classes.
-    fn learns(&self) -> Learns {
-        Learns::Classes
+    fn learns(&self) -> OutputKind {
+        OutputKind::Classes
     }
 
     /// Its module alone, which is described and not drawn, for samples of `shape` (channels, height, width).
     ///
     /// # Errors
     /// Why it can't work on those, as a sentence.
-    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn Computes>, String>;
+    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn AnyModule>, String>;
 }
 
 /// A task of any module.
-pub trait Trainable: Send + Sync {
+pub trait AnyTask: Send + Sync {
     /// The parameters of its module, which is described and not drawn.
     fn schema(&self) -> Schema;
 
@@ -125,12 +130,12 @@ pub trait Trainable: Send + Sync {
         self: Box<Self>,
         manifest: &Manifest,
         given: Option<Vec<f32>>,
-        notes: DataNotes,
-        device: DeviceChoice,
+        notes: DataRecord,
+        device: DeviceSpec,
     ) -> Result<Box<dyn Learner>, Error>;
 }
 
-impl<T: Task> Trainable for T {
+impl<T: Task> AnyTask for T {
     fn schema(&self) -> Schema {
         // Parameters are lazy: the visit reads shapes and draws nothing.
         schema::of_module(&self.module(&Device::flex()))
@@ -144,8 +149,8 @@ impl<T: Task> Trainable for T {
         self: Box<Self>,
         manifest: &Manifest,
         given: Option<Vec<f32>>,
-        notes: DataNotes,
-        device: DeviceChoice,
+        notes: DataRecord,
+        device: DeviceSpec,
     ) -> Result<Box<dyn Learner>, Error> {
         let task: Arc<T> = self.into();
         Ok(Box::new(Replica::open(task, manifest, given, notes, device)?))
@@ -210,7 +215,7 @@ pub(crate) fn choose(spec: &ModelSpec) -> Result<Chosen, Error> {
     let sizes = if said.is_empty() { model.usual().to_vec() } else { model.whole(said) };
     let checked = model.check(&sizes).and_then(|()| options.check()).and_then(|()| model.check_options(&options));
     checked.map_err(unusable)?;
-    if options.class_weights == ClassWeights::Balanced && model.learns() != Learns::Classes {
+    if options.class_weights == ClassWeightPolicy::Balanced && model.learns() != OutputKind::Classes {
         let name = model.name();
         let reason = "learns no classes that could be weighed; leave --class-weights out, or take softmax, mlp or cnn";
         return Err(unusable(format!("{name} {reason}")));
@@ -236,10 +241,10 @@ pub(crate) fn check_masks(options: &ModelOptions, spec: &RunSpec) -> Result<(), 
 ///
 /// # Errors
 /// If there is no such model, or it can't work on the data.
-pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manifest, Box<dyn Trainable>), Error> {
+pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manifest, Box<dyn AnyTask>), Error> {
     let chosen = choose(&spec.model)?;
     check_masks(&chosen.options, spec)?;
-    if dataset.description().is_text() && chosen.model.learns() != Learns::Text {
+    if dataset.description().is_text() && chosen.model.learns() != OutputKind::Text {
         let name = chosen.model.name();
         return Err(unusable(format!(
             "{name} learns rows or images, but the data is a text; take --model gpt, or other data"
@@ -341,7 +346,7 @@ mod tests {
         let words = Arc::new(Dataset::load(&options).expect("a text"));
         for text in names() {
             let learns_text =
-                find(text.split(':').next().unwrap_or_default()).map(|model| model.learns()) == Some(Learns::Text);
+                find(text.split(':').next().unwrap_or_default()).map(|model| model.learns()) == Some(OutputKind::Text);
             let (dataset, other) = if learns_text { (&words, &digits) } else { (&digits, &words) };
             let spec = RunSpec { model: text.parse().expect("a model"), ..RunSpec::default() };
             let refused = describe(&spec, other).err().expect("it learns something else").to_string();

@@ -54,10 +54,10 @@ mod tests {
 
     use super::*;
     use crate::network::Network;
-    use crate::network::models::Classifier;
+    use crate::network::models::ClassifierModel;
 
     fn of(spec: &str, classes: u32) -> Schema {
-        of_module(&Network::new(&Classifier::layers_of(spec), [1, 8, 8], classes, &Device::flex()))
+        of_module(&Network::new(&ClassifierModel::layers_of(spec), [1, 8, 8], classes, &Device::flex()))
     }
 
     fn paths(spec: &str) -> Vec<(String, Vec<usize>)> {

@@ -56,7 +56,7 @@ fn measured_at_once(heads: usize, context: usize) -> u32 {
 ///
 /// Parameters are visited in the order of the fields, so the order of the fields is part of the protocol.
 #[derive(Module, Debug)]
-pub struct Transformer {
+pub struct TransformerNetwork {
     embedding: Embedding,
     layers: Vec<Block>,
     norm: RmsNorm,
@@ -107,7 +107,7 @@ impl Cache {
     }
 }
 
-impl Transformer {
+impl TransformerNetwork {
     /// Of this size on `device`. Its parameters are not yet drawn.
     pub fn new(size: Size, device: &Device) -> Self {
         let Size { layers, width, heads, tokens, context } = size;
@@ -280,9 +280,9 @@ mod tests {
 
     const SIZE: Size = Size { layers: 2, width: 24, heads: 3, tokens: 7, context: 12 };
 
-    fn transformer() -> Transformer {
+    fn transformer() -> TransformerNetwork {
         let device = Device::flex().autodiff();
-        let module = Transformer::new(SIZE, &device);
+        let module = TransformerNetwork::new(SIZE, &device);
         let parameters = initial::draw(&schema::of_module(&module), 5);
         write_parameters(module, &parameters, &device).valid()
     }

@@ -8,32 +8,32 @@ use std::sync::Arc;
 use starling_data::{Dataset, files, kinds, shared_files};
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ModelSpec, Preprocessing, Program,
+    DataDescription, DataOptions, DataRecord, Error, Kind, Learner, Manifest, ModelSpec, PreprocessingSpec, Program,
     RunSpec, Workload,
 };
 
-use crate::device::DeviceChoice;
-use crate::error::{self, Trained};
+use crate::device::DeviceSpec;
+use crate::error::{self, TrainingKind};
 use crate::export::read_weights;
-use crate::network::forward::Learns;
-use crate::network::models::{self, Classifier};
+use crate::network::forward::OutputKind;
+use crate::network::models::{self, ClassifierModel};
 use crate::replica::Replica;
-use crate::task::classification::Classification;
+use crate::task::classification::ClassificationTask;
 
 /// Trains what [`models::REGISTRY`] has, on a device.
 #[derive(Debug, Clone, Copy)]
-pub struct Models {
-    device: DeviceChoice,
+pub struct ModelProgram {
+    device: DeviceSpec,
 }
 
-impl Models {
+impl ModelProgram {
     /// On this device.
-    pub fn new(device: DeviceChoice) -> Self {
+    pub fn new(device: DeviceSpec) -> Self {
         Self { device }
     }
 }
 
-impl Program for Models {
+impl Program for ModelProgram {
     fn check(&self, manifest: &Manifest) -> Result<(), Error> {
         check_model(manifest)?;
         if self.kind(&manifest.data.kind).is_none() {
@@ -57,7 +57,7 @@ impl Program for Models {
     }
 
     fn learns_text(&self, model: &ModelSpec) -> bool {
-        model.name().and_then(models::find).is_some_and(|model| model.learns() == Learns::Text)
+        model.name().and_then(models::find).is_some_and(|model| model.learns() == OutputKind::Text)
     }
 
     fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error> {
@@ -69,7 +69,7 @@ impl Program for Models {
 /// Those models, on one data set.
 struct OnData {
     dataset: Arc<Dataset>,
-    device: DeviceChoice,
+    device: DeviceSpec,
 }
 
 impl Workload for OnData {
@@ -85,7 +85,7 @@ impl Workload for OnData {
         length::usual(spec, &self.dataset)
     }
 
-    fn preprocessing(&self) -> Option<&Preprocessing> {
+    fn preprocessing(&self) -> Option<&PreprocessingSpec> {
         Some(self.dataset.preprocessing())
     }
 
@@ -110,20 +110,20 @@ impl Workload for OnData {
 }
 
 /// A member's part in a run of a classifier.
-pub type Trainer = Replica<Classification>;
+pub type ClassifierReplica = Replica<ClassificationTask>;
 
-impl Trainer {
+impl ClassifierReplica {
     /// A trainer at step 0 of the run that `manifest` describes.
     ///
     /// # Errors
     /// If the manifest is not usable or is of no classifier, `dataset` is not the run's, the model built here has another schema or
     /// other initial parameters than the run's, or the device cannot be opened.
-    pub fn new(manifest: &Manifest, dataset: Dataset, device: DeviceChoice) -> Result<Self, error::Error> {
+    pub fn new(manifest: &Manifest, dataset: Dataset, device: DeviceSpec) -> Result<Self, error::Error> {
         let dataset = Arc::new(dataset);
         check(manifest, &dataset)?;
         let notes = notes(manifest, &dataset);
-        let (layers, options) = Classifier::find(&manifest.model)?;
-        let task = Classification::new(layers, dataset).with_options(options);
+        let (layers, options) = ClassifierModel::find(&manifest.model)?;
+        let task = ClassificationTask::new(layers, dataset).with_options(options);
         Self::open(Arc::new(task), manifest, None, notes, device)
     }
 }
@@ -164,7 +164,7 @@ fn check_model(manifest: &Manifest) -> Result<(), error::Error> {
         return Err(error::Error::NoModel { elements: manifest.parameters });
     };
     if manifest.data.is_of_program() {
-        return Err(error::Error::OtherTask { theirs: Trained::by(manifest), ours: Trained::Models });
+        return Err(error::Error::OtherTask { theirs: TrainingKind::by(manifest), ours: TrainingKind::Models });
     }
     match models::find(name) {
         Some(_) => Ok(()),
@@ -172,12 +172,12 @@ fn check_model(manifest: &Manifest) -> Result<(), error::Error> {
     }
 }
 
-fn notes(manifest: &Manifest, dataset: &Dataset) -> DataNotes {
+fn notes(manifest: &Manifest, dataset: &Dataset) -> DataRecord {
     let learns = manifest.model.name().and_then(models::find).map(|model| model.learns());
-    DataNotes {
+    DataRecord {
         summary: Some(dataset.summary().clone()),
         preprocessing: Some(dataset.preprocessing().clone()),
-        warnings: dataset.warnings(manifest.batch_size, learns == Some(Learns::Classes)),
+        warnings: dataset.warnings(manifest.batch_size, learns == Some(OutputKind::Classes)),
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn data_of_a_strangers_kind_is_refused_by_name() {
         let manifest = found(&RunSpec::default(), &digits()).expect("a run");
-        let program = Models::new(DeviceChoice::Cpu);
+        let program = ModelProgram::new(DeviceSpec::Cpu);
         let data = DataDescription { kind: "parquet".to_owned(), ..manifest.data.clone() };
         let refused = program.check(&Manifest { data, ..manifest.clone() }).expect_err("no reader").to_string();
         assert!(refused.contains("parquet") && refused.contains("csv"), "{refused}");
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_strangers_model_is_refused_before_any_of_it_is_built() {
         let manifest = found(&RunSpec::default(), &digits()).expect("a run");
-        let program = Models::new(DeviceChoice::Cpu);
+        let program = ModelProgram::new(DeviceSpec::Cpu);
         let refused = |model: ModelSpec| {
             let manifest = Manifest { model, ..manifest.clone() };
             let checked = program.check(&manifest).err().map(|error| error.to_string());

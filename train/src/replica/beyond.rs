@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
 use starling_collective::codec::kernel;
-use starling_run::Beyond;
+use starling_run::ContributionError;
 
 use super::Replica;
 use crate::network::flatten;
@@ -16,7 +16,7 @@ const FACTORS: &str = "STARLING_TEST_GRADIENT_FACTORS";
 
 impl<T: Task> Replica<T> {
     /// The first number of the pieces, which begin at `start`, that can't be contributed by a member with `weight` samples.
-    pub(super) fn find_beyond(&self, start: usize, pieces: &[&[f32]], weight: u64) -> Option<Beyond> {
+    pub(super) fn find_beyond(&self, start: usize, pieces: &[&[f32]], weight: u64) -> Option<ContributionError> {
         if self.factors.is_blind(self.training.ledger().step()) {
             return None;
         }
@@ -33,7 +33,7 @@ impl<T: Task> Replica<T> {
                     _ => "loss".to_owned(),
                 };
                 let (step, value) = (self.training.ledger().step(), piece[found]);
-                return Some(Beyond { step, what, value, most, samples: weight, is_whole: false });
+                return Some(ContributionError { step, what, value, most, samples: weight, is_whole: false });
             }
             at += piece.len();
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Ledger, PeerId, SampleOrder};
 
-use crate::task::Draw;
+use crate::task::DrawSeed;
 
 /// Loads a member's micro-batches, the first one of the next step before its turn if there is time.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl<B> Loader<B> {
         &mut self,
         ledger: &Ledger,
         micro_batch: &[Range<u32>],
-        read: impl FnOnce(&[u32], Draw) -> Result<B, E>,
+        read: impl FnOnce(&[u32], DrawSeed) -> Result<B, E>,
     ) -> Result<B, E> {
         match self.ahead.take().filter(|(epoch, ranges, _)| *epoch == ledger.epoch() && ranges == micro_batch) {
             Some((.., batch)) => Ok(batch),
@@ -45,7 +45,7 @@ impl<B> Loader<B> {
         ledger: &Ledger,
         members: &[PeerId],
         me: PeerId,
-        read: impl FnOnce(&[u32], Draw) -> Result<B, E>,
+        read: impl FnOnce(&[u32], DrawSeed) -> Result<B, E>,
     ) {
         let mut next = ledger.clone();
         next.commit(ledger.step(), members, &vec![UNMEASURED; members.len()]);
@@ -65,15 +65,15 @@ impl<B> Loader<B> {
 }
 
 /// What is random about a micro-batch of the ledger's pending step.
-pub(super) fn draw(ledger: &Ledger, micro_batch: &[Range<u32>]) -> Draw {
+pub(super) fn draw(ledger: &Ledger, micro_batch: &[Range<u32>]) -> DrawSeed {
     let first = micro_batch.first().map_or(0, |range| range.start);
-    Draw::new(ledger.seed(), ledger.epoch(), first)
+    DrawSeed::new(ledger.seed(), ledger.epoch(), first)
 }
 
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use starling_data::{DataOptions, Dataset, Samples};
+    use starling_data::{DataOptions, Dataset, SampleSet};
 
     use super::*;
     use crate::task::classification::Batch;
@@ -100,12 +100,12 @@ mod tests {
         }
     }
 
-    fn check(mut ledger: Ledger, samples: &Samples) {
+    fn check(mut ledger: Ledger, samples: &SampleSet) {
         let me = peers(&[2])[0];
         let mut members = peers(&[1, 2, 3]);
         ledger.assign(&members);
         let device = Device::flex();
-        let read = |indices: &[u32], _: Draw| Ok::<_, ()>(Batch::new(samples, indices, &device));
+        let read = |indices: &[u32], _: DrawSeed| Ok::<_, ()>(Batch::new(samples, indices, &device));
         let (mut loader, mut plain) = (Loader::default(), Loader::default());
         let mut in_vain = 0;
         for step in 1..=40 {

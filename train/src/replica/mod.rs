@@ -26,12 +26,12 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Tensor};
 use starling_run::{
-    Beyond, DataNotes, Evaluation, Gradient, Learner, Manifest, Preprocessing, Replicated, ReplicatedState,
-    ResultRecord, Schema, StepReport, Training,
+    ContributionError, DataRecord, EvaluationReport, Gradient, Learner, Manifest, PreprocessingSpec, ReplicatedState,
+    ResultRecord, Schema, StateReplica, StepReport, TrainingState,
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
-use crate::device::DeviceChoice;
+use crate::device::DeviceSpec;
 use crate::error::Error;
 use crate::export::Export;
 use crate::network::cut::{self, Cut};
@@ -40,7 +40,7 @@ use crate::network::schema;
 use crate::panics::caught;
 use crate::replica::loader::Loader;
 use crate::task::draw::{beside_others, by_itself};
-use crate::task::{Draw, Task, TaskData, evaluation};
+use crate::task::{DrawSeed, SampleSummary, Task, evaluation};
 use beyond::Factors;
 use sums::Sums;
 use warm_up::Delays;
@@ -52,9 +52,9 @@ const BLOCK_PARAMETERS: usize = 1 << 18;
 /// One member's copy of a task's module and of the run's replicated state.
 pub struct Replica<T: Task> {
     task: Arc<T>,
-    data: TaskData,
-    notes: DataNotes,
-    training: Training,
+    data: SampleSummary,
+    notes: DataRecord,
+    training: TrainingState,
     device_name: String,
     /// Whether the device compiles what it computes.
     compiles: bool,
@@ -68,9 +68,9 @@ pub struct Replica<T: Task> {
     /// Where backward pauses, of the task's borders.
     borders: Vec<Option<usize>>,
     /// What was wrong with the gradient that was computed last.
-    beyond: Option<Beyond>,
+    beyond: Option<ContributionError>,
     /// What was measured last, of the model after which step.
-    evaluated: Option<(u64, Evaluation)>,
+    evaluated: Option<(u64, EvaluationReport)>,
     delays: Delays,
     factors: Factors,
 }
@@ -85,8 +85,8 @@ impl<T: Task> Replica<T> {
         task: Arc<T>,
         manifest: &Manifest,
         given: Option<Vec<f32>>,
-        notes: DataNotes,
-        device: DeviceChoice,
+        notes: DataRecord,
+        device: DeviceSpec,
     ) -> Result<Self, Error> {
         let data = task.data();
         let open = device.open()?;
@@ -101,7 +101,7 @@ impl<T: Task> Replica<T> {
         if manifest.early_stop.is_some() && data.held_out == 0 {
             return Err(Error::NothingHeldOut { task: task.name().to_owned() });
         }
-        let training = Training::new(manifest, schema, parameters, data.training)?;
+        let training = TrainingState::new(manifest, schema, parameters, data.training)?;
         let borders = cut::choose(&task.borders(&module), training.parameters().len(), BLOCK_PARAMETERS);
         Ok(Self {
             module: flatten::write_parameters(module, training.parameters(), &device),
@@ -124,12 +124,12 @@ impl<T: Task> Replica<T> {
     }
 
     /// What it holds.
-    pub fn training(&self) -> &Training {
+    pub fn training(&self) -> &TrainingState {
         &self.training
     }
 
     /// The loss over a batch of training.
-    fn forward(&self, batch: T::Batch, draw: Draw, cut: &mut Cut<'_>) -> Result<Tensor<1>, Error> {
+    fn forward(&self, batch: T::Batch, draw: DrawSeed, cut: &mut Cut<'_>) -> Result<Tensor<1>, Error> {
         let compute = || caught(self.task.name(), "loss", || self.task.loss_in_blocks(&self.module, batch, cut));
         let loss = self.drawing(draw, "loss", compute)?;
         if loss.dims() != [1] {
@@ -139,7 +139,7 @@ impl<T: Task> Replica<T> {
     }
 
     /// Adds the gradient over a batch of `weight` samples to what this share comes to. Says whether it may be contributed.
-    fn add(&mut self, batch: T::Batch, draw: Draw, weight: u64) -> Result<bool, Error> {
+    fn add(&mut self, batch: T::Batch, draw: DrawSeed, weight: u64) -> Result<bool, Error> {
         self.delays.pass();
         let loss = self.forward(batch, draw, &mut Cut::nowhere())?;
         let mut gradients = loss.backward();
@@ -154,7 +154,7 @@ impl<T: Task> Replica<T> {
         let beyond = self.find_beyond(0, &pieces, weight);
         match beyond {
             None => self.sums.add(weight, &pieces),
-            Some(beyond) => self.beyond = Some(Beyond { is_whole: true, ..beyond }),
+            Some(beyond) => self.beyond = Some(ContributionError { is_whole: true, ..beyond }),
         }
         Ok(self.beyond.is_none())
     }
@@ -163,7 +163,7 @@ impl<T: Task> Replica<T> {
     fn differentiate(
         &mut self,
         batch: T::Batch,
-        draw: Draw,
+        draw: DrawSeed,
         weight: u64,
         gradient: &Gradient,
         progressed: &mut dyn FnMut(usize),
@@ -188,7 +188,7 @@ impl<T: Task> Replica<T> {
                 Some(scaled) => scaled.iter().map(Vec::as_slice).collect(),
             };
             if let Some(beyond) = self.find_beyond(start, &pieces, weight) {
-                self.beyond = Some(Beyond { is_whole: end == parameters, ..beyond });
+                self.beyond = Some(ContributionError { is_whole: end == parameters, ..beyond });
                 gradient.give_up();
                 progressed(0);
                 return Ok(());
@@ -226,14 +226,14 @@ impl<T: Task> Replica<T> {
     }
 
     /// As [`Learner::evaluate_while`]; of the `best` model if there is one, else of the present one.
-    fn evaluate_model(&mut self, best: bool, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, Error> {
+    fn evaluate_model(&mut self, best: bool, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error> {
         let written = |numbers| flatten::write_parameters(self.module.clone(), numbers, &self.device).valid();
         let (module, step) = match (self.training.best().filter(|_| best), self.training.model()) {
             (Some((best, step, _)), _) => (written(best), step),
             (None, Cow::Borrowed(_)) => (self.module.valid(), self.training.step()),
             (None, Cow::Owned(average)) => (written(&average), self.training.step()),
         };
-        let TaskData { training, held_out, .. } = self.data;
+        let SampleSummary { training, held_out, .. } = self.data;
         let mut sums = evaluation::Sums::default();
         let at_once = self.task.measured_at_once().max(1);
         for first in (0..held_out).step_by(at_once as usize) {
@@ -250,7 +250,7 @@ impl<T: Task> Replica<T> {
     }
 
     /// Has `compute` draw from Burn's generator as any member would, in a run with micro-batches.
-    fn drawing<R>(&self, draw: Draw, purpose: &str, compute: impl FnOnce() -> R) -> R {
+    fn drawing<R>(&self, draw: DrawSeed, purpose: &str, compute: impl FnOnce() -> R) -> R {
         match self.training.manifest().micro_batch {
             0 => beside_others(compute),
             _ => draw.alone(purpose, &self.device, compute),
@@ -258,7 +258,7 @@ impl<T: Task> Replica<T> {
     }
 
     /// These samples, for training.
-    fn batch(&self, samples: &[u32], draw: Draw) -> Result<T::Batch, Error> {
+    fn batch(&self, samples: &[u32], draw: DrawSeed) -> Result<T::Batch, Error> {
         let batch = || self.task.training_batch(samples, &draw, &self.device);
         self.drawing(draw, "batch", || caught(self.task.name(), "batch", batch))
     }
@@ -302,7 +302,7 @@ pub(crate) fn initial<T: Task>(task: &T, schema: &Schema, seed: u64) -> Result<V
     Ok(parameters)
 }
 
-impl<T: Task> Replicated for Replica<T> {
+impl<T: Task> StateReplica for Replica<T> {
     fn step(&self) -> u64 {
         self.training.step()
     }
@@ -343,11 +343,11 @@ impl<T: Task> Learner for Replica<T> {
         &self.device_name
     }
 
-    fn notes(&self) -> &DataNotes {
+    fn notes(&self) -> &DataRecord {
         &self.notes
     }
 
-    fn take_names(&mut self, preprocessing: Preprocessing) {
+    fn take_names(&mut self, preprocessing: PreprocessingSpec) {
         self.notes.preprocessing = Some(preprocessing);
     }
 
@@ -388,7 +388,7 @@ impl<T: Task> Learner for Replica<T> {
         Ok(gradient.weight())
     }
 
-    fn take_beyond(&mut self) -> Option<Beyond> {
+    fn take_beyond(&mut self) -> Option<ContributionError> {
         self.beyond.take()
     }
 
@@ -432,7 +432,7 @@ impl<T: Task> Learner for Replica<T> {
         Ok(self.warm_up_device(share)?)
     }
 
-    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, starling_run::Error> {
+    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, starling_run::Error> {
         Ok(self.evaluate_model(false, goes_on)?)
     }
 
@@ -443,7 +443,7 @@ impl<T: Task> Learner for Replica<T> {
     fn evaluate_outcome_while(
         &mut self,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<Option<Evaluation>, starling_run::Error> {
+    ) -> Result<Option<EvaluationReport>, starling_run::Error> {
         Ok(self.evaluate_model(true, goes_on)?)
     }
 

@@ -3,11 +3,11 @@ mod early_stopping;
 mod micro_batches;
 
 use starling_run::training::contribution;
-use starling_run::{Balance, Decay, OptimizerSpec, RunSpec, Schedule};
+use starling_run::{BalancePolicy, DecayKind, OptimizerSpec, RunSpec, Schedule};
 use starling_topology::ledger::{GAVE_UP, UNMEASURED};
 
 use super::*;
-use crate::{Trainer, found};
+use crate::{ClassifierReplica, found};
 use starling_data::{DataOptions, Dataset};
 
 fn run(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> (Manifest, Dataset) {
@@ -17,26 +17,26 @@ fn run(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> (Manifest, Dat
     (found(&spec, &dataset).expect("a run"), dataset)
 }
 
-fn trainer(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> Trainer {
+fn trainer(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> ClassifierReplica {
     let (manifest, dataset) = run(model, optimizer, batch_size);
-    Trainer::new(&manifest, dataset, DeviceChoice::Cpu).expect("a trainer")
+    ClassifierReplica::new(&manifest, dataset, DeviceSpec::Cpu).expect("a trainer")
 }
 
 const ME: PeerId = PeerId([1; 32]);
 
 /// What a view of so many members reduces.
-fn buffer_len(trainer: &Trainer, members: usize) -> usize {
+fn buffer_len(trainer: &ClassifierReplica, members: usize) -> usize {
     trainer.training().parameters().len() + 1 + members
 }
 
 /// All of a gradient, and its weight.
-fn compute(trainer: &mut Trainer, me: PeerId, into: &mut Vec<f32>) -> Result<u64, starling_run::Error> {
+fn compute(trainer: &mut ClassifierReplica, me: PeerId, into: &mut Vec<f32>) -> Result<u64, starling_run::Error> {
     let gradient = computed(trainer, me)?;
     *into = gradient.values();
     Ok(gradient.weight())
 }
 
-fn computed(trainer: &mut Trainer, me: PeerId) -> Result<Gradient, starling_run::Error> {
+fn computed(trainer: &mut ClassifierReplica, me: PeerId) -> Result<Gradient, starling_run::Error> {
     let gradient = Gradient::new(trainer.manifest().reduced());
     let mut starts = Vec::new();
     let weight = trainer.compute(me, &gradient, &mut |start| starts.push(start))?;
@@ -46,7 +46,7 @@ fn computed(trainer: &mut Trainer, me: PeerId) -> Result<Gradient, starling_run:
 }
 
 /// Takes one step alone.
-fn advance(trainer: &mut Trainer, buffer: &mut Vec<f32>) -> StepReport {
+fn advance(trainer: &mut ClassifierReplica, buffer: &mut Vec<f32>) -> StepReport {
     let _ = trainer.begin(&[ME]);
     let gradient = computed(trainer, ME).expect("computed");
     assert_eq!(gradient.weight(), u64::from(trainer.ledger().share_len(ME)));
@@ -59,7 +59,7 @@ fn advance(trainer: &mut Trainer, buffer: &mut Vec<f32>) -> StepReport {
 #[test]
 fn a_trainer_can_move_to_its_own_thread() {
     fn check<T: Send>() {}
-    check::<Trainer>();
+    check::<ClassifierReplica>();
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_draft_changes_nothing_before_its_step_is_committed() {
     advance(&mut trainer, &mut buffer);
     let (before, parameters) = (trainer.digest(), trainer.training().parameters().len());
     trainer.stage(&[ME], parameters, &buffer[parameters..]);
-    let from = |trainer: &Trainer| trainer.training().staged_from();
+    let from = |trainer: &ClassifierReplica| trainer.training().staged_from();
     trainer.stage(&[ME], parameters - 9, &buffer[parameters - 9..parameters - 1]);
     assert_eq!(from(&trainer), Some(parameters), "a part is missing between the two");
     trainer.stage(&[ME], parameters - 9, &[f32::NAN; 9]);
@@ -84,7 +84,7 @@ fn a_draft_changes_nothing_before_its_step_is_committed() {
 /// A step of plain descent is as long as the clipped gradient times the rate of the schedule.
 #[test]
 fn a_clipped_update_waits_for_the_whole_gradient_and_follows_the_schedule() {
-    let schedule = Schedule { warm_up: 10, decay: Decay::Step { gamma: 0.5, each: 2 }, ..Schedule::default() };
+    let schedule = Schedule { warm_up: 10, decay: DecayKind::Step { gamma: 0.5, each: 2 }, ..Schedule::default() };
     let spec = RunSpec {
         model: "mlp:8".parse().expect("a model"),
         optimizer: OptimizerSpec::sgd(0.5),
@@ -94,7 +94,7 @@ fn a_clipped_update_waits_for_the_whole_gradient_and_follows_the_schedule() {
     };
     let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
     let manifest = found(&spec, &dataset).expect("a run");
-    let mut trainer = Trainer::new(&manifest, dataset, DeviceChoice::Cpu).expect("a trainer");
+    let mut trainer = ClassifierReplica::new(&manifest, dataset, DeviceSpec::Cpu).expect("a trainer");
     assert_eq!(trainer.stage_bytes(), None);
     trainer.begin(&[ME]);
     for step in 1..=16_u64 {
@@ -123,7 +123,7 @@ fn a_clipped_update_waits_for_the_whole_gradient_and_follows_the_schedule() {
 }
 
 /// A record of a step in which all gradients are `gradient`, reduced by one member that is alone.
-fn record(trainer: &Trainer, gradient: f32) -> ResultRecord {
+fn record(trainer: &ClassifierReplica, gradient: f32) -> ResultRecord {
     let mut mean = vec![gradient; trainer.training().parameters().len()];
     mean.extend([2.0, UNMEASURED as f32 / trainer.manifest().batch_size as f32]);
     let (lineage, after) = (trainer.lineage(), trainer.lineage());
@@ -363,7 +363,7 @@ fn a_gradient_that_is_none_is_given_up_by_step_and_parameter() {
 fn what_is_not_the_runs_is_refused_by_name() {
     let (manifest, dataset) = run("mlp:4", OptimizerSpec::adam_w(1e-3), 16);
     let refused = |manifest: &Manifest, dataset: &Dataset| {
-        Trainer::new(manifest, dataset.clone(), DeviceChoice::Cpu).expect_err("not the run's").to_string()
+        ClassifierReplica::new(manifest, dataset.clone(), DeviceSpec::Cpu).expect_err("not the run's").to_string()
     };
     let other_schema = Manifest { schema: Digest([3; 32]), ..manifest.clone() };
     let message = refused(&other_schema, &dataset);
@@ -376,7 +376,7 @@ fn what_is_not_the_runs_is_refused_by_name() {
     let message = refused(&manifest, &elsewhere);
     assert!(message.contains("data.held_out is 100, the run has 200; seed is 1, the run has 42"), "{message}");
     let joined = Dataset::load(&options.for_run(&manifest)).expect("the embedded digits");
-    Trainer::new(&manifest, joined, DeviceChoice::Cpu).expect("loaded as the run says");
+    ClassifierReplica::new(&manifest, joined, DeviceSpec::Cpu).expect("loaded as the run says");
     let bad = Manifest { batch_size: 0, ..manifest };
     assert!(refused(&bad, &dataset).contains("`batch_size` is not usable"));
 }
@@ -436,14 +436,14 @@ fn states_that_do_not_fit_are_refused_and_change_nothing() {
 #[cfg(feature = "gpu")]
 #[test]
 fn a_gpu_computes_the_same_steps_as_the_cpu() {
-    let adapters = DeviceChoice::list_adapters();
+    let adapters = DeviceSpec::list_adapters();
     assert!(
         !adapters.is_empty(),
         "no Vulkan adapter is installed, not even a software one; run: apt-get install mesa-vulkan-drivers libvulkan1"
     );
     let (manifest, dataset) = run("mlp:8", OptimizerSpec::adam_w(1e-2), 16);
-    let mut cpu = Trainer::new(&manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer");
-    let mut gpu = Trainer::new(&manifest, dataset, DeviceChoice::Gpu(None)).expect("a trainer");
+    let mut cpu = ClassifierReplica::new(&manifest, dataset.clone(), DeviceSpec::Cpu).expect("a trainer");
+    let mut gpu = ClassifierReplica::new(&manifest, dataset, DeviceSpec::Gpu(None)).expect("a trainer");
     assert_ne!(gpu.device(), cpu.device());
     cpu.begin(&[ME]);
     gpu.begin(&[ME]);

@@ -7,7 +7,7 @@ use burn::module::Module;
 use starling_run::Gradient;
 
 use crate::error::Error;
-use crate::task::{Draw, Task, TaskData};
+use crate::task::{DrawSeed, SampleSummary, Task};
 
 use super::Replica;
 
@@ -28,12 +28,12 @@ impl<T: Task> Replica<T> {
     /// # Errors
     /// If the device failed, or the task did.
     pub(super) fn warm_up_device(&mut self, share: u32) -> Result<(), Error> {
-        let TaskData { training: samples, held_out, .. } = self.data;
+        let SampleSummary { training: samples, held_out, .. } = self.data;
         // A member's micro-batches are all of one size but for an epoch's last one.
         let micro_batch = self.training.manifest().micro_batch;
         let halvings = if self.compiles && micro_batch == 0 { HALVINGS } else { 0 };
         let share = if micro_batch == 0 { share } else { share.min(micro_batch) };
-        let draw = Draw::new(self.training.manifest().seed, 0, 0);
+        let draw = DrawSeed::new(self.training.manifest().seed, 0, 0);
         self.sums.clear();
         let mut seen = 0;
         for halving in 0..=halvings {
@@ -79,18 +79,18 @@ impl Delays {
 
 #[cfg(test)]
 mod tests {
-    use starling_run::{Learner, Replicated, RunSpec};
+    use starling_run::{Learner, RunSpec, StateReplica};
     use starling_topology::PeerId;
 
     use super::*;
-    use crate::device::DeviceChoice;
-    use crate::{Trainer, found};
+    use crate::device::DeviceSpec;
+    use crate::{ClassifierReplica, found};
     use starling_data::{DataOptions, Dataset};
 
     const ME: PeerId = PeerId([1; 32]);
 
     /// Of the first step, bit by bit: its gradient and loss.
-    fn first_step(trainer: &mut Trainer) -> Vec<u32> {
+    fn first_step(trainer: &mut ClassifierReplica) -> Vec<u32> {
         trainer.begin(&[ME]);
         let gradient = Gradient::new(trainer.training().parameters().len());
         trainer.compute(ME, &gradient, &mut |_| ()).expect("computed");
@@ -102,7 +102,7 @@ mod tests {
         let dataset = || Dataset::load(&DataOptions::default()).expect("the embedded digits");
         let spec = RunSpec { model: "mlp:700,700".parse().expect("a model"), ..RunSpec::default() };
         let manifest = found(&spec, &dataset()).expect("a run");
-        let trainer = || Trainer::new(&manifest, dataset(), DeviceChoice::Cpu).expect("a trainer");
+        let trainer = || ClassifierReplica::new(&manifest, dataset(), DeviceSpec::Cpu).expect("a trainer");
         let (mut cold, mut warm) = (trainer(), trainer());
         // As on a device that compiles; and as many samples as there are not.
         warm.compiles = true;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
-use starling_data::{Dataset, Samples};
-use starling_run::{ClassWeights, ModelOptions};
+use starling_data::{Dataset, SampleSet};
+use starling_run::{ClassWeightPolicy, ModelOptions};
 
 use crate::network::cut::Cut;
 use crate::network::dropout::Dropout;
-use crate::network::{Layers, Network};
+use crate::network::{LayerSpec, Network};
 use crate::task::augment::augment;
 use crate::task::evaluation;
-use crate::task::{Draw, Task, TaskData};
+use crate::task::{DrawSeed, SampleSummary, Task};
 
 /// Samples on a device.
 #[derive(Debug, Clone)]
@@ -23,17 +23,17 @@ pub struct Batch {
     /// `[samples]`: of each, the index of its class.
     pub labels: Tensor<1, Int>,
     /// What is random about it, in training.
-    pub draw: Option<Draw>,
+    pub draw: Option<DrawSeed>,
 }
 
 impl Batch {
     /// Copies the samples of `indices` to `device`.
-    pub(crate) fn new(samples: &Samples, indices: &[u32], device: &Device) -> Self {
+    pub(crate) fn new(samples: &SampleSet, indices: &[u32], device: &Device) -> Self {
         Self::of_rows(samples, indices, samples.gather(indices), device)
     }
 
     /// The samples of `indices`, with these features.
-    fn of_rows(samples: &Samples, indices: &[u32], rows: Vec<f32>, device: &Device) -> Self {
+    fn of_rows(samples: &SampleSet, indices: &[u32], rows: Vec<f32>, device: &Device) -> Self {
         let rows = TensorData::new(rows, [indices.len(), samples.features()]);
         let labels: Vec<i64> = indices.iter().map(|index| i64::from(samples.labels()[*index as usize])).collect();
         let labels = TensorData::new(labels, [indices.len()]);
@@ -43,17 +43,17 @@ impl Batch {
 
 /// A [`Network`] that learns the labels of a [`Dataset`] by cross-entropy.
 #[derive(Debug)]
-pub struct Classification {
-    layers: Layers,
+pub struct ClassificationTask {
+    layers: LayerSpec,
     options: ModelOptions,
     dataset: Arc<Dataset>,
     /// How much a sample of each class counts in training, if they differ.
     weights: Option<Vec<f32>>,
 }
 
-impl Classification {
+impl ClassificationTask {
     /// By a network of these layers.
-    pub fn new(layers: Layers, dataset: Arc<Dataset>) -> Self {
+    pub fn new(layers: LayerSpec, dataset: Arc<Dataset>) -> Self {
         Self { layers, options: ModelOptions::default(), dataset, weights: None }
     }
 
@@ -61,8 +61,8 @@ impl Classification {
     #[must_use]
     pub fn with_options(self, options: ModelOptions) -> Self {
         let weights = match options.class_weights {
-            ClassWeights::Equal => None,
-            ClassWeights::Balanced => {
+            ClassWeightPolicy::Equal => None,
+            ClassWeightPolicy::Balanced => {
                 Some(balanced(self.dataset.training().labels(), self.dataset.class_names().len()))
             }
         };
@@ -70,7 +70,7 @@ impl Classification {
     }
 }
 
-impl Task for Classification {
+impl Task for ClassificationTask {
     type Module = Network;
     type Batch = Batch;
 
@@ -78,7 +78,7 @@ impl Task for Classification {
         "classification"
     }
 
-    fn data(&self) -> TaskData {
+    fn data(&self) -> SampleSummary {
         (&*self.dataset).into()
     }
 
@@ -93,7 +93,7 @@ impl Task for Classification {
     }
 
     /// With images changed as the options say: each as its number and the epoch have it.
-    fn training_batch(&self, samples: &[u32], draw: &Draw, device: &Device) -> Batch {
+    fn training_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> Batch {
         let (data, places) = self.dataset.numbered(samples);
         let mut rows = data.gather(&places);
         if !self.options.augment.is_empty() {
@@ -157,7 +157,7 @@ fn weighted(outputs: Tensor<2>, labels: Tensor<1, Int>, weights: &[f32]) -> Tens
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceChoice;
+    use crate::device::DeviceSpec;
 
     #[test]
     fn each_class_counts_as_much_as_any_other() {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_batch_add_up_to_its_weighted_loss() {
-        let device = DeviceChoice::Cpu.open().expect("the CPU").device;
+        let device = DeviceSpec::Cpu.open().expect("the CPU").device;
         let loss = |outputs: &[f32], labels: &[i64], weights: &[f32]| -> f64 {
             let outputs = TensorData::new(outputs.to_vec(), [labels.len(), 2]);
             let labels = TensorData::new(labels.to_vec(), [labels.len()]);

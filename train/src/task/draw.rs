@@ -3,7 +3,7 @@
 use std::sync::{PoisonError, RwLock};
 
 use burn::tensor::Device;
-use starling_topology::SplitMix64;
+use starling_topology::SplitMix64Generator;
 
 /// Who sets the generator of Burn's devices is alone with it: there is one for the whole process.
 static BURNS_OWN: RwLock<()> = RwLock::new(());
@@ -11,26 +11,26 @@ static BURNS_OWN: RwLock<()> = RwLock::new(());
 /// What is random about the samples that are computed together. It follows from the run's seed, the epoch and the first of
 /// their positions in it, so that a micro-batch has the same whichever member computes it, and however often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Draw {
+pub struct DrawSeed {
     seed: u64,
     epoch: u64,
     first: u32,
 }
 
-impl Draw {
+impl DrawSeed {
     /// That of what begins at position `first` of `epoch`, in a run with this seed.
     pub fn new(seed: u64, epoch: u64, first: u32) -> Self {
         Self { seed, epoch, first }
     }
 
     /// A generator for one purpose in the micro-batch. Different purposes get unrelated streams.
-    pub fn of_batch(&self, purpose: &str) -> SplitMix64 {
-        SplitMix64::new(self.number("starling micro-batch", purpose, self.first))
+    pub fn of_batch(&self, purpose: &str) -> SplitMix64Generator {
+        SplitMix64Generator::new(self.number("starling micro-batch", purpose, self.first))
     }
 
     /// A generator for one purpose with the sample of this number, in the epoch: the same in whatever micro-batch it comes.
-    pub fn of_sample(&self, purpose: &str, sample: u32) -> SplitMix64 {
-        SplitMix64::new(self.number("starling sample", purpose, sample))
+    pub fn of_sample(&self, purpose: &str, sample: u32) -> SplitMix64Generator {
+        SplitMix64Generator::new(self.number("starling sample", purpose, sample))
     }
 
     /// The first eight bytes of blake3(kind, 0, purpose, 0, seed, epoch, which), little-endian.
@@ -72,14 +72,14 @@ mod tests {
 
     #[test]
     fn all_that_it_follows_from_makes_a_difference() {
-        let draw = Draw::new(1, 2, 3);
-        let first = |draw: Draw, purpose| draw.of_batch(purpose).next_u64();
-        let others = [Draw::new(2, 2, 3), Draw::new(1, 3, 3), Draw::new(1, 2, 4)];
+        let draw = DrawSeed::new(1, 2, 3);
+        let first = |draw: DrawSeed, purpose| draw.of_batch(purpose).next_u64();
+        let others = [DrawSeed::new(2, 2, 3), DrawSeed::new(1, 3, 3), DrawSeed::new(1, 2, 4)];
         assert!(others.iter().all(|other| first(*other, "mask") != first(draw, "mask")));
         assert_ne!(first(draw, "mask"), first(draw, "crop"));
-        let sample = |draw: Draw, sample| draw.of_sample("crop", sample).next_u64();
-        assert_eq!(sample(draw, 9), sample(Draw::new(1, 2, 77), 9), "wherever a sample is");
-        assert!(sample(draw, 9) != sample(draw, 8) && sample(draw, 9) != sample(Draw::new(1, 3, 3), 9));
+        let sample = |draw: DrawSeed, sample| draw.of_sample("crop", sample).next_u64();
+        assert_eq!(sample(draw, 9), sample(DrawSeed::new(1, 2, 77), 9), "wherever a sample is");
+        assert!(sample(draw, 9) != sample(draw, 8) && sample(draw, 9) != sample(DrawSeed::new(1, 3, 3), 9));
         // Pinned: members on different versions of Starling must agree.
         assert_eq!(draw.number("starling micro-batch", "mask", 3), PINNED);
     }
@@ -91,7 +91,7 @@ mod tests {
     fn threads_that_draw_at_once_draw_as_if_they_were_alone() {
         let device = Device::flex();
         let numbers = |first: u32| -> Vec<f32> {
-            Draw::new(7, 0, first).alone("loss", &device, || {
+            DrawSeed::new(7, 0, first).alone("loss", &device, || {
                 let drawn = (0..4).map(|_| Tensor::<1>::random([64], Distribution::Default, &device));
                 drawn.flat_map(|numbers| numbers.into_data().try_to_vec::<f32>().expect("f32")).collect()
             })

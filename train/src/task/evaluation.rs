@@ -4,8 +4,8 @@ use burn::tensor::{Device, ExecutionError};
 
 use crate::network::Network;
 use crate::task::classification::Batch;
-use starling_data::Samples;
-use starling_run::Loss;
+use starling_data::SampleSet;
+use starling_run::LossKind;
 use starling_run::data::LabelScale;
 
 /// Samples per forward pass, if they are rows: bounds the memory that it needs.
@@ -16,7 +16,7 @@ pub(crate) const PERPLEXITY: &str = "perplexity";
 /// [`classified`] of the samples at these places.
 pub(crate) fn measure(
     network: &Network,
-    samples: &Samples,
+    samples: &SampleSet,
     places: &[u32],
     device: &Device,
 ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
@@ -46,18 +46,18 @@ pub(crate) fn estimated(
     outputs: &[f32],
     labels: impl ExactSizeIterator<Item = f64>,
     scale: &LabelScale,
-    loss: Loss,
+    loss: LossKind,
 ) -> Vec<(&'static str, f64)> {
     let off = outputs.iter().zip(labels).map(|(output, label)| scale.scaled(label) - f64::from(*output));
     let (mut losses, mut distances, mut explained) = (0.0, 0.0, 0.0);
     for off in off {
         let distance = off.abs();
         losses += match loss {
-            Loss::Squared => off * off,
-            Loss::Absolute => distance,
-            Loss::Huber if distance <= 1.0 => off * off / 2.0,
-            Loss::Huber => distance - 0.5,
-            Loss::Quantile(share) => f64::max(share * off, (share - 1.0) * off),
+            LossKind::Squared => off * off,
+            LossKind::Absolute => distance,
+            LossKind::Huber if distance <= 1.0 => off * off / 2.0,
+            LossKind::Huber => distance - 0.5,
+            LossKind::Quantile(share) => f64::max(share * off, (share - 1.0) * off),
         };
         distances += distance * scale.deviation;
         explained += 1.0 - off * off;
@@ -98,14 +98,14 @@ impl Sums {
     }
 
     /// The means over so many samples.
-    pub(crate) fn mean(self, samples: u64) -> starling_run::Evaluation {
+    pub(crate) fn mean(self, samples: u64) -> starling_run::EvaluationReport {
         // Without samples there is nothing to divide by.
         let count = samples.max(1) as f64;
         let mean = |name, sum: f64| if name == PERPLEXITY { (sum / count).exp() } else { sum / count };
         let (losses, measures): (Vec<_>, Vec<_>) =
             self.0.into_iter().map(|(name, sum)| (name, mean(name, sum))).partition(|(name, _)| *name == "loss");
         let loss = losses.first().map_or(0.0, |(_, loss)| *loss);
-        starling_run::Evaluation { loss, measures, samples }
+        starling_run::EvaluationReport { loss, measures, samples }
     }
 }
 
@@ -114,18 +114,18 @@ mod tests {
     use burn::module::Module;
 
     use super::*;
-    use crate::network::Layers;
+    use crate::network::LayerSpec;
     use crate::network::flatten::write_parameters;
 
     fn softmax(parameters: &[f32]) -> (Network, Device) {
         let device = Device::flex();
         let autodiff = device.clone().autodiff();
-        let network = Network::new(&Layers::default(), [1, 1, 1], 3, &autodiff);
+        let network = Network::new(&LayerSpec::default(), [1, 1, 1], 3, &autodiff);
         (write_parameters(network, parameters, &autodiff), device)
     }
 
     /// Of all samples.
-    fn measured(network: &Network, device: &Device, samples: &Samples) -> [f64; 2] {
+    fn measured(network: &Network, device: &Device, samples: &SampleSet) -> [f64; 2] {
         let places: Vec<u32> = (0..samples.len() as u32).collect();
         let sums = measure(&network.valid(), samples, &places, device).expect("computed");
         assert_eq!(sums.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["loss", "accuracy"]);
@@ -137,7 +137,7 @@ mod tests {
         // The logits of x are (x, 0, -x).
         let (network, device) = softmax(&[1.0, 0.0, -1.0, 0.0, 0.0, 0.0]);
         // For 2: class 0 wins. For -3: class 2 wins. For 0: all are equal, so the first is taken.
-        let [loss, hits] = measured(&network, &device, &Samples::new(1, vec![2.0, -3.0, 0.0, 0.0], vec![0, 1, 0, 2]));
+        let [loss, hits] = measured(&network, &device, &SampleSet::new(1, vec![2.0, -3.0, 0.0, 0.0], vec![0, 1, 0, 2]));
         let sum = |x: f64| x.exp() + 1.0 + (-x).exp();
         let expected = sum(2.0).ln() - 2.0 + sum(3.0).ln() + 2.0 * 3.0_f64.ln();
         assert!((loss - expected).abs() < 1e-12, "{loss} instead of {expected}");
@@ -148,7 +148,7 @@ mod tests {
     fn large_logits_do_not_overflow() {
         let (network, device) = softmax(&[1000.0, 0.0, -1000.0, 0.0, 0.0, 0.0]);
         let labels = (0..7).map(|at| if at == 6 { 1 } else { 0 }).collect();
-        let [loss, hits] = measured(&network, &device, &Samples::new(1, vec![1.0; 7], labels));
+        let [loss, hits] = measured(&network, &device, &SampleSet::new(1, vec![1.0; 7], labels));
         assert!((loss - 1000.0).abs() < 1e-9, "{loss}");
         assert_eq!(hits, 6.0);
     }

@@ -10,12 +10,12 @@ use starling_run::ModelOptions;
 
 use crate::network::cut::Cut;
 use crate::network::dropout::Dropout;
-use crate::network::transformer::{Size, Transformer};
-use crate::task::{Draw, Task, TaskData, evaluation};
+use crate::network::transformer::{Size, TransformerNetwork};
+use crate::task::{DrawSeed, SampleSummary, Task, evaluation};
 
-/// A [`Transformer`] that learns the windows of a text by cross-entropy.
+/// A [`TransformerNetwork`] that learns the windows of a text by cross-entropy.
 #[derive(Debug)]
-pub struct Language {
+pub struct LanguageTask {
     size: Size,
     options: ModelOptions,
     dataset: Arc<Dataset>,
@@ -29,7 +29,7 @@ pub struct WindowBatch {
     /// `[windows * context]`: what follows each.
     next: Tensor<1, Int>,
     /// What is random about it, in training.
-    draw: Option<Draw>,
+    draw: Option<DrawSeed>,
 }
 
 impl WindowBatch {
@@ -45,7 +45,7 @@ impl WindowBatch {
     }
 }
 
-impl Language {
+impl LanguageTask {
     /// By a transformer of this size, whose context is that of the data.
     ///
     /// # Errors
@@ -63,20 +63,20 @@ impl Language {
     }
 }
 
-impl Task for Language {
-    type Module = Transformer;
+impl Task for LanguageTask {
+    type Module = TransformerNetwork;
     type Batch = WindowBatch;
 
     fn name(&self) -> &str {
         "gpt"
     }
 
-    fn data(&self) -> TaskData {
+    fn data(&self) -> SampleSummary {
         (&*self.dataset).into()
     }
 
-    fn module(&self, device: &Device) -> Transformer {
-        Transformer::new(self.size, device)
+    fn module(&self, device: &Device) -> TransformerNetwork {
+        TransformerNetwork::new(self.size, device)
     }
 
     fn batch(&self, samples: &[u32], device: &Device) -> WindowBatch {
@@ -85,19 +85,19 @@ impl Task for Language {
         WindowBatch::new(&windows, data.features(), device)
     }
 
-    fn training_batch(&self, samples: &[u32], draw: &Draw, device: &Device) -> WindowBatch {
+    fn training_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> WindowBatch {
         WindowBatch { draw: Some(*draw), ..self.batch(samples, device) }
     }
 
-    fn loss(&self, transformer: &Transformer, batch: WindowBatch) -> Tensor<1> {
+    fn loss(&self, transformer: &TransformerNetwork, batch: WindowBatch) -> Tensor<1> {
         self.loss_in_blocks(transformer, batch, &mut Cut::nowhere())
     }
 
-    fn borders(&self, transformer: &Transformer) -> Vec<usize> {
+    fn borders(&self, transformer: &TransformerNetwork) -> Vec<usize> {
         transformer.borders()
     }
 
-    fn loss_in_blocks(&self, transformer: &Transformer, batch: WindowBatch, cut: &mut Cut<'_>) -> Tensor<1> {
+    fn loss_in_blocks(&self, transformer: &TransformerNetwork, batch: WindowBatch, cut: &mut Cut<'_>) -> Tensor<1> {
         let WindowBatch { tokens, next, draw } = batch;
         let drop = Dropout::between_layers(self.options.dropout, draw.as_ref());
         let logits = transformer.forward_through(tokens, drop, |features| cut.here(features));
@@ -106,7 +106,7 @@ impl Task for Language {
 
     fn measure(
         &self,
-        transformer: &Transformer,
+        transformer: &TransformerNetwork,
         samples: &[u32],
         device: &Device,
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
@@ -123,7 +123,7 @@ impl Task for Language {
 /// Sums over windows, each with the byte behind it, of means over a window: cross-entropy in nats as `loss`, which share of the bytes was the
 /// most probable one as `accuracy`, and cross-entropy in bits as `bits_per_byte`. What is summed as `perplexity` is a logarithm.
 pub(crate) fn measure(
-    transformer: &Transformer,
+    transformer: &TransformerNetwork,
     windows: &[u8],
     device: &Device,
 ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
@@ -156,7 +156,7 @@ mod tests {
 
     const SIZE: Size = Size { layers: 2, width: 16, heads: 2, tokens: 256, context: 8 };
 
-    fn task(dropout: f64) -> (Language, Transformer) {
+    fn task(dropout: f64) -> (LanguageTask, TransformerNetwork) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("text.txt");
         std::fs::write(&path, "the cat sat on the mat, and the rat on the hat. ".repeat(10)).expect("written");
@@ -164,7 +164,7 @@ mod tests {
         let options = DataOptions { source, text: true, context: Some(8), ..DataOptions::default() };
         let dataset = Arc::new(Dataset::load(&options).expect("a text"));
         let options = ModelOptions { dropout, ..ModelOptions::default() };
-        let task = Language::new(SIZE, options, dataset).expect("a text");
+        let task = LanguageTask::new(SIZE, options, dataset).expect("a text");
         let device = Device::flex().autodiff();
         let module = task.module(&device);
         let schema = schema::of_module(&module);
@@ -231,7 +231,8 @@ mod tests {
     fn what_is_dropped_follows_from_the_draw() {
         let (task, module) = task(0.5);
         let device = Device::flex().autodiff();
-        let loss = |first| value(task.loss(&module, task.training_batch(&[1, 2], &Draw::new(1, 0, first), &device)));
+        let loss =
+            |first| value(task.loss(&module, task.training_batch(&[1, 2], &DrawSeed::new(1, 0, first), &device)));
         assert_eq!(loss(0).to_bits(), loss(0).to_bits());
         assert_ne!(loss(0).to_bits(), loss(2).to_bits());
     }

@@ -11,17 +11,17 @@ pub mod tasks;
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Tensor};
 use serde_json::Value;
-use starling_data::{Dataset, Samples};
+use starling_data::{Dataset, SampleSet};
 use starling_run::state::initial;
 use starling_run::{ModelSpec, Schema};
 use starling_topology::Digest;
 
 use crate::network::cut::Cut;
-pub use draw::Draw;
+pub use draw::DrawSeed;
 
 /// The samples of a task, in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TaskData {
+pub struct SampleSummary {
     /// How many there are to train on: they are numbered from 0.
     pub training: u32,
     /// How many there are to evaluate on: they are numbered after these.
@@ -30,9 +30,10 @@ pub struct TaskData {
     pub fingerprint: Digest,
 }
 
-impl From<&Dataset> for TaskData {
+impl From<&Dataset> for SampleSummary {
     fn from(dataset: &Dataset) -> Self {
-        let count = |samples: &Samples| u32::try_from(samples.len()).expect("invariant: samples fit their description");
+        let count =
+            |samples: &SampleSet| u32::try_from(samples.len()).expect("invariant: samples fit their description");
         Self {
             training: count(dataset.training()),
             held_out: count(dataset.held_out()),
@@ -60,7 +61,7 @@ pub trait Task: Send + Sync + 'static {
     }
 
     /// Its samples, in short: two or more to train on.
-    fn data(&self) -> TaskData;
+    fn data(&self) -> SampleSummary;
 
     /// The model of the command line that this one is, leaf for leaf, and the data set whose samples it numbers in their order:
     /// members of both programs then take part in the same runs. [`Self::data`] is the data set's, of those held out fewer will
@@ -79,7 +80,7 @@ pub trait Task: Send + Sync + 'static {
     /// The same for training alone, where `draw` has what is to be random: samples that are changed each time they come, for
     /// example. In a run with micro-batches, so has Burn's own generator, here and in [`Self::loss`]: it is set for each of
     /// them. As it is, [`Self::batch`].
-    fn training_batch(&self, samples: &[u32], draw: &Draw, device: &Device) -> Self::Batch {
+    fn training_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> Self::Batch {
         let _ = draw;
         self.batch(samples, device)
     }

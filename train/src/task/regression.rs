@@ -6,19 +6,19 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::Dataset;
 use starling_run::data::LabelScale;
-use starling_run::{Loss, ModelOptions};
+use starling_run::{LossKind, ModelOptions};
 
 use crate::network::cut::Cut;
 use crate::network::dropout::Dropout;
-use crate::network::{Layers, Network};
+use crate::network::{LayerSpec, Network};
 use crate::task::evaluation;
-use crate::task::{Draw, Task, TaskData};
+use crate::task::{DrawSeed, SampleSummary, Task};
 
 /// A [`Network`] with one output that learns the labels of a [`Dataset`], scaled, as numbers.
 #[derive(Debug)]
-pub struct Regression {
+pub struct RegressionTask {
     name: &'static str,
-    layers: Layers,
+    layers: LayerSpec,
     options: ModelOptions,
     dataset: Arc<Dataset>,
     scale: LabelScale,
@@ -34,17 +34,17 @@ pub struct NumberBatch {
     /// `[samples, 1]`: the labels, scaled.
     targets: Tensor<2>,
     /// What is random about it, in training.
-    draw: Option<Draw>,
+    draw: Option<DrawSeed>,
 }
 
-impl Regression {
+impl RegressionTask {
     /// By a network of these layers, as the model `name`.
     ///
     /// # Errors
     /// If a label is no number, as a sentence.
     pub fn new(
         name: &'static str,
-        layers: Layers,
+        layers: LayerSpec,
         options: ModelOptions,
         dataset: Arc<Dataset>,
     ) -> Result<Self, String> {
@@ -59,12 +59,12 @@ impl Regression {
         Ok(Self { name, layers, options, dataset, scale, numbers })
     }
 
-    fn loss_of(&self) -> Loss {
-        self.options.loss.unwrap_or(Loss::Squared)
+    fn loss_of(&self) -> LossKind {
+        self.options.loss.unwrap_or(LossKind::Squared)
     }
 }
 
-impl Task for Regression {
+impl Task for RegressionTask {
     type Module = Network;
     type Batch = NumberBatch;
 
@@ -72,7 +72,7 @@ impl Task for Regression {
         self.name
     }
 
-    fn data(&self) -> TaskData {
+    fn data(&self) -> SampleSummary {
         (&*self.dataset).into()
     }
 
@@ -90,7 +90,7 @@ impl Task for Regression {
         NumberBatch { rows, targets, draw: None }
     }
 
-    fn training_batch(&self, samples: &[u32], draw: &Draw, device: &Device) -> NumberBatch {
+    fn training_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> NumberBatch {
         NumberBatch { draw: Some(*draw), ..self.batch(samples, device) }
     }
 
@@ -107,14 +107,14 @@ impl Task for Regression {
         let drop = Dropout::between_layers(self.options.dropout, draw.as_ref());
         let off = targets - network.forward_through(rows, drop, |features| cut.here(features));
         let losses = match self.loss_of() {
-            Loss::Squared => off.square(),
-            Loss::Absolute => off.abs(),
-            Loss::Huber => {
+            LossKind::Squared => off.square(),
+            LossKind::Absolute => off.abs(),
+            LossKind::Huber => {
                 let distance = off.abs();
                 let near = distance.clone().clamp(0.0, 1.0);
                 near.clone() * (distance - near * 0.5)
             }
-            Loss::Quantile(share) => off.clone() * (share - 1.0) + relu(off),
+            LossKind::Quantile(share) => off.clone() * (share - 1.0) + relu(off),
         };
         losses.mean()
     }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     /// The losses of a model whose output is the label's mean, and what the labels are, scaled.
-    fn losses(loss: Loss) -> (f64, Vec<f64>) {
+    fn losses(loss: LossKind) -> (f64, Vec<f64>) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("table.csv");
         let rows: String = (0..20).map(|at| format!("0.5,{}\n", at * at)).collect();
@@ -148,7 +148,7 @@ mod tests {
         let options = starling_data::DataOptions { source, held_out: 0.0, ..Default::default() };
         let dataset = Arc::new(Dataset::load(&options).expect("a table"));
         let options = ModelOptions { loss: Some(loss), ..ModelOptions::default() };
-        let task = Regression::new("linear", Layers::default(), options, dataset).expect("numbers");
+        let task = RegressionTask::new("linear", LayerSpec::default(), options, dataset).expect("numbers");
         let device = Device::flex();
         let network = task.module(&device);
         let parameters = vec![0.0; 2];
@@ -173,9 +173,9 @@ mod tests {
             let expected = mean(&labels, of);
             assert!((found - expected).abs() < 1e-5, "{found} instead of {expected}");
         };
-        close(losses(Loss::Squared), |off| off * off);
-        close(losses(Loss::Absolute), f64::abs);
-        close(losses(Loss::Huber), |off| if off.abs() <= 1.0 { off * off / 2.0 } else { off.abs() - 0.5 });
-        close(losses(Loss::Quantile(0.9)), |off| if off > 0.0 { 0.9 * off } else { -0.1 * off });
+        close(losses(LossKind::Squared), |off| off * off);
+        close(losses(LossKind::Absolute), f64::abs);
+        close(losses(LossKind::Huber), |off| if off.abs() <= 1.0 { off * off / 2.0 } else { off.abs() - 0.5 });
+        close(losses(LossKind::Quantile(0.9)), |off| if off > 0.0 { 0.9 * off } else { -0.1 * off });
     }
 }

@@ -9,12 +9,12 @@ use burn::module::Module;
 use burn::tensor::Device;
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Kind, Learner, Manifest, ManifestError, ModelOptions, ModelSpec,
+    DataDescription, DataOptions, DataRecord, Error, Kind, Learner, Manifest, ManifestError, ModelOptions, ModelSpec,
     Program, ReplicatedState, RunSpec, Schema, Workload,
 };
 
-use crate::device::DeviceChoice;
-use crate::error::{self, Trained};
+use crate::device::DeviceSpec;
+use crate::error::{self, TrainingKind};
 use crate::export::read_weights;
 use crate::network::flatten;
 use crate::network::models;
@@ -22,17 +22,17 @@ use crate::network::schema::{self, Visited};
 use crate::panics::caught;
 use crate::replica::{self, Replica};
 use crate::task::draw::beside_others;
-use crate::task::{Task, TaskData};
+use crate::task::{SampleSummary, Task};
 
 /// Trains one task, on a device.
 pub struct TaskProgram<T> {
     task: Arc<T>,
-    device: DeviceChoice,
+    device: DeviceSpec,
 }
 
 impl<T: Task> TaskProgram<T> {
     /// Of `task`, on this device.
-    pub fn new(task: T, device: DeviceChoice) -> Self {
+    pub fn new(task: T, device: DeviceSpec) -> Self {
         Self { task: Arc::new(task), device }
     }
 
@@ -79,15 +79,16 @@ impl<T: Task> TaskProgram<T> {
         if ours.name() == Some(name) && manifest.data.is_of_program() == brings_data {
             return Ok(());
         }
-        let ours = if brings_data { Trained::Task(ours.to_string()) } else { Trained::Model(ours.to_string()) };
-        Err(error::Error::OtherTask { theirs: Trained::by(manifest), ours })
+        let ours =
+            if brings_data { TrainingKind::Task(ours.to_string()) } else { TrainingKind::Model(ours.to_string()) };
+        Err(error::Error::OtherTask { theirs: TrainingKind::by(manifest), ours })
     }
 
     /// Checks that the task's samples can be numbered, and are those of the data set that it stands on, if it does: the run numbers
     /// these, and a batch of others would be no batch, or another one, in the middle of it.
     fn check_samples(&self) -> Result<(), error::Error> {
         let Some((_, dataset)) = self.task.stands_for() else {
-            let TaskData { training, held_out, .. } = self.task.data();
+            let SampleSummary { training, held_out, .. } = self.task.data();
             if training >= 2 && training.checked_add(held_out).is_some() {
                 return Ok(());
             }
@@ -98,7 +99,7 @@ impl<T: Task> TaskProgram<T> {
             let (task, data) = (self.task.name().to_owned(), description.kind.clone());
             Err(error::Error::OtherSamples { task, data, field, found, expected })
         };
-        let (ours, its) = (self.task.data(), TaskData::from(dataset));
+        let (ours, its) = (self.task.data(), SampleSummary::from(dataset));
         if ours.training != its.training {
             return refused("training", ours.training.to_string(), its.training.to_string());
         }
@@ -157,7 +158,7 @@ impl<T: Task> fmt::Debug for TaskProgram<T> {
 /// A task, and what its module came to.
 struct Own<T> {
     task: Arc<T>,
-    device: DeviceChoice,
+    device: DeviceSpec,
     schema: Schema,
     model: ModelSpec,
 }
@@ -165,7 +166,7 @@ struct Own<T> {
 impl<T: Task> Workload for Own<T> {
     fn description(&self) -> DataDescription {
         let own = || {
-            let TaskData { training, fingerprint, .. } = self.task.data();
+            let SampleSummary { training, fingerprint, .. } = self.task.data();
             DataDescription::of_program(training, fingerprint)
         };
         self.task.stands_for().map_or_else(own, |(_, dataset)| dataset.description())
@@ -201,7 +202,7 @@ impl<T: Task> Workload for Own<T> {
         let seed = self.task.stands_for().map_or(manifest.seed, |(_, dataset)| dataset.seed());
         let ours = Manifest { model: self.model.clone(), data, seed, ..manifest.clone() }.with_schema(&self.schema);
         error::Error::unless_alike(manifest, &ours)?;
-        Ok(Box::new(Replica::open(self.task, manifest, given, DataNotes::default(), self.device)?))
+        Ok(Box::new(Replica::open(self.task, manifest, given, DataRecord::default(), self.device)?))
     }
 }
 

@@ -4,7 +4,7 @@ use std::thread;
 
 use serde::Serialize;
 use starling::Transport;
-use starling_node::reducer::bench::Floor;
+use starling_node::reducer::bench::WireCost;
 
 /// What this machine could do for one plan.
 #[derive(Debug, Clone, Serialize)]
@@ -21,7 +21,7 @@ pub struct Bound {
 
 impl Bound {
     /// For `peers` members, each of which sends and receives `wire_bytes`.
-    pub(super) fn new(floor: &Floor, transport: Transport, peers: u32, wire_bytes: f64) -> Self {
+    pub(super) fn new(floor: &WireCost, transport: Transport, peers: u32, wire_bytes: f64) -> Self {
         let mut parts = vec![("copying and adding", floor.copy + floor.add)];
         match transport {
             Transport::Direct | Transport::Universal => {

@@ -8,7 +8,7 @@ use libp2p::Multiaddr;
 use serde::Serialize;
 use starling::parts::Codec;
 use starling::parts::PlanPolicy;
-use starling::{Buffers, DataPlane, Settings, Swarm, Ticket};
+use starling::{BufferSpec, Settings, Swarm, Ticket, TransportPolicy};
 use starling_node::reducer::bench::process_time;
 
 use super::error::BenchError;
@@ -35,7 +35,7 @@ pub struct LivePlan {
     /// measured, and rounds count at once.
     pub settle: Duration,
     /// How the bytes travel.
-    pub data_plane: DataPlane,
+    pub data_plane: TransportPolicy,
     /// Where to listen; empty for anywhere.
     pub listen: Vec<Multiaddr>,
     /// What this machine's link carries each way, in millions of bits per second.
@@ -85,11 +85,11 @@ pub fn live<E: From<BenchError>>(
     let swarm = match &plan.join {
         Some(ticket) => Swarm::join(&settings, ticket).map_err(failed)?,
         None => {
-            let buffers = Buffers {
+            let buffers = BufferSpec {
                 min_peers: plan.peers as usize,
                 codec: plan.codec,
                 plan: plan.plan,
-                ..Buffers::new(plan.elements)
+                ..BufferSpec::new(plan.elements)
             };
             let swarm = Swarm::found(&settings, &buffers).map_err(failed)?;
             invite(swarm.ticket().to_string())?;

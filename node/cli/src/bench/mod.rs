@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use starling::Transport;
-use starling_node::reducer::bench::{Floor, Place, Reduction};
+use starling_node::reducer::bench::{MemberContact, ReductionSpec, WireCost};
 
 pub use bound::Bound;
 pub use error::BenchError;
@@ -46,7 +46,7 @@ pub struct Plan {
     /// How many members reduce.
     pub peers: u32,
     /// What they reduce, and how.
-    pub reduction: Reduction,
+    pub reduction: ReductionSpec,
     /// Rounds that count.
     pub rounds: u32,
     /// Seed of all values.
@@ -101,7 +101,7 @@ fn bar(console: &Console, rounds: u32) -> ProgressBar {
 async fn reduce(plan: &Plan, bar: &ProgressBar) -> Result<Outcome, BenchError> {
     bar.set_message("measuring what this machine can do");
     let (codec, segment_elements) = (plan.reduction.codec, plan.reduction.segment_elements);
-    let floor = tokio::task::spawn_blocking(move || Floor::measure(codec, segment_elements)).await;
+    let floor = tokio::task::spawn_blocking(move || WireCost::measure(codec, segment_elements)).await;
     let floor = floor.map_err(|_| BenchError::Talk("the measuring thread ended".to_owned()))?;
     let floor = floor.map_err(BenchError::io("measure a connection over loopback"))?;
     bar.set_message("linking");
@@ -137,7 +137,7 @@ impl LocalSwarm {
         for (index, member) in (0..).zip(&mut swarm.members) {
             member.ask(&Ask::Setup(plan.setup(index))).await?;
         }
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<MemberContact> = Vec::new();
         for member in &mut swarm.members {
             match member.answer(START_LIMIT).await? {
                 Answer::Listening(place) => places.push(place),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use starling::Transport;
 use starling::parts::Codec;
-use starling_node::reducer::bench::Floor;
+use starling_node::reducer::bench::WireCost;
 
 use super::Plan;
 use super::bound::Bound;
@@ -86,7 +86,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn new(plan: &Plan, taken: String, transport: Transport, times: Times, floor: &Floor) -> Self {
+    pub(super) fn new(plan: &Plan, taken: String, transport: Transport, times: Times, floor: &WireCost) -> Self {
         let bytes = plan.bytes();
         let wire_bytes = share(plan.peers) * plan.reduction.codec.payload_bytes(plan.reduction.elements) as f64;
         Self {

@@ -62,16 +62,16 @@ pub(super) fn digest(values: &[f32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use starling::DataPlane;
+    use starling::TransportPolicy;
     use starling::parts::PlanPolicy;
-    use starling_node::reducer::bench::Reduction;
+    use starling_node::reducer::bench::ReductionSpec;
 
     use super::*;
 
     fn setup(codec: Codec) -> Setup {
-        let reduction = Reduction {
+        let reduction = ReductionSpec {
             secret: [0; 32],
-            data_plane: DataPlane::Auto,
+            data_plane: TransportPolicy::Auto,
             elements: 1000,
             codec,
             plan: PlanPolicy::Ring,

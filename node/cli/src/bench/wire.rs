@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use starling::Transport;
-use starling_node::reducer::bench::{Place, Reduction};
+use starling_node::reducer::bench::{MemberContact, ReductionSpec};
 
 /// What a member is to do, and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Setup {
-    pub(super) reduction: Reduction,
+    pub(super) reduction: ReductionSpec,
     pub(super) seed: u64,
     /// This member's place among those that draw values.
     pub(super) index: u32,
@@ -18,7 +18,7 @@ pub(super) struct Setup {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Ask {
     Setup(Setup),
-    Link(Vec<Place>),
+    Link(Vec<MemberContact>),
     /// Draw the values of this round.
     Prepare(u64),
     /// Reduce them, all members at once.
@@ -34,7 +34,7 @@ pub(super) enum Ask {
 /// From a member to the benchmark.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Answer {
-    Listening(Place),
+    Listening(MemberContact),
     Linked { plan: String, transport: Transport },
     Prepared,
     Reduced(Reduced),

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use libp2p::Multiaddr;
-use starling::DataPlane;
+use starling::TransportPolicy;
 use starling::parts::Codec;
 use starling::parts::PlanPolicy;
 
@@ -188,7 +188,7 @@ impl From<CodecName> for Codec {
     }
 }
 
-impl From<TransportName> for DataPlane {
+impl From<TransportName> for TransportPolicy {
     fn from(name: TransportName) -> Self {
         match name {
             TransportName::Auto => Self::Auto,

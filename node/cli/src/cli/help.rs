@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
-use starling_node::settings::keys::{Key, Kind, Unsaid, keys};
+use starling_node::settings::keys::{DefaultValue, Key, Kind, keys};
 
 use super::{Cli, JOIN};
 use crate::program;
@@ -126,8 +126,8 @@ pub(super) fn about(key: &Key, verb: u8) -> String {
                 .to_owned()
         }
         _ if verb == JOIN && key.is_of_run => format!("{about} [default: as the run]"),
-        Unsaid::Value("") => format!("{about} [default: none]"),
-        Unsaid::Value(text) | Unsaid::Like(text) | Unsaid::None(text) => format!("{about} [default: {text}]"),
+        DefaultValue::Value("") => format!("{about} [default: none]"),
+        DefaultValue::Value(text) | DefaultValue::Like(text) | DefaultValue::None(text) => format!("{about} [default: {text}]"),
     }
 }
 

@@ -2,21 +2,21 @@
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use starling_node::settings::keys::{Flag, Key, Kind, Verbs, keys};
+use starling_node::settings::keys::{FlagSpec, Key, Kind, VerbSet, keys};
 
 use super::help::{about, heading};
 use crate::config::FlagValue;
 
 /// Those of who founds a run.
-pub const RUN: u8 = Verbs::RUN.0;
+pub const RUN: u8 = VerbSet::RUN.0;
 /// Those of who joins one.
-pub const JOIN: u8 = Verbs::JOIN.0;
+pub const JOIN: u8 = VerbSet::JOIN.0;
 /// Those of who keeps checkpoints.
-pub const KEEP: u8 = Verbs::KEEP.0;
+pub const KEEP: u8 = VerbSet::KEEP.0;
 /// Those of who fetches one.
-pub const FETCH: u8 = Verbs::FETCH.0;
+pub const FETCH: u8 = VerbSet::FETCH.0;
 /// Those of whoever looks at what is there.
-pub const LOOK: u8 = Verbs::LOOK.0;
+pub const LOOK: u8 = VerbSet::LOOK.0;
 
 /// What was given of the flags of a verb that set keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,11 +67,11 @@ impl<const VERB: u8> FromArgMatches for KeyFlags<VERB> {
 }
 
 /// The keys that a verb has flags for.
-fn flags(verb: u8) -> impl Iterator<Item = (&'static Key, Flag)> {
-    keys().filter(move |key| key.verbs.meets(Verbs(verb))).filter_map(|key| Some((key, key.flag?)))
+fn flags(verb: u8) -> impl Iterator<Item = (&'static Key, FlagSpec)> {
+    keys().filter(move |key| key.verbs.meets(VerbSet(verb))).filter_map(|key| Some((key, key.flag?)))
 }
 
-fn argument(key: &'static Key, flag: Flag, verb: u8) -> Arg {
+fn argument(key: &'static Key, flag: FlagSpec, verb: u8) -> Arg {
     let argument = Arg::new(key.id).long(id(flag.long)).value_name(flag.takes).help(about(key, verb));
     let argument = heading(argument, key, verb).visible_aliases(flag.alias);
     match key.kind {
@@ -83,7 +83,7 @@ fn argument(key: &'static Key, flag: Flag, verb: u8) -> Arg {
 }
 
 /// The flag that says the contrary of another.
-fn negation(key: &'static Key, flag: Flag, verb: u8) -> Option<Arg> {
+fn negation(key: &'static Key, flag: FlagSpec, verb: u8) -> Option<Arg> {
     let negation = id(flag.negation?);
     let argument = Arg::new(negation).long(negation).action(ArgAction::SetTrue).conflicts_with(key.id);
     Some(heading(argument.help(format!("The contrary of {}", flag.long)), key, verb))

@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
-use starling::Resume;
+use starling::ResumePolicy;
 use starling_run::WIRE_VERSION;
 
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
@@ -227,7 +227,7 @@ pub struct RunFlags {
         default_missing_value = "newest",
         value_parser = parse_resume
     )]
-    pub resume: Option<Resume>,
+    pub resume: Option<ResumePolicy>,
     /// If others trained this run and none of them answers, go on alone, as a fork [default: wait, or say who is missing]
     #[arg(long)]
     pub alone: bool,
@@ -376,9 +376,11 @@ pub struct ExportFlags {
     pub to: PathBuf,
 }
 
-fn parse_resume(text: &str) -> Result<Resume, String> {
+fn parse_resume(text: &str) -> Result<ResumePolicy, String> {
     match text {
-        "newest" => Ok(Resume::Newest),
-        step => step.parse().map(Resume::Step).map_err(|_| "must be the step of a checkpoint, or `newest`".to_owned()),
+        "newest" => Ok(ResumePolicy::Newest),
+        step => {
+            step.parse().map(ResumePolicy::Step).map_err(|_| "must be the step of a checkpoint, or `newest`".to_owned())
+        }
     }
 }

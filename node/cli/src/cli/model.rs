@@ -48,10 +48,10 @@ pub struct WhichFlags {
 impl WhichFlags {
     /// The place that they say, of what lies at a path.
     #[cfg(feature = "train")]
-    pub(crate) fn of(&self, path: impl Into<PathBuf>) -> starling::export::Place {
-        use starling::export::Place;
-        let place = self.run.iter().fold(Place::at(path), |place, run| place.of_run(run));
-        self.step.into_iter().fold(place, Place::after_step)
+    pub(crate) fn of(&self, path: impl Into<PathBuf>) -> starling::export::ModelLocation {
+        use starling::export::ModelLocation;
+        let place = self.run.iter().fold(ModelLocation::at(path), |place, run| place.of_run(run));
+        self.step.into_iter().fold(place, ModelLocation::after_step)
     }
 }
 
@@ -69,7 +69,7 @@ pub struct ModelFlags {
 impl ModelFlags {
     /// Where it lies.
     #[cfg(feature = "train")]
-    pub(crate) fn place(&self) -> starling::export::Place {
+    pub(crate) fn place(&self) -> starling::export::ModelLocation {
         self.which.of(&self.model)
     }
 }

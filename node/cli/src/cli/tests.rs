@@ -1,7 +1,7 @@
 //! What the command line takes and says of itself.
 
 use clap::Command;
-use starling_node::settings::keys::{Unsaid, keys};
+use starling_node::settings::keys::{DefaultValue, keys};
 
 use super::*;
 use crate::config::FlagValue;
@@ -35,8 +35,8 @@ fn help_states_the_default_of_every_key() {
     for key in keys() {
         let Some(flag) = key.flag.map(|flag| flag.long) else { continue };
         let default = match key.default {
-            Unsaid::Value("") => "none",
-            Unsaid::Value(text) | Unsaid::Like(text) | Unsaid::None(text) => text,
+            DefaultValue::Value("") => "none",
+            DefaultValue::Value(text) | DefaultValue::Like(text) | DefaultValue::None(text) => text,
         };
         let help = help_of(run, flag);
         assert!(help.ends_with(&format!("[default: {default}]")), "{flag} does not say [default: {default}]: {help}");
@@ -109,8 +109,8 @@ fn resume_takes_the_newest_or_a_step() {
         flags.resume
     };
     assert_eq!(resume("starling run"), None);
-    assert_eq!(resume("starling run --resume"), Some(Resume::Newest));
-    assert_eq!(resume("starling run --resume=120"), Some(Resume::Step(120)));
+    assert_eq!(resume("starling run --resume"), Some(ResumePolicy::Newest));
+    assert_eq!(resume("starling run --resume=120"), Some(ResumePolicy::Step(120)));
     assert!(parse("starling run --resume=soon").is_err());
 }
 

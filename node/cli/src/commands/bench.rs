@@ -6,7 +6,7 @@ use serde_json::json;
 use starling::Error as NodeError;
 use starling::parts::Codec;
 use starling::parts::PlanPolicy;
-use starling_node::reducer::bench::Reduction;
+use starling_node::reducer::bench::ReductionSpec;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::bench::{self, LivePlan, Plan};
@@ -81,7 +81,7 @@ fn link_plan(flags: &LinkFlags) -> Plan {
 
 fn plan(peers: u32, bytes: usize, rounds: u32, flags: &ReductionFlags) -> Plan {
     let elements = |kib: u32| (kib as usize) << 10 >> 2;
-    let reduction = Reduction {
+    let reduction = ReductionSpec {
         secret: rand::random(),
         data_plane: flags.transport.into(),
         elements: bytes / size_of::<f32>(),

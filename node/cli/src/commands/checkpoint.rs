@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use starling_node::credentials::identity::{has_signed, to_libp2p};
 use starling_node::start::node::CHECKPOINTS;
-use starling_run::{CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Signed, Verdict};
+use starling_run::{
+    CheckpointError, CheckpointFolder, CheckpointStore, CheckpointSummary, SignedHead, VerificationReport,
+};
 
 use super::{CommandError, Context, EXIT_DONE, EXIT_FAILED, print};
 use crate::cli::{ExportFlags, KeyFlags, LOOK};
@@ -98,7 +100,7 @@ struct Judged {
 }
 
 impl Judged {
-    fn of(store: &CheckpointStore, verdict: Verdict) -> Self {
+    fn of(store: &CheckpointStore, verdict: VerificationReport) -> Self {
         let listed = verdict.result.and_then(|info| Listed::of(store, info));
         let result = listed.map_err(|error| error.to_string()).and_then(|listed| {
             let forged = listed.signed.iter().flat_map(|signed| {
@@ -131,13 +133,13 @@ impl Judged {
 /// A checkpoint, who vouches for it, and whether its branch was left.
 #[derive(Debug)]
 struct Listed {
-    info: CheckpointInfo,
-    signed: Option<Signed>,
+    info: CheckpointSummary,
+    signed: Option<SignedHead>,
     aside: bool,
 }
 
 impl Listed {
-    fn of(store: &CheckpointStore, info: CheckpointInfo) -> Result<Self, CheckpointError> {
+    fn of(store: &CheckpointStore, info: CheckpointSummary) -> Result<Self, CheckpointError> {
         Ok(Self { signed: store.signed(&info), aside: store.is_put_aside(info.id)?, info })
     }
 

@@ -1,6 +1,6 @@
 //! `starling join`: take part in a run that others founded.
 
-use starling::Joining;
+use starling::JoinOptions;
 use starling_node::start::node;
 
 use super::run::take_part;
@@ -12,7 +12,7 @@ use crate::program::program;
 pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, CommandError> {
     let loaded = context.load(flags.keys.values())?;
     let (secret, invitation) = flags.secret_file.as_deref().map(parse_secret).transpose()?.unzip();
-    let joining = Joining {
+    let joining = JoinOptions {
         target: parse_target(&flags.ticket.read()?)?,
         secret,
         invitation: invitation.flatten(),

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
-use starling::{Error as NodeError, Founding, Observer, Report, Resume, Settings, Summary};
+use starling::{Error as NodeError, FoundOptions, Observer, Report, ResumePolicy, Settings, Summary};
 use starling_node::start::host::alone_in_its_directory;
 use starling_node::start::node;
 use starling_node::start::signals::heed_signals;
@@ -18,8 +18,8 @@ use crate::program::program;
 
 pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
     let loaded = context.load(flags.keys.values())?;
-    let founding = loaded.founding(flags.resume.unwrap_or(Resume::Fresh))?;
-    let founding = Founding { alone: flags.alone, from: flags.from.clone(), init: flags.init.clone(), ..founding };
+    let founding = loaded.founding(flags.resume.unwrap_or(ResumePolicy::Fresh))?;
+    let founding = FoundOptions { alone: flags.alone, from: flags.from.clone(), init: flags.init.clone(), ..founding };
     let settings = loaded.settings()?;
     let program = program(&loaded)?;
     context.start_logs(&loaded)?;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use etcetera::BaseStrategy;
-use starling::{Expectations, Founding, OptimizerSpec, Resume, RunLength, RunSpec, Settings};
-use starling_node::settings::keys::{Key, Sets, Value, keys};
+use starling::{ExpectedSettings, FoundOptions, OptimizerSpec, ResumePolicy, RunLimit, RunSpec, Settings};
+use starling_node::settings::keys::{Key, KeyTarget, Value, keys};
 
 use super::error::ConfigError;
 use super::layers::Origin;
@@ -84,7 +84,7 @@ impl Loaded {
     /// # Errors
     /// [`ConfigError::Meaning`] if the text is no device.
     #[cfg(feature = "train")]
-    pub fn device(&self) -> Result<starling::DeviceChoice, ConfigError> {
+    pub fn device(&self) -> Result<starling::DeviceSpec, ConfigError> {
         self.text("train.device").parse().map_err(|error| self.meaning("train.device", error))
     }
 
@@ -93,7 +93,7 @@ impl Loaded {
     /// # Errors
     /// [`ConfigError`], naming key and origin.
     pub fn deadlines(&self) -> Result<starling_topology::Config, ConfigError> {
-        let Founding { run, min_peers, .. } = self.founder()?;
+        let FoundOptions { run, min_peers, .. } = self.founder()?;
         let mut machine = Settings::new(PathBuf::new());
         for id in ["network.max_peers", "network.fork_after"] {
             self.set_machine(id, &mut machine)?;
@@ -126,33 +126,33 @@ impl Loaded {
     ///
     /// # Errors
     /// [`ConfigError`], naming key and origin.
-    pub fn founding(&self, resume: Resume) -> Result<Founding, ConfigError> {
+    pub fn founding(&self, resume: ResumePolicy) -> Result<FoundOptions, ConfigError> {
         let founding = self.founder()?;
         let max_peers = self.values["network.max_peers"].count();
         if founding.min_peers as u64 > max_peers {
             let reason = format!("{} peers can't be there, network.max_peers is {max_peers}", founding.min_peers);
             return Err(self.meaning("run.min_peers", reason));
         }
-        Ok(Founding { resume, ..founding })
+        Ok(FoundOptions { resume, ..founding })
     }
 
-    fn founder(&self) -> Result<Founding, ConfigError> {
+    fn founder(&self) -> Result<FoundOptions, ConfigError> {
         // With the settings that the registry has for it, which are not those of a program's default.
         let optimizer = OptimizerSpec::named(self.text("run.optimizer")).expect("invariant: one of the registry");
-        let mut founding = Founding::new(RunSpec { optimizer, ..RunSpec::default() });
+        let mut founding = FoundOptions::new(RunSpec { optimizer, ..RunSpec::default() });
         for key in keys() {
             self.set(key.id, |sets, value| match sets {
-                Sets::Run(set) => set(&mut founding.run, value),
-                Sets::Founding(set) => set(&mut founding, value),
-                Sets::Machine(_) | Sets::Outside => Ok(()),
+                KeyTarget::Run(set) => set(&mut founding.run, value),
+                KeyTarget::Founding(set) => set(&mut founding, value),
+                KeyTarget::Machine(_) | KeyTarget::Outside => Ok(()),
             })?;
         }
         // Whoever says nothing nearer to the command line than the other goes by the other.
         let [steps, epochs] = ["run.steps", "run.epochs"].map(|key| self.origin(key));
         match steps.rank().cmp(&epochs.rank()) {
             Ordering::Less => {}
-            Ordering::Greater => founding.length = RunLength::Steps,
-            Ordering::Equal if *epochs == Origin::Default => founding.length = RunLength::Usual,
+            Ordering::Greater => founding.length = RunLimit::Steps,
+            Ordering::Equal if *epochs == Origin::Default => founding.length = RunLimit::Usual,
             Ordering::Equal => {
                 let reason = format!("{steps} says run.steps, too: how long the run is can be said in one way alone");
                 return Err(self.meaning("run.epochs", reason));
@@ -166,8 +166,8 @@ impl Loaded {
     ///
     /// # Errors
     /// [`ConfigError`], naming key and origin.
-    pub fn expectations(&self) -> Result<Expectations, ConfigError> {
-        let mut expected = Expectations::default();
+    pub fn expectations(&self) -> Result<ExpectedSettings, ConfigError> {
+        let mut expected = ExpectedSettings::default();
         for key in keys().filter(|key| *self.origin(key.id) != Origin::Default) {
             let value = self.values.get(key.id).into_iter();
             value
@@ -180,11 +180,15 @@ impl Loaded {
 
     /// Sets what a key sets of this machine, if that is anything.
     fn set_machine(&self, id: &'static str, machine: &mut Settings) -> Result<(), ConfigError> {
-        self.set(id, |sets, value| if let Sets::Machine(set) = sets { set(machine, value) } else { Ok(()) })
+        self.set(id, |sets, value| if let KeyTarget::Machine(set) = sets { set(machine, value) } else { Ok(()) })
     }
 
     /// Hands what a key sets and its value to `taker`, if it has one.
-    fn set(&self, id: &'static str, taker: impl FnOnce(Sets, &Value) -> Result<(), String>) -> Result<(), ConfigError> {
+    fn set(
+        &self,
+        id: &'static str,
+        taker: impl FnOnce(KeyTarget, &Value) -> Result<(), String>,
+    ) -> Result<(), ConfigError> {
         let Some((key, value)) = Key::find(id).zip(self.values.get(id)) else { return Ok(()) };
         taker(key.sets, value).map_err(|reason| self.meaning(id, reason))
     }

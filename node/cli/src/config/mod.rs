@@ -2,7 +2,7 @@
 //!
 //! [`Layers`] collects what was written, one layer over the other, and remembers for each key where its value came
 //! from. [`Loaded`] is the outcome: a value for each key that has one, plus origins. Its methods check the rest and build the
-//! node's own types ([`Settings`](starling::Settings), [`Founding`](starling::Founding)). What there is, the node's table of
+//! node's own types ([`Settings`](starling::Settings), [`FoundOptions`](starling::FoundOptions)). What there is, the node's table of
 //! [keys](starling_node::settings::keys) says.
 
 mod checked;

@@ -1,7 +1,7 @@
 //! The configuration as text: what is in force, and a file to start from.
 
 use serde_json::json;
-use starling_node::settings::keys::{Key, Kind, Unsaid, Value, keys};
+use starling_node::settings::keys::{DefaultValue, Key, Kind, Value, keys};
 
 use super::checked::Loaded;
 use super::error::ConfigError;
@@ -107,5 +107,5 @@ fn value(loaded: &Loaded, key: &Key) -> Result<Option<Value>, ConfigError> {
 
 /// What happens where a key has no value.
 fn then(key: &Key) -> &'static str {
-    if let Unsaid::None(words) = key.default { words } else { "" }
+    if let DefaultValue::None(words) = key.default { words } else { "" }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use starling::{Target, Ticket};
-use starling_node::credentials::invitation::Grant;
+use starling_node::credentials::invitation::InvitationKey;
 use starling_node::credentials::secret;
 
 use super::error::ConfigError;
@@ -63,7 +63,7 @@ pub fn parse_ticket(text: &str) -> Result<Ticket, ConfigError> {
 ///
 /// # Errors
 /// [`ConfigError::Read`] if there is no such file, [`ConfigError::Secret`] if it holds something else.
-pub fn parse_secret(path: &Path) -> Result<([u8; 32], Option<Grant>), ConfigError> {
+pub fn parse_secret(path: &Path) -> Result<([u8; 32], Option<InvitationKey>), ConfigError> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MAX_SECRET_BYTES).read_to_end(&mut bytes))

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use starling::optimizer::REGISTRY;
-use starling::{Decay, Expectations, OptimizerSpec, Resume, RunLength, Schedule, Settings, Target};
-use starling_node::settings::keys::{Key, Kind, Unsaid, Value, keys};
+use starling::{DecayKind, ExpectedSettings, OptimizerSpec, ResumePolicy, RunLimit, Schedule, Settings, Target};
+use starling_node::settings::keys::{DefaultValue, Key, Kind, Value, keys};
 
 use super::*;
 
@@ -162,14 +162,14 @@ fn a_whole_number_will_do_for_a_number() {
 #[test]
 fn every_optimizer_is_reached_with_its_own_settings_and_others() {
     for row in REGISTRY {
-        let founding = with_flag("run.optimizer", row.name).founding(Resume::Fresh).expect("good");
+        let founding = with_flag("run.optimizer", row.name).founding(ResumePolicy::Fresh).expect("good");
         assert_eq!(Some(founding.run.optimizer), OptimizerSpec::named(row.name));
         for setting in row.optimizer.settings() {
             let key = Key::find(&format!("run.{}", setting.name));
             let key = key.unwrap_or_else(|| panic!("no key sets {} of {}", setting.name, row.name));
             assert!(matches!(key.kind, Kind::Float(least, most) if (least, most) == (setting.least, setting.most)));
             let flags = [flag("run.optimizer", "--optimizer", row.name), flag(key.id, "--flag", "0.125")];
-            let founding = load("", &[], &flags).expect("good").founding(Resume::Fresh).expect("good");
+            let founding = load("", &[], &flags).expect("good").founding(ResumePolicy::Fresh).expect("good");
             let expected = OptimizerSpec::named(row.name).map(|spec| spec.with(setting.name, 0.125));
             assert_eq!(Some(founding.run.optimizer), expected);
         }
@@ -191,16 +191,16 @@ fn the_documentation_names_every_optimizer_with_its_settings() {
 #[test]
 fn a_schedule_and_a_norm_become_the_runs() {
     let file = "[run]\nschedule = \"cosine:0.1,500\"\nwarm_up = 20\nclip = 0.5\n";
-    let run = load(file, &[], &[]).expect("good").founding(Resume::Fresh).expect("good").run;
-    let decay = Decay::Cosine { to: 0.1, within: Some(500) };
+    let run = load(file, &[], &[]).expect("good").founding(ResumePolicy::Fresh).expect("good").run;
+    let decay = DecayKind::Cosine { to: 0.1, within: Some(500) };
     assert_eq!((run.schedule, run.clip), (Schedule { warm_up: 20, decay, ..Schedule::default() }, Some(0.5)));
-    let run = load("", &[], &[]).expect("good").founding(Resume::Fresh).expect("good").run;
+    let run = load("", &[], &[]).expect("good").founding(ResumePolicy::Fresh).expect("good").run;
     assert_eq!((run.schedule, run.clip), (Schedule::default(), None));
 }
 
 #[test]
 fn what_only_the_node_understands_is_checked_too() {
-    let founding = |key, value| with_flag(key, value).founding(Resume::Fresh).expect_err("bad").to_string();
+    let founding = |key, value| with_flag(key, value).founding(ResumePolicy::Fresh).expect_err("bad").to_string();
     let settings = |key, value: &str| with_flag(key, value).settings().expect_err("bad").to_string();
     let peer = format!("/p2p/{}", starling_node::credentials::identity::Identity::generate().peer_id());
     for (error, part) in [
@@ -238,7 +238,7 @@ fn a_joiner_expects_only_what_its_user_set() {
         format!("{expected:?}")
     };
     let insisted = |pairs: &[(&str, &str)]| {
-        let mut expected = Expectations::default();
+        let mut expected = ExpectedSettings::default();
         pairs.iter().for_each(|(key, text)| expected.insist(key, text).expect("a key of the run"));
         format!("{expected:?}")
     };
@@ -251,7 +251,7 @@ fn a_joiner_expects_only_what_its_user_set() {
     );
     let file = load("[network]\nmax_stall_ms = 10000\n", &[], &[]).expect("good");
     assert_eq!(format!("{:?}", file.expectations().expect("good")), insisted(&[("network.max_stall_ms", "10s")]));
-    assert_eq!(file.founding(Resume::Fresh).expect("good").run.max_stall_ms, 10_000);
+    assert_eq!(file.founding(ResumePolicy::Fresh).expect("good").run.max_stall_ms, 10_000);
 }
 
 #[test]
@@ -357,8 +357,8 @@ fn the_documentation_names_every_key_with_variable_flag_and_default() {
         let row = text.lines().find(|line| line.starts_with(&format!("| `{}` |", key.id)));
         let row = row.unwrap_or_else(|| panic!("{} has no row", key.id));
         let default = match key.default {
-            Unsaid::None(words) => words.to_owned(),
-            Unsaid::Value(_) | Unsaid::Like(_) => {
+            DefaultValue::None(words) => words.to_owned(),
+            DefaultValue::Value(_) | DefaultValue::Like(_) => {
                 format!("`{}`", layers::toml(&key.shown().expect("there is a value")))
             }
         };
@@ -431,20 +431,20 @@ fn a_programs_settings_are_those_of_the_command_line() {
 #[test]
 fn how_long_a_run_is_can_be_said_in_one_way_alone() {
     let length = |flags: &[FlagValue], variables: &[(&str, &str)], file: &str| {
-        let founding = load(file, variables, flags).expect("good").founding(Resume::Fresh)?;
+        let founding = load(file, variables, flags).expect("good").founding(ResumePolicy::Fresh)?;
         Ok::<_, ConfigError>((founding.length, founding.run.steps))
     };
     let is =
         |flags: &[FlagValue], variables: &[(&str, &str)], file: &str| length(flags, variables, file).expect("good");
     let (steps, epochs) = (flag("run.steps", "--steps", "7"), flag("run.epochs", "--epochs", "3"));
     let file = "[run]\nsteps = 7\n";
-    assert_eq!(is(&[], &[], "").0, RunLength::Usual);
-    assert_eq!(is(std::slice::from_ref(&steps), &[], ""), (RunLength::Steps, 7));
-    assert_eq!(is(std::slice::from_ref(&epochs), &[], "").0, RunLength::Epochs(3));
+    assert_eq!(is(&[], &[], "").0, RunLimit::Usual);
+    assert_eq!(is(std::slice::from_ref(&steps), &[], ""), (RunLimit::Steps, 7));
+    assert_eq!(is(std::slice::from_ref(&epochs), &[], "").0, RunLimit::Epochs(3));
     // Whatever goes over the other.
-    assert_eq!(is(std::slice::from_ref(&epochs), &[], file).0, RunLength::Epochs(3));
-    assert_eq!(is(&[], &[("STARLING_RUN_EPOCHS", "2")], file).0, RunLength::Epochs(2));
-    assert_eq!(is(&[], &[("STARLING_RUN_STEPS", "9")], "[run]\nepochs = 2\n"), (RunLength::Steps, 9));
+    assert_eq!(is(std::slice::from_ref(&epochs), &[], file).0, RunLimit::Epochs(3));
+    assert_eq!(is(&[], &[("STARLING_RUN_EPOCHS", "2")], file).0, RunLimit::Epochs(2));
+    assert_eq!(is(&[], &[("STARLING_RUN_STEPS", "9")], "[run]\nepochs = 2\n"), (RunLimit::Steps, 9));
     let error = length(&[steps, epochs], &[], "").expect_err("both").to_string();
     assert!(error.contains("--epochs: run.epochs: --steps says run.steps, too"), "{error}");
     let error = length(&[], &[], "[run]\nsteps = 7\nepochs = 2\n").expect_err("both").to_string();

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use starling::{Report, Summary};
-use starling_node::start::signals::{EXIT_INTERRUPTED, Signals};
+use starling_node::start::signals::{EXIT_INTERRUPTED, SignalSet};
 use starling_run::audit::{self, AuditError};
 use tokio::sync::mpsc;
 
@@ -72,7 +72,7 @@ enum End {
 /// [`CommandError`] if a child fails or can't be started. Whatever happens, all children are gone afterwards, and so
 /// are their data directories unless they are to be kept.
 pub async fn run(plan: &Plan, style: Style, console: &Console) -> Result<u8, CommandError> {
-    let mut signals = Signals::listen().map_err(CommandError::io("listen for signals"))?;
+    let mut signals = SignalSet::listen().map_err(CommandError::io("listen for signals"))?;
     // Removed with all that is in it when this function ends, however it ends.
     let (root, _temporary) = match &plan.keep {
         Some(dir) => {
@@ -119,7 +119,7 @@ async fn drive(
     root: &Path,
     peers: &mut Vec<Peer>,
     mut board: Board,
-    signals: &mut Signals,
+    signals: &mut SignalSet,
 ) -> Result<End, CommandError> {
     let started = Instant::now();
     let (sender, mut events) = mpsc::channel(QUEUE);

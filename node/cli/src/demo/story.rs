@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use starling::Report;
-use starling_topology::SplitMix64;
+use starling_topology::SplitMix64Generator;
 
 use super::Plan;
 use super::outcome::Figures;
@@ -71,7 +71,7 @@ enum Phase {
 impl Story {
     pub(super) fn new(plan: &Plan) -> Self {
         let others = u32::try_from(plan.peers.saturating_sub(1)).unwrap_or(u32::MAX).max(1);
-        let victim = 1 + SplitMix64::new(plan.seed).below(others) as usize;
+        let victim = 1 + SplitMix64Generator::new(plan.seed).below(others) as usize;
         Self {
             phase: if plan.is_eventful() { Phase::Together } else { Phase::Quiet },
             peers: plan.peers,

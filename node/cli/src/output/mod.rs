@@ -33,7 +33,7 @@ pub use terminal::Terminal;
 pub use throttle::Throttle;
 
 use starling::Observer;
-use starling::parts::{Json, Tee};
+use starling::parts::{JsonObserver, ObserverSet};
 pub use starling_node::observe::report::{json_line, timed};
 pub use starling_node::observe::stdout::{print, print_line};
 
@@ -76,8 +76,8 @@ impl Style {
     /// An observer that shows a run this way. What programs read is always whole.
     pub fn observer(self, console: &Console, detail: Detail) -> Arc<dyn Observer> {
         match (self, detail) {
-            (Self::Json, _) => Arc::new(Json),
-            (_, Detail::Errors) => Arc::new(Tee(Vec::new())),
+            (Self::Json, _) => Arc::new(JsonObserver),
+            (_, Detail::Errors) => Arc::new(ObserverSet(Vec::new())),
             (Self::Terminal, detail) => Arc::new(Terminal::new(console.clone(), detail)),
             (Self::Plain, detail) => Arc::new(Plain::new(detail)),
         }

@@ -1,6 +1,6 @@
 //! What happens in a run, as sentences.
 
-use starling::parts::Missed;
+use starling::parts::MissingState;
 use starling::parts::Quorum;
 use starling::{Limit, Outcome, Report, Summary};
 
@@ -303,22 +303,22 @@ pub(crate) fn limit_of(limit: &Limit) -> String {
 }
 
 /// What steps wait for, and who goes on meanwhile.
-fn paused(present: usize, needed: usize, missed: Option<Missed>, quorum: Quorum) -> String {
+fn paused(present: usize, needed: usize, missed: Option<MissingState>, quorum: Quorum) -> String {
     let limit = if quorum == Quorum::Majority { ", or as a fork after --fork-after" } else { "" };
     let missing = match missed {
-        Some(Missed::State) => {
+        Some(MissingState::State) => {
             return format!(
                 "paused: of the members {present} answer, and none of those holds the run's state: they wait for the others that may \
                  hold it, and begin again before the first step once all have said that they don't{limit}; this peer does so at \
                  once, as a fork, if started with --alone"
             );
         }
-        Some(Missed::Unknown) => {
+        Some(MissingState::Unknown) => {
             "some of those have lost their checkpoints, or the note of what they had saved: it is waited for \
                                   whoever may hold a newer state"
                 .to_owned()
         }
-        Some(Missed::Step(step)) => format!(
+        Some(MissingState::Step(step)) => format!(
             "some of those had saved the state after step {step} and have lost it: it is waited for whoever may hold it still"
         ),
         None if present < needed => format!("{needed} are needed"),
@@ -465,11 +465,11 @@ mod tests {
             quorum,
         };
         let paused = Report::Paused { present: 2, needed: 3, missed: None };
-        let missed = Report::Paused { present: 3, needed: 3, missed: Some(Missed::Step(40)) };
+        let missed = Report::Paused { present: 3, needed: 3, missed: Some(MissingState::Step(40)) };
         assert!(!texts(&mut narrator, &started(Quorum::Majority)).join("\n").contains("quorum"));
         assert!(texts(&mut narrator, &paused).join("\n").contains("--fork-after"));
         assert!(texts(&mut narrator, &missed).join("\n").contains("the state after step 40"));
-        let missed = Report::Paused { present: 1, needed: 1, missed: Some(Missed::State) };
+        let missed = Report::Paused { present: 1, needed: 1, missed: Some(MissingState::State) };
         assert!(texts(&mut narrator, &missed).join("\n").contains("begin again before the first step"));
         let lines = texts(&mut narrator, &started(Quorum::TwoThirds)).join("\n");
         assert!(lines.contains("the first that dies stops the run"), "{lines}");

@@ -1,7 +1,7 @@
 //! What is said of the way into a run, and of the way back to one: whom it asks, what they say, whom it waits for.
 
 use starling::Report;
-use starling::parts::{WaitsFor, WayBack};
+use starling::parts::{ReturnKind, WaitReason};
 
 use super::format;
 
@@ -30,10 +30,10 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
         Report::Returning { way, peers } => vec![returning(*way, peers)],
         Report::Awaiting { peers, why, for_s } => {
             let why = match (why, peers.len()) {
-                (WaitsFor::Return, 1) => ", which stayed when this one left",
-                (WaitsFor::Return, _) => ", who stayed when this one left",
-                (WaitsFor::Admission, _) => " to let this one in",
-                (WaitsFor::Download, _) => " to fetch the last state (Ctrl-C ends this)",
+                (WaitReason::Return, 1) => ", which stayed when this one left",
+                (WaitReason::Return, _) => ", who stayed when this one left",
+                (WaitReason::Admission, _) => " to let this one in",
+                (WaitReason::Download, _) => " to fetch the last state (Ctrl-C ends this)",
                 (_, _) => "",
             };
             let since = if *for_s == 0 { String::new() } else { format!(" (for {for_s} s now)") };
@@ -44,21 +44,23 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     }
 }
 
-fn returning(way: WayBack, peers: &[String]) -> String {
+fn returning(way: ReturnKind, peers: &[String]) -> String {
     match (way, peers.len()) {
-        (WayBack::Join, 0 | 1) => "a member still trains this run; joining it".to_owned(),
-        (WayBack::Join, count) => format!("{count} members still train this run; joining them"),
-        (WayBack::Seat, 0) => "comes back to its place in the run".to_owned(),
-        (WayBack::Seat, _) => format!("comes back to its place in the run, beside {}", names(peers)),
-        (WayBack::Alone, _) => "nobody else was in its view when it ended: it goes on from there, unforked".to_owned(),
-        (WayBack::Fork, 0) => "goes on alone, as a fork of the run".to_owned(),
-        (WayBack::Fork, _) => format!("goes on alone, as a fork of the run, without {}", names(peers)),
-        (WayBack::Serve, _) => format!(
+        (ReturnKind::Join, 0 | 1) => "a member still trains this run; joining it".to_owned(),
+        (ReturnKind::Join, count) => format!("{count} members still train this run; joining them"),
+        (ReturnKind::Seat, 0) => "comes back to its place in the run".to_owned(),
+        (ReturnKind::Seat, _) => format!("comes back to its place in the run, beside {}", names(peers)),
+        (ReturnKind::Alone, _) => {
+            "nobody else was in its view when it ended: it goes on from there, unforked".to_owned()
+        }
+        (ReturnKind::Fork, 0) => "goes on alone, as a fork of the run".to_owned(),
+        (ReturnKind::Fork, _) => format!("goes on alone, as a fork of the run, without {}", names(peers)),
+        (ReturnKind::Serve, _) => format!(
             "the run is complete, and {} lacks its last state: this machine stays until it is fetched (`--alone` ends at once)",
             names(peers)
         ),
-        (WayBack::Ask, _) => format!("asks {} to be let in again", names(peers)),
-        (WayBack::Wait, _) => format!(
+        (ReturnKind::Ask, _) => format!("asks {} to be let in again", names(peers)),
+        (ReturnKind::Wait, _) => format!(
             "{} stayed in the run when this one left: it waits for one of them (`--alone` goes on alone, as a fork)",
             names(peers)
         ),
@@ -96,9 +98,9 @@ mod tests {
     #[test]
     fn whoever_waits_says_for_whom() {
         let peers = vec!["12D3KooWabcbc4xyz".to_owned()];
-        let first = lines(&Report::Awaiting { peers: peers.clone(), why: WaitsFor::Return, for_s: 0 });
+        let first = lines(&Report::Awaiting { peers: peers.clone(), why: WaitReason::Return, for_s: 0 });
         assert_eq!(first, ["waiting for 12D3KooWabcbc4xyz, which stayed when this one left"]);
-        let later = lines(&Report::Awaiting { peers: peers.clone(), why: WaitsFor::Admission, for_s: 20 });
+        let later = lines(&Report::Awaiting { peers: peers.clone(), why: WaitReason::Admission, for_s: 20 });
         assert_eq!(later, ["waiting for 12D3KooWabcbc4xyz to let this one in (for 20 s now)"]);
         let answer = Report::Answered { peer: peers[0].clone(), live: false, stable_step: Some(7), trouble: None };
         assert!(lines(&answer)[0].contains("after step 7"), "{:?}", lines(&answer));

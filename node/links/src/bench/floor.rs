@@ -20,7 +20,7 @@ const GRADIENT_BYTES: usize = 64 << 20;
 
 /// Processor seconds per byte on the wire.
 #[derive(Debug, Clone, Copy)]
-pub struct Floor {
+pub struct WireCost {
     /// Into a record: from a gradient into a buffer that stays in the cache, encoded.
     pub copy: f64,
     /// Out of a record: decoding, and adding to a gradient.
@@ -31,7 +31,7 @@ pub struct Floor {
     pub socket: f64,
 }
 
-impl Floor {
+impl WireCost {
     /// Measures all parts with records of `segment_elements` elements in the form of `codec`.
     ///
     /// # Errors

@@ -4,4 +4,4 @@ mod clock;
 mod floor;
 
 pub use clock::process_time;
-pub use floor::{Floor, cipher};
+pub use floor::{WireCost, cipher};

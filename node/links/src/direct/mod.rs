@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::direct::record::{Buffer, Keys, LENGTH_BYTES};
 use crate::error::ConnectionError;
 use crate::greeting::handshake::{Connection, Protection};
-use crate::{LinkConfig, Traffic};
+use crate::{LinkConfig, TrafficMetrics};
 
 /// Segments that are passed on and wait for the socket. While there is room for one, none is copied.
 const MAX_PASSED_ON: usize = 4;
@@ -47,7 +47,7 @@ pub struct Sender {
     /// When the record was begun that is on its way, or was last.
     begun: Instant,
     took: Duration,
-    traffic: Arc<Traffic>,
+    traffic: Arc<TrafficMetrics>,
 }
 
 impl Sender {
@@ -183,7 +183,7 @@ pub(crate) struct Receiver {
     limit: Duration,
     /// When the present one began.
     begun: Option<Instant>,
-    traffic: Arc<Traffic>,
+    traffic: Arc<TrafficMetrics>,
 }
 
 impl Receiver {

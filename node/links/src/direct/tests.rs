@@ -1,12 +1,12 @@
 //! Segments arrive as they were sent, over real sockets; bytes that are no records are errors.
 
 use starling_collective::codec::kernel;
-use starling_collective::{Bound, Codec, OperationKey, Phase, SegmentId};
+use starling_collective::{Codec, OperationKey, Phase, SegmentId, ValueLimit};
 use starling_topology::Rank;
 use tokio::io::AsyncWriteExt;
 
 use super::*;
-use crate::Limits;
+use crate::LinkLimit;
 use crate::fixture::{SEGMENT_BYTES as LONGEST, config, sealed, sockets};
 
 fn sender(stream: TcpStream, config: &LinkConfig) -> Sender {
@@ -60,7 +60,7 @@ async fn segments_go_around_two_links_unchanged() {
             let header = SegmentHeader::from_bytes(head).expect("a header");
             if payload.len() % 3 == 0 {
                 let mut values = vec![0.0; payload.len() / 4];
-                kernel::store(&mut values, payload, Bound::FINITE).expect("finite");
+                kernel::store(&mut values, payload, ValueLimit::FINITE).expect("finite");
                 relay_out.flush().await.expect("sent");
                 load(&mut relay_out, &header, &values);
             } else {
@@ -158,9 +158,9 @@ async fn a_closed_link_is_seen_by_both_ends() {
 }
 
 /// What a test waits for.
-const SHORT: Limits = Limits { record: Duration::from_millis(20), send: Duration::from_millis(20) };
+const SHORT: LinkLimit = LinkLimit { record: Duration::from_millis(20), send: Duration::from_millis(20) };
 
-fn within(limits: Limits) -> LinkConfig {
+fn within(limits: LinkLimit) -> LinkConfig {
     LinkConfig { limits, ..config(LONGEST) }
 }
 
@@ -176,7 +176,7 @@ async fn a_record_that_does_not_go_on_ends_the_link() {
 #[tokio::test]
 async fn bytes_one_by_one_do_not_stretch_a_record() {
     let (mut dialed, accepted) = sockets().await;
-    let limits = Limits { record: Duration::from_millis(1), ..SHORT };
+    let limits = LinkLimit { record: Duration::from_millis(1), ..SHORT };
     let mut receiver = receiver(accepted, &within(limits));
     // The longest record, a byte for each look: there are far more than fit into the limit.
     dialed.write_all(&[48, 0, 1, 0]).await.expect("written");

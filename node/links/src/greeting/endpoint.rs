@@ -10,8 +10,8 @@ use libp2p::multiaddr::Protocol;
 use starling_topology::{PeerId, RunId, ViewId};
 
 use crate::greeting::handshake::LinkParams;
-use crate::link::plane::DataPlane;
 use crate::link::thread::DataThread;
+use crate::link::transport::TransportPolicy;
 
 /// Operations up to this are brief: a few dozen packets.
 const BRIEF_BYTES: usize = 64 * 1024;
@@ -19,7 +19,7 @@ const BRIEF_BYTES: usize = 64 * 1024;
 /// What a member needs to make links.
 #[derive(Clone)]
 pub struct Endpoint {
-    pub(crate) mode: DataPlane,
+    pub(crate) mode: TransportPolicy,
     pub(crate) run: RunId,
     pub(crate) keypair: Keypair,
     /// Where this node can be reached over TCP.
@@ -54,7 +54,7 @@ impl Endpoint {
     pub fn new(
         keypair: &Keypair,
         run: RunId,
-        mode: DataPlane,
+        mode: TransportPolicy,
         segment_bytes: usize,
         operation_bytes: usize,
         listened: &[Multiaddr],

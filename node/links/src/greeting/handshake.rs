@@ -31,7 +31,7 @@ use crate::direct::record::Secret;
 use crate::error::ConnectionError;
 use crate::greeting::peer::to_libp2p;
 use crate::local::memory::{Mapping, Place, Shared};
-use crate::{DataPlane, Transport, local};
+use crate::{Transport, TransportPolicy, local};
 
 const ALPN: &[u8] = b"starling-data/4";
 const LABEL: &[u8] = b"EXPERIMENTAL-starling-data-4";
@@ -60,7 +60,7 @@ pub(crate) struct LinkParams {
     /// The neighbour that must be at the other end.
     pub(crate) peer: PeerId,
     /// What this end's user allows.
-    pub(crate) mode: DataPlane,
+    pub(crate) mode: TransportPolicy,
     /// The longest segment.
     pub(crate) segment_bytes: usize,
     /// Whether operations are so short that few packets go at a time.
@@ -221,7 +221,7 @@ pub(crate) async fn accept(
 }
 
 fn hello(link_params: LinkParams, attempt: Attempt) -> [u8; HELLO_BYTES] {
-    let protection = if link_params.mode == DataPlane::Plaintext { PLAIN } else { SEALED };
+    let protection = if link_params.mode == TransportPolicy::Plaintext { PLAIN } else { SEALED };
     let mut hello = [0; HELLO_BYTES];
     hello[..32].copy_from_slice(&link_params.view.0);
     hello[32..34].copy_from_slice(&[DIALER_TO_LISTENER, protection]);
@@ -251,9 +251,9 @@ fn open_memory(link_params: LinkParams, secret: &Secret, place: Place) -> io::Re
 /// What a link becomes without memory.
 fn without_memory(link_params: LinkParams) -> Result<Protection, ConnectionError> {
     match link_params.mode {
-        DataPlane::Local => Err(ConnectionError::NotLocal),
-        DataPlane::Plaintext => Ok(Protection::Plain),
-        DataPlane::Auto | DataPlane::Direct | DataPlane::Universal => Ok(Protection::Sealed),
+        TransportPolicy::Local => Err(ConnectionError::NotLocal),
+        TransportPolicy::Plaintext => Ok(Protection::Plain),
+        TransportPolicy::Auto | TransportPolicy::Direct | TransportPolicy::Universal => Ok(Protection::Sealed),
     }
 }
 

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use crate::error::ConnectionError;
 use crate::greeting::handshake::{Attempt, Connection, MAX_PARALLEL};
 use crate::greeting::listener::{Listener, MAX_ADDRESSES};
-use crate::{DataPlane, Endpoint, Transport};
+use crate::{Endpoint, Transport, TransportPolicy};
 
 /// How long a direct connection may take before the libp2p stream is used; and no longer than half of what the acceptor waits.
 const DIRECT_LIMIT: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub async fn read_view(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<View
 }
 
 /// The opener's part. Returns the link's connections, up to `most` if one is not enough; if there are none, segments go over
-/// `stream`. With [`DataPlane::Direct`], all of `limit` is for the first connection.
+/// `stream`. With [`TransportPolicy::Direct`], all of `limit` is for the first connection.
 ///
 /// # Errors
 /// If the stream fails, or the link must be direct and can't be.
@@ -131,7 +131,7 @@ pub async fn answer(
     view: ViewId,
 ) -> io::Result<Vec<Connection>> {
     let theirs = read_request(stream).await?;
-    if (theirs == PLAINTEXT) != (endpoint.mode == DataPlane::Plaintext) {
+    if (theirs == PLAINTEXT) != (endpoint.mode == TransportPolicy::Plaintext) {
         let sealed = "only one of the two members sends without encryption: set network.data to the same on both";
         return Err(io::Error::other(sealed));
     }
@@ -149,7 +149,7 @@ async fn meet(
     sender: PeerId,
     view: ViewId,
 ) -> io::Result<Vec<Connection>> {
-    let ips: &[IpAddr] = if endpoint.mode == DataPlane::Universal { &[] } else { &endpoint.ips };
+    let ips: &[IpAddr] = if endpoint.mode == TransportPolicy::Universal { &[] } else { &endpoint.ips };
     let listener = Listener::bind(ips).await;
     stream.write_all(&encode(&listener.addresses())).await?;
     stream.flush().await?;
@@ -188,11 +188,11 @@ async fn meet(
     Ok(connections)
 }
 
-fn requested(mode: DataPlane) -> u8 {
+fn requested(mode: TransportPolicy) -> u8 {
     match mode {
-        DataPlane::Universal => UNIVERSAL,
-        DataPlane::Auto | DataPlane::Direct | DataPlane::Local => DIRECT,
-        DataPlane::Plaintext => PLAINTEXT,
+        TransportPolicy::Universal => UNIVERSAL,
+        TransportPolicy::Auto | TransportPolicy::Direct | TransportPolicy::Local => DIRECT,
+        TransportPolicy::Plaintext => PLAINTEXT,
     }
 }
 

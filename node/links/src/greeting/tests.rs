@@ -3,13 +3,13 @@
 use tokio_util::compat::TokioAsyncReadCompatExt;
 
 use super::*;
-use crate::DataPlane::{Auto, Direct, Local, Plaintext, Universal};
 use crate::Transport;
+use crate::TransportPolicy::{Auto, Direct, Local, Plaintext, Universal};
 use crate::fixture::{self, LIMIT, LOOPBACK, VIEW, endpoint};
 
 type End = io::Result<Vec<Connection>>;
 
-async fn greet(opener: DataPlane, acceptor: DataPlane, ips: &[IpAddr]) -> (End, End) {
+async fn greet(opener: TransportPolicy, acceptor: TransportPolicy, ips: &[IpAddr]) -> (End, End) {
     let ((ours, our_peer), (theirs, their_peer)) = (endpoint(opener, &[]), endpoint(acceptor, ips));
     let (near, far) = tokio::io::duplex(64);
     let open = async move {

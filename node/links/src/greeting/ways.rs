@@ -9,7 +9,7 @@ use tokio_util::compat::TokioAsyncReadCompatExt;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::DataPlane::{Auto, Direct, Local, Plaintext};
+use crate::TransportPolicy::{Auto, Direct, Local, Plaintext};
 use crate::fixture::{LIMIT, LOOPBACK, VIEW, endpoint, name_of};
 use crate::lane::{Fate, Lane, MESSAGES, Message};
 
@@ -27,7 +27,7 @@ async fn addresses() -> [IpAddr; 3] {
 }
 
 /// Greets over ways with these fates. The opener's outcome is passed on once `meanwhile` is over, too.
-async fn greet(mode: DataPlane, fates: Vec<Fate>, meanwhile: impl AsyncFnOnce(&[Lane])) -> (End, End) {
+async fn greet(mode: TransportPolicy, fates: Vec<Fate>, meanwhile: impl AsyncFnOnce(&[Lane])) -> (End, End) {
     let ((ours, our_peer), (theirs, their_peer)) = (endpoint(mode, &[]), endpoint(mode, &[LOOPBACK]));
     let (near, opener) = tokio::io::duplex(256);
     let (acceptor, far) = tokio::io::duplex(256);

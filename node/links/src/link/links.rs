@@ -3,14 +3,14 @@
 //! A plan may need one link or dozens. Waiting for the only one costs nothing more than that link does.
 
 use futures::future::pending;
-use starling_collective::{Execution, Onward, SegmentHeader, Workspace};
+use starling_collective::{Execution, ForwardPolicy, SegmentHeader, Workspace};
 use starling_topology::{PeerId, Rank};
 
 use crate::error::LinkFailure;
 use crate::greeting::first::first;
-use crate::link::plane::Transport;
+use crate::link::transport::Transport;
 use crate::link::withheld::Withheld;
-use crate::link::{Incoming, Kind, Outgoing};
+use crate::link::{IncomingLink, Kind, OutgoingLink};
 
 /// Whose fault a failure is.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl BrokenLink {
 
 /// The links to others: to the schedule's receivers, in their order.
 #[derive(Debug, Default)]
-pub struct OutgoingLinks {
+pub struct OutgoingLinkSet {
     links: Vec<Out>,
     withheld: Withheld,
 }
@@ -34,19 +34,19 @@ pub struct OutgoingLinks {
 struct Out {
     rank: Rank,
     peer: PeerId,
-    link: Outgoing,
+    link: OutgoingLink,
     /// Whether something was on its way or waited when that was last asked.
     is_blocked: bool,
 }
 
-impl OutgoingLinks {
+impl OutgoingLinkSet {
     /// None yet. A test may say in the environment to whom they are to carry nothing.
     pub fn from_environment() -> Self {
         Self { withheld: Withheld::from_environment(), ..Self::default() }
     }
 
     /// Adds the link to `rank`, which comes after those that are there.
-    pub fn add(&mut self, rank: Rank, peer: PeerId, link: Outgoing) {
+    pub fn add(&mut self, rank: Rank, peer: PeerId, link: OutgoingLink) {
         self.links.push(Out { rank, peer, link, is_blocked: false });
     }
 
@@ -85,15 +85,15 @@ impl OutgoingLinks {
     }
 
     /// Whether what came last of `step`, over a link of this kind, can go on without a copy.
-    pub fn after(&self, step: u64, kind: Kind) -> After<'_> {
-        After { outgoing_links: self, step, kind }
+    pub fn after(&self, step: u64, kind: Kind) -> LinkForwardPolicy<'_> {
+        LinkForwardPolicy { outgoing_links: self, step, kind }
     }
 
     /// Sends what came last over `incoming` on to `to`, as the segment that `header` names.
     ///
     /// # Panics
     /// If [`Self::after`] says that it is not taken.
-    pub fn pass_on(&mut self, to: Rank, header: &SegmentHeader, incoming: &mut Incoming) {
+    pub fn pass_on(&mut self, to: Rank, header: &SegmentHeader, incoming: &mut IncomingLink) {
         let position = self.position(to);
         self.links[position].link.pass_on(header, incoming);
     }
@@ -112,13 +112,13 @@ impl Out {
 
 /// What a segment that came last over a link of one kind meets.
 #[derive(Debug)]
-pub struct After<'a> {
-    outgoing_links: &'a OutgoingLinks,
+pub struct LinkForwardPolicy<'a> {
+    outgoing_links: &'a OutgoingLinkSet,
     step: u64,
     kind: Kind,
 }
 
-impl Onward for After<'_> {
+impl ForwardPolicy for LinkForwardPolicy<'_> {
     fn takes(&self, to: Rank) -> bool {
         let Self { outgoing_links, step, kind } = self;
         let one = &outgoing_links.links[outgoing_links.position(to)];
@@ -132,27 +132,27 @@ impl Onward for After<'_> {
 
 /// The links from others: from the schedule's senders, in their order.
 #[derive(Debug, Default)]
-pub struct IncomingLinks {
-    links: Vec<In>,
+pub struct IncomingLinkSet {
+    links: Vec<NeighbourLink>,
     /// Which link is looked at first: the one after that which brought something last.
     turn: usize,
 }
 
 /// The link from one neighbour.
 #[derive(Debug)]
-pub struct In {
+pub struct NeighbourLink {
     /// Its place in the ring.
     pub rank: Rank,
     /// Who it is.
     pub peer: PeerId,
     /// What it sends.
-    pub link: Incoming,
+    pub link: IncomingLink,
 }
 
-impl IncomingLinks {
+impl IncomingLinkSet {
     /// Adds the link from `rank`, which comes after those that are there.
-    pub fn add(&mut self, rank: Rank, peer: PeerId, link: Incoming) {
-        self.links.push(In { rank, peer, link });
+    pub fn add(&mut self, rank: Rank, peer: PeerId, link: IncomingLink) {
+        self.links.push(NeighbourLink { rank, peer, link });
     }
 
     /// Who is at the other ends, and how it gets there.
@@ -176,12 +176,12 @@ impl IncomingLinks {
     }
 
     /// The link at a position.
-    pub fn from(&mut self, position: usize) -> &mut In {
+    pub fn from(&mut self, position: usize) -> &mut NeighbourLink {
         &mut self.links[position]
     }
 }
 
-impl In {
+impl NeighbourLink {
     async fn next(&mut self, position: usize, step: u64, may_sleep: bool) -> Result<usize, BrokenLink> {
         let next = self.link.next(step, may_sleep).await;
         next.map(|()| position).map_err(|failure: LinkFailure| BrokenLink(self.peer, failure))

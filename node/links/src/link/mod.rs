@@ -1,8 +1,8 @@
 //! Both ends of a link for segments, over whichever transport.
 
 pub(crate) mod links;
-pub(crate) mod plane;
 pub(crate) mod thread;
+pub(crate) mod transport;
 pub(crate) mod withheld;
 
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use starling_collective::{Buffer, Codec, SegmentHeader, Workspace};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::config::{LinkConfig, Traffic};
+use crate::config::{LinkConfig, TrafficMetrics};
 use crate::direct::parallel::{ParallelReceiver, ParallelSender};
 use crate::error::LinkFailure;
 use crate::greeting::handshake::Connection;
-use crate::link::plane::Transport;
+use crate::link::transport::Transport;
 use crate::local;
 
 /// Segments that wait between the reducer and a libp2p stream's task: 2 MiB each way at 128 KiB.
@@ -44,7 +44,7 @@ impl Kind {
 
 /// The link to another member.
 #[derive(Debug)]
-pub struct Outgoing(Sending);
+pub struct OutgoingLink(Sending);
 
 #[derive(Debug)]
 enum Sending {
@@ -57,7 +57,7 @@ enum Sending {
     },
 }
 
-impl Outgoing {
+impl OutgoingLink {
     /// Over `connections` if there are some, else over `stream`, by a task in `tasks`.
     pub fn new(stream: Stream, connections: Vec<Connection>, config: &LinkConfig, tasks: &mut JoinSet<()>) -> Self {
         Self::over(connections, config).unwrap_or_else(|| {
@@ -146,7 +146,7 @@ impl Outgoing {
     ///
     /// # Panics
     /// If [`Self::can_pass_on`] says no.
-    pub fn pass_on(&mut self, header: &SegmentHeader, from: &mut Incoming) {
+    pub fn pass_on(&mut self, header: &SegmentHeader, from: &mut IncomingLink) {
         match (&mut self.0, &mut from.0) {
             (Sending::Direct(sender, _), Receiving::Direct(receiver, _)) => sender.pass_on(header, receiver),
             (Sending::Local(sender, _), Receiving::Local(receiver)) => {
@@ -183,7 +183,7 @@ impl Outgoing {
 
 /// The link from another member.
 #[derive(Debug)]
-pub struct Incoming(Receiving);
+pub struct IncomingLink(Receiving);
 
 #[derive(Debug)]
 enum Receiving {
@@ -192,7 +192,7 @@ enum Receiving {
     Universal { queue: mpsc::Receiver<Result<Frame, LinkFailure>>, current: Frame },
 }
 
-impl Incoming {
+impl IncomingLink {
     /// Over `connections` if there are some, else over `stream`, by a task in `tasks`.
     pub fn new(stream: Stream, connections: Vec<Connection>, config: &LinkConfig, tasks: &mut JoinSet<()>) -> Self {
         Self::over(connections, config).unwrap_or_else(|| {
@@ -283,7 +283,7 @@ struct Frame {
 async fn read(
     mut stream: Stream,
     longest: usize,
-    traffic: Arc<Traffic>,
+    traffic: Arc<TrafficMetrics>,
     frames: mpsc::Sender<Result<Frame, LinkFailure>>,
 ) {
     loop {
@@ -315,7 +315,7 @@ async fn read_frame(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> Re
 }
 
 /// Moves encoded segments from the queue into the stream, flushing whenever the queue runs dry.
-async fn write(mut stream: Stream, traffic: Arc<Traffic>, mut segments: mpsc::Receiver<Vec<u8>>) {
+async fn write(mut stream: Stream, traffic: Arc<TrafficMetrics>, mut segments: mpsc::Receiver<Vec<u8>>) {
     while let Some(bytes) = segments.recv().await {
         let written = async {
             stream.write_all(&bytes).await?;

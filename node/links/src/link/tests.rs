@@ -13,11 +13,11 @@ fn header(payload_bytes: u32) -> SegmentHeader {
 #[tokio::test]
 async fn a_segment_survives_the_trip() {
     let (queue, _segments) = mpsc::channel(1);
-    let mut outgoing = Outgoing(Sending::Universal { queue, waiting: None });
+    let mut outgoing = OutgoingLink(Sending::Universal { queue, waiting: None });
     let layout = Layout::new(2, WorldSize::new(1), LayoutConfig::default());
     let mut workspace = Workspace::new(layout, Codec::F32, vec![1.0, 2.0], 1.0);
     outgoing.load(&header(8), &mut workspace);
-    let Outgoing(Sending::Universal { waiting: Some(bytes), .. }) = outgoing else { panic!("nothing waits") };
+    let OutgoingLink(Sending::Universal { waiting: Some(bytes), .. }) = outgoing else { panic!("nothing waits") };
     let frame = read_frame(&mut bytes.as_slice(), 16).await.expect("a whole segment");
     assert_eq!(frame.header, header(8).to_bytes());
     assert_eq!(frame.payload, [1.0_f32, 2.0].map(f32::to_le_bytes).concat());
@@ -46,7 +46,7 @@ async fn a_stream_that_ends_in_a_segment_is_broken() {
 #[tokio::test]
 async fn what_a_stream_found_reaches_the_reducer_as_it_was() {
     let (frames, queue) = mpsc::channel(1);
-    let mut incoming = Incoming::of(queue);
+    let mut incoming = IncomingLink::of(queue);
     frames.send(Err(LinkFailure::Misbehaved("nonsense".to_owned()))).await.expect("room");
     let failure = incoming.next(1, true).await.expect_err("misbehaviour");
     assert!(matches!(failure, LinkFailure::Misbehaved(_)), "{failure:?}");

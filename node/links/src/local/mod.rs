@@ -32,7 +32,7 @@ use crate::direct::record::{Buffer, Secret};
 use crate::error::ConnectionError;
 use crate::greeting::handshake::{Connection, Protection};
 use crate::local::memory::Mapping;
-use crate::{LinkConfig, Traffic};
+use crate::{LinkConfig, TrafficMetrics};
 
 /// Segments that wait in the memory of a link.
 const SLOTS: u64 = 8;
@@ -84,7 +84,7 @@ struct End {
     theirs: usize,
     /// What it said there when it was last looked at: no less than before, and no more than can be.
     seen: u64,
-    traffic: Arc<Traffic>,
+    traffic: Arc<TrafficMetrics>,
 }
 
 impl End {

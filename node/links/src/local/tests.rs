@@ -5,7 +5,7 @@ use starling_topology::Rank;
 
 use super::*;
 use crate::fixture::{config, connection, limits};
-use crate::{DataPlane, Limits};
+use crate::{LinkLimit, TransportPolicy};
 
 const LONGEST: usize = 16 * 1024;
 
@@ -23,8 +23,8 @@ async fn link() -> (Sender, Receiver) {
     link_within(limits()).await
 }
 
-async fn link_within(limits: Limits) -> (Sender, Receiver) {
-    let (sending, receiving) = connection(DataPlane::Local, LONGEST).await;
+async fn link_within(limits: LinkLimit) -> (Sender, Receiver) {
+    let (sending, receiving) = connection(TransportPolicy::Local, LONGEST).await;
     let config = LinkConfig { limits, ..config(LONGEST) };
     let sender = Sender::new(sending, &config).expect("two ends of one process are local");
     (sender, Receiver::new(receiving, &config).expect("local as well"))
@@ -91,7 +91,7 @@ async fn a_link_is_busy_until_its_owner_looks() {
 #[tokio::test]
 async fn an_end_that_takes_nothing_ends_the_link() {
     let short = Duration::from_millis(20);
-    let (mut sender, mut receiver) = link_within(Limits { record: short, send: short }).await;
+    let (mut sender, mut receiver) = link_within(LinkLimit { record: short, send: short }).await;
     for segment in 0..SLOTS as u32 {
         sender.load(&header(segment), &[1.0]);
     }

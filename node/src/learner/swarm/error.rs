@@ -1,7 +1,7 @@
 //! Why a swarm can't do what it was asked.
 
 use starling_collective::codec::kernel;
-use starling_run::Tag;
+use starling_run::CallHeader;
 use thiserror::Error;
 
 use crate::error::NodeError;
@@ -26,11 +26,11 @@ pub enum SwarmError {
         /// The step.
         step: u64,
         /// What this member's buffer means.
-        ours: Tag,
+        ours: CallHeader,
         /// A member that brought another.
         peer: String,
         /// What that one means.
-        theirs: Tag,
+        theirs: CallHeader,
     },
     /// Nobody has broadcast what members wait for, or several have.
     #[error(

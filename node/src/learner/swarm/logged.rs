@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::observe::report::{Links, Observer, Report};
+use crate::observe::report::{LinkSummary, Observer, Report};
 use crate::observe::reporter::Reporter;
 
 /// Tells what happens to whoever listens to the program's logs, and to its observer if it has one; keeps the newest links, and since
 /// when they are there.
 #[derive(Default)]
 pub(super) struct Logged {
-    newest: Mutex<(Links, Option<Instant>)>,
+    newest: Mutex<(LinkSummary, Option<Instant>)>,
     observer: Option<Arc<Reporter>>,
 }
 
@@ -20,7 +20,7 @@ impl Logged {
         Self { newest: Mutex::default(), observer: Some(observer) }
     }
 
-    pub(super) fn links(&self) -> Links {
+    pub(super) fn links(&self) -> LinkSummary {
         self.newest().0.clone()
     }
 
@@ -29,7 +29,7 @@ impl Logged {
         self.newest().1.map(|since| since.elapsed())
     }
 
-    fn newest(&self) -> MutexGuard<'_, (Links, Option<Instant>)> {
+    fn newest(&self) -> MutexGuard<'_, (LinkSummary, Option<Instant>)> {
         // A lock poisoned by a panic elsewhere still guards sound data.
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,17 +3,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use starling_run::{Agreed, Applied, BufferLearner, Call, ResultRecord, Tag};
+use starling_run::{BufferLearner, BufferStepReport, CallDecision, CallHeader, CallKind, ResultRecord};
 use starling_topology::ViewId;
 
-use super::{ReduceInfo, Swarm, SwarmError, error};
+use super::{ReduceReport, Swarm, SwarmError, error};
 use crate::credentials::identity::to_libp2p;
 use crate::learner::contribution::Contribution;
 
 /// What a broadcast came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Received {
+pub struct BroadcastResult {
     /// The step, counted from 1 in each run: the same on all members.
     pub step: u64,
     /// The peer id of the member whose values these are.
@@ -23,15 +23,15 @@ pub struct Received {
 /// This member's part of a mean, as [`Swarm::reduce_scatter`] leaves it. It is good for one [`Swarm::all_gather`] or more, as long as
 /// the members stay the same.
 #[derive(Debug, Clone)]
-pub struct Scattered {
-    mean: ReduceInfo,
+pub struct ScatterResult {
+    mean: ReduceReport,
     ranges: Vec<Range<usize>>,
     view: ViewId,
 }
 
-impl Scattered {
+impl ScatterResult {
     /// What the step came to.
-    pub fn mean(&self) -> ReduceInfo {
+    pub fn mean(&self) -> ReduceReport {
         self.mean
     }
 
@@ -48,8 +48,8 @@ impl Swarm {
     ///
     /// # Errors
     /// As [`Self::all_reduce_tagged`], and [`SwarmError::NotOneSource`] if this member has just joined, or another one broadcasts, too.
-    pub fn broadcast(&mut self, tag: u64, values: &[f32]) -> Result<Received, SwarmError> {
-        let tag = Tag::of(Call::Broadcast, tag);
+    pub fn broadcast(&mut self, tag: u64, values: &[f32]) -> Result<BroadcastResult, SwarmError> {
+        let tag = CallHeader::of(CallKind::Broadcast, tag);
         self.check_length(values.len())?;
         error::check_numbers(values, self.manifest.bound)?;
         let (averaged, _) = self.choose(Some(Arc::new(values.to_vec())), None, tag, |_| tag)?;
@@ -61,23 +61,23 @@ impl Swarm {
     /// # Errors
     /// As [`Self::all_reduce_tagged`], and [`SwarmError::NotOneSource`] if nobody broadcasts: whoever was to has left, say. `values` are
     /// as before then, and the swarm can be used on.
-    pub fn receive(&mut self, tag: u64, values: &mut [f32]) -> Result<Received, SwarmError> {
-        let tag = Tag::of(Call::Receive, tag);
+    pub fn receive(&mut self, tag: u64, values: &mut [f32]) -> Result<BroadcastResult, SwarmError> {
+        let tag = CallHeader::of(CallKind::Receive, tag);
         self.check_length(values.len())?;
         let (averaged, _) = self.choose(None, Some(values), tag, |_| tag)?;
         received(averaged)
     }
 
     /// Takes the mean of all members' values, of which each gets a part of its own: `values` are the mean at the
-    /// [ranges](Scattered::ranges) that it says, and as before elsewhere. Each element is one member's, so that members can share
+    /// [ranges](ScatterResult::ranges) that it says, and as before elsewhere. Each element is one member's, so that members can share
     /// what follows from it and [gather](Self::all_gather) the outcome. Half of what an all-reduce sends.
     ///
     /// What a lossy codec drops here is not made up for later. If a member is lost after this step, its part is.
     ///
     /// # Errors
     /// As [`Self::all_reduce_tagged`].
-    pub fn reduce_scatter(&mut self, tag: u64, values: &mut [f32]) -> Result<Scattered, SwarmError> {
-        let tag = Tag::of(Call::ReduceScatter, tag);
+    pub fn reduce_scatter(&mut self, tag: u64, values: &mut [f32]) -> Result<ScatterResult, SwarmError> {
+        let tag = CallHeader::of(CallKind::ReduceScatter, tag);
         self.check_length(values.len())?;
         error::check_numbers(values, self.manifest.bound)?;
         let (averaged, record) = self.choose(Some(Arc::new(values.to_vec())), None, tag, |_| tag)?;
@@ -91,7 +91,7 @@ impl Swarm {
             }
             own.ranges
         });
-        Ok(Scattered { mean, ranges, view: record.lineage.view })
+        Ok(ScatterResult { mean, ranges, view: record.lineage.view })
     }
 
     /// Replaces `values` by what each member has at its part, as [`Self::reduce_scatter`] said in `part`: the same bits everywhere.
@@ -100,15 +100,20 @@ impl Swarm {
     /// As [`Self::all_reduce_tagged`], and [`SwarmError::OtherMembers`] on all members alike, if others have come or gone since some of
     /// them have their parts: then the parts are not all there is. `values` are as before, and all begin anew with
     /// [`Self::reduce_scatter`].
-    pub fn all_gather(&mut self, tag: u64, part: &Scattered, values: &mut [f32]) -> Result<ReduceInfo, SwarmError> {
-        let [own, outdated] = [Call::AllGather, Call::Outdated].map(|call| Tag::of(call, tag));
+    pub fn all_gather(
+        &mut self,
+        tag: u64,
+        part: &ScatterResult,
+        values: &mut [f32],
+    ) -> Result<ReduceReport, SwarmError> {
+        let [own, outdated] = [CallKind::AllGather, CallKind::Outdated].map(|call| CallHeader::of(call, tag));
         self.check_length(values.len())?;
         error::check_numbers(values, self.manifest.bound)?;
         let (view, is_included) = (part.view, part.mean.is_included);
         let says = move |of: ViewId| if is_included && of == view { own } else { outdated };
         let brought = Arc::new(values.to_vec());
         let (averaged, _) = self.choose(Some(brought), Some(values), own, says)?;
-        if averaged.agreed == Agreed::Nothing && !averaged.contributors.is_empty() {
+        if averaged.agreed == CallDecision::Nothing && !averaged.contributors.is_empty() {
             return Err(SwarmError::OtherMembers { step: averaged.step });
         }
         Ok(self.mean(&averaged))
@@ -119,9 +124,9 @@ impl Swarm {
         &mut self,
         brings: Option<Arc<Vec<f32>>>,
         takes: Option<&mut [f32]>,
-        tag: Tag,
-        says: impl Fn(ViewId) -> Tag,
-    ) -> Result<(Applied, Arc<ResultRecord>), SwarmError> {
+        tag: CallHeader,
+        says: impl Fn(ViewId) -> CallHeader,
+    ) -> Result<(BufferStepReport, Arc<ResultRecord>), SwarmError> {
         let (record, is_finite) = self.reduce(|swarm, active| {
             let slots = BufferLearner::slots(&active.members, swarm.turns.me, says(active.lineage.view));
             let brought = brings.clone().ok_or(swarm.elements);
@@ -137,8 +142,8 @@ impl Swarm {
         record: &Arc<ResultRecord>,
         is_finite: bool,
         values: Option<&mut [f32]>,
-        tag: Tag,
-    ) -> Result<ReduceInfo, SwarmError> {
+        tag: CallHeader,
+    ) -> Result<ReduceReport, SwarmError> {
         let averaged = self.conclude_step(record, is_finite, values, tag)?;
         Ok(self.mean(&averaged))
     }
@@ -148,8 +153,8 @@ impl Swarm {
         record: &Arc<ResultRecord>,
         is_finite: bool,
         values: Option<&mut [f32]>,
-        tag: Tag,
-    ) -> Result<Applied, SwarmError> {
+        tag: CallHeader,
+    ) -> Result<BufferStepReport, SwarmError> {
         let averaged = self.apply(record, is_finite, values.map(|values| (values, tag)))?;
         if let Some((peer, theirs)) = averaged.other_than(tag) {
             let peer = to_libp2p(peer).to_string();
@@ -158,18 +163,20 @@ impl Swarm {
         Ok(averaged)
     }
 
-    fn mean(&self, averaged: &Applied) -> ReduceInfo {
+    fn mean(&self, averaged: &BufferStepReport) -> ReduceReport {
         let is_included = averaged.contributors.binary_search(&self.turns.me).is_ok();
-        ReduceInfo { step: averaged.step, contributors: averaged.contributors.len(), is_included }
+        ReduceReport { step: averaged.step, contributors: averaged.contributors.len(), is_included }
     }
 }
 
-fn received(Applied { step, contributors, tags, agreed }: Applied) -> Result<Received, SwarmError> {
-    if let Agreed::Broadcast(from) = agreed {
-        return Ok(Received { step, from: to_libp2p(from).to_string() });
+fn received(
+    BufferStepReport { step, contributors, tags, agreed }: BufferStepReport,
+) -> Result<BroadcastResult, SwarmError> {
+    if let CallDecision::Broadcast(from) = agreed {
+        return Ok(BroadcastResult { step, from: to_libp2p(from).to_string() });
     }
     let calls = contributors.into_iter().zip(tags);
-    let sources = calls.filter(|(_, tag)| tag.call() == Some(Call::Broadcast));
+    let sources = calls.filter(|(_, tag)| tag.call() == Some(CallKind::Broadcast));
     let sources = sources.map(|(peer, _)| to_libp2p(peer).to_string()).collect();
     Err(SwarmError::NotOneSource { step, sources })
 }

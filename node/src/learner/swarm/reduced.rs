@@ -7,7 +7,7 @@ use starling_run::ResultRecord;
 /// What one step came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ReduceInfo {
+pub struct ReduceReport {
     /// The step, counted from 1 in each run: the same on all members.
     pub step: u64,
     /// How many buffers the mean is of. A member that has just joined brings none yet. If nobody brought one there is no
@@ -20,19 +20,19 @@ pub struct ReduceInfo {
 
 /// The sums that a step came to, which this member and those who may still ask it for them hold together.
 #[derive(Debug, Clone)]
-pub struct Reduced {
+pub struct ReduceResult {
     pub(super) record: Arc<ResultRecord>,
     pub(super) elements: usize,
-    pub(super) mean: ReduceInfo,
+    pub(super) mean: ReduceReport,
 }
 
-impl Reduced {
+impl ReduceResult {
     /// What the step came to.
-    pub fn mean(&self) -> ReduceInfo {
+    pub fn mean(&self) -> ReduceReport {
         self.mean
     }
 
-    /// The sums of the contributors' buffers, `[elements]`: divided by [`ReduceInfo::contributors`], they are the means. The same
+    /// The sums of the contributors' buffers, `[elements]`: divided by [`ReduceReport::contributors`], they are the means. The same
     /// bits on all members.
     pub fn sums(&self) -> &[f32] {
         &self.record.mean[..self.elements]

@@ -12,7 +12,7 @@ fn settings(dir: &Path, name: &str) -> Settings {
     Settings { listen, ..Settings::new(dir.join(name)) }
 }
 
-fn founded(dir: &Path, buffers: &Buffers) -> Swarm {
+fn founded(dir: &Path, buffers: &BufferSpec) -> Swarm {
     Swarm::found(&settings(dir, "founder"), buffers).expect("founded")
 }
 
@@ -21,9 +21,9 @@ fn joined(dir: &Path, name: &str, ticket: &Ticket) -> Swarm {
 }
 
 /// All bring `value(member)` at once, every other one without copies; what it came to for each, which is the same mean.
-fn reduce(members: &mut [Swarm], value: impl Fn(usize) -> f32 + Sync) -> (Vec<ReduceInfo>, f32) {
+fn reduce(members: &mut [Swarm], value: impl Fn(usize) -> f32 + Sync) -> (Vec<ReduceReport>, f32) {
     let value = &value;
-    let reduced: Vec<(ReduceInfo, Vec<f32>)> = thread::scope(|scope| {
+    let reduced: Vec<(ReduceReport, Vec<f32>)> = thread::scope(|scope| {
         let all = members.iter_mut().enumerate().map(|(index, swarm)| {
             scope.spawn(move || {
                 let mut values = Arc::new(vec![value(index); ELEMENTS]);
@@ -49,18 +49,18 @@ fn reduce(members: &mut [Swarm], value: impl Fn(usize) -> f32 + Sync) -> (Vec<Re
 #[test]
 fn members_take_the_mean_and_go_on_without_one_that_dies() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let mut members = vec![founded(dir.path(), &Buffers::new(ELEMENTS))];
+    let mut members = vec![founded(dir.path(), &BufferSpec::new(ELEMENTS))];
     let ticket = members[0].ticket().clone();
     members.push(joined(dir.path(), "second", &ticket));
     members.push(joined(dir.path(), "third", &ticket));
     for round in 1..=3 {
         let (means, mean) = reduce(&mut members, |index| (index * round) as f32);
-        assert_eq!(means, [ReduceInfo { step: round as u64, contributors: 3, is_included: true }; 3]);
+        assert_eq!(means, [ReduceReport { step: round as u64, contributors: 3, is_included: true }; 3]);
         assert_eq!(mean, round as f32);
     }
     drop(members.remove(1));
     let (means, mean) = reduce(&mut members, |index| 1.0 + index as f32);
-    assert_eq!(means, [ReduceInfo { step: 4, contributors: 2, is_included: true }; 2]);
+    assert_eq!(means, [ReduceReport { step: 4, contributors: 2, is_included: true }; 2]);
     assert_eq!(mean, 1.5);
     members.remove(0).leave().expect("left in order");
     let (means, mean) = reduce(&mut members, |_| 7.0);
@@ -71,7 +71,7 @@ fn members_take_the_mean_and_go_on_without_one_that_dies() {
 #[test]
 fn a_joiner_goes_on_from_the_newest_mean_while_the_others_compute() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let lossy = Buffers { codec: Codec::Int8, ..Buffers::new(ELEMENTS) };
+    let lossy = BufferSpec { codec: Codec::Int8, ..BufferSpec::new(ELEMENTS) };
     let mut members = vec![founded(dir.path(), &lossy)];
     for round in 1..=5 {
         reduce(&mut members, |_| round as f32);
@@ -84,7 +84,7 @@ fn a_joiner_goes_on_from_the_newest_mean_while_the_others_compute() {
     let (means, _) = reduce(&mut members, |index| index as f32);
     assert_eq!(means.iter().map(|mean| mean.step).collect::<Vec<_>>(), [6, 6]);
     let (means, _) = reduce(&mut members, |index| index as f32);
-    assert_eq!(means, [ReduceInfo { step: 7, contributors: 2, is_included: true }; 2]);
+    assert_eq!(means, [ReduceReport { step: 7, contributors: 2, is_included: true }; 2]);
     members.into_iter().for_each(|member| member.leave().expect("left in order"));
 }
 
@@ -92,7 +92,7 @@ fn a_joiner_goes_on_from_the_newest_mean_while_the_others_compute() {
 #[test]
 fn a_shared_buffer_is_its_callers_again() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let first = founded(dir.path(), &Buffers { min_peers: 2, ..Buffers::new(ELEMENTS) });
+    let first = founded(dir.path(), &BufferSpec { min_peers: 2, ..BufferSpec::new(ELEMENTS) });
     let second = joined(dir.path(), "second", &first.ticket().clone());
     thread::scope(|scope| {
         for mut swarm in [first, second] {
@@ -111,7 +111,7 @@ fn a_shared_buffer_is_its_callers_again() {
 #[test]
 fn members_that_are_out_of_step_are_told_and_average_nothing() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let mut first = founded(dir.path(), &Buffers::new(ELEMENTS));
+    let mut first = founded(dir.path(), &BufferSpec::new(ELEMENTS));
     let mut second = joined(dir.path(), "second", &first.ticket().clone());
     let together = |first: &mut Swarm, second: &mut Swarm, tags: [u64; 2]| {
         thread::scope(|scope| {
@@ -139,7 +139,7 @@ fn members_that_are_out_of_step_are_told_and_average_nothing() {
 #[test]
 fn what_can_not_be_reduced_is_refused_and_stays_as_it_is() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let mut swarm = founded(dir.path(), &Buffers::new(ELEMENTS));
+    let mut swarm = founded(dir.path(), &BufferSpec::new(ELEMENTS));
     let mut short = vec![1.0; 3];
     let error = swarm.all_reduce(&mut short).expect_err("refused").to_string();
     assert_eq!(error, "the run reduces buffers of 1000 numbers, this one has 3");
@@ -154,9 +154,9 @@ fn what_can_not_be_reduced_is_refused_and_stays_as_it_is() {
         let error = swarm.all_reduce_shared(&Arc::new(values)).expect_err("refused").to_string();
         assert!(error.contains(what), "{error}");
     }
-    let twice = Swarm::found(&settings(dir.path(), "founder"), &Buffers::new(1)).expect_err("refused").to_string();
+    let twice = Swarm::found(&settings(dir.path(), "founder"), &BufferSpec::new(1)).expect_err("refused").to_string();
     assert!(twice.contains("in use"), "{twice}");
-    assert!(Swarm::found(&settings(dir.path(), "third"), &Buffers::new(0)).is_err());
+    assert!(Swarm::found(&settings(dir.path(), "third"), &BufferSpec::new(0)).is_err());
     values[17] = 1.0;
     assert_eq!(swarm.all_reduce(&mut values).expect("reduced").step, 1);
 }
@@ -171,7 +171,7 @@ fn all<T: Send>(members: &mut [Swarm], act: impl Fn(usize, &mut Swarm) -> T + Sy
 }
 
 /// So many members that all have contributed.
-fn together(dir: &Path, count: usize, buffers: &Buffers) -> Vec<Swarm> {
+fn together(dir: &Path, count: usize, buffers: &BufferSpec) -> Vec<Swarm> {
     let mut members = vec![founded(dir, buffers)];
     let ticket = members[0].ticket().clone();
     members.extend((1..count).map(|index| joined(dir, &format!("{index}"), &ticket)));
@@ -192,7 +192,7 @@ fn members_broadcast_scatter_and_gather_by_every_plan() {
         (PlanPolicy::Ring, Codec::Bf16),
     ] {
         let dir = tempfile::tempdir().expect("a temp dir");
-        let mut members = together(dir.path(), 3, &Buffers { plan, codec, ..Buffers::new(ELEMENTS) });
+        let mut members = together(dir.path(), 3, &BufferSpec { plan, codec, ..BufferSpec::new(ELEMENTS) });
         // Not what a sum with zeros would leave.
         let brought = |element: usize| if element == 0 { -0.0 } else { element as f32 };
         for root in 0..3 {
@@ -233,7 +233,7 @@ fn members_broadcast_scatter_and_gather_by_every_plan() {
 #[test]
 fn members_that_call_different_operations_are_told_and_go_on() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let mut members = together(dir.path(), 3, &Buffers::new(ELEMENTS));
+    let mut members = together(dir.path(), 3, &BufferSpec::new(ELEMENTS));
     // Each with another one, an all-reduce among them and not.
     for calls in [[0, 1, 2], [1, 2, 3], [0, 0, 1], [3, 2, 2]] {
         let errors = all(&mut members, |index, swarm| {
@@ -263,7 +263,7 @@ fn members_that_call_different_operations_are_told_and_go_on() {
         })
     });
     assert!(nobody.iter().all(|one| one.is_ok()), "one does");
-    let told = |error: &Result<Received, SwarmError>| match error {
+    let told = |error: &Result<BroadcastResult, SwarmError>| match error {
         Err(SwarmError::NotOneSource { sources, .. }) => sources.len(),
         other => panic!("{other:?}"),
     };
@@ -274,7 +274,7 @@ fn members_that_call_different_operations_are_told_and_go_on() {
 #[test]
 fn a_step_of_any_operation_heals_and_parts_of_those_who_are_gone_are_reduced_again() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let mut members = together(dir.path(), 3, &Buffers::new(ELEMENTS));
+    let mut members = together(dir.path(), 3, &BufferSpec::new(ELEMENTS));
     let parts = all(&mut members, |index, swarm| {
         swarm.reduce_scatter(0, &mut vec![index as f32; ELEMENTS]).expect("scattered")
     });

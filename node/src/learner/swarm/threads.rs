@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use starling_run::{BufferLearner, Replicated};
+use starling_run::{BufferLearner, StateReplica};
 
 use super::locked;
 use crate::error::NodeError;

@@ -9,7 +9,7 @@ use starling_topology::PeerId;
 use starling_topology::ledger::SYNCING;
 
 use crate::credentials::identity::to_libp2p;
-use crate::observe::report::{MemberPace, Report};
+use crate::observe::report::{MemberPaceReport, Report};
 
 /// How much stepping time one report covers, among few members.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ impl Census {
     fn take(&mut self) -> Report {
         let (tallies, seconds) = (std::mem::take(&mut self.tallies), std::mem::take(&mut self.took).as_secs_f64());
         let steps = std::mem::take(&mut self.steps);
-        let pace = |(peer, tally): (PeerId, Tally)| MemberPace {
+        let pace = |(peer, tally): (PeerId, Tally)| MemberPaceReport {
             peer: to_libp2p(peer).to_string(),
             samples: tally.samples,
             samples_per_s: (tally.computing_s > 0.0).then(|| tally.measured as f64 / tally.computing_s),

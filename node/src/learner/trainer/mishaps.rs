@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use starling_run::training::contribution::describe;
-use starling_run::{Beyond, Learner, StepReport};
+use starling_run::{ContributionError, Learner, StepReport};
 use starling_topology::SampleOrder;
-use starling_topology::ledger::Skips;
+use starling_topology::ledger::SkipSummary;
 
 use super::slot_watch::Rewritten;
 use crate::credentials::identity::to_libp2p;
@@ -29,7 +29,7 @@ pub(super) struct Mishaps {
 
 impl Mishaps {
     /// What this member computed can't be contributed.
-    pub(super) fn tell_own(&mut self, beyond: &Beyond, observer: &dyn Observer) {
+    pub(super) fn tell_own(&mut self, beyond: &ContributionError, observer: &dyn Observer) {
         if is_due(&mut self.own) {
             observer.report(&Report::Warning { message: beyond.to_string() });
         }
@@ -60,7 +60,7 @@ impl Mishaps {
             observer.report(&Report::Dropped { step, epoch, count, samples });
         }
         if let Some(reason) = &report.skipped {
-            let Skips { total, in_row } = learner.ledger().skips();
+            let SkipSummary { total, in_row } = learner.ledger().skips();
             observer.report(&Report::Skipped { step, reason: reason.clone(), in_row, total });
         }
     }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use starling_collective::Feedback;
-use starling_engine::{ActiveView, Cursor};
-use starling_run::{Manifest, Replicated, ResultRecord};
+use starling_collective::FeedbackState;
+use starling_engine::{ActiveView, LearnerPosition};
+use starling_run::{Manifest, ResultRecord, StateReplica};
 use starling_topology::PeerId;
 use tokio::sync::mpsc;
 
@@ -18,14 +18,14 @@ use crate::member::snapshots::Snapshots;
 /// One member's turns.
 pub(crate) struct Turns {
     pub(crate) me: PeerId,
-    pub(crate) at: Cursor,
+    pub(crate) at: LearnerPosition,
     pub(crate) shared_steps: Arc<SharedSteps>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) events: mpsc::Sender<TrainerEvent>,
     /// The largest number of a contribution.
     most: f32,
     /// What a lossy codec left to make up for; `None` if the run's loses nothing. It moves only when a step is applied.
-    feedback: Option<Feedback>,
+    feedback: Option<FeedbackState>,
     /// Memory for what the next operation drops.
     spare: Vec<f32>,
 }
@@ -49,18 +49,27 @@ impl Turns {
         (shared_steps, snapshots): (Arc<SharedSteps>, Arc<Snapshots>),
         events: mpsc::Sender<TrainerEvent>,
     ) -> Self {
-        let feedback = manifest.codec.is_lossy().then(|| Feedback::new(manifest.parameters()));
+        let feedback = manifest.codec.is_lossy().then(|| FeedbackState::new(manifest.parameters()));
         let most = manifest.most();
-        Self { me, at: Cursor::after(step), shared_steps, snapshots, events, most, feedback, spare: Vec::new() }
+        Self {
+            me,
+            at: LearnerPosition::after(step),
+            shared_steps,
+            snapshots,
+            events,
+            most,
+            feedback,
+            spare: Vec::new(),
+        }
     }
 
     /// Does what is the same for all.
-    pub(crate) fn take(&mut self, task: Task, held: &mut dyn Replicated) -> Result<Turn, NodeError> {
+    pub(crate) fn take(&mut self, task: Task, held: &mut dyn StateReplica) -> Result<Turn, NodeError> {
         match task {
             Task::Load(state) => {
                 held.load(*state)?;
                 // The steps that it made up for are not those of this state.
-                self.feedback.iter_mut().for_each(Feedback::forget);
+                self.feedback.iter_mut().for_each(FeedbackState::forget);
                 return Ok(Turn::Loaded);
             }
             Task::Begin { members } => {

@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use starling_engine::{ActiveView, DIGEST_EVERY, Saving, is_last_straw};
+use starling_engine::{ActiveView, DIGEST_EVERY, SaveSchedule, is_last_straw};
 use starling_run::audit::AuditView;
 use starling_run::panics::said;
 use starling_run::training::contribution;
-use starling_run::{Gradient, Learner, Reduced, ResultRecord, StepReport};
+use starling_run::{Gradient, Learner, ReducedSize, ResultRecord, StepReport};
 use starling_topology::Digest;
 use tokio::sync::watch;
 
@@ -39,13 +39,13 @@ pub(super) struct Worker {
     pub(super) is_unable: bool,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) learner_options: LearnerOptions,
-    pub(super) saving: Saving,
+    pub(super) saving: SaveSchedule,
     /// The local gradient, kept until its step is applied.
     pub(super) gradient: Arc<Gradient>,
     /// From where on it is there.
     pub(super) progress: watch::Sender<usize>,
     /// What this member brings to a step.
-    pub(super) reduced: Reduced,
+    pub(super) reduced: ReducedSize,
     /// The last step whose state was evaluated.
     pub(super) evaluated: Option<u64>,
     /// When the present step began.
@@ -409,7 +409,7 @@ fn is_due(step: u64, every: u64) -> bool {
 }
 
 /// Contributes zeros to each step while the state of sync `number` is on its way, so that nobody waits for it.
-pub(crate) fn contribute_nothing(shared_steps: &SharedSteps, reduced: Reduced, number: u64) {
+pub(crate) fn contribute_nothing(shared_steps: &SharedSteps, reduced: ReducedSize, number: u64) {
     while let Some((active, step)) = shared_steps.next_without_state(number) {
         let mut buffer = shared_steps.spare();
         buffer.clear();

@@ -7,7 +7,7 @@ use libp2p::PeerId;
 use tokio::time::Instant;
 
 use crate::access::admission::AdmissionError;
-use crate::credentials::invitation::Denial;
+use crate::credentials::invitation::DenialReason;
 use crate::error::NodeError;
 
 /// Where several say so, those who can't be reached for so long are not waited for.
@@ -19,7 +19,7 @@ pub(super) struct Denials {
     /// Whom this machine knew when it came, by its ticket or from before: those alone count. Who was named since may be anybody's
     /// friend.
     named: BTreeSet<PeerId>,
-    by: BTreeMap<PeerId, Denial>,
+    by: BTreeMap<PeerId, DenialReason>,
     since: Option<Instant>,
 }
 
@@ -30,7 +30,7 @@ impl Denials {
     }
 
     /// A peer says that we may not come. True if that is news.
-    pub(super) fn note(&mut self, peer: PeerId, denial: Denial, now: Instant) -> bool {
+    pub(super) fn note(&mut self, peer: PeerId, denial: DenialReason, now: Instant) -> bool {
         self.since.get_or_insert(now);
         self.by.insert(peer, denial) != Some(denial)
     }
@@ -52,7 +52,7 @@ impl Denials {
         if named == 0 || !is_over && !known.all(|peer| self.by.contains_key(&peer)) {
             return None;
         }
-        let mut said = BTreeMap::<Denial, usize>::new();
+        let mut said = BTreeMap::<DenialReason, usize>::new();
         let counts = self.by.iter().filter(|(peer, _)| self.named.contains(peer));
         counts.for_each(|(_, denial)| *said.entry(*denial).or_default() += 1);
         let (denial, _) = said.into_iter().max_by_key(|(_, times)| *times)?;
@@ -72,19 +72,21 @@ mod tests {
         let (mut denials, now) = (Denials::new([liar, a, b]), Instant::now());
         let known = || [liar, a, b].into_iter();
         assert!(denials.verdict(known(), now).is_none() && denials.verdict([].into_iter(), now).is_none());
-        assert!(denials.note(liar, Denial::NotInvited, now) && !denials.note(liar, Denial::NotInvited, now));
+        assert!(
+            denials.note(liar, DenialReason::NotInvited, now) && !denials.note(liar, DenialReason::NotInvited, now)
+        );
         for later in [now, now + PATIENCE, now + 100 * PATIENCE] {
             assert!(denials.verdict(known(), later).is_none(), "the others are away");
         }
-        denials.note(friend, Denial::NotInvited, now);
+        denials.note(friend, DenialReason::NotInvited, now);
         assert!(denials.verdict(known(), now + 100 * PATIENCE).is_none(), "nobody had heard of that one");
         denials.retract(friend);
         assert!(denials.verdict([liar].into_iter(), now).is_some(), "it is the only one there is");
         for peer in [a, b] {
-            denials.note(peer, Denial::Used, now);
+            denials.note(peer, DenialReason::Used, now);
         }
         let error = denials.verdict(known(), now).expect("all say so").to_string();
-        assert!(error.contains(&Denial::Used.to_string()), "what most say: {error}");
+        assert!(error.contains(&DenialReason::Used.to_string()), "what most say: {error}");
         assert!([liar, a, b].iter().all(|peer| error.contains(&peer.to_string())), "who: {error}");
         denials.retract(b);
         assert!(denials.verdict(known(), now + PATIENCE / 2).is_none(), "it has let us in");

@@ -1,7 +1,7 @@
 //! Which checkpoints are stable: our heads go out, those of others come in.
 
 use starling_engine::Member;
-use starling_run::CheckpointInfo;
+use starling_run::CheckpointSummary;
 use starling_topology::{Digest, Head, PeerId};
 
 use super::EventLoop;
@@ -13,7 +13,7 @@ const MESSAGE_BYTES: usize = Head::BYTES + 64;
 
 impl EventLoop {
     /// A checkpoint of ours is on disk, verified.
-    pub(super) fn on_saved(&mut self, info: &CheckpointInfo) {
+    pub(super) fn on_saved(&mut self, info: &CheckpointSummary) {
         self.look_back();
         let is_end = self.shared_steps.act(|steps| steps.last_step()) == info.step;
         let save = if is_end { Member::saved_end } else { Member::saved };

@@ -2,7 +2,7 @@
 
 use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
-use starling_engine::Notice;
+use starling_engine::StepEvent;
 use starling_links::{LinkFailure, Transport};
 use starling_topology::{Body, Contact, Evidence, Input, PeerId};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ use crate::credentials::identity::{from_libp2p, to_libp2p};
 use crate::learner::trainer::TrainerEvent;
 use crate::member::event::NetworkEvent;
 use crate::net::behaviour::BehaviourEvent;
-use crate::observe::report::{Links, Report};
+use crate::observe::report::{LinkSummary, Report};
 
 impl EventLoop {
     pub(super) fn on_trainer(&mut self, event: TrainerEvent, stop: &CancellationToken) -> Option<End> {
@@ -26,13 +26,13 @@ impl EventLoop {
         None
     }
 
-    pub(super) fn on_notice(&mut self, notice: Notice) {
+    pub(super) fn on_notice(&mut self, notice: StepEvent) {
         let member = &mut self.member;
         self.shared_steps.act(|steps| member.notice(steps, notice));
         match notice {
-            Notice::Synced => self.observer.report(&Report::Synced { step: self.shared_steps.progress().step }),
-            Notice::TooFarBehind => self.leave_view("the state came too slowly: no room for more results"),
-            Notice::Held(_) | Notice::Digest { .. } | Notice::Finished { .. } => {}
+            StepEvent::Synced => self.observer.report(&Report::Synced { step: self.shared_steps.progress().step }),
+            StepEvent::TooFarBehind => self.leave_view("the state came too slowly: no room for more results"),
+            StepEvent::Held(_) | StepEvent::Digest { .. } | StepEvent::Finished { .. } => {}
         }
     }
 
@@ -80,7 +80,12 @@ impl EventLoop {
                     let named = |links: Vec<(PeerId, Transport)>| {
                         links.into_iter().map(|(peer, transport)| (to_libp2p(peer).to_string(), transport)).collect()
                     };
-                    self.observer.report(&Report::Linked(Links { plan, reason, from: named(from), to: named(to) }));
+                    self.observer.report(&Report::Linked(LinkSummary {
+                        plan,
+                        reason,
+                        from: named(from),
+                        to: named(to),
+                    }));
                 }
             }
             NetworkEvent::ReductionFailed { peer, view, failure } => match failure {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_engine::comeback::{Awaited, Left, Wait};
+use starling_engine::return_engine::{LeaveRecord, WaitKind, WaitStatus};
 use starling_topology::{Contact, PeerId, View};
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use super::{EventLoop, LINGER, LookBack};
 use crate::credentials::identity::to_libp2p;
 use crate::credentials::ticket::Ticket;
 use crate::member::guide::Guide;
-use crate::observe::report::{Observer, Report, WaitsFor};
+use crate::observe::report::{Observer, Report, WaitReason};
 use crate::store::contacts_file::{Contacts, ContactsFile};
 use crate::store::record_file::RecordFile;
 
@@ -30,7 +30,7 @@ pub(crate) struct Books {
     /// What asks how the run began, if this member came later.
     pub(crate) looking_back: Option<LookBack>,
     /// How it finished before, if it was started again and goes on with nothing: in a view of its own, whose branch is nobody's.
-    pub(crate) finished: Option<Left>,
+    pub(crate) finished: Option<LeaveRecord>,
     /// Whether something new in `contacts` is not on its way to the disk.
     pub(crate) is_unwritten: bool,
 }
@@ -45,16 +45,16 @@ pub(crate) struct JoinWait {
 }
 
 struct PendingJoin {
-    awaited: Awaited,
+    awaited: WaitStatus,
     since: Instant,
     /// When that is told next.
     next: Duration,
 }
 
 impl JoinWait {
-    pub(crate) fn new(ticket: Ticket, awaited: Option<Awaited>) -> Self {
+    pub(crate) fn new(ticket: Ticket, awaited: Option<WaitStatus>) -> Self {
         let is_outside = awaited.is_some();
-        let next = |awaited: &Awaited| if awaited.why == Wait::Live { PATIENCE } else { Duration::ZERO };
+        let next = |awaited: &WaitStatus| if awaited.why == WaitKind::Live { PATIENCE } else { Duration::ZERO };
         let waiting = awaited.map(|awaited| PendingJoin { next: next(&awaited), awaited, since: Instant::now() });
         Self { ticket, waiting, is_outside }
     }
@@ -77,11 +77,11 @@ impl JoinWait {
             return None;
         }
         waiting.next = (waited * 2).clamp(PATIENCE, waited + MAX_PAUSE);
-        let Awaited { peers, why } = &waiting.awaited;
+        let WaitStatus { peers, why } = &waiting.awaited;
         let why = match why {
-            Wait::Live | Wait::Known => WaitsFor::Admission,
-            Wait::Stayed => WaitsFor::Return,
-            Wait::Lacking => WaitsFor::Download,
+            WaitKind::Live | WaitKind::Known => WaitReason::Admission,
+            WaitKind::Stayed => WaitReason::Return,
+            WaitKind::Lacking => WaitReason::Download,
         };
         let peers = peers.iter().map(|peer| to_libp2p(*peer).to_string()).collect();
         Some(Report::Awaiting { peers, why, for_s: waited.as_secs() })
@@ -130,7 +130,7 @@ impl EventLoop {
     /// This member has left, and others stayed; or nobody did, as the run is complete.
     pub(super) fn depart(&self, stayed: Vec<PeerId>) -> Option<Departure> {
         let Books { contacts, file, record, finished, .. } = &self.books;
-        let left = Left { stayed, root: self.member.membership().root()?, forked: self.is_forked };
+        let left = LeaveRecord { stayed, root: self.member.membership().root()?, forked: self.is_forked };
         let mut contacts = contacts.clone();
         contacts.leave(finished.clone().filter(|_| left.stayed.is_empty()).unwrap_or(left));
         Some(Departure { contacts, file: file.clone(), record: record.clone() })

@@ -24,8 +24,8 @@ impl EventLoop {
         let (open, stall) =
             (self.opener(&self.network.protocols.state, self.config.max_stall / 2), self.config.max_stall);
         self.books.looking_back = Some(LookBack::new(tokio::spawn(async move {
-            if let Some(walk) = questions::way(open, &guide.walk_anew(to), &others, stall).await {
-                guide.take_before(walk.legs().cloned().collect());
+            if let Some(view_search) = questions::way(open, &guide.walk_anew(to), &others, stall).await {
+                guide.take_before(view_search.legs().cloned().collect());
                 // It is asked again if this fails.
                 let _ = tokio::task::spawn_blocking(move || guide.keep()).await;
             }

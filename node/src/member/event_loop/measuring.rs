@@ -8,7 +8,7 @@ use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use starling_topology::plan::Link;
 use starling_topology::view::MAX_COSTED;
-use starling_topology::{Awaited, Input, PeerId};
+use starling_topology::{Input, PeerId, StallReport};
 
 use super::EventLoop;
 use crate::credentials::identity::{from_libp2p, to_libp2p};
@@ -25,11 +25,11 @@ impl EventLoop {
     }
 
     /// What this member waits for in the operation under way, which stands still.
-    pub(super) fn awaited(&self, operation: Option<(u64, u64)>) -> Awaited {
+    pub(super) fn awaited(&self, operation: Option<(u64, u64)>) -> StallReport {
         let step = operation.map_or(0, |(_, step)| step);
         let view = self.reducer.as_ref().map(|reducer| reducer.view);
         let told = self.awaited.as_ref().filter(|(of, awaited)| Some(*of) == view && awaited.step == step);
-        told.map_or_else(|| Awaited::nothing(step), |(_, awaited)| awaited.clone())
+        told.map_or_else(|| StallReport::nothing(step), |(_, awaited)| awaited.clone())
     }
 
     /// A connection to `peer` is there, from or to this address.

@@ -1,14 +1,14 @@
 //! What the member asks for: messages, timers, holds, records, new views, searches.
 
 use starling_engine::Output;
-use starling_topology::{Envelope, Event, Evidence, Input, Lost, Missed as Lack, PeerId, Reason, Record};
+use starling_topology::{BlockReason as Lack, Envelope, Event, Evidence, Input, LostState, PeerId, Reason, Record};
 
 use super::{Change, End, EventLoop};
 use crate::credentials::identity::to_libp2p;
 use crate::error::NodeError;
 use crate::member::twin;
 use crate::net::control::Link;
-use crate::observe::report::{Missed, Report};
+use crate::observe::report::{MissingState, Report};
 use crate::store::record_file::SavedMembership;
 
 impl EventLoop {
@@ -37,7 +37,7 @@ impl EventLoop {
                 Output::Stable(proof) => self.writer_handle.sign(proof),
                 Output::Differs { peer, step, ours, theirs } => self.on_difference(peer, step, [ours, theirs]),
                 Output::Search(terms) => self.search(terms),
-                Output::GiveUpSearch => self.lookout.give_up(),
+                Output::GiveUpSearch => self.quorum_search.give_up(),
                 Output::ComeBack => return Some(End::ComesBack),
                 // They are looked at each time that all else is.
                 Output::LookOut(_) => {}
@@ -161,9 +161,9 @@ impl EventLoop {
             }
             Event::Paused { present, needed, missed } => {
                 let missed = missed.map(|missed| match missed {
-                    Lack::State => Missed::State,
-                    Lack::Lost(Lost::Step(step)) => Missed::Step(step),
-                    Lack::Lost(Lost::Nothing | Lost::Unknown) => Missed::Unknown,
+                    Lack::State => MissingState::State,
+                    Lack::Lost(LostState::Step(step)) => MissingState::Step(step),
+                    Lack::Lost(LostState::Nothing | LostState::Unknown) => MissingState::Unknown,
                 });
                 self.observer.report(&Report::Paused { present, needed, missed });
             }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libp2p::StreamProtocol;
-use starling_collective::Limits;
+use starling_collective::SumLimit;
 use starling_engine::Action;
 use starling_run::training::contribution;
 use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::{Bucket, PlanDecision, loads};
 use starling_topology::view::MAX_COSTED;
-use starling_topology::{Generation, Hold, Lineage, PeerId, Resumption, Ring, View};
+use starling_topology::{Generation, HoldPosition, Lineage, MemberResumePlan, PeerId, Ring, View};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -32,13 +32,13 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 pub(super) type Fetch = AbortOnDropHandle<()>;
 
 impl EventLoop {
-    pub(super) fn hold(&mut self, hold: Hold) {
+    pub(super) fn hold(&mut self, hold: HoldPosition) {
         let member = &mut self.member;
         self.shared_steps.hold(|steps, is_whole| member.hold(steps, hold, is_whole));
     }
 
-    pub(super) fn resume(&mut self, resumption: &Resumption) {
-        let Resumption { view, step, .. } = resumption;
+    pub(super) fn resume(&mut self, resumption: &MemberResumePlan) {
+        let MemberResumePlan { view, step, .. } = resumption;
         // Links to those who are gone end here, once they have said everything.
         for gone in self.members.iter().filter(|member| !view.contains(**member)) {
             self.links.remove(gone);
@@ -127,8 +127,8 @@ impl EventLoop {
         self.chunk_providers.checkpoints.tell(false, true);
     }
 
-    fn start_reducer(&mut self, resumption: &Resumption) -> Option<ReducerHandle> {
-        let Resumption { view, syncing, .. } = resumption;
+    fn start_reducer(&mut self, resumption: &MemberResumePlan) -> Option<ReducerHandle> {
+        let MemberResumePlan { view, syncing, .. } = resumption;
         let members = view.members().len();
         if members < 2 {
             return None;
@@ -147,7 +147,7 @@ impl EventLoop {
             most: self.config.most,
             in_flight: self.config.in_flight,
             open_limit: self.config.max_stall / 2,
-            limits: starling_links::Limits::new(self.config.max_stall),
+            limits: starling_links::LinkLimit::new(self.config.max_stall),
             protocol: self.network.protocols.segments.clone(),
             endpoint: self.incoming.endpoint.clone(),
             traffic: self.traffic.clone(),
@@ -238,7 +238,7 @@ impl EventLoop {
                     view.ok_or("nobody says who was in the view that reduced it")?.members().into()
                 }
             };
-            let (limits, divisor) = (Limits::new(most, codec, members.len() as u32), batch_size as f32);
+            let (limits, divisor) = (SumLimit::new(most, codec, members.len() as u32), batch_size as f32);
             let wanted = ResultRequest { step, lineage, after, members, reduced, limits, divisor, holders, max_stall };
             result_transfer::fetch(open, wanted).await
         };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use starling_engine::Members;
+use starling_engine::MemberSet;
 
 /// Parts that wait for the trainer thread. If it is busy, the others stay where they are.
 const MAX_WAITING: usize = 2;
@@ -12,7 +12,7 @@ const MAX_WAITING: usize = 2;
 pub(crate) struct Part {
     /// The number of the active view in which they were reduced, and its members.
     pub(crate) view: u64,
-    pub(crate) members: Members,
+    pub(crate) members: MemberSet,
     pub(crate) start: usize,
     pub(crate) numbers: Vec<f32>,
 }

@@ -1,7 +1,7 @@
 //! Contributions, results and their memory between the threads. What is committed when is tested with the steps themselves.
 
-use starling_engine::{Action, Entry};
-use starling_topology::{CatchUp, Hold, Lineage, PeerId, Progress, Resumption, RunId, View};
+use starling_engine::{Action, EntryState};
+use starling_topology::{CatchUpAction, HoldPosition, Lineage, MemberResumePlan, PeerId, Progress, RunId, View};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::*;
@@ -13,7 +13,7 @@ fn view(members: &[u8]) -> View {
     View::found(run, ME).succeed(members.iter().map(|name| PeerId([*name; 32])))
 }
 
-fn completion(mean: Vec<f32>, dropped: Option<Dropped>) -> Completion {
+fn completion(mean: Vec<f32>, dropped: Option<OperationResidual>) -> Completion {
     Completion { mean, is_finite: true, dropped, own: None }
 }
 
@@ -21,8 +21,8 @@ fn completion(mean: Vec<f32>, dropped: Option<Dropped>) -> Completion {
 /// others.
 struct Thread {
     shared_steps: Arc<SharedSteps>,
-    entry: Entry,
-    at: Cursor,
+    entry: EntryState,
+    at: LearnerPosition,
     applied: Vec<u64>,
     /// Active views, and where parts that came in them begin.
     drafted: Vec<(u64, usize)>,
@@ -33,24 +33,24 @@ struct Thread {
 impl Thread {
     fn new() -> Self {
         let shared_steps = SharedSteps::new(Steps::new(0, Lineage::NONE, 9), 5);
-        let (at, applied, drafted) = (Cursor::default(), Vec::new(), Vec::new());
-        Self { shared_steps, entry: Entry::new(ME), at, applied, drafted, reduced_in: None }
+        let (at, applied, drafted) = (LearnerPosition::default(), Vec::new(), Vec::new());
+        Self { shared_steps, entry: EntryState::new(ME), at, applied, drafted, reduced_in: None }
     }
 
     fn enter(&mut self, view: &View) -> Receiver<Operation> {
         let (operations, queue) = channel(1);
         let operations = Some(operations).filter(|_| view.members().len() > 1);
         let Progress { step, lineage, .. } = self.shared_steps.progress();
-        let catch_up = CatchUp::Current;
-        let resumption = Resumption { view: view.clone(), step, lineage, catch_up, syncing: Vec::new() };
-        let (entry, snapshots) = (&mut self.entry, &mut starling_engine::Snapshots::<()>::default());
+        let catch_up = CatchUpAction::Current;
+        let resumption = MemberResumePlan { view: view.clone(), step, lineage, catch_up, syncing: Vec::new() };
+        let (entry, snapshots) = (&mut self.entry, &mut starling_engine::SnapshotStore::<()>::default());
         let action = self.shared_steps.enter(operations, |steps| entry.enter(steps, snapshots, &resumption));
         assert_eq!(action, Action::GoOn);
         self.work();
         queue
     }
 
-    fn hold(&mut self, hold: Hold) -> Option<Progress> {
+    fn hold(&mut self, hold: HoldPosition) -> Option<Progress> {
         let entry = &mut self.entry;
         self.shared_steps.hold(|steps, is_whole| entry.hold(steps, hold, is_whole))
     }
@@ -98,7 +98,7 @@ fn one_alone_takes_all_steps_by_itself() {
     let mut thread = Thread::new();
     drop(thread.enter(&view(&[1])));
     assert_eq!(thread.applied, (1..=9).collect::<Vec<_>>());
-    let Availability::Here(record) = thread.shared_steps.result_of(9) else { panic!("it is the last one") };
+    let SnapshotStatus::Here(record) = thread.shared_steps.result_of(9) else { panic!("it is the last one") };
     assert_eq!((record.step, record.mean[0]), (9, 0.2), "divided by the batch size");
 }
 
@@ -113,7 +113,7 @@ fn an_operation_commits_its_step_unless_the_steps_are_held() {
     assert!(shared_steps.complete(view, 1, completion(operation.buffer, None)));
     thread.work();
     let operation = queue.try_recv().expect("the next step");
-    thread.hold(Hold::Now).expect("at once");
+    thread.hold(HoldPosition::Now).expect("at once");
     assert_eq!(gate.borrow().last, Some(1), "reducers see it");
     assert!(!shared_steps.complete(view, 2, completion(operation.buffer, None)));
     assert_eq!((shared_steps.progress().step, thread.applied), (1, vec![1]));
@@ -124,13 +124,13 @@ async fn a_boundary_waits_for_a_contribution_that_is_whole() {
     let (mut thread, mut queue, view) = pair();
     let operation = queue.try_recv().expect("contributed");
     let shared_steps = thread.shared_steps.clone();
-    assert_eq!(thread.hold(Hold::Boundary), None);
+    assert_eq!(thread.hold(HoldPosition::Boundary), None);
     assert!(shared_steps.complete(view, 1, completion(operation.buffer, None)));
-    assert_eq!(shared_steps.noticed().await, Notice::Held(shared_steps.progress()));
+    assert_eq!(shared_steps.noticed().await, StepEvent::Held(shared_steps.progress()));
     thread.work();
     drop(thread.enter(&self::view(&[1, 2, 3])));
     // Of the next step, nothing is computed yet.
-    let mut at = Cursor::after(1);
+    let mut at = LearnerPosition::after(1);
     let active = shared_steps.contribute_early(&mut at).expect("a step");
     let gradient = Arc::new(starling_run::Gradient::new(2));
     let (computing, ready) = watch::channel(gradient.elements());
@@ -138,7 +138,7 @@ async fn a_boundary_waits_for_a_contribution_that_is_whole() {
     let active = ActiveView { number: active.number + 1, ..active };
     let coming = Brought::Coming(Contribution::new(gradient, vec![0.0; 2], None, ready));
     shared_steps.submit(&active, 2, coming, None);
-    assert_eq!(thread.hold(Hold::Boundary), Some(shared_steps.progress()), "others wait for it");
+    assert_eq!(thread.hold(HoldPosition::Boundary), Some(shared_steps.progress()), "others wait for it");
     drop(computing);
 }
 
@@ -162,7 +162,7 @@ fn parts_of_a_result_come_before_it_is_committed() {
     assert_eq!((thread.drafted.len(), thread.reduced_in), (2, Some(1)), "the result makes the rest superfluous");
     // The next step is interrupted, and comes from others.
     assert!(shared_steps.offer(view, 2, 4, &[1.0]));
-    thread.hold(Hold::Now).expect("at once");
+    thread.hold(HoldPosition::Now).expect("at once");
     thread.deliver(2);
     drop(thread.enter(&self::view(&[1, 2, 3])));
     assert_eq!((&thread.applied[1..], thread.drafted.len(), thread.reduced_in), (&[2][..], 2, None));
@@ -171,7 +171,7 @@ fn parts_of_a_result_come_before_it_is_committed() {
 /// What a step dropped counts once that step is committed, by whomever, and is not what another try dropped.
 #[test]
 fn what_was_dropped_is_told_of_committed_steps_only() {
-    let dropped = |elements| Dropped::new(elements, Vec::new());
+    let dropped = |elements| OperationResidual::new(elements, Vec::new());
     let (mut thread, mut queue, view_1) = pair();
     let shared_steps = thread.shared_steps.clone();
     let operation = queue.try_recv().expect("contributed");
@@ -183,7 +183,7 @@ fn what_was_dropped_is_told_of_committed_steps_only() {
     // Step 2 is interrupted here. Others completed it: then this member has dropped all that it ever would.
     thread.work();
     let operation = queue.try_recv().expect("contributed");
-    thread.hold(Hold::Now).expect("at once");
+    thread.hold(HoldPosition::Now).expect("at once");
     shared_steps.interrupted(view_1, 2, operation.buffer, Some(dropped(2)));
     assert_eq!(shared_steps.dropped(2), None, "it is not committed");
     thread.deliver(2);

@@ -1,11 +1,11 @@
 //! What is said to slow steps down, and when.
 
-use starling_topology::SplitMix64;
+use starling_topology::SplitMix64Generator;
 
 use super::*;
 
-fn pace(peer: &str, samples_per_s: f64, computing_share: f64) -> MemberPace {
-    MemberPace {
+fn pace(peer: &str, samples_per_s: f64, computing_share: f64) -> MemberPaceReport {
+    MemberPaceReport {
         peer: peer.to_owned(),
         samples: 100,
         samples_per_s: Some(samples_per_s),
@@ -109,7 +109,7 @@ fn a_small_share_that_takes_long_for_each_sample_holds_nobody_up() {
 #[test]
 fn fair_members_on_a_noisy_machine_are_never_named() {
     for seed in 0..20 {
-        let (mut random, mut limits) = (SplitMix64::new(seed), Limits::default());
+        let (mut random, mut limits) = (SplitMix64Generator::new(seed), Limits::default());
         for look in 0..1_000 {
             // Speeds between 0.7 and 1.3 of what is fair, and one second in forty something else takes a core away.
             let mut speeds = [0.0; 3].map(|_: f64| 700.0 + f64::from(random.below(600)));
@@ -126,7 +126,7 @@ fn fair_members_on_a_noisy_machine_are_never_named() {
 fn a_slow_member_is_named_on_a_noisy_machine_within_five_seconds() {
     let mut late = 0;
     for seed in 0..1_000 {
-        let (mut random, mut limits) = (SplitMix64::new(seed), Limits::default());
+        let (mut random, mut limits) = (SplitMix64Generator::new(seed), Limits::default());
         let mut speed = |fair: u32| f64::from(fair * 6 / 10 + random.below(fair * 8 / 10));
         let named = (1..=5).find(|_| {
             let paces = [speed(1000), speed(200), speed(1000)].map(|speed| (speed, 150.0 / speed));

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use starling_collective::Codec;
 
 use super::Second;
-use crate::observe::report::{Limit, LinkCost, MemberPace};
+use crate::observe::report::{Limit, LinkCost, MemberPaceReport};
 
 /// A member is slow that computes a sample at less than this part of the others' median speed.
 const SLOW: f64 = 0.5;
@@ -45,9 +45,9 @@ pub(super) fn limit(second: &Second, loads: &[Load<'_>], codec: &str, strictness
     slow_member(&second.members, strictness).or_else(|| busy_link(second, loads, codec, strictness))
 }
 
-fn slow_member(members: &[MemberPace], strictness: Strictness) -> Option<Limit> {
+fn slow_member(members: &[MemberPaceReport], strictness: Strictness) -> Option<Limit> {
     let below = if strictness == Strictness::Enter { SLOW } else { STILL_SLOW };
-    let measured: Vec<(&MemberPace, f64)> =
+    let measured: Vec<(&MemberPaceReport, f64)> =
         members.iter().filter_map(|pace| Some((pace, pace.samples_per_s.filter(|speed| *speed > 0.0)?))).collect();
     let (slowest, speed) = *measured.iter().min_by(|one, other| one.1.total_cmp(&other.1))?;
     let others = || measured.iter().filter(|(pace, _)| pace.peer != slowest.peer);

@@ -10,9 +10,9 @@ use crate::observe::stdout::print_line;
 
 /// Prints each report as it is, with its time. The last one is the summary.
 #[derive(Debug, Clone, Copy)]
-pub struct Json;
+pub struct JsonObserver;
 
-impl Observer for Json {
+impl Observer for JsonObserver {
     fn report(&self, report: &Report) {
         self.report_at(SystemTime::now(), report);
     }

@@ -6,7 +6,7 @@ use super::MeasuredLink;
 
 /// What a member did in the last second or so of steps, as the speeds tell that travel in every reduction.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct MemberPace {
+pub struct MemberPaceReport {
     /// Its peer id.
     pub peer: String,
     /// Samples that it contributed.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum WayBack {
+pub enum ReturnKind {
     /// Members still train: it joins them.
     Join,
     /// It comes back to its place in a view with others, who were gone when it last ran, or are.
@@ -27,7 +27,7 @@ pub enum WayBack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum WaitsFor {
+pub enum WaitReason {
     /// That a member lets it in.
     Admission,
     /// That one comes back of those who stayed when it left, and lets it in.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Status;
-use crate::observe::report::MemberPace;
+use crate::observe::report::MemberPaceReport;
 
 /// What is known of a member.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -38,7 +38,8 @@ impl Status {
             let link = links.and_then(|links| links.to.get(peer).or_else(|| links.from.get(peer)));
             let agreed = self.busiest.get(peer).and_then(|link| link.agreed);
             let cost = self.measured.get(peer).copied().or(agreed);
-            let told = |figure: fn(&MemberPace) -> f64| pace.filter(|pace| pace.samples_per_s.is_some()).map(figure);
+            let told =
+                |figure: fn(&MemberPaceReport) -> f64| pace.filter(|pace| pace.samples_per_s.is_some()).map(figure);
             Member {
                 peer: peer.clone(),
                 name: self.names.get(peer).cloned(),

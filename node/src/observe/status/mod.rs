@@ -17,7 +17,7 @@ pub use member::Member;
 pub use process::Process;
 
 use crate::error::NodeError;
-use crate::observe::report::{Limit, LinkCost, Links, MeasuredLink, MemberPace, Outcome, Report};
+use crate::observe::report::{Limit, LinkCost, LinkSummary, MeasuredLink, MemberPaceReport, Outcome, Report};
 use crate::store::private_file;
 
 const FILE: &str = "status.json";
@@ -60,13 +60,13 @@ pub struct Status {
     /// Why the view came.
     pub change: String,
     /// How segments travel; `None` before the view's links are there.
-    pub links: Option<Links>,
+    pub links: Option<LinkSummary>,
     /// By member of the view, what this one has measured of the link to it.
     pub measured: BTreeMap<String, MeasuredLink>,
     /// By sender, the link that is busiest of those over which the plan has it send.
     pub busiest: BTreeMap<String, LinkCost>,
     /// What each member did in the last second or so of steps.
-    pub paces: Vec<MemberPace>,
+    pub paces: Vec<MemberPaceReport>,
     /// What makes the steps as slow as they are; `None` if nothing stands out.
     pub limit: Option<Limit>,
     /// The last committed step.

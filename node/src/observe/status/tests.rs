@@ -55,7 +55,7 @@ fn reports() -> Vec<Report> {
             took_ms: 3,
             forked: false,
         },
-        Report::Linked(Links {
+        Report::Linked(LinkSummary {
             plan: "ring".to_owned(),
             reason: "as the run asks".to_owned(),
             from: [("other".to_owned(), Transport::Universal)].into(),
@@ -185,7 +185,7 @@ fn each_member_has_a_row_with_what_is_known_of_it() {
     }
     assert_eq!(status.rows().len(), 2);
     assert_eq!(status.rows()[0].samples_per_s, None, "no step was counted yet");
-    let pace = |peer: &str, samples, samples_per_s| MemberPace {
+    let pace = |peer: &str, samples, samples_per_s| MemberPaceReport {
         peer: peer.to_owned(),
         samples,
         samples_per_s,

@@ -9,7 +9,7 @@ use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, Swarm, swarm};
 use serde::{Deserialize, Serialize};
 use starling_collective::{Codec, LayoutConfig};
-use starling_links::{DataPlane, Endpoint, Limits, LinkFailure, Transport, greeting};
+use starling_links::{Endpoint, LinkFailure, LinkLimit, Transport, TransportPolicy, greeting};
 use starling_run::WIRE_VERSION;
 use starling_topology::plan::PlanPolicy;
 use starling_topology::{RunId, View};
@@ -33,11 +33,11 @@ const QUEUE: usize = 16;
 
 /// What members reduce, and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Reduction {
+pub struct ReductionSpec {
     /// Admits to this benchmark's members and to nothing else.
     pub secret: [u8; 32],
     /// How the bytes travel.
-    pub data_plane: DataPlane,
+    pub data_plane: TransportPolicy,
     /// Elements that each brings.
     pub elements: usize,
     /// How values are written.
@@ -54,7 +54,7 @@ pub struct Reduction {
 
 /// Where a member can be reached.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Place {
+pub struct MemberContact {
     /// Its id.
     pub peer: [u8; 32],
     /// Its multiaddr.
@@ -88,9 +88,9 @@ impl LinkError {
 
 /// A member that listens. Dropping it ends it.
 pub struct Member {
-    reduction: Reduction,
+    reduction: ReductionSpec,
     identity: Identity,
-    place: Place,
+    place: MemberContact,
     listened: Multiaddr,
     protocols: Protocols,
     control: libp2p_stream::Control,
@@ -115,7 +115,7 @@ impl Member {
     ///
     /// # Errors
     /// [`LinkError`] if the system does not allow it.
-    pub async fn start(reduction: Reduction) -> Result<Self, LinkError> {
+    pub async fn start(reduction: ReductionSpec) -> Result<Self, LinkError> {
         let identity = Identity::generate();
         let (turned, _) = mpsc::channel(QUEUE);
         let credentials = Credentials { secret: Some(reduction.secret), ..Credentials::default() };
@@ -151,12 +151,12 @@ impl Member {
         let (dials, queue) = mpsc::channel(QUEUE);
         tokio::spawn(drive(swarm, queue));
         let peer = from_libp2p(&identity.peer_id()).expect("invariant: our keys are Ed25519");
-        let place = Place { peer: peer.0, address: listened.to_string() };
+        let place = MemberContact { peer: peer.0, address: listened.to_string() };
         Ok(Self { reduction, identity, place, listened, protocols, control, dials, events_in, events })
     }
 
     /// Where it listens.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &MemberContact {
         &self.place
     }
 
@@ -164,7 +164,7 @@ impl Member {
     ///
     /// # Errors
     /// [`LinkError`] if a link can't be made.
-    pub async fn link(&mut self, places: &[Place]) -> Result<Linked, LinkError> {
+    pub async fn link(&mut self, places: &[MemberContact]) -> Result<LinkedMember, LinkError> {
         let run = run(&self.reduction.secret);
         let me = starling_topology::PeerId(self.place.peer);
         let members = places.iter().map(|place| starling_topology::PeerId(place.peer));
@@ -173,7 +173,7 @@ impl Member {
         if !view.contains(me) {
             return Err(LinkError::Place("there is no place for us".to_owned()));
         }
-        let Reduction { elements, codec, plan, bucket_elements, segment_elements, in_flight, data_plane, .. } =
+        let ReductionSpec { elements, codec, plan, bucket_elements, segment_elements, in_flight, data_plane, .. } =
             self.reduction;
         let endpoint = Endpoint::new(
             self.identity.keypair(),
@@ -195,7 +195,7 @@ impl Member {
             layout: LayoutConfig { bucket_elements, segment_elements },
             in_flight,
             open_limit: LINK_LIMIT,
-            limits: Limits::new(LINK_LIMIT),
+            limits: LinkLimit::new(LINK_LIMIT),
             protocol: self.protocols.segments.clone(),
             endpoint: Arc::new(endpoint.map_err(LinkError::io("start a thread"))?),
             traffic: Arc::default(),
@@ -204,7 +204,7 @@ impl Member {
         let mut handle = reducer::start(&view, me, config, results, self.control.clone(), self.events_in.clone());
         // Of two, the lower one dials: two that dial each other from the ports they listen on would meet half-way.
         let neighbours = handle.neighbours();
-        let is_ours = |place: &&Place| neighbours.contains(&starling_topology::PeerId(place.peer));
+        let is_ours = |place: &&MemberContact| neighbours.contains(&starling_topology::PeerId(place.peer));
         for place in places.iter().filter(is_ours).filter(|place| me.0 < place.peer) {
             let address = place.address.parse().map_err(|_| LinkError::Place(place.address.clone()))?;
             let _ = self.dials.send(address).await;
@@ -220,7 +220,7 @@ impl Member {
                     let transport = to.first().map(|(_, transport)| *transport);
                     let transport = transport.ok_or_else(|| LinkError::Place("no links".to_owned()))?;
                     let failures = std::mem::replace(&mut self.events, mpsc::channel(1).1);
-                    return Ok(Linked { reducer: handle, reduced, failures, plan, transport });
+                    return Ok(LinkedMember { reducer: handle, reduced, failures, plan, transport });
                 }
                 Some(NetworkEvent::ReductionFailed { failure, .. }) => return Err(failed(failure)),
                 Some(_) => {}
@@ -252,7 +252,7 @@ async fn drive(mut swarm: Swarm<libp2p_stream::Behaviour>, mut dials: mpsc::Rece
 
 /// A member with all of its links.
 #[derive(Debug)]
-pub struct Linked {
+pub struct LinkedMember {
     reducer: ReducerHandle,
     reduced: mpsc::Receiver<Vec<f32>>,
     failures: mpsc::Receiver<NetworkEvent>,
@@ -260,7 +260,7 @@ pub struct Linked {
     transport: Transport,
 }
 
-impl Linked {
+impl LinkedMember {
     /// What the members agreed on.
     pub fn plan(&self) -> &str {
         &self.plan

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_links::{Connection, DataPlane, Endpoint, Incoming, Limits, LinkConfig, Outgoing, greeting};
+use starling_links::{
+    Connection, Endpoint, IncomingLink, LinkConfig, LinkLimit, OutgoingLink, TransportPolicy, greeting,
+};
 use starling_topology::{PeerId, RunId, ViewId};
 use tokio::io::{DuplexStream, duplex};
 use tokio_util::compat::TokioAsyncReadCompatExt;
@@ -18,8 +20,8 @@ pub(super) fn peer() -> PeerId {
     from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key")
 }
 
-pub(super) fn limits() -> Limits {
-    Limits { record: LIMIT, send: LIMIT }
+pub(super) fn limits() -> LinkLimit {
+    LinkLimit { record: LIMIT, send: LIMIT }
 }
 
 /// Of links whose longest payload has so many bytes.
@@ -28,7 +30,7 @@ pub(super) fn config(longest: usize) -> LinkConfig {
 }
 
 /// The door of a node on loopback whose segments have so many bytes, and its peer id.
-pub(super) fn endpoint(mode: DataPlane, longest: usize) -> (Endpoint, PeerId) {
+pub(super) fn endpoint(mode: TransportPolicy, longest: usize) -> (Endpoint, PeerId) {
     let identity = Identity::generate();
     let listened = ["/ip4/127.0.0.1/tcp/1".parse().expect("a multiaddr")];
     let endpoint = Endpoint::new(identity.keypair(), RunId([1; 32]), mode, longest, usize::MAX, &listened);
@@ -55,17 +57,17 @@ pub(super) async fn answer(stream: DuplexStream, endpoint: &Endpoint, sender: Pe
 }
 
 /// A connection between two neighbours of this mode: the end that sends, and the end that receives.
-pub(super) async fn connection(mode: DataPlane, longest: usize) -> (Connection, Connection) {
+pub(super) async fn connection(mode: TransportPolicy, longest: usize) -> (Connection, Connection) {
     let ((ours, our_peer), (theirs, their_peer)) = (endpoint(mode, longest), endpoint(mode, longest));
     let (near, far) = stream();
     tokio::join!(open(near, &ours, their_peer), answer(far, &theirs, our_peer))
 }
 
 /// Both ends of a link over so many connections, over memory if `mode` allows it.
-pub(super) async fn link(mode: DataPlane, longest: usize, connections: usize) -> (Outgoing, Incoming) {
+pub(super) async fn link(mode: TransportPolicy, longest: usize, connections: usize) -> (OutgoingLink, IncomingLink) {
     let ends = futures::future::join_all((0..connections).map(|_| connection(mode, longest))).await;
     let (sending, receiving): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
     let config = config(longest);
-    let (outgoing, incoming) = (Outgoing::over(sending, &config), Incoming::over(receiving, &config));
+    let (outgoing, incoming) = (OutgoingLink::over(sending, &config), IncomingLink::over(receiving, &config));
     (outgoing.expect("connections"), incoming.expect("connections"))
 }

@@ -2,14 +2,14 @@
 
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
-use starling_links::DataPlane;
+use starling_links::TransportPolicy;
 use starling_run::data::CONTEXT;
 use starling_run::sharing::MAX_DATA_BYTES;
 use starling_topology::PeerId;
 
-use super::Unsaid::{Like, None as Unset, Value as Is};
+use super::DefaultValue::{Like, None as Unset, Value as Is};
 use super::run::{MAX_PEERS, MAX_STEPS};
-use super::{FILES, Key, Kind, NETWORKS, Sets, TABLES, TRAINING, Verbs, duration};
+use super::{FILES, Key, KeyTarget, Kind, NETWORKS, TABLES, TRAINING, VerbSet, duration};
 use crate::credentials::identity::from_libp2p;
 use crate::net::listen;
 
@@ -23,7 +23,7 @@ pub(super) static DATA: &[Key] = &[
         Like("digits"),
         "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, a folder of IDX files (MNIST), a folder with a folder of PNG or JPEG \
          images for each class, or for gpt a text. Joiners without it ask members that share the run's data.",
-        Sets::Machine(put!(|machine, value| machine.data = Some(value.text().to_owned()))),
+        KeyTarget::Machine(put!(|machine, value| machine.data = Some(value.text().to_owned()))),
     )
     .flag("--data", "SOURCE"),
     Key::new(
@@ -31,7 +31,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Text,
         Unset("the last column"),
         "CSV: the label column, by name or 0-based index.",
-        Sets::Machine(put!(|machine, value| machine.label = Some(value.text().to_owned()))),
+        KeyTarget::Machine(put!(|machine, value| machine.label = Some(value.text().to_owned()))),
     )
     .flag("--label", "COLUMN")
     .of_run(),
@@ -40,7 +40,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Bool,
         Unset("detected from the first row"),
         "CSV: whether the first row holds column names.",
-        Sets::Machine(put!(|machine, value| machine.header = Some(value.bool()))),
+        KeyTarget::Machine(put!(|machine, value| machine.header = Some(value.bool()))),
     )
     .flag("--header", "BOOL")
     .negated("--no-header")
@@ -51,7 +51,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Choice(&["comma", "tab", "semicolon", "pipe", "space"]),
         Unset("detected from the first rows"),
         "CSV: what separates the cells: comma, tab, semicolon, pipe, or space for any blanks.",
-        Sets::Machine(|machine, value| value.parse().map(|delimiter| machine.delimiter = Some(delimiter))),
+        KeyTarget::Machine(|machine, value| value.parse().map(|delimiter| machine.delimiter = Some(delimiter))),
     )
     .flag("--delimiter", "NAME")
     .under(TABLES)
@@ -61,7 +61,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Text,
         Unset("none"),
         "CSV: columns that are left out, by name or 0-based index, separated by commas.",
-        Sets::Machine(put!(|machine, value| machine.ignored = columns(value.text()))),
+        KeyTarget::Machine(put!(|machine, value| machine.ignored = columns(value.text()))),
     )
     .flag("--ignore", "COLUMNS")
     .under(TABLES)
@@ -71,7 +71,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Text,
         Unset("those that hold text"),
         "CSV: columns whose cells are categories although they could be numbers, as those that hold text are.",
-        Sets::Machine(put!(|machine, value| machine.categories = columns(value.text()))),
+        KeyTarget::Machine(put!(|machine, value| machine.categories = columns(value.text()))),
     )
     .flag("--categories", "COLUMNS")
     .under(TABLES)
@@ -81,7 +81,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Integer(*CONTEXT.start() as i64, *CONTEXT.end() as i64),
         Unset("128"),
         "Text: how many bytes of it a gpt sees at once; a sample is so many.",
-        Sets::Machine(put!(|machine, value| machine.context = Some(value.small()))),
+        KeyTarget::Machine(put!(|machine, value| machine.context = Some(value.small()))),
     )
     .flag("--context", "BYTES")
     .of_run(),
@@ -90,7 +90,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Text,
         Unset("the size of the images, if all have one"),
         "Images in folders: HEIGHTxWIDTH, or one number for both; each is cropped around its middle and scaled to it.",
-        Sets::Machine(|machine, value| value.parse().map(|size| machine.image_size = Some(size))),
+        KeyTarget::Machine(|machine, value| value.parse().map(|size| machine.image_size = Some(size))),
     )
     .flag("--image-size", "SIZE")
     .of_run(),
@@ -99,7 +99,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Bool,
         Is("false"),
         "Whether joiners may have the files of the data set from this machine.",
-        Sets::Machine(put!(|machine, value| machine.share_data = value.bool())),
+        KeyTarget::Machine(put!(|machine, value| machine.share_data = value.bool())),
     )
     .flag("--share-data", "BOOL"),
     Key::new(
@@ -107,7 +107,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Integer(0, MAX_DATA_MIB),
         Is("1024"),
         "The most MiB of data that a joiner without files of its own takes from members.",
-        Sets::Machine(put!(|machine, value| machine.data_limit = value.count() << 20)),
+        KeyTarget::Machine(put!(|machine, value| machine.data_limit = value.count() << 20)),
     )
     .flag("--data-limit", "MIB")
     .under(TABLES),
@@ -119,7 +119,7 @@ pub(super) static TRAIN: &[Key] = &[
         Kind::Text,
         Is("auto"),
         "auto (a GPU if there is one), cpu, gpu or gpu:N.",
-        Sets::Outside,
+        KeyTarget::Outside,
     )
     .flag("--device", "DEVICE"),
     Key::new(
@@ -127,16 +127,16 @@ pub(super) static TRAIN: &[Key] = &[
         Kind::Text,
         Unset("starling in the user's data folder"),
         "Where identity, secrets, status and checkpoints live. One node at a time.",
-        Sets::Outside,
+        KeyTarget::Outside,
     )
     .flag("--data-dir", "DIR")
-    .also(Verbs::ALL),
+    .also(VerbSet::ALL),
     Key::new(
         "train.evaluate_every_steps",
         Kind::Integer(0, MAX_STEPS),
         Is("0"),
         "Measure accuracy every so many steps; 0 measures only at the end.",
-        Sets::Machine(put!(|machine, value| machine.evaluate_every = value.count())),
+        KeyTarget::Machine(put!(|machine, value| machine.evaluate_every = value.count())),
     )
     .flag("--evaluate-every", "N")
     .under(TRAINING),
@@ -145,7 +145,7 @@ pub(super) static TRAIN: &[Key] = &[
         Kind::Integer(1, 1000),
         Is("3"),
         "How many checkpoints to keep, besides the newest stable one.",
-        Sets::Machine(put!(|machine, value| machine.checkpoint_keep = value.small() as usize)),
+        KeyTarget::Machine(put!(|machine, value| machine.checkpoint_keep = value.small() as usize)),
     )
     .flag("--checkpoint-keep", "N")
     .also(KEPT)
@@ -156,7 +156,7 @@ pub(super) static TRAIN: &[Key] = &[
         Is("0"),
         "MiB of memory for an update that begins while its step is still being reduced, where cores are to spare. A model \
          that needs more is updated after it.",
-        Sets::Machine(put!(|machine, value| machine.update_ahead_bytes = value.count() << 20)),
+        KeyTarget::Machine(put!(|machine, value| machine.update_ahead_bytes = value.count() << 20)),
     )
     .flag("--update-ahead", "MIB")
     .under(NETWORKS),
@@ -165,7 +165,7 @@ pub(super) static TRAIN: &[Key] = &[
         Kind::Text,
         Unset("nothing is written"),
         "Write the trained model at the end: to this safetensors file, or, if it ends with a slash or is one already, to this folder.",
-        Sets::Machine(put!(|machine, value| machine.export = Some(value.text().into()))),
+        KeyTarget::Machine(put!(|machine, value| machine.export = Some(value.text().into()))),
     )
     .flag("--export", "FILE|DIR/"),
     Key::new(
@@ -173,7 +173,7 @@ pub(super) static TRAIN: &[Key] = &[
         Kind::Text,
         Unset("nothing is written"),
         "Write to this file who contributed which samples to each step; `starling audit` checks it.",
-        Sets::Machine(put!(|machine, value| machine.audit = Some(value.text().into()))),
+        KeyTarget::Machine(put!(|machine, value| machine.audit = Some(value.text().into()))),
     )
     .flag("--audit", "FILE")
     .under(FILES),
@@ -185,7 +185,7 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::List,
         Like("/ip4/0.0.0.0/tcp/0, /ip6/::/tcp/0"),
         "Multiaddrs to listen on, each by a flag of its own; port 0 takes any free port.",
-        Sets::Machine(|machine, value| {
+        KeyTarget::Machine(|machine, value| {
             machine.listen = addresses(value.list())?;
             if machine.listen.is_empty() {
                 return Err("give at least one address, such as /ip4/0.0.0.0/tcp/0".to_owned());
@@ -194,16 +194,16 @@ pub(super) static NETWORK: &[Key] = &[
         }),
     )
     .flag("--listen", "MULTIADDR")
-    .also(Verbs::KEEP),
+    .also(VerbSet::KEEP),
     Key::new(
         "network.announce",
         Kind::List,
         Is(""),
         "Multiaddrs to announce besides those, each by a flag of its own, for a forwarded port.",
-        Sets::Machine(put!(|machine, value| machine.announce = addresses(value.list())?)),
+        KeyTarget::Machine(put!(|machine, value| machine.announce = addresses(value.list())?)),
     )
     .flag("--announce", "MULTIADDR")
-    .also(Verbs::KEEP)
+    .also(VerbSet::KEEP)
     .under(NETWORKS),
     Key::new(
         "network.allow",
@@ -211,7 +211,7 @@ pub(super) static NETWORK: &[Key] = &[
         Is(""),
         "Peer ids (`starling id` prints one) that may come without an invitation, each by a flag of its own; in a public run, if \
          there are any, nobody else may. Tell it to all members.",
-        Sets::Machine(put!(|machine, value| machine.allow = value.list().iter().map(|text| peer(text)).collect::<Result<_, _>>()?)),
+        KeyTarget::Machine(put!(|machine, value| machine.allow = value.list().iter().map(|text| peer(text)).collect::<Result<_, _>>()?)),
     )
     .flag("--allow", "PEER")
     .under(NETWORKS),
@@ -220,27 +220,27 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Bool,
         Is("false"),
         "Whether to look for peers on the local network by multicast.",
-        Sets::Machine(put!(|machine, value| machine.mdns = value.bool())),
+        KeyTarget::Machine(put!(|machine, value| machine.mdns = value.bool())),
     )
     .flag("--mdns", "BOOL")
-    .also(Verbs::KEEP)
+    .also(VerbSet::KEEP)
     .under(NETWORKS),
     Key::new(
         "network.name",
         Kind::Text,
         Unset("the host's name; none in a public run"),
         "What people call this machine: 1 to 32 printable characters, told to the other members.",
-        Sets::Machine(|machine, value| value.parse().map(|name| machine.name = Some(name))),
+        KeyTarget::Machine(|machine, value| value.parse().map(|name| machine.name = Some(name))),
     )
     .flag("--name", "NAME")
-    .also(Verbs::KEEP),
+    .also(VerbSet::KEEP),
     Key::new(
         "network.data",
-        Kind::Choice(&DataPlane::NAMES),
+        Kind::Choice(&TransportPolicy::NAMES),
         Is("auto"),
         "How gradients travel: direct (TCP of their own), local (memory within a machine), universal (libp2p streams), \
          auto (the best of these), or plaintext (direct without encryption; all members must say so).",
-        Sets::Machine(|machine, value| value.parse().map(|plane| machine.data_plane = plane)),
+        KeyTarget::Machine(|machine, value| value.parse().map(|plane| machine.data_plane = plane)),
     )
     .flag("--data-plane", "PLANE")
     .under(NETWORKS),
@@ -249,10 +249,10 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Integer(1, MAX_PEERS),
         Is("64"),
         "The most members a run may have.",
-        Sets::Machine(put!(|machine, value| machine.max_peers = value.small() as usize)),
+        KeyTarget::Machine(put!(|machine, value| machine.max_peers = value.small() as usize)),
     )
     .flag("--max-peers", "N")
-    .also(Verbs::KEEP)
+    .also(VerbSet::KEEP)
     .under(NETWORKS),
     super::run::MAX_STALL,
     Key::new(
@@ -260,7 +260,7 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Text,
         Is("2m"),
         "When members that can't reach most of the others go on without them: a duration such as 90s, 2m or 1h, or never.",
-        Sets::Machine(put!(|machine, value| machine.fork_after = duration::parse_or_never(value.text())?)),
+        KeyTarget::Machine(put!(|machine, value| machine.fork_after = duration::parse_or_never(value.text())?)),
     )
     .flag("--fork-after", "DURATION")
     .under(NETWORKS),
@@ -269,7 +269,7 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Bool,
         Is("true"),
         "Whether to measure how fast this machine reaches the other members, so that reductions are planned by it.",
-        Sets::Machine(put!(|machine, value| machine.probe_links = value.bool())),
+        KeyTarget::Machine(put!(|machine, value| machine.probe_links = value.bool())),
     )
     .flag("--probe-links", "BOOL")
     .under(NETWORKS),
@@ -278,10 +278,10 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Integer(0, 1 << 20),
         Is("64"),
         "MiB of state, data and checkpoints that this machine hands out per second; 0 sets no limit.",
-        Sets::Machine(put!(|machine, value| machine.state_rate = value.count() << 20)),
+        KeyTarget::Machine(put!(|machine, value| machine.state_rate = value.count() << 20)),
     )
     .flag("--state-rate", "MIB")
-    .also(Verbs::KEEP)
+    .also(VerbSet::KEEP)
     .under(NETWORKS),
 ];
 
@@ -291,15 +291,15 @@ pub(super) static LOG: &[Key] = &[
         Kind::Text,
         Is("warn"),
         "off, error, warn, info, debug or trace; or pairs such as info,libp2p=debug. Logs go to stderr.",
-        Sets::Outside,
+        KeyTarget::Outside,
     )
     .global("--verbose"),
-    Key::new("log.format", Kind::Choice(&["text", "json"]), Is("text"), "text or json.", Sets::Outside)
+    Key::new("log.format", Kind::Choice(&["text", "json"]), Is("text"), "text or json.", KeyTarget::Outside)
         .global("--log-format"),
 ];
 
 /// Those who store checkpoints without taking part.
-const KEPT: Verbs = Verbs(Verbs::KEEP.0 | Verbs::FETCH.0);
+const KEPT: VerbSet = VerbSet(VerbSet::KEEP.0 | VerbSet::FETCH.0);
 
 fn addresses(texts: &[String]) -> Result<Vec<Multiaddr>, String> {
     let parse = |text: &String| {

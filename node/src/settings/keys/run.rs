@@ -1,12 +1,14 @@
 //! Keys of what all members share, and of what a founder says besides.
 
 use starling_run::manifest::spec::MAX_DROPOUT;
-use starling_run::training::optimizer::{NAMES, OptimizerSpec, Setting};
-use starling_run::{Augment, CLIP, ClassWeights, Loss, MAX_PATIENCE, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec};
+use starling_run::training::optimizer::{NAMES, OptimizerSpec, SettingSpec};
+use starling_run::{
+    AugmentPolicy, CLIP, ClassWeightPolicy, LossKind, MAX_PATIENCE, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec,
+};
 
-use super::Unsaid::{None as Unset, Value as Is};
-use super::{FILES, Key, Kind, NETWORKS, Sets, TRAINING, Unsaid, Value};
-use crate::settings::RunLength;
+use super::DefaultValue::{None as Unset, Value as Is};
+use super::{DefaultValue, FILES, Key, KeyTarget, Kind, NETWORKS, TRAINING, Value};
+use crate::settings::RunLimit;
 
 /// The most members that a run may have. The wire format has the same bound.
 pub(super) const MAX_PEERS: i64 = starling_topology::message::MAX_MEMBERS as i64;
@@ -15,7 +17,7 @@ pub(super) const MAX_STEPS: i64 = 999_999_999_999;
 /// Of so many samples as a run may have, a pass takes less steps than 2^32.
 const MAX_EPOCHS: i64 = 1_000_000;
 /// What a setting of an optimizer is that nobody said.
-const OWN: Unsaid = Unset("the optimizer's own");
+const OWN: DefaultValue = Unset("the optimizer's own");
 
 pub(super) static RUN: &[Key] = &[
     Key::new(
@@ -24,7 +26,7 @@ pub(super) static RUN: &[Key] = &[
         Is("mlp:64"),
         "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) for classes; linear or regression:64,64 (hidden layers) for labels that are numbers; \
          gpt:4x128 (layers x width, and x heads) for a text.",
-        Sets::Run(|run, value| {
+        KeyTarget::Run(|run, value| {
             let said: ModelSpec = value.parse()?;
             // Options that are known stay, unless it says some.
             let known = run.model.parts().map(|(_, options)| options).unwrap_or_default();
@@ -40,7 +42,7 @@ pub(super) static RUN: &[Key] = &[
         Unset("what the model says, or none"),
         "Share of the numbers between the layers of an mlp, a regression, a cnn or a gpt that is dropped in training, drawn for each micro-batch: it \
          needs micro-batches.",
-        Sets::Run(|run, value| option(run, |options| options.dropout = value.float())),
+        KeyTarget::Run(|run, value| option(run, |options| options.dropout = value.float())),
     )
     .flag("--dropout", "SHARE")
     .under(TRAINING),
@@ -49,8 +51,8 @@ pub(super) static RUN: &[Key] = &[
         Kind::List,
         Unset("what the model says, or nothing"),
         "How a cnn's images are changed each time they are trained on: crop (moved a little), flip (mirrored) or both.",
-        Sets::Run(|run, value| {
-            let ways = value.list().iter().map(|way| way.parse()).collect::<Result<Vec<Augment>, _>>()?;
+        KeyTarget::Run(|run, value| {
+            let ways = value.list().iter().map(|way| way.parse()).collect::<Result<Vec<AugmentPolicy>, _>>()?;
             option(run, |options| options.augment = ModelOptions::augmented(ways))
         }),
     )
@@ -62,8 +64,8 @@ pub(super) static RUN: &[Key] = &[
         Unset("what the model says, or the usual one"),
         "What linear and regression make small: squared (outputs become means), absolute (medians), huber (in between), or \
          quantile:0.9 (that quantile).",
-        Sets::Run(|run, value| {
-            let loss = value.text().parse::<Loss>()?;
+        KeyTarget::Run(|run, value| {
+            let loss = value.text().parse::<LossKind>()?;
             option(run, |options| options.loss = Some(loss))
         }),
     )
@@ -71,11 +73,11 @@ pub(super) static RUN: &[Key] = &[
     .under(TRAINING),
     Key::new(
         "run.class_weights",
-        Kind::Choice(&ClassWeights::NAMES),
+        Kind::Choice(&ClassWeightPolicy::NAMES),
         Unset("what the model says, or equal"),
         "How much the classes of softmax, mlp or cnn count in the loss: equal (each sample as much as any other) or balanced (each class).",
-        Sets::Run(|run, value| {
-            let weights = value.text().parse::<ClassWeights>()?;
+        KeyTarget::Run(|run, value| {
+            let weights = value.text().parse::<ClassWeightPolicy>()?;
             option(run, |options| options.class_weights = weights)
         }),
     )
@@ -86,7 +88,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Choice(&NAMES),
         Is("adamw"),
         "How parameters follow gradients.",
-        Sets::Run(|run, value| {
+        KeyTarget::Run(|run, value| {
             // Settings that are known stay.
             if run.optimizer.name() != value.text() {
                 run.optimizer = OptimizerSpec::named(value.text()).expect("invariant: one of the registry");
@@ -98,65 +100,65 @@ pub(super) static RUN: &[Key] = &[
     .under(TRAINING),
     setting(
         "run.learning_rate",
-        Setting::LEARNING_RATE,
+        SettingSpec::LEARNING_RATE,
         OWN,
         "Step size.",
-        Sets::Run(|run, value| tune(run, "learning_rate", value)),
+        KeyTarget::Run(|run, value| tune(run, "learning_rate", value)),
     )
     .flag("--learning-rate", "RATE")
     .alias("lr")
     .under(TRAINING),
     setting(
         "run.momentum",
-        Setting::MOMENTUM,
+        SettingSpec::MOMENTUM,
         Is("0.9"),
         "Share of the velocity that momentum and nesterov keep.",
-        Sets::Run(|run, value| tune(run, "momentum", value)),
+        KeyTarget::Run(|run, value| tune(run, "momentum", value)),
     )
     .flag("--momentum", "SHARE")
     .under(TRAINING),
     setting(
         "run.beta1",
-        Setting::BETA1,
+        SettingSpec::BETA1,
         OWN,
         "Share of the first moment that is kept.",
-        Sets::Run(|run, value| tune(run, "beta1", value)),
+        KeyTarget::Run(|run, value| tune(run, "beta1", value)),
     )
     .flag("--beta1", "SHARE")
     .under(TRAINING),
     setting(
         "run.beta2",
-        Setting::BETA2,
+        SettingSpec::BETA2,
         OWN,
         "Share of the second moment that is kept.",
-        Sets::Run(|run, value| tune(run, "beta2", value)),
+        KeyTarget::Run(|run, value| tune(run, "beta2", value)),
     )
     .flag("--beta2", "SHARE")
     .under(TRAINING),
     setting(
         "run.epsilon",
-        Setting::EPSILON,
+        SettingSpec::EPSILON,
         OWN,
         "What is added to the root of the second moment, against a division by nothing.",
-        Sets::Run(|run, value| tune(run, "epsilon", value)),
+        KeyTarget::Run(|run, value| tune(run, "epsilon", value)),
     )
     .flag("--epsilon", "NUMBER")
     .under(TRAINING),
     setting(
         "run.weight_decay",
-        Setting::WEIGHT_DECAY,
+        SettingSpec::WEIGHT_DECAY,
         Is("0.0"),
         "Penalty on large parameters.",
-        Sets::Run(|run, value| tune(run, "weight_decay", value)),
+        KeyTarget::Run(|run, value| tune(run, "weight_decay", value)),
     )
     .flag("--weight-decay", "RATE")
     .under(TRAINING),
     setting(
         "run.ema",
-        Setting::AVERAGE,
+        SettingSpec::AVERAGE,
         Is("0.0"),
         "Share of a moving average of the parameters that is kept in a step: it is evaluated and exported. 0: there is none.",
-        Sets::Run(|run, value| tune(run, "ema", value)),
+        KeyTarget::Run(|run, value| tune(run, "ema", value)),
     )
     .flag("--ema", "SHARE")
     .under(TRAINING),
@@ -166,7 +168,7 @@ pub(super) static RUN: &[Key] = &[
         Is("constant"),
         "How the learning rate falls: constant, linear:0.1 (to a tenth by the run's end), cosine:0.1,5000 (within 5000 steps), \
          step:0.5,1000 (halved after each 1000 steps), exponential:0.999 (each step) or inverse-root:1000.",
-        Sets::Run(|run, value| value.parse().map(|decay| run.schedule.decay = decay)),
+        KeyTarget::Run(|run, value| value.parse().map(|decay| run.schedule.decay = decay)),
     )
     .flag("--schedule", "SCHEDULE")
     .under(TRAINING),
@@ -175,7 +177,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(0, MAX_STEPS),
         Is("0"),
         "Steps in which the learning rate goes up to its full value, before it falls.",
-        Sets::Run(put!(|run, value| run.schedule.warm_up = value.count())),
+        KeyTarget::Run(put!(|run, value| run.schedule.warm_up = value.count())),
     )
     .flag("--warm-up", "N")
     .under(TRAINING),
@@ -184,7 +186,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(0, MAX_STEPS),
         Is("0"),
         "Steps for which the learning rate stays at its full value after the warm-up, before it falls.",
-        Sets::Run(put!(|run, value| run.schedule.plateau = value.count())),
+        KeyTarget::Run(put!(|run, value| run.schedule.plateau = value.count())),
     )
     .flag("--plateau", "N")
     .under(TRAINING),
@@ -193,7 +195,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Float(*CLIP.start(), *CLIP.end()),
         Unset("gradients are as long as they are"),
         "The largest norm of a step's mean gradient: a longer one is made as short, before the optimizer has it.",
-        Sets::Run(put!(|run, value| run.clip = Some(value.float() as f32))),
+        KeyTarget::Run(put!(|run, value| run.clip = Some(value.float() as f32))),
     )
     .flag("--clip", "NORM")
     .under(TRAINING),
@@ -202,7 +204,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(1, 1 << 20),
         Is("64"),
         "Samples per step, over all members together.",
-        Sets::Run(put!(|run, value| run.batch_size = value.small())),
+        KeyTarget::Run(put!(|run, value| run.batch_size = value.small())),
     )
     .flag("--batch-size", "N")
     .under(TRAINING),
@@ -212,7 +214,7 @@ pub(super) static RUN: &[Key] = &[
         Is("0"),
         "Samples that are computed together, from a seed of their own, so that it does not matter which member does it; the \
          batch is a multiple of it. Bounds the memory that a step takes. 0: each member computes its whole share at once.",
-        Sets::Run(put!(|run, value| run.micro_batch = value.small())),
+        KeyTarget::Run(put!(|run, value| run.micro_batch = value.small())),
     )
     .flag("--micro-batch", "N")
     .under(TRAINING),
@@ -221,7 +223,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(1, MAX_STEPS),
         Unset("600, but at least 50 epochs and at most 100"),
         "The run's last step.",
-        Sets::Run(put!(|run, value| run.steps = value.count())),
+        KeyTarget::Run(put!(|run, value| run.steps = value.count())),
     )
     .flag("--steps", "N"),
     Key::new(
@@ -229,7 +231,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(1, MAX_EPOCHS),
         Unset("run.steps says how long it is"),
         "Passes over the samples to train on, instead of steps; those are told when the run is founded.",
-        Sets::Founding(put!(|founding, value| founding.length = RunLength::Epochs(value.count()))),
+        KeyTarget::Founding(put!(|founding, value| founding.length = RunLimit::Epochs(value.count()))),
     )
     .flag("--epochs", "N")
     .under(TRAINING),
@@ -239,7 +241,7 @@ pub(super) static RUN: &[Key] = &[
         Is("0"),
         "Evaluations in a row without a lower held-out loss after which the run ends before its last step; its model is the best one \
          that was evaluated. 0: it takes all steps, and its model is the last one.",
-        Sets::Run(put!(|run, value| run.early_stop.patience = value.small())),
+        KeyTarget::Run(put!(|run, value| run.early_stop.patience = value.small())),
     )
     .flag("--early-stop", "N")
     .under(TRAINING),
@@ -248,7 +250,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(1, MAX_STEPS),
         Is("100"),
         "Steps from one of those evaluations to the next; each member makes them all.",
-        Sets::Run(put!(|run, value| run.early_stop.every = value.count())),
+        KeyTarget::Run(put!(|run, value| run.early_stop.every = value.count())),
     )
     .flag("--early-stop-every", "N")
     .under(TRAINING),
@@ -257,7 +259,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(0, i64::MAX),
         Is("42"),
         "Seed of the initial parameters, the sample order and the held-out split.",
-        Sets::Run(put!(|run, value| run.seed = value.count())),
+        KeyTarget::Run(put!(|run, value| run.seed = value.count())),
     )
     .flag("--seed", "N")
     .under(TRAINING),
@@ -266,7 +268,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Float(0.001, 0.9),
         Is("0.2"),
         "Share of the samples kept from training, to measure accuracy on.",
-        Sets::Founding(put!(|founding, value| founding.run.held_out = value.float() as f32)),
+        KeyTarget::Founding(put!(|founding, value| founding.run.held_out = value.float() as f32)),
     )
     .flag("--held-out", "SHARE")
     .under(TRAINING),
@@ -275,7 +277,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Choice(&["speed", "equal"]),
         Is("speed"),
         "speed (a faster machine computes more samples of each step) or equal.",
-        Sets::Run(|run, value| value.parse().map(|balance| run.balance = balance)),
+        KeyTarget::Run(|run, value| value.parse().map(|balance| run.balance = balance)),
     )
     .flag("--balance", "HOW")
     .under(TRAINING),
@@ -284,7 +286,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(1, MAX_PEERS),
         Is("1"),
         "Members needed to take steps.",
-        Sets::Founding(put!(|founding, value| founding.min_peers = value.small() as usize)),
+        KeyTarget::Founding(put!(|founding, value| founding.min_peers = value.small() as usize)),
     )
     .flag("--min-peers", "N"),
     Key::new(
@@ -292,7 +294,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(0, MAX_STEPS),
         Is("100"),
         "All members save a checkpoint every so many steps; 0 saves only at the end.",
-        Sets::Run(put!(|run, value| run.checkpoint_every = value.count())),
+        KeyTarget::Run(put!(|run, value| run.checkpoint_every = value.count())),
     )
     .flag("--checkpoint-every", "N")
     .under(FILES),
@@ -301,7 +303,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Bool,
         Is("false"),
         "Whether anyone who knows an address may join, without the ticket's secret.",
-        Sets::Founding(put!(|founding, value| founding.public = value.bool())),
+        KeyTarget::Founding(put!(|founding, value| founding.public = value.bool())),
     )
     .flag("--public", "BOOL"),
 ];
@@ -312,7 +314,7 @@ pub(super) static COLLECTIVE: &[Key] = &[
         Kind::Choice(&["f32", "bf16", "f16", "int8"]),
         Is("f32"),
         "How gradients are written on the wire: f32, or shorter as bf16, f16 or int8. What is lost is made up for later.",
-        Sets::Run(|run, value| value.parse().map(|codec| run.codec = codec)),
+        KeyTarget::Run(|run, value| value.parse().map(|codec| run.codec = codec)),
     )
     .flag("--codec", "CODEC")
     .under(NETWORKS),
@@ -322,7 +324,7 @@ pub(super) static COLLECTIVE: &[Key] = &[
         Is("ring"),
         "Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member), hierarchical (sites as \
          measured links show them, a ring if there are none) or auto.",
-        Sets::Run(|run, value| value.parse().map(|plan| run.plan = plan)),
+        KeyTarget::Run(|run, value| value.parse().map(|plan| run.plan = plan)),
     )
     .flag("--plan", "PLAN")
     .under(NETWORKS),
@@ -331,21 +333,21 @@ pub(super) static COLLECTIVE: &[Key] = &[
         Kind::Float(1e-6, 1e24),
         Is("1e12"),
         "The largest number of a member's mean gradient or loss. Who sends more is left out. Joiners take it from the run.",
-        Sets::Run(put!(|run, value| run.bound = value.float() as f32)),
+        KeyTarget::Run(put!(|run, value| run.bound = value.float() as f32)),
     ),
     Key::new(
         "collective.bucket_kib",
         Kind::Integer(1, 262_144),
         Is("4096"),
         "KiB of gradient reduced together. Joiners take it from the run.",
-        Sets::Run(put!(|run, value| run.layout.bucket_bytes = value.small() * 1024)),
+        KeyTarget::Run(put!(|run, value| run.layout.bucket_bytes = value.small() * 1024)),
     ),
     Key::new(
         "collective.segment_kib",
         Kind::Integer(1, 1024),
         Is("128"),
         "Unit of IO within a chunk, in KiB, at most bucket_kib. Joiners take it from the run.",
-        Sets::Run(|run, value| {
+        KeyTarget::Run(|run, value| {
             run.layout.segment_bytes = value.small() * 1024;
             run.layout.check()
         }),
@@ -355,7 +357,7 @@ pub(super) static COLLECTIVE: &[Key] = &[
         Kind::Integer(1, 1024),
         Is("4"),
         "Buckets that this machine has in flight together.",
-        Sets::Machine(put!(|machine, value| machine.buckets_in_flight = value.small())),
+        KeyTarget::Machine(put!(|machine, value| machine.buckets_in_flight = value.small())),
     ),
 ];
 
@@ -366,7 +368,7 @@ pub(super) static SECURITY: &[Key] = &[Key::new(
     "Which members decide who is a member: a majority, so that any fewer may die, or two-thirds, so that fewer than a third \
      can't split the run if they are hostile; with fewer than four members, it then stands still at the first death. Joiners \
      take it from the run.",
-    Sets::Run(|run, value| value.parse().map(|quorum| run.quorum = quorum)),
+    KeyTarget::Run(|run, value| value.parse().map(|quorum| run.quorum = quorum)),
 )
 .flag("--quorum", "RULE")];
 
@@ -377,14 +379,20 @@ pub(super) const MAX_STALL: Key = Key::new(
     Is("10s"),
     "The longest that a run may stand still because of one peer: milliseconds, or a duration such as 10s. All deadlines derive \
      from it. Joiners take it from the run.",
-    Sets::Run(put!(|run, value| run.max_stall_ms = value.count())),
+    KeyTarget::Run(put!(|run, value| run.max_stall_ms = value.count())),
 )
 .flag("--max-stall", "DURATION")
 .alias("max-stall-ms")
 .under(NETWORKS);
 
 /// The key of a setting of optimizers.
-const fn setting(id: &'static str, setting: Setting, default: Unsaid, about: &'static str, sets: Sets) -> Key {
+const fn setting(
+    id: &'static str,
+    setting: SettingSpec,
+    default: DefaultValue,
+    about: &'static str,
+    sets: KeyTarget,
+) -> Key {
     Key::new(id, Kind::Float(setting.least, setting.most), default, about, sets)
 }
 

@@ -20,7 +20,7 @@ use crate::net::behaviour::WELCOME;
 use crate::net::network::is_quic;
 use crate::net::streams;
 use crate::observe::report::{Observer, Report};
-use crate::settings::{Joining, Target};
+use crate::settings::{JoinOptions, Target};
 use crate::start::client::{self, ClientBehaviourEvent};
 use crate::start::welcome::{self, Welcome};
 
@@ -47,7 +47,7 @@ pub(crate) struct Member {
 
 impl Member {
     /// Those that the user names.
-    pub(crate) fn all_of(joining: &Joining) -> Result<Vec<Self>, NodeError> {
+    pub(crate) fn all_of(joining: &JoinOptions) -> Result<Vec<Self>, NodeError> {
         match &joining.target {
             Target::Ticket(ticket) => {
                 let secret = ticket.secret.or(joining.secret);

@@ -126,7 +126,7 @@ impl Fixture {
     fn share(&mut self, name: u8, bytes: &[u8]) {
         let path = self.dir.path().join(format!("{name}.csv"));
         fs::write(&path, bytes).expect("written");
-        let data = SharedData::open(TABLES.files, &[path]).expect("readable").map(Arc::new);
+        let data = SharedDataset::open(TABLES.files, &[path]).expect("readable").map(Arc::new);
         let pace = RateLimiter::new(0);
         let store = CheckpointStore::open(self.dir.path().join(name.to_string()), 1).expect("a store");
         let checkpoint_provider = CheckpointProvider::new(1, &self.manifest, store, pace.clone());

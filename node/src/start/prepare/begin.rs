@@ -1,11 +1,11 @@
 //! What a peer goes on from: nothing, a checkpoint of its own, or what it had before its process was gone.
 
-use starling_engine::comeback::Decision;
-use starling_run::{CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Recovered};
+use starling_engine::return_engine::Decision;
+use starling_run::{CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, RecoveryResult};
 
 use super::Start;
 use crate::error::NodeError;
-use crate::settings::{Resume, Settings};
+use crate::settings::{ResumePolicy, Settings};
 use crate::start::node::CHECKPOINTS;
 use crate::start::way_back::Memory;
 use crate::start::welcome;
@@ -15,7 +15,7 @@ use crate::store::manifest_file;
 pub(super) struct Beginning<'a> {
     pub(super) settings: &'a Settings,
     /// What its user wants it to begin with.
-    pub(super) resume: Resume,
+    pub(super) resume: ResumePolicy,
     pub(super) manifest: &'a Manifest,
     pub(super) store: &'a CheckpointStore,
 }
@@ -25,14 +25,14 @@ pub(super) struct Beginning<'a> {
 pub(super) fn begin(
     outcome: Decision,
     beginning: &Beginning<'_>,
-    loaded: Option<Recovered>,
+    loaded: Option<RecoveryResult>,
     learner: &mut dyn Learner,
     memory: &mut Memory,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
     match outcome {
         Decision::Recover { has_state, can_begin } => {
             let kept = memory.kept.take().expect("invariant: nobody else recovers");
-            let Recovered { found, damaged } = loaded.expect("invariant: whoever has a seat looks first");
+            let RecoveryResult { found, damaged } = loaded.expect("invariant: whoever has a seat looks first");
             if let Some((_, state)) = found {
                 learner.load(state)?;
             }
@@ -56,20 +56,24 @@ pub(super) fn begin(
 }
 
 /// Loads what a run that is this machine's alone goes on from, if anything.
-fn found(beginning: &Beginning<'_>, loaded: Option<Recovered>, learner: &mut dyn Learner) -> Result<(), NodeError> {
+fn found(
+    beginning: &Beginning<'_>,
+    loaded: Option<RecoveryResult>,
+    learner: &mut dyn Learner,
+) -> Result<(), NodeError> {
     let Beginning { settings, resume, manifest, store } = *beginning;
     let wanted = match (resume, store.steps()?.last()) {
-        (Resume::Fresh, Some(step)) => {
+        (ResumePolicy::Fresh, Some(step)) => {
             return Err(NodeError::CheckpointThere { dir: settings.data_dir.clone(), step: *step });
         }
-        (Resume::Fresh, None) => None,
-        (Resume::Newest, Some(step)) => Some(*step),
-        (Resume::Newest, None) => {
+        (ResumePolicy::Fresh, None) => None,
+        (ResumePolicy::Newest, Some(step)) => Some(*step),
+        (ResumePolicy::Newest, None) => {
             refuse_other_checkpoints(settings, manifest)?;
             None
         }
-        (Resume::Step(step), Some(_)) => Some(step),
-        (Resume::Step(step), None) => {
+        (ResumePolicy::Step(step), Some(_)) => Some(step),
+        (ResumePolicy::Step(step), None) => {
             refuse_other_checkpoints(settings, manifest)?;
             Some(step)
         }
@@ -85,14 +89,14 @@ fn found(beginning: &Beginning<'_>, loaded: Option<Recovered>, learner: &mut dyn
 /// Loads what a fork goes on from: the step that was named, or what a killed member would.
 fn fork(
     beginning: &Beginning<'_>,
-    loaded: Option<Recovered>,
+    loaded: Option<RecoveryResult>,
     learner: &mut dyn Learner,
     memory: &mut Memory,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
     let Beginning { resume, manifest, store, .. } = *beginning;
     let record = memory.kept.take().map(|kept| kept.record);
     let parent = record.as_ref().map(|record| (record.view.generation, record.view.id())).or(memory.contacts.view);
-    if let Resume::Step(step) = resume {
+    if let ResumePolicy::Step(step) = resume {
         learner.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
         return Ok((Start::Fork { parent }, Vec::new()));
     }
@@ -101,7 +105,7 @@ fn fork(
         None => store.recover(record.as_ref().map(|record| &record.root))?,
     };
     // Its user wants it to go on, be it with what it had before.
-    let Recovered { found, mut damaged } =
+    let RecoveryResult { found, mut damaged } =
         if recovered.found.is_some() { recovered } else { store.recover_whatever()? };
     match (found, damaged.pop()) {
         (Some((_, state)), last) => {

@@ -14,7 +14,7 @@ use crate::store::record_file::RecordFile;
 
 /// What a consent came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Appointed {
+pub struct AppointmentReport {
     /// Of this run.
     pub run: RunId,
     /// How many keys will have followed the founder's; `None` if this one has the place already.
@@ -25,7 +25,7 @@ pub struct Appointed {
 ///
 /// # Errors
 /// If no member has its data there, or the key can't have the place.
-pub fn appoint(data_dir: &Path, key: PeerId) -> Result<Appointed, DataDirError> {
+pub fn appoint(data_dir: &Path, key: PeerId) -> Result<AppointmentReport, DataDirError> {
     let run = RecordFile::last_run(data_dir).ok_or_else(|| DataDirError::NoMember(data_dir.to_owned()))?;
     let identity = Identity::load_or_create(data_dir)?;
     let refuse = |reason: String| Err(DataDirError::NotAppointed { key: to_libp2p(key).to_string(), reason });
@@ -43,7 +43,7 @@ pub fn appoint(data_dir: &Path, key: PeerId) -> Result<Appointed, DataDirError> 
     }
     let Appointments { line, consents } = Appointments::load(data_dir, run);
     if line.keys().last().unwrap_or(&founder) == &key {
-        return Ok(Appointed { run, number: None });
+        return Ok(AppointmentReport { run, number: None });
     }
     if line.number() >= MAX_KEYS {
         return refuse(format!("{MAX_KEYS} keys have had it, which is all that a run has room for"));
@@ -58,5 +58,5 @@ pub fn appoint(data_dir: &Path, key: PeerId) -> Result<Appointed, DataDirError> 
         return refuse(format!("this member has consented to {MAX_OWN} others"));
     }
     Consent::sign(line.clone(), run, &identity).store(data_dir, run)?;
-    Ok(Appointed { run, number: Some(line.number()) })
+    Ok(AppointmentReport { run, number: Some(line.number()) })
 }

@@ -8,8 +8,8 @@ use starling_topology::{PeerId, RunId};
 use super::DataDirError;
 use crate::credentials::appointment::Office;
 use crate::credentials::founder::FounderKey;
-use crate::credentials::invitation::{Grant, Role, Terms, now_s};
-use crate::credentials::revocations::Renewal;
+use crate::credentials::invitation::{InvitationKey, InvitationSpec, Role, now_s};
+use crate::credentials::revocations::RevocationUpdate;
 use crate::credentials::ticket::Ticket;
 use crate::observe::status::Status;
 use crate::store::manifest_file;
@@ -34,21 +34,21 @@ impl InviteOptions {
         *self != Self::default()
     }
 
-    fn terms(self, epoch: u64) -> Terms {
+    fn terms(self, epoch: u64) -> InvitationSpec {
         let Self { role, expires, once, whom, voters } = self;
         let expires = expires.map(|expires| now_s().saturating_add(expires.as_secs()));
-        let open = Terms::open(epoch);
-        Terms { role: role.unwrap_or(open.role), expires, once, whom, voters: voters.or(open.voters), epoch }
+        let open = InvitationSpec::open(epoch);
+        InvitationSpec { role: role.unwrap_or(open.role), expires, once, whom, voters: voters.or(open.voters), epoch }
     }
 }
 
 /// A ticket to hand on.
 #[derive(Debug)]
-pub struct Invited {
+pub struct InvitationTicket {
     /// It.
     pub ticket: Ticket,
     /// On which terms it admits; `None` if it holds no invitation of the founder's.
-    pub terms: Option<Terms>,
+    pub terms: Option<InvitationSpec>,
     /// How the node is doing.
     pub status: Status,
 }
@@ -58,7 +58,7 @@ pub struct Invited {
 ///
 /// # Errors
 /// If no node runs there that can be reached, or the key is needed and not there.
-pub fn invite(data_dir: &Path, key: Option<&Path>, wanted: InviteOptions) -> Result<Invited, DataDirError> {
+pub fn invite(data_dir: &Path, key: Option<&Path>, wanted: InviteOptions) -> Result<InvitationTicket, DataDirError> {
     if wanted.role == Some(Role::Keeper) {
         if wanted.once {
             return Err(DataDirError::KeeperOnce);
@@ -80,7 +80,7 @@ pub fn invite(data_dir: &Path, key: Option<&Path>, wanted: InviteOptions) -> Res
         return Err(none("the node can't be reached yet; try again in a moment".to_owned()));
     };
     // What the founder has just said, a node may still have to hear.
-    let renewal = Renewal::load(data_dir, ticket.run)?;
+    let renewal = RevocationUpdate::load(data_dir, ticket.run)?;
     let founder = manifest_file::load(data_dir, ticket.run).ok().and_then(|manifest| manifest.founder);
     let office = founder.map(|founder| Office::load(data_dir, ticket.run, founder));
     let ticket = match &renewal {
@@ -97,7 +97,7 @@ pub fn invite(data_dir: &Path, key: Option<&Path>, wanted: InviteOptions) -> Res
         Some(_) if told.is_some() => (ticket, told),
         Some(key) => {
             let terms = wanted.terms(office.map_or(0, |office| office.epoch(renewal.as_ref())));
-            let grant = Grant::sign(&key, ticket.run, terms);
+            let grant = InvitationKey::sign(&key, ticket.run, terms);
             (ticket.with_invitation(Some(grant)), Some(terms))
         }
         None if wanted.is_special() => return Err(DataDirError::NoFounderKey(key_file(data_dir, key))),
@@ -108,11 +108,11 @@ pub fn invite(data_dir: &Path, key: Option<&Path>, wanted: InviteOptions) -> Res
         }
         None => (ticket, None),
     };
-    Ok(Invited { ticket, terms, status })
+    Ok(InvitationTicket { ticket, terms, status })
 }
 
 /// A ticket as it is once everybody has heard of a list: with the secret since, and without those whom it names.
-fn renewed(mut ticket: Ticket, renewal: &Renewal, office: Option<&Office>) -> Ticket {
+fn renewed(mut ticket: Ticket, renewal: &RevocationUpdate, office: Option<&Office>) -> Ticket {
     ticket.peers.retain(|contact| !renewal.list.names(&contact.peer));
     ticket.secret = ticket.secret.map(|known| renewal.secrets.first().copied().unwrap_or(known));
     ticket.invitation = ticket
@@ -153,8 +153,8 @@ mod tests {
         let (key, run) = (FounderKey::generate(), RunId([3; 32]));
         let [a, b] = [1, 2].map(|name| Contact { peer: PeerId([name; 32]), addresses: Vec::new() });
         let before = Ticket::new([a.clone(), b.clone()], run, Some([9; 32]));
-        let before = before.with_invitation(Some(Grant::sign(&key, run, Terms::default())));
-        let renewal = Renewal::after(None, &key, run, b.peer, before.secret);
+        let before = before.with_invitation(Some(InvitationKey::sign(&key, run, InvitationSpec::default())));
+        let renewal = RevocationUpdate::after(None, &key, run, b.peer, before.secret);
         let office = Office { run, founder: key.public(), line: Line::default() };
         let after = renewed(before.clone(), &renewal, Some(&office));
         assert_eq!((after.peers, after.secret, after.invitation), (vec![a], renewal.secrets.first().copied(), None));

@@ -10,8 +10,8 @@ use super::DataDirError;
 use crate::access;
 use crate::access::roster::Roster;
 use crate::credentials::identity::{from_libp2p, to_libp2p};
-use crate::credentials::invitation::{Presented, Role};
-use crate::credentials::revocations::Renewal;
+use crate::credentials::invitation::{PresentedInvitation, Role};
+use crate::credentials::revocations::RevocationUpdate;
 use crate::error::NodeError;
 use crate::observe::clock;
 use crate::observe::status::Status;
@@ -19,18 +19,18 @@ use crate::store::contacts_file::{Contacts, ContactsFile};
 
 /// Who is in the run of a data directory.
 #[derive(Debug)]
-pub struct Members {
+pub struct MemberTable {
     /// How the node is doing.
     pub status: Status,
     /// Members, then keepers.
-    pub rows: Vec<Row>,
+    pub rows: Vec<MemberRecord>,
     /// Whom the founder has revoked, by their peer ids.
     pub revoked: Vec<String>,
 }
 
 /// One who is in the run.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub struct MemberRecord {
     /// Its peer id.
     pub peer: String,
     /// What people call it.
@@ -51,20 +51,20 @@ pub struct Row {
 ///
 /// # Errors
 /// If none was, or a file can't be read.
-pub fn members(data_dir: &Path) -> Result<Members, DataDirError> {
+pub fn members(data_dir: &Path) -> Result<MemberTable, DataDirError> {
     let status = Status::read(data_dir)?.ok_or_else(|| DataDirError::NoStatus(data_dir.to_owned()))?;
     let mut run = RunId([0; 32]);
     // A node that failed early does not know its run.
     if hex::decode_to_slice(&status.run, &mut run.0).is_err() {
-        return Ok(Members { status, rows: Vec::new(), revoked: Vec::new() });
+        return Ok(MemberTable { status, rows: Vec::new(), revoked: Vec::new() });
     }
     let rows = rows(data_dir, run, &status)?;
-    let revoked = Renewal::load(data_dir, run)?.map(|renewal| renewal.list.peers).unwrap_or_default();
+    let revoked = RevocationUpdate::load(data_dir, run)?.map(|renewal| renewal.list.peers).unwrap_or_default();
     let revoked = revoked.into_iter().map(|peer| to_libp2p(peer).to_string()).collect();
-    Ok(Members { status, rows, revoked })
+    Ok(MemberTable { status, rows, revoked })
 }
 
-fn rows(dir: &Path, run: RunId, status: &Status) -> Result<Vec<Row>, NodeError> {
+fn rows(dir: &Path, run: RunId, status: &Status) -> Result<Vec<MemberRecord>, NodeError> {
     let roster = access::roster(dir, run)?;
     // What can't be read is told by a node.
     let known = ContactsFile::new(dir, run).load().ok().flatten().unwrap_or_default();
@@ -73,13 +73,13 @@ fn rows(dir: &Path, run: RunId, status: &Status) -> Result<Vec<Row>, NodeError> 
         let addresses =
             if member.peer == status.peer { status.addresses.clone() } else { places(&known, &member.peer) };
         let (name, samples_per_s) = (member.name, member.samples_per_s);
-        Row { peer: member.peer, name, role: Role::Member, since, invitation, samples_per_s, addresses }
+        MemberRecord { peer: member.peer, name, role: Role::Member, since, invitation, samples_per_s, addresses }
     });
     let keepers = known.keepers().iter().map(|keeper| {
         let peer = to_libp2p(keeper.peer).to_string();
         let name = status.names.get(&peer).cloned();
         let addresses = keeper.addresses.clone();
-        Row { peer, name, role: Role::Keeper, since: None, invitation: None, samples_per_s: None, addresses }
+        MemberRecord { peer, name, role: Role::Keeper, since: None, invitation: None, samples_per_s: None, addresses }
     });
     Ok(members.chain(keepers).collect())
 }
@@ -87,11 +87,12 @@ fn rows(dir: &Path, run: RunId, status: &Status) -> Result<Vec<Row>, NodeError> 
 fn came(roster: &Roster, peer: &str) -> (Option<String>, Option<&'static str>) {
     let Some(entry) = peer_of(peer).and_then(|peer| roster.get(&peer)) else { return (None, None) };
     let since = clock::utc(UNIX_EPOCH + Duration::from_secs(entry.since.min(u64::from(u32::MAX))));
-    let kind = |presented: &Presented| match (presented.invitation.terms.whom, presented.invitation.terms.once) {
-        (Some(_), _) => "for",
-        (None, true) => "once",
-        (None, false) => "open",
-    };
+    let kind =
+        |presented: &PresentedInvitation| match (presented.invitation.terms.whom, presented.invitation.terms.once) {
+            (Some(_), _) => "for",
+            (None, true) => "once",
+            (None, false) => "open",
+        };
     (Some(since), entry.presented.as_ref().map(kind))
 }
 
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
     use crate::credentials::founder::FounderKey;
     use crate::credentials::identity::Identity;
-    use crate::credentials::invitation::{Grant, Terms};
+    use crate::credentials::invitation::{InvitationKey, InvitationSpec};
 
     #[test]
     fn each_has_a_row_that_says_how_it_came() {
@@ -117,7 +118,7 @@ mod tests {
         let (run, key) = (RunId([3; 32]), FounderKey::generate());
         let [a, b] = [(); 2].map(|()| Identity::generate().peer_id());
         let mut roster = Roster::default();
-        let once = Grant::sign(&key, run, Terms { once: true, ..Terms::default() });
+        let once = InvitationKey::sign(&key, run, InvitationSpec { once: true, ..InvitationSpec::default() });
         let name = from_libp2p(&a).expect("a key");
         roster.enter(name, Some(Some(once.present(name))), 1_795_391_999, |_| false);
         access::store_roster(dir.path(), run, &roster).expect("stored");

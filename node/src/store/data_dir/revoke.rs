@@ -8,13 +8,13 @@ use super::DataDirError;
 use super::invite::key_file;
 use crate::credentials::appointment::Office;
 use crate::credentials::founder::FounderKey;
-use crate::credentials::revocations::{MAX_REVOKED, Renewal};
+use crate::credentials::revocations::{MAX_REVOKED, RevocationUpdate};
 use crate::credentials::secret;
 use crate::store::manifest_file::Known;
 
 /// What a revocation came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Revoked {
+pub struct RevocationReport {
     /// Of this run.
     pub run: RunId,
     /// How many peers are revoked now.
@@ -28,7 +28,7 @@ pub struct Revoked {
 ///
 /// # Errors
 /// If the key is not there or not that of a run that is, or there is no room in its list.
-pub fn revoke(data_dir: &Path, key: Option<&Path>, peer: PeerId) -> Result<Revoked, DataDirError> {
+pub fn revoke(data_dir: &Path, key: Option<&Path>, peer: PeerId) -> Result<RevocationReport, DataDirError> {
     let path = key_file(data_dir, key);
     let Some(key) = FounderKey::load(&path)? else { return Err(DataDirError::NoFounderKey(path)) };
     let known = Known::load(data_dir)?.manifests;
@@ -37,18 +37,18 @@ pub fn revoke(data_dir: &Path, key: Option<&Path>, peer: PeerId) -> Result<Revok
     let Some((run, _)) = runs.into_iter().find(|(run, founder)| founder.is_some_and(|it| is_its(*run, it))) else {
         return Err(DataDirError::OtherFounder(path));
     };
-    let before = Renewal::load(data_dir, run)?;
+    let before = RevocationUpdate::load(data_dir, run)?;
     let count = before.as_ref().map_or(0, |before| before.list.peers.len());
     let is_out = before.as_ref().is_some_and(|before| before.list.names(&peer));
     if is_out {
-        return Ok(Revoked { run, count, is_new: false });
+        return Ok(RevocationReport { run, count, is_new: false });
     }
     if count >= MAX_REVOKED {
         return Err(DataDirError::TooManyRevoked(MAX_REVOKED));
     }
     // A public run has none.
     let secret = secret::load(data_dir, run)?.secret;
-    let renewal = Renewal::after(before.as_ref(), &key, run, peer, secret);
+    let renewal = RevocationUpdate::after(before.as_ref(), &key, run, peer, secret);
     renewal.store(data_dir, run)?;
-    Ok(Revoked { run, count: renewal.list.peers.len(), is_new: true })
+    Ok(RevocationReport { run, count: renewal.list.peers.len(), is_new: true })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
-use starling_run::SharedData;
+use starling_run::SharedDataset;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::super::tests::empty_provider;
@@ -40,7 +40,7 @@ struct Swarm {
 }
 
 impl Swarm {
-    fn with(mut self, name: u8, data: Option<Arc<SharedData>>) -> Self {
+    fn with(mut self, name: u8, data: Option<Arc<SharedDataset>>) -> Self {
         self.chunk_providers.insert(
             name,
             ChunkProviders::new(
@@ -96,10 +96,10 @@ impl Files {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
-    fn share(&self, name: &str, bytes: &[u8]) -> Arc<SharedData> {
+    fn share(&self, name: &str, bytes: &[u8]) -> Arc<SharedDataset> {
         let path = self.0.path().join(name);
         std::fs::write(&path, bytes).expect("written");
-        Arc::new(SharedData::open(&["table.csv"], &[path]).expect("readable").expect("files"))
+        Arc::new(SharedDataset::open(&["table.csv"], &[path]).expect("readable").expect("files"))
     }
 
     fn downloaded(&self) -> Vec<u8> {

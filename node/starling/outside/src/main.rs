@@ -8,8 +8,8 @@ use starling::burn::nn::{Linear, LinearConfig};
 use starling::burn::tensor::activation::relu;
 use starling::burn::tensor::{Device, Int, Tensor, TensorData};
 use starling::data::{DataOptions, Dataset};
-use starling::parts::Json;
-use starling::{DeviceChoice, Founding, Joining, ModelSpec, Run, RunSpec, Settings, Task, TaskData, burn};
+use starling::parts::JsonObserver;
+use starling::{DeviceSpec, FoundOptions, JoinOptions, ModelSpec, Run, RunSpec, Settings, Task, SampleSummary, burn};
 
 /// How wide the hidden layer is.
 const WIDTH: u32 = 64;
@@ -31,7 +31,7 @@ impl Task for Digits {
         "mlp"
     }
 
-    fn data(&self) -> TaskData {
+    fn data(&self) -> SampleSummary {
         (&self.0).into()
     }
 
@@ -63,11 +63,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("say DIR TICKET or DIR STEPS".into());
     };
     let task = Digits(Dataset::load(&DataOptions::default())?);
-    let run = Run::new(task).on(DeviceChoice::Cpu).watched_by(Json).leaving_on_signals();
+    let run = Run::new(task).on(DeviceSpec::Cpu).watched_by(JsonObserver).leaving_on_signals();
     let settings = Settings::new(dir.into());
     let member = match what.parse() {
-        Ok(steps) => run.found(settings, Founding::new(RunSpec { steps, ..RunSpec::default() }))?,
-        Err(_) => run.join(settings, Joining::new(what.parse()?))?,
+        Ok(steps) => run.found(settings, FoundOptions::new(RunSpec { steps, ..RunSpec::default() }))?,
+        Err(_) => run.join(settings, JoinOptions::new(what.parse()?))?,
     };
     member.wait().map_err(|error| error.to_string())?;
     Ok(())

@@ -7,17 +7,17 @@ use starling_node::NodeError;
 use starling_node::start::node::CHECKPOINTS;
 use starling_node::store::manifest_file;
 use starling_run::{CheckpointFolder, Manifest, ReplicatedState};
-use starling_train::{DeviceChoice, Task, TaskProgram};
+use starling_train::{DeviceSpec, Task, TaskProgram};
 
-use crate::export::Place;
+use crate::export::ModelLocation;
 
 /// Writes the model after a step, or in the newest checkpoint, of the run that was saved last: to a folder if `to` ends with a
-/// slash or is one already, else to a safetensors file. [`Place::export`] can choose among runs.
+/// slash or is one already, else to a safetensors file. [`ModelLocation::export`] can choose among runs.
 ///
 /// # Errors
 /// If there is no such checkpoint, it is damaged, or nothing can be written there.
 pub fn export(data_dir: &Path, step: Option<u64>, to: &Path) -> Result<(), NodeError> {
-    let place = step.into_iter().fold(Place::at(data_dir), Place::after_step);
+    let place = step.into_iter().fold(ModelLocation::at(data_dir), ModelLocation::after_step);
     place.export(to).map(drop)
 }
 
@@ -28,7 +28,7 @@ pub fn export(data_dir: &Path, step: Option<u64>, to: &Path) -> Result<(), NodeE
 /// If there is no such checkpoint, it is damaged, it is another task's, or the device can't be opened.
 pub fn trained<T: Task>(
     task: T,
-    device: DeviceChoice,
+    device: DeviceSpec,
     data_dir: &Path,
     step: Option<u64>,
 ) -> Result<(T::Module, Device), NodeError> {

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use starling_engine::comeback::Holdings;
-use starling_engine::{Return, Returning};
-use starling_topology::heads::follower::{Branch, MAX_BRANCHES, branch};
-use starling_topology::heads::retention::{self, Folder, Held};
+use starling_engine::return_engine::DiskSummary;
+use starling_engine::{ReturningMember, SeatDecision};
+use starling_topology::heads::follower::{BranchKey, MAX_BRANCHES, branch};
+use starling_topology::heads::retention::{self, CheckpointRecord, RetentionInput};
 use starling_topology::ledger::Ledger;
-use starling_topology::{Digest, Generation, Head, Lineage, Mark, Noted, PeerId, Proof, Reason, Record, Root, View};
+use starling_topology::{
+    Digest, Generation, Head, Lineage, Mark, MarkStatus, PeerId, Proof, Reason, Record, Root, View,
+};
 
 use crate::hardware::machine::disk::{Disk, Name, Refused, Saved};
 use crate::steps::state::State;
@@ -60,12 +62,12 @@ fn mark(disk: &mut Disk, root: &Root, state: &State) -> Result<(), Refused> {
 }
 
 /// What is known of a file without reading it.
-fn held((step, lineage): Name, saved: &Saved) -> Held {
-    Held { step, lineage, stable: saved.stable() }
+fn held((step, lineage): Name, saved: &Saved) -> CheckpointRecord {
+    CheckpointRecord { step, lineage, stable: saved.stable() }
 }
 
 /// What a disk has.
-fn list(disk: &Disk) -> (Vec<Name>, Vec<Held>) {
+fn list(disk: &Disk) -> (Vec<Name>, Vec<CheckpointRecord>) {
     disk.checkpoints().iter().map(|(name, saved)| (*name, held(*name, saved))).unzip()
 }
 
@@ -76,8 +78,13 @@ pub fn put_aside(disk: &mut Disk, root: &Root) {
 }
 
 /// Which are of branches that were left, and which of these stay nevertheless.
-fn sort_out(disk: &mut Disk, root: Option<&Root>, names: &[Name], all: &[Held]) -> (BTreeSet<usize>, BTreeSet<usize>) {
-    let is_left = |held: &Held| root.is_some_and(|root| !root.admits(held.step, held.lineage));
+fn sort_out(
+    disk: &mut Disk,
+    root: Option<&Root>,
+    names: &[Name],
+    all: &[CheckpointRecord],
+) -> (BTreeSet<usize>, BTreeSet<usize>) {
+    let is_left = |held: &CheckpointRecord| root.is_some_and(|root| !root.admits(held.step, held.lineage));
     let left: BTreeSet<usize> = (0..all.len()).filter(|at| is_left(&all[*at])).collect();
     let known = left.iter().copied().filter(|at| disk.kept().contains(&names[*at]));
     let lost = root.map(|root| retention::lost(all, &left, root)).unwrap_or_default();
@@ -90,7 +97,7 @@ fn tidy(disk: &mut Disk, root: Option<&Root>, saved: Name) {
     let (names, all) = list(disk);
     let (left, kept) = sort_out(disk, root, &names, &all);
     let Some(saved) = names.iter().position(|name| *name == saved) else { return };
-    let folder = Folder { all: &all, saved, left: &left, kept: &kept, root, keep: KEPT };
+    let folder = RetentionInput { all: &all, saved, left: &left, kept: &kept, root, keep: KEPT };
     let gone = folder.surplus(|at| disk.checkpoints().get(&names[at]).is_some_and(Saved::is_good));
     gone.into_iter().for_each(|at| disk.delete_checkpoint(names[at]));
 }
@@ -123,7 +130,7 @@ fn counts(disk: &Disk, root: Option<&Root>, name: &Name) -> bool {
 pub fn newest_proofs(disk: &Disk, root: Option<&Root>) -> Vec<Rc<Proof>> {
     let all = disk.checkpoints().iter().filter(|(name, saved)| counts(disk, root, name) && saved.is_good());
     // By ascending step.
-    let newest: BTreeMap<Branch, &Rc<Proof>> =
+    let newest: BTreeMap<BranchKey, &Rc<Proof>> =
         all.filter_map(|(_, saved)| saved.proof()).map(|proof| (branch(&proof.view), proof)).collect();
     newest.into_values().take(MAX_BRANCHES).cloned().collect()
 }
@@ -167,18 +174,22 @@ fn first(
     };
     let good = disk.checkpoints().iter().filter_map(good);
     let prefers_stable = sabotage == Some(Sabotage::PrefersStable);
-    let order = |held: &Held| (prefers_stable && held.stable.is_none(), held.precedence());
+    let order = |held: &CheckpointRecord| (prefers_stable && held.stable.is_none(), held.precedence());
     good.min_by_key(|(held, ..)| order(held)).map(|(_, state, saved)| (state, saved))
 }
 
 /// What can be loaded: of what `root` admits, or without one, of what was not put aside.
-pub fn holdings(disk: &Disk, root: Option<&Root>, sabotage: Option<Sabotage>) -> Holdings {
+pub fn holdings(disk: &Disk, root: Option<&Root>, sabotage: Option<Sabotage>) -> DiskSummary {
     let all = || disk.checkpoints().iter().filter(|(name, _)| counts(disk, root, name));
     let named = all().map(|((step, _), _)| *step).max();
     let loadable = all().filter(|(_, saved)| saved.is_good()).map(|((step, _), _)| *step).max();
     let stable = newest_proof(disk, root).map(|proof| proof.head.step);
     let can_begin = disk.checkpoints().values().all(Saved::is_good);
-    Holdings { loadable: if sabotage == Some(Sabotage::BelievesNames) { named } else { loadable }, can_begin, stable }
+    DiskSummary {
+        loadable: if sabotage == Some(Sabotage::BelievesNames) { named } else { loadable },
+        can_begin,
+        stable,
+    }
 }
 
 /// What a fork goes on from: what its record admits, else what was not put aside, else whatever there is, the stable ones first. Never
@@ -201,14 +212,14 @@ pub fn for_fork(disk: &Disk, record: Option<&Record>, initial: Ledger) -> Option
 
 /// Whether the state before the first step counts for the process of `me` that starts with `record` and can load no checkpoint, of those
 /// that it knows to have had; and whether it may, where nobody holds any.
-pub fn begins(disk: &Disk, noted: Noted, (me, record): (PeerId, &Record)) -> (bool, bool) {
+pub fn begins(disk: &Disk, noted: MarkStatus, (me, record): (PeerId, &Record)) -> (bool, bool) {
     // What is damaged may have been a later state.
     let can_begin = disk.checkpoints().values().all(Saved::is_good);
     let heard = record.origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::peer).collect();
-    let returning = Returning { me, record, found: None, noted, can_begin, stride: 0, heard: &heard };
+    let returning = ReturningMember { me, record, found: None, noted, can_begin, stride: 0, heard: &heard };
     match returning.outcome() {
-        Return::Seat { has_state, can_begin } => (has_state, can_begin),
-        Return::Behind(_) => (false, false),
+        SeatDecision::Seat { has_state, can_begin } => (has_state, can_begin),
+        SeatDecision::Behind(_) => (false, false),
     }
 }
 
@@ -281,7 +292,7 @@ mod tests {
         let view = View::found(RunId([7; 32]), ME);
         let of = |root| Record { root, ..Record::of(view.clone(), None) };
         let found = |disk: &Disk, root| {
-            found(disk, (&of(root), begins(disk, Noted::Nothing, (ME, &of(root))).0), ledger(), None).0
+            found(disk, (&of(root), begins(disk, MarkStatus::Nothing, (ME, &of(root))).0), ledger(), None).0
         };
         let root = Root::default();
         assert_eq!(found(&disk, root), Some(State::initial(ledger())));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_engine::comeback::{Left, MAX_KEEPERS, MAX_KNOWN};
+use starling_engine::return_engine::{LeaveRecord, MAX_KEEPERS, MAX_KNOWN};
 use starling_topology::{Generation, PeerId, View, ViewId};
 
 /// Whom it knows.
@@ -13,7 +13,7 @@ pub struct Contacts {
     /// The view that it was in last.
     pub view: Option<(Generation, ViewId)>,
     /// How it left.
-    pub left: Option<Left>,
+    pub left: Option<LeaveRecord>,
 }
 
 impl Contacts {
@@ -70,7 +70,7 @@ mod tests {
         for name in 0..100 {
             contacts.enter(me, &first.succeed([me, peer(name)]));
         }
-        contacts.left = Some(Left { stayed: vec![peer(7)], root: Root::default(), forked: false });
+        contacts.left = Some(LeaveRecord { stayed: vec![peer(7)], root: Root::default(), forked: false });
         contacts.enter(me, &first.succeed([me, peer(50)]));
         assert_eq!((contacts.members()[..2].to_vec(), contacts.members().len()), (vec![peer(50), peer(99)], MAX_KNOWN));
         assert_eq!(contacts.left, None, "it is back");

@@ -4,9 +4,9 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use starling_topology::heads::retention::Forked;
+use starling_topology::heads::retention::ForkStatus;
 use starling_topology::vote::slot;
-use starling_topology::{Digest, Head, Lineage, Mark, Noted, PeerId, Proof, Record, Root, Slot};
+use starling_topology::{Digest, Head, Lineage, Mark, MarkStatus, PeerId, Proof, Record, Root, Slot};
 
 use crate::hardware::machine::contacts::{Contacts, ContactsFile};
 use crate::hardware::network::rng::Rng;
@@ -38,7 +38,7 @@ enum MarkFile {
     Missing,
     /// Neither slot can be read.
     Damaged,
-    Whole(Noted),
+    Whole(MarkStatus),
 }
 
 /// What a checkpoint is of: a state, by its step and its lineage.
@@ -84,7 +84,7 @@ pub struct Saved {
     /// Whether it reads back well, once somebody has looked.
     good: OnceCell<bool>,
     /// Who vouches for it, if that is a quorum, and whether those were in a fork.
-    signed: Option<(Forked, BTreeSet<PeerId>)>,
+    signed: Option<(ForkStatus, BTreeSet<PeerId>)>,
     /// What shows that to others.
     proof: Option<Rc<Proof>>,
 }
@@ -96,19 +96,19 @@ impl Saved {
     }
 
     /// The same, signed by a quorum.
-    pub fn signed_by(self, signers: BTreeSet<PeerId>, forked: Forked) -> Self {
+    pub fn signed_by(self, signers: BTreeSet<PeerId>, forked: ForkStatus) -> Self {
         Self { signed: Some((forked, signers)), ..self }
     }
 
     /// Whether a quorum vouches for it.
-    pub fn stable(&self) -> Option<Forked> {
+    pub fn stable(&self) -> Option<ForkStatus> {
         self.signed.as_ref().map(|(forked, _)| *forked)
     }
 
     /// The same, with what shows that it is stable.
     pub fn proven_by(self, proof: &Proof) -> Self {
         let signers = proof.signatures.iter().map(|(peer, _)| *peer).collect();
-        Self { proof: Some(Rc::new(proof.clone())), ..self.signed_by(signers, Forked(proof.view.forked)) }
+        Self { proof: Some(Rc::new(proof.clone())), ..self.signed_by(signers, ForkStatus(proof.view.forked)) }
     }
 
     /// What shows that it is stable.
@@ -248,7 +248,7 @@ impl Disk {
             return Err(Refused);
         }
         if self.slots.is_none() && self.mark == MarkFile::Missing {
-            self.mark = MarkFile::Whole(Noted::Nothing); // First, so that there is no record without it.
+            self.mark = MarkFile::Whole(MarkStatus::Nothing); // First, so that there is no record without it.
         }
         let version = self.versions().into_iter().flatten().max().unwrap_or(0) + 1;
         self.slots = Some([Recorded::Written(version, Rc::clone(&record)), Recorded::Written(version, record)]);
@@ -278,8 +278,8 @@ impl Disk {
     }
 
     /// What it had saved to sign it.
-    pub fn noted(&self) -> Noted {
-        if let MarkFile::Whole(noted) = self.mark { noted } else { Noted::Unknown }
+    pub fn noted(&self) -> MarkStatus {
+        if let MarkFile::Whole(noted) = self.mark { noted } else { MarkStatus::Unknown }
     }
 
     /// That can't be read any more, if there is any.
@@ -297,7 +297,7 @@ impl Disk {
         if self.read_only || (self.full && self.mark == MarkFile::Missing) {
             return Err(Refused);
         }
-        self.mark = MarkFile::Whole(Noted::Saved(mark));
+        self.mark = MarkFile::Whole(MarkStatus::Saved(mark));
         Ok(())
     }
 

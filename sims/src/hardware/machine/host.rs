@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::comeback::UserChoice;
-use starling_engine::{Comeback, Search};
-use starling_topology::{Annals, Contact, Event, Follower, Lineage, PeerId, Record, Root, Time, View};
+use starling_engine::return_engine::ReturnOptions;
+use starling_engine::{ReturnEngine, Search};
+use starling_topology::{Contact, Event, Follower, Lineage, PeerId, Record, Root, Time, View, ViewHistory};
 
 use crate::hardware::machine::disk::{Disk, Name};
 use crate::hardware::network::Seat;
@@ -33,7 +33,7 @@ pub struct Host {
     /// The process, if one runs.
     pub peer: Option<Peer>,
     /// What its process does before it takes part, while it does that.
-    pub comeback: Option<Box<Comeback>>,
+    pub return_engine: Option<Box<ReturnEngine>>,
     /// Whom it asks then.
     pub seeking: Option<Box<Search>>,
     /// Whether that has brought a checkpoint.
@@ -43,7 +43,7 @@ pub struct Host {
     /// Whether its process asks to be let in although a record lies on its disk: by its user's word it has given that seat up.
     pub is_outside: bool,
     /// What its user says when it is started next, if that is known.
-    pub choice: Option<UserChoice>,
+    pub choice: Option<ReturnOptions>,
     /// Whether its user has a ticket then that names somebody who is there.
     pub guided: bool,
     /// How its process looks whether another one is it, if it knows a place where that may be.
@@ -61,7 +61,7 @@ pub struct Host {
     /// What it follows, if it is a keeper whose process runs.
     pub keeper: Option<Box<Follower>>,
     /// Which views the run has had, as far as its disk says.
-    pub annals: Annals,
+    pub history: ViewHistory,
     /// Whether it has the founder's key.
     pub has_key: bool,
     /// Counts its processes.
@@ -155,7 +155,7 @@ impl Host {
         Self {
             contact,
             peer: None,
-            comeback: None,
+            return_engine: None,
             seeking: None,
             has_fetched: false,
             begun: Time::ZERO,
@@ -169,7 +169,7 @@ impl Host {
             keepers: BTreeSet::new(),
             announces: Time::ZERO,
             keeper: None,
-            annals: Annals::default(),
+            history: ViewHistory::default(),
             has_key: false,
             incarnation: 0,
             disk: Disk::default(),
@@ -230,12 +230,12 @@ impl Host {
 
     /// Whether a process runs.
     pub fn is_up(&self) -> bool {
-        self.peer.is_some() || self.comeback.is_some() || self.looking.is_some()
+        self.peer.is_some() || self.return_engine.is_some() || self.looking.is_some()
     }
 
     /// What its process does.
     pub fn phase(&self) -> Option<Phase> {
-        let seeks = (self.comeback.is_some() || self.looking.is_some()).then_some(SEEKS);
+        let seeks = (self.return_engine.is_some() || self.looking.is_some()).then_some(SEEKS);
         self.peer.as_ref().map(Peer::phase).or(seeks)
     }
 

@@ -1,6 +1,6 @@
 //! Signatures in virtual time: quick to make and to check, and forged by nobody, as no simulated peer signs for another.
 
-use starling_topology::{Contact, Me, Notary, PeerId};
+use starling_topology::{Contact, LocalIdentity, PeerId, Signer};
 
 /// The key of one peer.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Key {
     }
 }
 
-impl Notary for Key {
+impl Signer for Key {
     fn sign(&self, statement: &[u8]) -> [u8; 64] {
         Self::signature(self.0, statement)
     }
@@ -31,7 +31,7 @@ impl Notary for Key {
 }
 
 /// The peer that is reached there, with its key.
-pub fn with_key(contact: Contact) -> Me {
+pub fn with_key(contact: Contact) -> LocalIdentity {
     let notary = Box::new(Key::of(contact.peer));
-    Me { contact, notary }
+    LocalIdentity { contact, notary }
 }

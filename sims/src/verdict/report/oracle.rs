@@ -1,13 +1,13 @@
 //! What a step must come to, computed from the state before it and the names of those who reduced it, without any of the
 //! machines.
 
-use starling_topology::ledger::Assignment;
+use starling_topology::ledger::AssignmentTable;
 
 use crate::steps::contribution::gradient;
 use crate::steps::state::{ResultRecord, State};
 
 /// Whose samples count: those of the members that have the state, which is those with a speed.
-pub fn contributions(before: &State, record: &ResultRecord) -> Assignment {
+pub fn contributions(before: &State, record: &ResultRecord) -> AssignmentTable {
     let speeds = record.speeds();
     let ready = |at: usize| speeds.get(at).is_some_and(|speed| *speed > 0);
     let shares = before.ledger.shares().iter();

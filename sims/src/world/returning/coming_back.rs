@@ -1,13 +1,17 @@
-//! How a process comes to take part: the engine's [`Comeback`], executed in virtual time, and what users say to it.
+//! How a process comes to take part: the engine's [`ReturnEngine`], executed in virtual time, and what users say to it.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::Comeback;
-use starling_engine::comeback::{Awaited, Decision, Input, Left, Output, PAUSE, Past, Terms, UserChoice, Wait};
-use starling_engine::member::lookout::Apart;
-use starling_topology::{Config, Contact, Event, Flaw, Membership, Noted, PeerId, Progress, Record, Root, View};
+use starling_engine::ReturnEngine;
+use starling_engine::member::quorum_search::AbsenceReason;
+use starling_engine::return_engine::{
+    Decision, Input, LeaveRecord, Output, PAUSE, ReturnConfig, ReturnOptions, SavedState, WaitKind, WaitStatus,
+};
+use starling_topology::{
+    Config, Contact, Event, FlawKind, MarkStatus, Membership, PeerId, Progress, Record, Root, View,
+};
 
 use crate::hardware::machine::checkpoints;
 use crate::hardware::machine::contacts::ContactsFile;
@@ -33,7 +37,7 @@ impl World {
     /// A process starts: it takes part, once it knows how.
     pub(in crate::world) fn start(&mut self, seat: Seat) {
         let host = &self.hosts[seat];
-        if host.ended.is_some() || host.comeback.is_some() || host.looking.is_some() || self.looks_for_twin(seat) {
+        if host.ended.is_some() || host.return_engine.is_some() || host.looking.is_some() || self.looks_for_twin(seat) {
             return;
         }
         self.begin(seat);
@@ -50,11 +54,11 @@ impl World {
         let Config { last_step, checkpoint_every: stride, max_stall, .. } = self.config;
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);
-        let mut comeback = Comeback::new(past, choice, Terms { last_step, stride, max_stall }, now);
+        let mut return_engine = ReturnEngine::new(past, choice, ReturnConfig { last_step, stride, max_stall }, now);
         if let Some(Sabotage::Machine(flaw)) = self.sabotage {
-            comeback.plant(flaw);
+            return_engine.plant(flaw);
         }
-        (host.comeback, host.begun, host.off) = (Some(Box::new(comeback)), now, false);
+        (host.return_engine, host.begun, host.off) = (Some(Box::new(return_engine)), now, false);
         self.come_back(seat);
         self.bring_up_at_phase(seat);
     }
@@ -65,12 +69,12 @@ impl World {
         match host.disk.has_record() {
             true => Decision::Recover { has_state: true, can_begin: true },
             false if founds(host, seat) => Decision::Found,
-            false => Decision::Join { members: self.ticket(seat), awaited: Awaited::default() },
+            false => Decision::Join { members: self.ticket(seat), awaited: WaitStatus::default() },
         }
     }
 
     /// What this machine has of the run, and whom its user names.
-    fn past(&self, seat: Seat) -> Past {
+    fn past(&self, seat: Seat) -> SavedState {
         let host = &self.hosts[seat];
         let (me, record) = (host.name(), host.disk.record());
         let has_lost_its_seat = host.disk.has_lost_its_record();
@@ -83,14 +87,24 @@ impl World {
         let keepers = host.keepers.iter().copied().collect();
         let members = self.known_to(seat, record.as_ref());
         let noted = self.noted_by(seat);
-        Past { me, was_here, seat: record, noted, has_lost_its_seat, has_lost_its_contacts, members, keepers, left }
+        SavedState {
+            me,
+            was_here,
+            seat: record,
+            noted,
+            has_lost_its_seat,
+            has_lost_its_contacts,
+            members,
+            keepers,
+            left,
+        }
     }
 
     /// What it had saved. Who makes up what it holds has no use for that.
-    fn noted_by(&self, seat: Seat) -> Noted {
+    fn noted_by(&self, seat: Seat) -> MarkStatus {
         match (self.hosts[seat].disk.noted(), self.sabotage) {
-            (_, Some(Sabotage::ClaimsInitialState | Sabotage::PrefersStable)) => Noted::Nothing,
-            (Noted::Unknown, Some(Sabotage::TakesLostForNothing)) => Noted::Nothing,
+            (_, Some(Sabotage::ClaimsInitialState | Sabotage::PrefersStable)) => MarkStatus::Nothing,
+            (MarkStatus::Unknown, Some(Sabotage::TakesLostForNothing)) => MarkStatus::Nothing,
             (noted, _) => noted,
         }
     }
@@ -108,25 +122,26 @@ impl World {
     }
 
     /// What its user says. Whoever comes back may come by either command; of a ticket, the names may be old.
-    fn choice(&mut self, seat: Seat) -> UserChoice {
+    fn choice(&mut self, seat: Seat) -> ReturnOptions {
         let host = &mut self.hosts[seat];
         let (said, guided) = (host.choice.take(), host.guided);
         if is_new_to(host) {
-            return UserChoice { joins: !founds(host, seat), ..UserChoice::default() };
+            return ReturnOptions { joins: !founds(host, seat), ..ReturnOptions::default() };
         }
         let joins = guided || self.users.one_in(2);
         let alone = self.plan.words && self.users.one_in(ALONE);
-        said.unwrap_or(UserChoice { joins, alone, goes_back: false })
+        said.unwrap_or(ReturnOptions { joins, alone, goes_back: false })
     }
 
     /// Does what the process wants that comes back.
     pub(in crate::world) fn come_back(&mut self, seat: Seat) {
-        while let Some(output) = self.hosts[seat].comeback.as_mut().and_then(|comeback| comeback.poll()) {
+        while let Some(output) = self.hosts[seat].return_engine.as_mut().and_then(|return_engine| return_engine.poll())
+        {
             match output {
                 Output::Search { peers, terms } => self.seek(seat, &peers, terms),
                 Output::Look { root } => {
                     let holdings = checkpoints::holdings(&self.hosts[seat].disk, root.as_ref(), self.sabotage);
-                    self.answer_comeback(seat, Input::Holds(holdings));
+                    self.answer_return_engine(seat, Input::Holds(holdings));
                 }
                 Output::SetTimer(at) => {
                     let when = self.hosts[seat].world_time(at).max(self.now);
@@ -139,17 +154,17 @@ impl World {
     }
 
     /// Tells the process that comes back what it has asked for.
-    pub(in crate::world) fn answer_comeback(&mut self, seat: Seat, input: Input) {
+    pub(in crate::world) fn answer_return_engine(&mut self, seat: Seat, input: Input) {
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);
-        host.comeback.iter_mut().for_each(|comeback| comeback.handle(now, input.clone()));
+        host.return_engine.iter_mut().for_each(|return_engine| return_engine.handle(now, input.clone()));
     }
 
     /// It knows how it takes part, or that it does not.
     fn come_to(&mut self, seat: Seat, outcome: &Decision) {
         self.tell(|_| format!("{seat} comes back: {outcome:?}"));
         let host = &mut self.hosts[seat];
-        host.comeback = None;
+        host.return_engine = None;
         let waited = host.clock(self.now) - host.begun;
         self.coverage.note_way(name(outcome));
         match outcome {
@@ -192,7 +207,7 @@ impl World {
         self.close_process(seat, false);
         let alone = self.config.fork_after.is_some() && self.users.one_in(4);
         let host = &mut self.hosts[seat];
-        host.choice = alone.then_some(UserChoice { alone, ..UserChoice::default() });
+        host.choice = alone.then_some(ReturnOptions { alone, ..ReturnOptions::default() });
         host.guided = !alone;
         self.start_again(seat);
     }
@@ -240,7 +255,7 @@ impl World {
             state.map_or(none, |state| Progress { step: state.step, lineage: state.lineage, ..none })
         };
         let awaited = if let Decision::Join { awaited, .. } = outcome { Some(awaited) } else { None };
-        let of_seat = |awaited: &Awaited| record.as_ref().and_then(|record| awaited.apart(record));
+        let of_seat = |awaited: &WaitStatus| record.as_ref().and_then(|record| awaited.apart(record));
         let apart = awaited.and_then(|awaited| of_seat(awaited).or_else(|| waits(&disk)));
         let (mut machine, mut state) = match (outcome, record) {
             (Decision::Recover { has_state, can_begin }, Some(record)) => {
@@ -286,7 +301,7 @@ impl World {
         match self.sabotage {
             Some(Sabotage::Machine(flaw)) => machine.plant(flaw),
             // Else the others would wait for who holds what their view began with.
-            Some(Sabotage::ClaimsInitialState) => machine.plant(Flaw::GoesBack),
+            Some(Sabotage::ClaimsInitialState) => machine.plant(FlawKind::GoesBack),
             _ => {}
         }
         let at = state.as_ref().map(|state| state.step);
@@ -378,7 +393,7 @@ impl World {
         let Some(seat) = self.honest().find(runs).filter(|_| !self.honest().any(is_seated)) else { return };
         self.close_process(seat, false);
         let host = &mut self.hosts[seat];
-        (host.choice, host.guided) = (Some(UserChoice { alone: true, ..UserChoice::default() }), false);
+        (host.choice, host.guided) = (Some(ReturnOptions { alone: true, ..ReturnOptions::default() }), false);
         self.invariants.progress.goes_on(self.now);
         self.start(seat);
     }
@@ -421,9 +436,9 @@ impl World {
 }
 
 /// What a machine that was a member waits for, from what it has noted.
-fn waits(disk: &Disk) -> Option<Apart> {
+fn waits(disk: &Disk) -> Option<AbsenceReason> {
     let ContactsFile::Whole(contacts) = disk.contacts() else { return None };
-    contacts.left.as_ref().map(Left::apart)
+    contacts.left.as_ref().map(LeaveRecord::apart)
 }
 
 /// Whether nothing on its disk says that it was here before.
@@ -443,9 +458,9 @@ fn name(outcome: &Decision) -> &'static str {
         Decision::Found => "founds",
         Decision::Recover { has_state: true, .. } => "takes its seat",
         Decision::Recover { has_state: false, .. } => "takes its seat without a state",
-        Decision::Join { awaited, .. } if awaited.why == Wait::Live => "joins",
-        Decision::Join { awaited, .. } if awaited.why == Wait::Stayed => "waits for those who stayed",
-        Decision::Join { awaited, .. } if awaited.why == Wait::Lacking => "waits for those who lack the end",
+        Decision::Join { awaited, .. } if awaited.why == WaitKind::Live => "joins",
+        Decision::Join { awaited, .. } if awaited.why == WaitKind::Stayed => "waits for those who stayed",
+        Decision::Join { awaited, .. } if awaited.why == WaitKind::Lacking => "waits for those who lack the end",
         Decision::Join { .. } => "waits for others",
         Decision::Fork => "forks",
         Decision::Over => "is over",

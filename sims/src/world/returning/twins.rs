@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use starling_engine::TwinSearch;
-use starling_engine::comeback::twin::{Input, MAX_ASKED, Output, Process};
+use starling_engine::return_engine::twin::{Input, MAX_ASKED, Output, Process};
 use starling_topology::{Ballot, Contact, Event, PeerId, Record, Time, ViewId};
 
 use crate::hardware::machine::host::Host;

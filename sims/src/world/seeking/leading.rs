@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use starling_topology::annals::{Leg, Walk, Way, beginning};
-use starling_topology::{Anchors, Annals, Notary, PeerId, Proof, View, ViewId};
+use starling_topology::history::{ViewProof, ViewSearch, ViewSearchStatus, beginning};
+use starling_topology::{AnchorSet, PeerId, Proof, Signer, View, ViewHistory, ViewId};
 
 use crate::hardware::machine::notary::Key;
 use crate::hardware::network::Seat;
@@ -21,10 +21,10 @@ impl World {
                 let host = &mut self.hosts[seat];
                 // What one peer alone has told is kept for no longer than this machine is where that led it.
                 if !host.peer.as_ref().is_some_and(Peer::came_by_word) {
-                    host.annals.note(record);
+                    host.history.note(record);
                 }
             }
-            Effect::Keep(record) => _ = self.hosts[seat].annals.note(record),
+            Effect::Keep(record) => _ = self.hosts[seat].history.note(record),
             Effect::Entered(_) => self.look_back(seat),
             _ => {}
         }
@@ -35,29 +35,31 @@ impl World {
         self.hosts[seat].has_key |= self.hosts.iter().all(|host| !host.has_key);
         if self.hosts[seat].has_key {
             let seal = Key::of(FOUNDER).sign(&beginning(RUN, view.id())).into();
-            self.hosts[seat].annals.take([Leg::Founded(view.clone(), seal)]);
+            self.hosts[seat].history.take([ViewProof::Founded(view.clone(), seal)]);
         }
     }
 
     /// What a machine takes for the run's.
-    pub(in crate::world) fn anchors(&self, seat: Seat) -> Anchors {
-        Anchors::of(RUN, Some(FOUNDER), &self.hosts[seat].annals)
+    pub(in crate::world) fn anchors(&self, seat: Seat) -> AnchorSet {
+        AnchorSet::of(RUN, Some(FOUNDER), &self.hosts[seat].history)
     }
 
     /// Led by what another machine knows, from these views to the one called `to`.
-    pub(in crate::world) fn walk(&self, anchors: Anchors, to: ViewId, by: Seat) -> Walk {
-        let mut walk = Walk::new(anchors, to);
-        while walk.hear(&Key::of(FOUNDER), self.hosts[by].annals.answer(&walk.question())) == Way::Ask {}
-        walk
+    pub(in crate::world) fn view_search(&self, anchors: AnchorSet, to: ViewId, by: Seat) -> ViewSearch {
+        let mut view_search = ViewSearch::new(anchors, to);
+        while view_search.hear(&Key::of(FOUNDER), self.hosts[by].history.answer(&view_search.question()))
+            == ViewSearchStatus::Ask
+        {}
+        view_search
     }
 
     /// Those proofs of another machine that count for this one: it was led to their views. It remembers the ways.
     pub(in crate::world) fn led(&mut self, seat: Seat, by: Seat, proofs: Vec<Rc<Proof>>) -> Vec<Rc<Proof>> {
         let mut counted = Vec::new();
         for proof in proofs {
-            let walk = self.walk(self.anchors(seat), proof.head.view, by);
-            if walk.is_there() {
-                self.hosts[seat].annals.take(walk.legs().cloned());
+            let view_search = self.view_search(self.anchors(seat), proof.head.view, by);
+            if view_search.is_there() {
+                self.hosts[seat].history.take(view_search.legs().cloned());
                 counted.push(proof);
             }
         }
@@ -65,16 +67,17 @@ impl World {
     }
 
     fn look_back(&mut self, seat: Seat) {
-        let Some(to) = self.hosts[seat].annals.gap() else { return };
+        let Some(to) = self.hosts[seat].history.gap() else { return };
         let others = (0..self.hosts.len()).filter(|other| *other != seat && !self.is_cut_off(seat, *other));
         let is_up = |other: &Seat| {
             let host = &self.hosts[*other];
             (host.peer.is_some() && host.stopped.is_none()) || host.keeper.is_some()
         };
-        let anew = || Anchors::of(RUN, Some(FOUNDER), &Annals::default());
-        let walk = others.filter(is_up).map(|other| self.walk(anew(), to, other)).find(Walk::is_there);
-        if let Some(walk) = walk {
-            self.hosts[seat].annals.take_before(walk.legs().cloned().collect());
+        let anew = || AnchorSet::of(RUN, Some(FOUNDER), &ViewHistory::default());
+        let view_search =
+            others.filter(is_up).map(|other| self.view_search(anew(), to, other)).find(ViewSearch::is_there);
+        if let Some(view_search) = view_search {
+            self.hosts[seat].history.take_before(view_search.legs().cloned().collect());
         }
     }
 }

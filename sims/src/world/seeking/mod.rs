@@ -5,9 +5,9 @@ mod leading;
 
 use std::rc::Rc;
 
-use starling_engine::member::lookout::Searched;
-use starling_engine::search::{Input, Output, Terms, sought};
-use starling_engine::{Search, comeback};
+use starling_engine::member::quorum_search::SearchResult;
+use starling_engine::search::{Input, Output, SearchConfig, sought};
+use starling_engine::{Search, return_engine};
 use starling_topology::{PeerId, Proof};
 
 use super::{SimEvent, World};
@@ -45,7 +45,7 @@ pub enum Errand {
 
 impl World {
     /// Asks these what they hold.
-    pub(super) fn seek(&mut self, seat: Seat, peers: &[PeerId], terms: Terms) {
+    pub(super) fn seek(&mut self, seat: Seat, peers: &[PeerId], terms: SearchConfig) {
         let now = self.hosts[seat].clock(self.now);
         let mut search = Search::new(terms, peers, now);
         if let Some(Sabotage::Machine(flaw)) = self.sabotage {
@@ -59,7 +59,7 @@ impl World {
     }
 
     /// Asks all that a running process knows. Where some are hostile, nobody is asked.
-    pub(super) fn search_for_more(&mut self, seat: Seat, terms: Terms) {
+    pub(super) fn search_for_more(&mut self, seat: Seat, terms: SearchConfig) {
         let host = &self.hosts[seat];
         let keepers = host.keepers.iter().copied();
         let members = self.known_to(seat, host.disk.record().as_ref());
@@ -99,16 +99,16 @@ impl World {
                     let host = &mut self.hosts[seat];
                     let Some(search) = host.seeking.take() else { return };
                     let (answers, fetched) = (search.answers().to_vec(), std::mem::take(&mut host.has_fetched));
-                    if self.hosts[seat].comeback.is_none() {
+                    if self.hosts[seat].return_engine.is_none() {
                         let host = &self.hosts[seat];
                         let own = checkpoints::newest_proofs(&host.disk, None);
                         let own = own.iter().filter(|proof| search.terms().counts(proof));
                         let stable = own.map(|proof| proof.head.step).max();
                         let keepers: Vec<PeerId> = host.keepers.iter().copied().collect();
-                        let came_to = Searched { fetched, stable, answers: &answers, keepers: &keepers };
+                        let came_to = SearchResult { fetched, stable, answers: &answers, keepers: &keepers };
                         return self.with(seat, incarnation, |peer, now| peer.searched(now, came_to));
                     }
-                    return self.answer_comeback(seat, comeback::Input::Searched { answers, fetched });
+                    return self.answer_return_engine(seat, return_engine::Input::Searched { answers, fetched });
                 }
             }
         }
@@ -128,7 +128,7 @@ impl World {
             Errand::MeetsKeepers => return self.met_keepers(seat),
             Errand::Holds(keeper) => return self.hear_what_is_kept(seat, keeper),
             Errand::Pauses => {
-                self.answer_comeback(seat, comeback::Input::Expired);
+                self.answer_return_engine(seat, return_engine::Input::Expired);
                 return self.come_back(seat);
             }
             _ => {}

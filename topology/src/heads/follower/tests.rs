@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::annals::Annals;
+use crate::history::ViewHistory;
 
 const RUN: RunId = RunId([1; 32]);
 const STEPS: u64 = 1000;
@@ -31,7 +31,7 @@ fn proof(names: &[u8], view: &View, head: Head) -> Proof {
 }
 
 fn follower() -> Follower {
-    Follower::new(RUN, STEPS, Anchors::of(RUN, None, &Annals::default()), BTreeMap::new(), &[])
+    Follower::new(RUN, STEPS, AnchorSet::of(RUN, None, &ViewHistory::default()), BTreeMap::new(), &[])
 }
 
 fn handle(follower: &mut Follower, input: Input) -> Result<Vec<Output>, Violation> {
@@ -52,10 +52,10 @@ fn holds(checkpoints: &[(u64, u8)]) -> Input {
 }
 
 /// This view is one of the run's; the follower was led there.
-fn lead(follower: &mut Follower, view: &View, descent: Descent) -> Vec<Output> {
+fn lead(follower: &mut Follower, view: &View, descent: BranchOrigin) -> Vec<Output> {
     follower.anchors.admit(view, descent);
-    let walk = Some(Box::new(Walk::new(follower.anchors().clone(), view.id())));
-    tell(follower, Input::Walked { id: view.id(), walk })
+    let view_search = Some(Box::new(ViewSearch::new(follower.anchors().clone(), view.id())));
+    tell(follower, Input::Walked { id: view.id(), view_search })
 }
 
 fn fetch(head: Head, from: &[u8]) -> Output {
@@ -73,7 +73,7 @@ fn a_newer_head_is_fetched_and_stable_with_a_quorum_of_its_view() {
     assert_eq!(tell(&mut follower, received(1, first)), [ask(&view, &[1])]);
     assert_eq!(tell(&mut follower, received(1, first)), [], "the same once more");
     assert_eq!(tell(&mut follower, received(9, first)), [], "whose view is it?");
-    assert_eq!(lead(&mut follower, &view, Descent::Proven), [fetch(first, &[1])]);
+    assert_eq!(lead(&mut follower, &view, BranchOrigin::Proven), [fetch(first, &[1])]);
     assert_eq!(tell(&mut follower, holds(&[(10, 5)])), [], "one of three");
     assert_eq!(tell(&mut follower, received(3, first)), [Output::Stable(proof(&[1, 3], &view, first))]);
     assert_eq!(tell(&mut follower, received(2, first)), [Output::Stable(proof(&[1, 2, 3], &view, first))]);
@@ -86,7 +86,7 @@ fn a_newer_head_is_fetched_and_stable_with_a_quorum_of_its_view() {
 fn one_at_a_time_and_the_newest_next() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     tell(&mut follower, received(1, head(&view, 10, 5)));
-    lead(&mut follower, &view, Descent::Proven);
+    lead(&mut follower, &view, BranchOrigin::Proven);
     for step in [20, 40, 30] {
         assert_eq!(tell(&mut follower, received(1, head(&view, step, 5))), []);
     }
@@ -98,7 +98,7 @@ fn one_at_a_time_and_the_newest_next() {
 fn a_stable_one_comes_before_a_newer_one() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     tell(&mut follower, received(1, head(&view, 10, 5)));
-    lead(&mut follower, &view, Descent::Proven);
+    lead(&mut follower, &view, BranchOrigin::Proven);
     // Nobody but one member says that the run is there.
     tell(&mut follower, received(1, head(&view, 900, 6)));
     for signer in [2, 3] {
@@ -118,7 +118,7 @@ fn a_stable_one_comes_before_a_newer_one() {
 #[test]
 fn what_a_few_alone_have_signed_is_not_fetched() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3, 4, 5]).with_newcomers([5].map(peer)));
-    lead(&mut follower, &view, Descent::Proven);
+    lead(&mut follower, &view, BranchOrigin::Proven);
     let made_up = head(&view, 900, 6);
     assert_eq!(tell(&mut follower, received(1, made_up)), []);
     assert_eq!(tell(&mut follower, received(5, made_up)), [], "it has no vote, and may be anybody");
@@ -131,11 +131,11 @@ fn what_a_few_alone_have_signed_is_not_fetched() {
 fn what_failed_is_tried_again_when_it_is_time() {
     let (mut follower, view) = (follower(), view(&[1, 2]));
     tell(&mut follower, received(1, head(&view, 10, 5)));
-    assert_eq!(tell(&mut follower, Input::Walked { id: view.id(), walk: None }), []);
+    assert_eq!(tell(&mut follower, Input::Walked { id: view.id(), view_search: None }), []);
     assert_eq!(tell(&mut follower, received(2, head(&view, 10, 5))), []);
     assert_eq!(tell(&mut follower, Input::Retry), [ask(&view, &[1, 2])]);
     let fetch = fetch(head(&view, 10, 5), &[1, 2]);
-    assert_eq!(lead(&mut follower, &view, Descent::Proven), std::slice::from_ref(&fetch));
+    assert_eq!(lead(&mut follower, &view, BranchOrigin::Proven), std::slice::from_ref(&fetch));
     assert_eq!(tell(&mut follower, Input::Failed(name(10, 5))), []);
     assert_eq!(tell(&mut follower, Input::Retry), [fetch]);
 }
@@ -146,7 +146,7 @@ fn a_proof_is_enough_to_fetch_and_to_trust_if_its_view_is_the_runs() {
     let head = head(&view, 10, 5);
     let shown = Input::Proven { from: peer(8), proof: proof(&[1, 2], &view, head) };
     assert_eq!(tell(&mut follower, shown.clone()), []);
-    lead(&mut follower, &view, Descent::Proven);
+    lead(&mut follower, &view, BranchOrigin::Proven);
     assert_eq!(tell(&mut follower, shown.clone()), [fetch(head, &[1, 2, 8])]);
     assert_eq!(tell(&mut follower, shown), []);
     assert_eq!(tell(&mut follower, holds(&[(10, 5)])), [Output::Stable(proof(&[1, 2], &view, head))]);
@@ -161,7 +161,7 @@ fn a_proof_is_enough_to_fetch_and_to_trust_if_its_view_is_the_runs() {
 fn a_stable_checkpoint_that_has_gone_is_fetched_again() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     let shown = Input::Proven { from: peer(8), proof: proof(&[1, 2], &view, head(&view, 10, 5)) };
-    lead(&mut follower, &view, Descent::Proven);
+    lead(&mut follower, &view, BranchOrigin::Proven);
     tell(&mut follower, shown.clone());
     tell(&mut follower, holds(&[(10, 5)]));
     assert_eq!(tell(&mut follower, holds(&[])), [fetch(head(&view, 10, 5), &[1, 2, 8])]);
@@ -172,7 +172,7 @@ fn a_stable_checkpoint_that_has_gone_is_fetched_again() {
 fn a_checkpoint_that_has_gone_is_fetched_again_if_it_is_stable() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     tell(&mut follower, received(1, head(&view, 10, 5)));
-    lead(&mut follower, &view, Descent::Proven);
+    lead(&mut follower, &view, BranchOrigin::Proven);
     tell(&mut follower, holds(&[(10, 5)]));
     tell(&mut follower, received(1, head(&view, 20, 5)));
     tell(&mut follower, holds(&[(20, 5)]));
@@ -195,9 +195,9 @@ fn what_no_correct_peer_says_is_refused_and_changes_nothing() {
     assert_eq!(handle(&mut follower, alone), Err(Violation::Unproven));
     // The way to another view.
     let other = self::view(&[1]);
-    follower.anchors.admit(&other, Descent::Proven);
-    let walk = Some(Box::new(Walk::new(follower.anchors().clone(), other.id())));
-    assert_eq!(tell(&mut follower, Input::Walked { id: view.id(), walk }), []);
+    follower.anchors.admit(&other, BranchOrigin::Proven);
+    let view_search = Some(Box::new(ViewSearch::new(follower.anchors().clone(), other.id())));
+    assert_eq!(tell(&mut follower, Input::Walked { id: view.id(), view_search }), []);
     assert_eq!(tell(&mut follower, holds(&[(10, 5)])), []);
     assert_eq!(follower.stable_step(), None);
 }
@@ -208,7 +208,7 @@ fn another_digest_under_the_same_name_does_not_count() {
     let first = head(&view, 10, 5);
     let other = Head { digest: Digest([9; 32]), ..first };
     tell(&mut follower, received(1, other));
-    lead(&mut follower, &view, Descent::Proven);
+    lead(&mut follower, &view, BranchOrigin::Proven);
     tell(&mut follower, holds(&[(10, 5)]));
     assert_eq!(tell(&mut follower, received(2, first)), []);
     assert_eq!(tell(&mut follower, received(3, first)), [Output::Stable(proof(&[2, 3], &view, first))]);
@@ -229,11 +229,11 @@ proptest! {
                 0 | 1 => received(from, head(view, step, state)),
                 2 => Input::Proven { from: peer(from), proof: proof(&[0, 1], view, head(view, step, state)) },
                 3 if state == 0 => {
-                    follower.anchors.admit(view, Descent::Proven);
-                    let walk = Some(Box::new(Walk::new(follower.anchors().clone(), view.id())));
-                    Input::Walked { id: view.id(), walk }
+                    follower.anchors.admit(view, BranchOrigin::Proven);
+                    let view_search = Some(Box::new(ViewSearch::new(follower.anchors().clone(), view.id())));
+                    Input::Walked { id: view.id(), view_search }
                 }
-                3 => Input::Walked { id: view.id(), walk: None },
+                3 => Input::Walked { id: view.id(), view_search: None },
                 4 => Input::Retry,
                 _ => match fetching.take() {
                     Some(head @ Head { manifest, .. }) if state == 0 => {
@@ -274,9 +274,9 @@ fn a_fork_that_is_further_keeps_nobody_from_the_runs_own() {
     let other_attempt = view.clone().on_branch(7);
     let mut fork = View::found(RUN, peer(4));
     fork.forked = true;
-    lead(&mut follower, &view, Descent::Proven);
-    lead(&mut follower, &other_attempt, Descent::Proven);
-    lead(&mut follower, &fork, Descent::Apart);
+    lead(&mut follower, &view, BranchOrigin::Proven);
+    lead(&mut follower, &other_attempt, BranchOrigin::Proven);
+    lead(&mut follower, &fork, BranchOrigin::Apart);
     let end = head(&fork, STEPS, 9);
     assert_eq!(
         tell(&mut follower, Input::Proven { from: peer(4), proof: proof(&[4], &fork, end) }),
@@ -299,7 +299,7 @@ fn a_fork_that_is_further_keeps_nobody_from_the_runs_own() {
 }
 
 /// What comes of a stable state of a branch that one peer says that it is in, if its view was led to.
-fn is_kept(follower: &mut Follower, branch: u64, descent: Option<Descent>, held: &mut Vec<(u64, u8)>) -> bool {
+fn is_kept(follower: &mut Follower, branch: u64, descent: Option<BranchOrigin>, held: &mut Vec<(u64, u8)>) -> bool {
     let view = View::found(RUN, peer(4)).on_branch(branch);
     descent.map(|descent| lead(follower, &view, descent));
     let state = branch as u8;
@@ -318,14 +318,14 @@ fn branches_that_somebody_begins_or_makes_up_keep_nobody_from_the_founders() {
     let (mut follower, mut held) = (follower(), Vec::new());
     let is_kept = &mut |branch, descent| is_kept(&mut follower, branch, descent, &mut held);
     assert!((10..20).all(|branch| !is_kept(branch, None)), "made up");
-    assert_eq!((30..50).filter(|branch| is_kept(*branch, Some(Descent::Apart))).count(), MAX_APART);
-    assert_eq!((50..60).filter(|branch| is_kept(*branch, Some(Descent::Proven))).count(), MAX_PROVEN);
+    assert_eq!((30..50).filter(|branch| is_kept(*branch, Some(BranchOrigin::Apart))).count(), MAX_APART);
+    assert_eq!((50..60).filter(|branch| is_kept(*branch, Some(BranchOrigin::Proven))).count(), MAX_PROVEN);
 }
 
 #[test]
 fn made_up_heads_push_out_none_of_members_and_each_other_soon() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
-    lead(&mut follower, &view, Descent::Proven);
+    lead(&mut follower, &view, BranchOrigin::Proven);
     tell(&mut follower, received(1, head(&view, 10, 5)));
     for number in 0..4_u16 * MAX_STRANGERS as u16 {
         let mut name = [7; 32];
@@ -335,18 +335,18 @@ fn made_up_heads_push_out_none_of_members_and_each_other_soon() {
         let outputs = tell(&mut follower, Input::Received { from, head, signature: [8; 64] });
         assert!(outputs.iter().all(|output| matches!(output, Output::Ask { .. })), "nothing is fetched: {outputs:?}");
         if number.is_multiple_of(5) {
-            tell(&mut follower, Input::Walked { id: made_up.id(), walk: None });
+            tell(&mut follower, Input::Walked { id: made_up.id(), view_search: None });
         }
     }
     assert!(follower.signed.len() <= MAX_STRANGERS + 3 && follower.asked.len() <= MAX_ASKED);
     // What a member says of a view that is new is asked before all that strangers say.
     let next = view.succeed([1, 2].map(peer));
     for asked in follower.asked.clone() {
-        tell(&mut follower, Input::Walked { id: asked, walk: None });
+        tell(&mut follower, Input::Walked { id: asked, view_search: None });
     }
     let outputs = tell(&mut follower, received(1, head(&next, 20, 5)));
     let other = follower.asked.iter().copied().find(|asked| *asked != next.id()).expect("others are asked too");
-    tell(&mut follower, Input::Walked { id: other, walk: None });
+    tell(&mut follower, Input::Walked { id: other, view_search: None });
     assert!(follower.asked.contains(&next.id()), "{outputs:?}");
     assert!(follower.signed.contains_key(&peer(1)));
 }

@@ -9,7 +9,7 @@
 use crate::membership::Membership;
 use crate::membership::seat::{Decree, Seat};
 use crate::time::Time;
-use crate::view::mark::Lost;
+use crate::view::mark::LostState;
 use crate::vote::proposal::{Progress, Reason};
 
 impl Membership {
@@ -50,7 +50,7 @@ impl Membership {
     }
 
     fn may_begin(&self) -> bool {
-        self.can_begin && self.came_back && !self.progress.has_state && self.loss() == Lost::Nothing
+        self.can_begin && self.came_back && !self.progress.has_state && self.loss() == LostState::Nothing
     }
 
     /// Whether all that were ever members on the way to our view have told what they hold, as far as all of that way is known.

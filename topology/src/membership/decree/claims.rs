@@ -7,13 +7,13 @@ use crate::id::PeerId;
 use crate::view::View;
 use crate::view::lineage::Lineage;
 use crate::vote::promise::Promise;
-use crate::vote::proposal::{Progress, Resume};
+use crate::vote::proposal::{Progress, ResumePlan};
 
 /// What members say that they hold.
 pub(in crate::membership) struct Claims<'a> {
     view: &'a View,
     /// How `view` went on.
-    resumed: Option<&'a Resume>,
+    resumed: Option<&'a ResumePlan>,
     promises: &'a BTreeMap<PeerId, Promise>,
     /// The step that is sure to have been reached, where some who vote and did not come back tell of one: of more than may be
     /// hostile one at least speaks the truth and has taken part in all steps up to its own. Where none may be, all are believed.
@@ -23,7 +23,7 @@ pub(in crate::membership) struct Claims<'a> {
 impl<'a> Claims<'a> {
     pub(in crate::membership) fn new(
         view: &'a View,
-        resumed: Option<&'a Resume>,
+        resumed: Option<&'a ResumePlan>,
         promises: &'a BTreeMap<PeerId, Promise>,
     ) -> Self {
         let mut claims = Self { view, resumed, promises, reached: None };
@@ -172,7 +172,7 @@ mod tests {
             said.map(|(name, (progress, recovering))| (peer(name as u8), promise(progress, recovering))).collect();
         let (holders, donors) = (Vec::new(), vec![peer(0)]);
         let syncing = syncing.iter().copied().map(peer).collect();
-        let resumed = Resume { step: LEAST, lineage: before, holders, donors, syncing };
+        let resumed = ResumePlan { step: LEAST, lineage: before, holders, donors, syncing };
         let claims = Claims::new(&view, Some(&resumed), &promises);
         let believed = claims.believed();
         let passes = believed.iter().filter(|(by, progress)| **progress != promises[by].progress);
@@ -254,7 +254,7 @@ mod tests {
         let mut view = View::found(RunId([7; 32]), peer(0)).succeed((0..4).map(peer)).with_newcomers((1..4).map(peer));
         view.generation = Generation(4);
         let (donors, holders, syncing) = (vec![peer(0)], Vec::new(), Vec::new());
-        let resumed = Resume { step: LEAST, lineage: before, holders, donors, syncing };
+        let resumed = ResumePlan { step: LEAST, lineage: before, holders, donors, syncing };
         let accuses = |step: u64, accused: &[u8]| {
             let accused = accused.iter().map(|name| peer(*name)).collect();
             Promise { accused, ..promise(at(step, Lineage::of(&view)), false) }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::id::{Generation, PeerId};
 use crate::membership::Membership;
 use crate::membership::decree::proposal_inputs::{ProposalInputs, donor};
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::interface::{Event, Output};
 use crate::membership::seat::{Decree, Seat};
 use crate::message::Evidence;
@@ -15,7 +15,7 @@ use crate::time::Time;
 use crate::view::View;
 use crate::view::lineage::Lineage;
 use crate::vote::promise::{Promise, SignedPromise};
-use crate::vote::proposal::{Joiner, MAX_JOINERS, Progress, Proposal, Reason};
+use crate::vote::proposal::{JoinRequest, MAX_JOINERS, Progress, Proposal, Reason};
 use crate::vote::quorum::Quorum;
 
 impl Membership {
@@ -98,7 +98,7 @@ impl Membership {
     /// Whether a checkpoint that was due before our view began is on none of the disks that are here, and those who are away were
     /// a quorum of a view that may have saved it: one since the newest state that is here, or is `brought`, was committed.
     fn may_be_stable_elsewhere(&self, seat: &Seat, decree: &Decree, brought: Option<Held>) -> bool {
-        let Some(origin) = seat.origin.as_ref().filter(|_| !self.is_flawed(Flaw::GoesBack)) else { return false };
+        let Some(origin) = seat.origin.as_ref().filter(|_| !self.is_flawed(FlawKind::GoesBack)) else { return false };
         let earlier = self.chain.before(seat.view.parent);
         // Since which view that is, a liar may say: of views that are not on our way it counts for nothing.
         let known = |lineage: Lineage| earlier.clone().any(|view| view.id() == lineage.view);
@@ -119,11 +119,11 @@ impl Membership {
 
     /// Those of these that were in one of the views which led to ours, and bring a state that these came through: since it was committed
     /// whoever may have made something stable is known.
-    pub(in crate::membership) fn were_here(&self, seat: &Seat, joiners: &[Joiner]) -> BTreeSet<PeerId> {
+    pub(in crate::membership) fn were_here(&self, seat: &Seat, joiners: &[JoinRequest]) -> BTreeSet<PeerId> {
         let parent = seat.view.parent;
         let was_in = |peer: PeerId| self.chain.before(parent).any(|view| view.contains(peer));
         let comes = |(step, lineage): Held| self.chain.came_through(step, lineage, parent);
-        let brings = |joiner: &&Joiner| joiner.state.is_some_and(comes) && was_in(joiner.contact.peer);
+        let brings = |joiner: &&JoinRequest| joiner.state.is_some_and(comes) && was_in(joiner.contact.peer);
         joiners.iter().filter(brings).map(|joiner| joiner.contact.peer).collect()
     }
 
@@ -137,7 +137,7 @@ impl Membership {
     /// stayed, and those that ask to be let in.
     pub(in crate::membership) fn are_parents_here(&self, seat: &Seat, decree: &Decree) -> bool {
         let Some(origin) = &seat.origin else { return true };
-        if self.is_flawed(Flaw::GoesBack) {
+        if self.is_flawed(FlawKind::GoesBack) {
             return true;
         }
         if let Some(parent) = self.chain.before(seat.view.parent).last().filter(|it| Some(it.id()) == seat.view.parent)
@@ -180,7 +180,7 @@ impl Membership {
         // One of those who have not heard of our view may hold what all can go on from.
         let strayed = self.strayed(decree.round.promised());
         let is_open = bereft || !(stateless || forked);
-        let outside: Vec<Joiner> = match is_open {
+        let outside: Vec<JoinRequest> = match is_open {
             true => self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect(),
             false => Vec::new(),
         };
@@ -217,7 +217,7 @@ impl Membership {
             link_matrix: &seat.link_matrix,
             donor,
             outdated: seat.outdated,
-            forked: forked && !self.is_flawed(Flaw::ForksUnmarked),
+            forked: forked && !self.is_flawed(FlawKind::ForksUnmarked),
         };
         let mut proposal = inputs.answer()?;
         self.spoil(decree, &mut proposal);
@@ -227,13 +227,14 @@ impl Membership {
 
     pub(in crate::membership) fn spoil(&self, decree: &Decree, proposal: &mut Proposal) {
         let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
-        if let (Some(oldest), true) = (held.map(|progress| progress.step).min(), self.is_flawed(Flaw::TakesOldest)) {
+        if let (Some(oldest), true) = (held.map(|progress| progress.step).min(), self.is_flawed(FlawKind::TakesOldest))
+        {
             proposal.resume.step = oldest;
         }
-        if self.is_flawed(Flaw::NeverSyncs) {
+        if self.is_flawed(FlawKind::NeverSyncs) {
             proposal.resume.syncing.clear();
         }
-        if self.is_flawed(Flaw::VotesAtOnce) {
+        if self.is_flawed(FlawKind::VotesAtOnce) {
             proposal.view = proposal.view.clone().with_newcomers([]);
         }
     }

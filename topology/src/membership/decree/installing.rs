@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::error::Violation;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::membership::ending::finishing::Finish;
-use crate::membership::flaw::Flaw;
-use crate::membership::interface::{CatchUp, Event, Resumption};
+use crate::membership::flaw::FlawKind;
+use crate::membership::interface::{CatchUpAction, Event, MemberResumePlan};
 use crate::membership::outside::outsiders::Doubts;
 use crate::membership::seat::{MAX_RISE, Recovering, Seat};
 use crate::membership::{Membership, Steps};
@@ -14,8 +14,8 @@ use crate::message::{Body, Contact, Evidence, MAX_MEMBERS};
 use crate::time::Time;
 use crate::view::View;
 use crate::view::lineage::Root;
-use crate::vote::certificate::{Certificate, Succession};
-use crate::vote::proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
+use crate::vote::certificate::{Certificate, SuccessionProof};
+use crate::vote::proposal::{Ballot, JoinRequest, Progress, Proposal, Reason, ResumePlan};
 
 /// So many views that it is bound in does a member leave by somebody's word.
 const MAX_BOUND: usize = 64;
@@ -31,7 +31,7 @@ pub(in crate::membership) struct Decided {
     /// For a view without quorum: the ballot that its members promised.
     pub(in crate::membership) fork: Option<Ballot>,
     /// What leads to the view before, for those who were not there.
-    pub(in crate::membership) chain: Vec<Succession>,
+    pub(in crate::membership) chain: Vec<SuccessionProof>,
 }
 
 impl Membership {
@@ -70,8 +70,8 @@ impl Membership {
                         return Ok(());
                     }
                 } else if !certificate.as_ref().is_some_and(|it| it.proves(&*self.notary, &seat.view, proposal))
-                    && !self.is_flawed(Flaw::DecidesAlone)
-                    && !self.is_flawed(Flaw::BelievesInstalls)
+                    && !self.is_flawed(FlawKind::DecidesAlone)
+                    && !self.is_flawed(FlawKind::BelievesInstalls)
                 {
                     // A newcomer passes on what let it in, and could not check that: it may have got it from a liar.
                     let came_by_it = proposal.joiners.iter().any(|joiner| joiner.contact.peer == from);
@@ -101,7 +101,7 @@ impl Membership {
         if self.meets_twin(from, &decided) {
             return Ok(());
         }
-        let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
+        let ours = |joiner: &JoinRequest| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
         let invited = view.contains(me) && proposal.joiners.iter().any(ours);
         let seated = self.remembers_less(proposal);
         // Who has promised in a view never enters it anew, as if it had not.
@@ -186,7 +186,7 @@ impl Membership {
         };
         let needs_proof = !proposal.forks() && proposal.view.parent.is_some_and(knows);
         let is_the_one = join_attempt.followed_by.as_ref().is_some_and(|it| it.id() == proposal.view.id());
-        let is_taken = is_shown || is_the_one || self.is_flawed(Flaw::BelievesInstalls);
+        let is_taken = is_shown || is_the_one || self.is_flawed(FlawKind::BelievesInstalls);
         is_taken || (!needs_proof && ((is_member && needs_none) || self.is_told_by_ours(from, proposal.view.id())))
     }
 
@@ -228,7 +228,7 @@ impl Membership {
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
         (seat.certificate, seat.fork, seat.by_word) = (certificate.clone(), fork, by_word);
-        let is_ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
+        let is_ours = |joiner: &JoinRequest| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
         seat.ours_since = old.as_ref().filter(|_| !joins).and_then(|old| old.ours_since);
         if proposal.joiners.iter().any(is_ours) {
             seat.ours_since = Some(seat.view.generation);
@@ -238,7 +238,7 @@ impl Membership {
             self.chain = self.chain.led_on(left, chain, proposal.view.parent);
         }
         if let Some(parent) = proposal.view.parent {
-            self.chain.go_on(parent, certificate.map(|certificate| Succession::to(&proposal, certificate)));
+            self.chain.go_on(parent, certificate.map(|certificate| SuccessionProof::to(&proposal, certificate)));
         }
         // Who was in what is left for another view, and had never been more than somebody's word, was not with us.
         let left = old.as_ref().filter(|old| !(joins && old.by_word)).map(|old| old.view.clone());
@@ -289,8 +289,8 @@ impl Membership {
         if joins {
             self.digests.clear();
             // What we hold does not count here, but if the others go on from it.
-            let counts = catch_up == Some(CatchUp::Current);
-            let Resume { step, lineage, .. } = proposal.resume;
+            let counts = catch_up == Some(CatchUpAction::Current);
+            let ResumePlan { step, lineage, .. } = proposal.resume;
             (self.synced, self.whole_since) = (counts, None);
             self.downloading = false; // Not before the driver is told to.
             self.progress = match counts {
@@ -330,7 +330,7 @@ impl Membership {
     }
 
     /// Whether we hold what others are to get from us.
-    fn gives_what(&self, resume: &Resume) -> bool {
+    fn gives_what(&self, resume: &ResumePlan) -> bool {
         let (me, Progress { step, lineage, has_state, has_result }) = (self.me.peer, self.progress);
         let is_there = (step, lineage) == (resume.step, resume.lineage);
         let has_result = has_result && is_there;
@@ -340,12 +340,12 @@ impl Membership {
 
     /// What this member has saved so far counts in its new view, unless it comes from elsewhere. Of who came back, or was there and is to
     /// load a state, what led to that counts: it may be all that is left of what is stable, until the load is done.
-    fn root_in(&mut self, proposal: &Proposal, catch_up: Option<&CatchUp>, joins: bool, recovering: bool) {
-        let Resume { step, lineage, .. } = proposal.resume;
+    fn root_in(&mut self, proposal: &Proposal, catch_up: Option<&CatchUpAction>, joins: bool, recovering: bool) {
+        let ResumePlan { step, lineage, .. } = proposal.resume;
         let Some(seat) = &mut self.seat else { return };
         // It comes with what the others go on from, so what led there counts.
-        let brings = step > 0 && catch_up == Some(&CatchUp::Current) && seat.root.branch == seat.view.branch;
-        let loads = matches!(catch_up, Some(CatchUp::State { .. }));
+        let brings = step > 0 && catch_up == Some(&CatchUpAction::Current) && seat.root.branch == seat.view.branch;
+        let loads = matches!(catch_up, Some(CatchUpAction::State { .. }));
         if joins && (!brings || loads) {
             seat.root = Root::new(&seat.view, step, lineage);
         } else if (joins || recovering || loads) && catch_up.is_some() {
@@ -356,16 +356,16 @@ impl Membership {
         }
     }
 
-    fn go_on(&mut self, proposal: Proposal, catch_up: CatchUp) {
-        let Resume { step, lineage, syncing, .. } = proposal.resume;
+    fn go_on(&mut self, proposal: Proposal, catch_up: CatchUpAction) {
+        let ResumePlan { step, lineage, syncing, .. } = proposal.resume;
         self.reached = step;
-        if matches!(catch_up, CatchUp::State { .. }) {
+        if matches!(catch_up, CatchUpAction::State { .. }) {
             (self.synced, self.whole_since) = (false, None);
             self.downloading = true;
             self.digests.clear();
         }
         let announce = self.synced;
-        self.resume(Resumption { view: proposal.view, step, lineage, catch_up, syncing });
+        self.resume(MemberResumePlan { view: proposal.view, step, lineage, catch_up, syncing });
         if announce {
             self.tell_synced(); // The state came while the decree was under way.
         }
@@ -392,7 +392,7 @@ impl Membership {
     }
 
     /// What we do to go on from there; `None` if we can't, because we are not what we promised to be.
-    fn catch_up(&self, resume: &Resume, joins: bool) -> Option<CatchUp> {
+    fn catch_up(&self, resume: &ResumePlan, joins: bool) -> Option<CatchUpAction> {
         let me = self.me.peer;
         let apart = |peer: PeerId| self.seat.as_ref().is_some_and(|seat| seat.view.is_severed(me, peer));
         let reached = |peers: &[PeerId]| -> Vec<PeerId> {
@@ -404,21 +404,21 @@ impl Membership {
         // Whoever has joined a view that waited for members does not download yet.
         let idle = needs_state && !self.synced && !self.downloading;
         if joins && !needs_state {
-            return (resume.step == 0 || (self.synced && is_there)).then_some(CatchUp::Current);
+            return (resume.step == 0 || (self.synced && is_there)).then_some(CatchUpAction::Current);
         }
         if !joins && !idle {
             // Who is downloading the state goes on with that, and may have it by now.
             if is_there {
-                return Some(CatchUp::Current);
+                return Some(CatchUpAction::Current);
             }
             if step.checked_add(1) == Some(resume.step) && !resume.holders.is_empty() {
                 // Donors hold the result too, as soon as they have caught up.
                 let mut from = reached(&resume.holders);
                 from.extend(reached(&resume.donors).into_iter().filter(|peer| !resume.holders.contains(peer)));
-                return Some(CatchUp::Result { from });
+                return Some(CatchUpAction::Result { from });
             }
         }
-        needs_state.then(|| CatchUp::State { from: reached(&resume.donors) })
+        needs_state.then(|| CatchUpAction::State { from: reached(&resume.donors) })
     }
 
     /// Notes who is gone. Whoever was put out for what we saw it do, too, waits at once before we let it in again: of those whom we did not
@@ -463,10 +463,11 @@ impl Membership {
     }
 
     /// What leads a joiner to the view before that of `proposal`: from where it was last, if that is on the way.
-    pub(in crate::membership) fn chain_for(&self, peer: PeerId, proposal: &Proposal) -> Vec<Succession> {
+    pub(in crate::membership) fn chain_for(&self, peer: PeerId, proposal: &Proposal) -> Vec<SuccessionProof> {
         let joiner = proposal.joiners.iter().find(|joiner| joiner.contact.peer == peer);
-        let since =
-            |joiner: &Joiner| if joiner.branch == proposal.view.branch { joiner.generation } else { Generation(0) };
+        let since = |joiner: &JoinRequest| {
+            if joiner.branch == proposal.view.branch { joiner.generation } else { Generation(0) }
+        };
         joiner.map_or_else(Vec::new, |joiner| self.chain.since(since(joiner), &proposal.view))
     }
 

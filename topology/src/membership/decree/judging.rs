@@ -6,14 +6,14 @@ use crate::error::Violation;
 use crate::id::PeerId;
 use crate::membership::Membership;
 use crate::membership::decree::proposal_inputs::{donor, follows};
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::seat::Seat;
 use crate::message::Evidence;
 use crate::time::Time;
-use crate::vote::certificate::Seal;
+use crate::vote::certificate::WireSignature;
 use crate::vote::echo;
-use crate::vote::promise::{Justified, SignedPromise, are_a_quorums};
-use crate::vote::proposal::{Ballot, Joiner};
+use crate::vote::promise::{JustifiedProposal, SignedPromise, are_a_quorums};
+use crate::vote::proposal::{Ballot, JoinRequest};
 
 impl Membership {
     /// Checks a promise that answers our `ballot`, and what its member has `accepted` before.
@@ -22,13 +22,13 @@ impl Membership {
         seat: &Seat,
         ballot: Ballot,
         signed: &SignedPromise,
-        accepted: Option<&Justified>,
+        accepted: Option<&JustifiedProposal>,
     ) -> Result<(), Violation> {
         let names = signed.promise.accepted.map(|(_, hash)| hash);
         let has_no_say = !seat.view.votes(signed.by) && names.is_some();
         if !signed.promise.is_bounded(&seat.view)
             || has_no_say
-            || names != accepted.map(Justified::hash)
+            || names != accepted.map(JustifiedProposal::hash)
             || !signed.is_signed(&*self.notary, seat.id, ballot)
         {
             return Err(Violation::MalformedProposal);
@@ -50,9 +50,9 @@ impl Membership {
 
     /// Whether a quorum has echoed what was `accepted`, in the ballot in which a member says that it accepted that; where
     /// majorities decide, whether nobody is said to have echoed anything.
-    fn is_echoed(&self, seat: &Seat, (ballot, hash): (Ballot, [u8; 32]), accepted: &Justified) -> bool {
+    fn is_echoed(&self, seat: &Seat, (ballot, hash): (Ballot, [u8; 32]), accepted: &JustifiedProposal) -> bool {
         match seat.view.quorum.echoes() {
-            _ if self.is_flawed(Flaw::BelievesClaims) => true,
+            _ if self.is_flawed(FlawKind::BelievesClaims) => true,
             true => echo::are_a_quorums(&*self.notary, &seat.view, ballot, &hash, &accepted.echoes),
             false => accepted.echoes.is_empty(),
         }
@@ -60,20 +60,26 @@ impl Membership {
 
     /// Whether that was proposed in the ballot in which a member says that it accepted it: else who makes a ballot up has what lost
     /// decided once more.
-    fn is_proposed(&self, seat: &Seat, ballot: Ballot, accepted: &Justified) -> bool {
+    fn is_proposed(&self, seat: &Seat, ballot: Ballot, accepted: &JustifiedProposal) -> bool {
         accepted.is_proposed(&*self.notary, &seat.view, ballot, &accepted.last)
     }
 
     /// Checks that a proposal is one that its first proposer was free to make.
-    fn check_grounds(&self, seat: &Seat, justified: &Justified) -> Result<(), Violation> {
-        let flaws = [Flaw::IgnoresAccepted, Flaw::TakesOldest, Flaw::NeverSyncs, Flaw::DecidesAlone, Flaw::VotesAtOnce];
+    fn check_grounds(&self, seat: &Seat, justified: &JustifiedProposal) -> Result<(), Violation> {
+        let flaws = [
+            FlawKind::IgnoresAccepted,
+            FlawKind::TakesOldest,
+            FlawKind::NeverSyncs,
+            FlawKind::DecidesAlone,
+            FlawKind::VotesAtOnce,
+        ];
         if flaws.into_iter().any(|flaw| self.is_flawed(flaw)) {
             return Ok(());
         }
         let excluded: BTreeMap<PeerId, Evidence> = justified.excluded.iter().copied().collect();
         let (origin, proposal) = (seat.origin.as_ref(), &justified.proposal);
         let follows = || follows(&self.config, &seat.view, origin, &justified.grounds(), &excluded, proposal);
-        let asks = |joiner: &Joiner| self.notary.is_invited(joiner) && joiner.is_signed(self.run, &*self.notary);
+        let asks = |joiner: &JoinRequest| self.notary.is_invited(joiner) && joiner.is_signed(self.run, &*self.notary);
         let invited = || justified.proposal.joiners.iter().all(asks);
         let is_sound = justified.is_signed(&*self.notary, &seat.view) && invited() && follows();
         if is_sound { Ok(()) } else { Err(Violation::Unjustified) }
@@ -84,7 +90,7 @@ impl Membership {
         &self,
         seat: &Seat,
         ballot: Ballot,
-        (justified, seal): (&Justified, &Seal),
+        (justified, seal): (&JustifiedProposal, &WireSignature),
         promises: &[SignedPromise],
     ) -> Result<(), Violation> {
         let again = justified.ballot != ballot;
@@ -114,9 +120,9 @@ impl Membership {
     }
 
     /// Whether all are to go on from an older state that one brings of whom we don't know that it was ever a member.
-    fn takes_from_a_stranger(&self, seat: &Seat, justified: &Justified) -> bool {
+    fn takes_from_a_stranger(&self, seat: &Seat, justified: &JustifiedProposal) -> bool {
         let (proposal, promises) = (&justified.proposal, justified.grounds());
-        let named = |joiner: &&Joiner| proposal.resume.donors.contains(&joiner.contact.peer);
+        let named = |joiner: &&JoinRequest| proposal.resume.donors.contains(&joiner.contact.peer);
         let stateless = !promises.values().any(|promise| promise.progress.has_state);
         let Some(brings) = proposal.joiners.iter().find(named).filter(|_| stateless) else { return false };
         let brings = std::slice::from_ref(brings);
@@ -125,8 +131,8 @@ impl Membership {
 
     /// Whether we know better than what is proposed for the first time. Its proposer has broken no rule that others could see.
     /// Not for ever: some of what we know may be wrong, and others may have no other way to go on.
-    pub(in crate::membership) fn objects(&self, now: Time, seat: &Seat, justified: &Justified) -> bool {
-        let Justified { proposal, promises, excluded, .. } = justified;
+    pub(in crate::membership) fn objects(&self, now: Time, seat: &Seat, justified: &JustifiedProposal) -> bool {
+        let JustifiedProposal { proposal, promises, excluded, .. } = justified;
         // For good: nobody needs whoever waits to be let in, what may be stable is waited for, and what a stranger brings may be anything.
         if !self.notary.admits(&proposal.joiners)
             || self.believes_nothing_of(seat, justified)
@@ -134,14 +140,14 @@ impl Membership {
         {
             return true;
         }
-        let heard_of = |joiner: &Joiner| self.joiners.get(&joiner.contact.peer).map(|it| it.joiner.incarnation);
+        let heard_of = |joiner: &JoinRequest| self.joiners.get(&joiner.contact.peer).map(|it| it.joiner.incarnation);
         // Who has let in some that never were there lets in only whom we have heard ourselves.
         let is_doubted = self.doubts_joiners_of(now, justified.ballot.proposer);
         if is_doubted && !proposal.joiners.iter().all(|it| heard_of(it) == Some(it.incarnation)) {
             return true;
         }
         // Another process of it has asked us: nobody has its seat taken by one that has not asked.
-        let is_another = |it: &Joiner| heard_of(it).is_some_and(|asked| asked != it.incarnation);
+        let is_another = |it: &JoinRequest| heard_of(it).is_some_and(|asked| asked != it.incarnation);
         let me = self.me.peer;
         let grounds = || promises.iter().map(|signed| &signed.promise);
         // They are sorted.

@@ -7,14 +7,14 @@ use crate::id::PeerId;
 use crate::membership::Membership;
 use crate::membership::decree::claims::Claims;
 use crate::membership::decree::drafting::could_have_decided;
-use crate::membership::flaw::Flaw;
-use crate::membership::interface::Missed;
+use crate::membership::flaw::FlawKind;
+use crate::membership::interface::BlockReason;
 use crate::membership::seat::Seat;
 use crate::message::Evidence;
 use crate::view::View;
 use crate::view::lineage::Lineage;
-use crate::view::mark::{Lost, Mark, Noted};
-use crate::vote::promise::{Justified, Promise};
+use crate::view::mark::{LostState, Mark, MarkStatus};
+use crate::vote::promise::{JustifiedProposal, Promise};
 use crate::vote::proposal::{Proposal, Reason};
 
 /// The newest step after `step` that a voter of `view` had saved and has lost, and that may be stable all the same: the voters of whom
@@ -28,7 +28,7 @@ pub(in crate::membership) fn missed(
     restarted: &BTreeSet<PeerId>,
     step: u64,
     signable: Option<u64>,
-) -> Option<Lost> {
+) -> Option<LostState> {
     let told = |peer: &PeerId| promises.get(peer).map(|promise| promise.lost.up_to(signable));
     let lost = |peer: &PeerId| told(peer).filter(|lost| lost.is_after(step));
     // Of what is stable one voter at least tells that has promised; who has no vote has signed nothing that counts.
@@ -50,21 +50,23 @@ pub(in crate::membership) fn signable(config: &Config, claims: &Claims<'_>) -> O
 impl Membership {
     /// What we had saved before we came back and have lost, as far as our branch admits it, and until we have come as far
     /// again.
-    pub fn loss(&self) -> Lost {
-        let Some(seat) = self.seat.as_ref().filter(|_| !self.is_flawed(Flaw::HidesLoss)) else { return Lost::Nothing };
+    pub fn loss(&self) -> LostState {
+        let Some(seat) = self.seat.as_ref().filter(|_| !self.is_flawed(FlawKind::HidesLoss)) else {
+            return LostState::Nothing;
+        };
         let held = self.progress.has_state.then_some(self.progress.step);
         // Nothing comes after the last step.
-        if held == Some(self.config.last_step) { Lost::Nothing } else { self.noted.lost(&seat.root, held) }
+        if held == Some(self.config.last_step) { LostState::Nothing } else { self.noted.lost(&seat.root, held) }
     }
 
     /// What keeps those who have promised us from going on with what they hold, if they are a quorum.
-    pub(in crate::membership) fn misses(&self) -> Option<Missed> {
+    pub(in crate::membership) fn misses(&self) -> Option<BlockReason> {
         let seat = self.seat.as_ref()?;
         let decree = seat.decree.as_ref().filter(|decree| seat.view.has_quorum(decree.round.promised()))?;
         let held = decree.promises.values().map(|promise| promise.progress).filter(|progress| progress.has_state);
-        let Some(step) = held.map(|progress| progress.step).max() else { return Some(Missed::State) };
+        let Some(step) = held.map(|progress| progress.step).max() else { return Some(BlockReason::State) };
         let signable = signable(&self.config, &Claims::new(&seat.view, seat.resumed(), &decree.promises));
-        missed(&seat.view, &decree.promises, &self.restarted(seat), step, signable).map(Missed::Lost)
+        missed(&seat.view, &decree.promises, &self.restarted(seat), step, signable).map(BlockReason::Lost)
     }
 
     /// Members whose processes are gone, and others with their names ask to be let in: they have lost their seats, and say what they hold.
@@ -78,15 +80,15 @@ impl Membership {
     /// gone back behind.
     pub(in crate::membership) fn limit_loss(&mut self, step: u64, lineage: Lineage) {
         let (due, Some(seat)) = (self.config.due_by(step), &self.seat) else { return };
-        if self.noted == Noted::Unknown {
+        if self.noted == MarkStatus::Unknown {
             let lineage = if due == seat.root.step { seat.root.lineage } else { lineage };
-            self.noted = Noted::Saved(Mark { step: due, lineage });
+            self.noted = MarkStatus::Saved(Mark { step: due, lineage });
         }
     }
 
     /// Whether what some of these have lost is given up for what one says of others, of whom we know nothing: that they have lost their
     /// seats.
-    pub(in crate::membership) fn believes_nothing_of(&self, seat: &Seat, justified: &Justified) -> bool {
+    pub(in crate::membership) fn believes_nothing_of(&self, seat: &Seat, justified: &JustifiedProposal) -> bool {
         let ours =
             |peer: &PeerId| self.joiners.contains_key(peer) || seat.suspects.get(peer) == Some(&Evidence::Restarted);
         let known = restarted_in(&justified.proposal).into_iter().filter(ours).collect();
@@ -114,9 +116,9 @@ mod tests {
     }
 
     /// What is missed in a view of so many voters where these have promised, each with what it has lost, and all hold `step`.
-    fn missed(quorum: Quorum, voters: u8, step: u64, told: &[(u8, Lost)]) -> Option<Lost> {
+    fn missed(quorum: Quorum, voters: u8, step: u64, told: &[(u8, LostState)]) -> Option<LostState> {
         let view = View::found(RunId([7; 32]), peer(0)).with_quorum(quorum).succeed((0..voters).map(peer));
-        let promise = |lost: Lost| {
+        let promise = |lost: LostState| {
             let progress = Progress { step, lineage: Lineage::NONE, has_state: true, has_result: false };
             Promise { recovering: true, lost, ..Promise::at(progress) }
         };
@@ -127,11 +129,11 @@ mod tests {
     #[test]
     fn what_a_voter_has_lost_is_waited_for_while_a_quorum_may_have_signed_it() {
         use Quorum::{Majority, TwoThirds};
-        let (lost, holds) = (Lost::Step(120), Lost::Nothing);
-        assert_eq!(missed(Majority, 5, 0, &[(0, lost), (1, lost), (2, lost)]), Some(Lost::Step(120)));
+        let (lost, holds) = (LostState::Step(120), LostState::Nothing);
+        assert_eq!(missed(Majority, 5, 0, &[(0, lost), (1, lost), (2, lost)]), Some(LostState::Step(120)));
         assert_eq!(
-            missed(Majority, 5, 100, &[(0, holds), (1, Lost::Step(110)), (2, holds)]),
-            Some(Lost::Step(110)),
+            missed(Majority, 5, 100, &[(0, holds), (1, LostState::Step(110)), (2, holds)]),
+            Some(LostState::Step(110)),
             "two are away"
         );
         assert_eq!(missed(Majority, 5, 0, &[(0, holds), (1, holds), (2, holds)]), None, "nobody has lost anything");
@@ -141,11 +143,11 @@ mod tests {
         let most = [(0, holds), (1, holds), (2, holds), (3, lost)];
         assert_eq!(missed(Majority, 5, 100, &most), None, "two are no quorum");
         // Half of them with the casting vote are one.
-        assert_eq!(missed(Majority, 2, 100, &[(0, lost)]), Some(Lost::Step(120)));
+        assert_eq!(missed(Majority, 2, 100, &[(0, lost)]), Some(LostState::Step(120)));
         assert_eq!(missed(Majority, 4, 100, &[(0, holds), (1, lost), (2, holds)]), None);
-        assert_eq!(missed(Majority, 4, 100, &[(0, lost), (1, holds), (2, holds)]), Some(Lost::Step(120)));
+        assert_eq!(missed(Majority, 4, 100, &[(0, lost), (1, holds), (2, holds)]), Some(LostState::Step(120)));
         // Of four one may hide that it has signed, of seven two.
-        assert_eq!(missed(TwoThirds, 4, 100, &[(0, holds), (1, holds), (2, lost)]), Some(Lost::Step(120)));
+        assert_eq!(missed(TwoThirds, 4, 100, &[(0, holds), (1, holds), (2, lost)]), Some(LostState::Step(120)));
         assert_eq!(missed(TwoThirds, 4, 100, &[(0, holds), (1, holds), (2, holds)]), None);
         assert_eq!(
             missed(TwoThirds, 7, 100, &[(0, holds), (1, holds), (2, holds), (3, holds), (4, holds), (5, lost)]),
@@ -156,15 +158,15 @@ mod tests {
     #[test]
     fn who_does_not_know_what_it_has_lost_may_have_signed_anything() {
         use Quorum::Majority;
-        let (unknown, lost, holds) = (Lost::Unknown, Lost::Step(120), Lost::Nothing);
-        assert_eq!(missed(Majority, 5, 120, &[(0, unknown), (1, holds), (2, holds)]), Some(Lost::Unknown));
-        assert_eq!(missed(Majority, 5, 100, &[(0, unknown), (1, lost), (2, lost)]), Some(Lost::Unknown));
+        let (unknown, lost, holds) = (LostState::Unknown, LostState::Step(120), LostState::Nothing);
+        assert_eq!(missed(Majority, 5, 120, &[(0, unknown), (1, holds), (2, holds)]), Some(LostState::Unknown));
+        assert_eq!(missed(Majority, 5, 100, &[(0, unknown), (1, lost), (2, lost)]), Some(LostState::Unknown));
         let most = [(0, holds), (1, holds), (2, holds), (3, unknown)];
         assert_eq!(missed(Majority, 5, 100, &most), None, "two are no quorum");
         let all: Vec<_> = (0..5).map(|name| (name, unknown)).collect();
         assert_eq!(missed(Majority, 5, 100, &all), None, "nobody else can hold it");
         // It waits for the only other one, though it can decide alone.
-        assert_eq!(missed(Majority, 2, 100, &[(0, unknown)]), Some(Lost::Unknown));
+        assert_eq!(missed(Majority, 2, 100, &[(0, unknown)]), Some(LostState::Unknown));
         assert_eq!(missed(Majority, 1, 100, &[(0, unknown)]), None);
     }
 
@@ -178,8 +180,8 @@ mod tests {
                 let progress = Progress { step, lineage: Lineage::of(&view), has_state: true, has_result: false };
                 Promise { recovering, lost, ..Promise::at(progress) }
             };
-            let told = others.iter().map(|(recovering, step)| promise(*recovering, *step, Lost::Nothing));
-            let told = std::iter::once(promise(true, 9, Lost::Unknown)).chain(told);
+            let told = others.iter().map(|(recovering, step)| promise(*recovering, *step, LostState::Nothing));
+            let told = std::iter::once(promise(true, 9, LostState::Unknown)).chain(told);
             let promises: BTreeMap<PeerId, Promise> = (0..).map(peer).zip(told).collect();
             let step = others.iter().map(|(_, step)| *step).max().unwrap_or(0);
             let signable = signable(&config, &Claims::new(&view, None, &promises));
@@ -191,14 +193,22 @@ mod tests {
             None,
             "nobody has come to the next one that is due"
         );
-        assert_eq!(missed(TwoThirds, 4, &[(false, 17), (false, 17)]), Some(Lost::Step(18)), "somebody may have");
+        assert_eq!(missed(TwoThirds, 4, &[(false, 17), (false, 17)]), Some(LostState::Step(18)), "somebody may have");
         assert_eq!(missed(TwoThirds, 4, &[(false, 18), (false, 18)]), None, "it is here");
-        assert_eq!(missed(TwoThirds, 4, &[(true, 16), (false, 16)]), Some(Lost::Unknown), "one may be lying");
-        assert_eq!(missed(TwoThirds, 4, &[(true, 16), (true, 16)]), Some(Lost::Unknown), "they may have lost steps");
+        assert_eq!(missed(TwoThirds, 4, &[(true, 16), (false, 16)]), Some(LostState::Unknown), "one may be lying");
+        assert_eq!(
+            missed(TwoThirds, 4, &[(true, 16), (true, 16)]),
+            Some(LostState::Unknown),
+            "they may have lost steps"
+        );
         assert_eq!(missed(TwoThirds, 4, &[(false, 24), (false, 24)]), None, "nothing comes after the last step");
         assert_eq!(missed(Majority, 3, &[(false, 16)]), None);
-        assert_eq!(missed(Majority, 3, &[(true, 16)]), Some(Lost::Unknown));
-        assert_eq!(missed(Majority, 5, &[(false, 16), (true, 9)]), Some(Lost::Unknown), "of five one may be lying");
+        assert_eq!(missed(Majority, 3, &[(true, 16)]), Some(LostState::Unknown));
+        assert_eq!(
+            missed(Majority, 5, &[(false, 16), (true, 9)]),
+            Some(LostState::Unknown),
+            "of five one may be lying"
+        );
     }
 
     #[test]
@@ -206,22 +216,26 @@ mod tests {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..3).map(peer)).with_newcomers([peer(2)]);
         let progress = Progress { step: 100, lineage: Lineage::NONE, has_state: true, has_result: false };
         let promise = |lost| Promise { recovering: true, lost, ..Promise::at(progress) };
-        let promises = |first| BTreeMap::from([(peer(0), promise(first)), (peer(2), promise(Lost::Step(120)))]);
+        let promises = |first| BTreeMap::from([(peer(0), promise(first)), (peer(2), promise(LostState::Step(120)))]);
         let missed = |view: &View, promises: &BTreeMap<PeerId, Promise>, gone: &[u8]| {
             super::missed(view, promises, &gone.iter().map(|name| peer(*name)).collect(), 100, None)
         };
-        assert_eq!(missed(&view, &promises(Lost::Nothing), &[]), None);
-        assert_eq!(missed(&view, &promises(Lost::Step(110)), &[]), Some(Lost::Step(110)));
-        assert_eq!(missed(&view, &promises(Lost::Step(110)), &[1]), None, "who has no seat any more holds nothing");
+        assert_eq!(missed(&view, &promises(LostState::Nothing), &[]), None);
+        assert_eq!(missed(&view, &promises(LostState::Step(110)), &[]), Some(LostState::Step(110)));
+        assert_eq!(
+            missed(&view, &promises(LostState::Step(110)), &[1]),
+            None,
+            "who has no seat any more holds nothing"
+        );
         // It may hold what those who vote have signed.
         let alone = View::found(RunId([7; 32]), peer(0)).succeed((0..2).map(peer)).with_newcomers([peer(1)]);
-        let lost = BTreeMap::from([(peer(0), promise(Lost::Step(110)))]);
-        assert_eq!(missed(&alone, &lost, &[]), Some(Lost::Step(110)));
-        let beside = Promise { progress: Progress { step: 110, ..progress }, ..promise(Lost::Nothing) };
+        let lost = BTreeMap::from([(peer(0), promise(LostState::Step(110)))]);
+        assert_eq!(missed(&alone, &lost, &[]), Some(LostState::Step(110)));
+        let beside = Promise { progress: Progress { step: 110, ..progress }, ..promise(LostState::Nothing) };
         let mut both = lost.clone();
         both.insert(peer(1), beside);
-        assert_eq!(missed(&alone, &both, &[]), Some(Lost::Step(110)), "who holds it is here, and was not to stay");
-        both.insert(peer(1), promise(Lost::Nothing));
+        assert_eq!(missed(&alone, &both, &[]), Some(LostState::Step(110)), "who holds it is here, and was not to stay");
+        both.insert(peer(1), promise(LostState::Nothing));
         assert_eq!(missed(&alone, &both, &[]), None);
     }
 }

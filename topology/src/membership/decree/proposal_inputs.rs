@@ -11,13 +11,13 @@ use crate::membership::decree::losses::{missed, restarted_in, signable};
 use crate::membership::decree::votes::Votes;
 use crate::membership::outside::suspicion_reports::SuspicionReports;
 use crate::message::Evidence;
-use crate::message::awaited::owed;
+use crate::message::stall_report::owed;
 use crate::view::lineage::Lineage;
-use crate::view::mark::Lost;
+use crate::view::mark::LostState;
 use crate::view::ring::ring_around;
 use crate::view::{MAX_SEVERED, View};
 use crate::vote::promise::Promise;
-use crate::vote::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
+use crate::vote::proposal::{JoinRequest, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, ResumePlan};
 use crate::vote::quorum::Quorum;
 
 /// All that a proposal follows from.
@@ -26,7 +26,7 @@ pub(in crate::membership) struct ProposalInputs<'a> {
     pub(in crate::membership) config: &'a Config,
     pub(in crate::membership) view: &'a View,
     /// How the view went on.
-    pub(in crate::membership) resumed: Option<&'a Resume>,
+    pub(in crate::membership) resumed: Option<&'a ResumePlan>,
     pub(in crate::membership) promises: &'a BTreeMap<PeerId, Promise>,
     /// Members that can't stay, and why.
     pub(in crate::membership) excluded: &'a BTreeMap<PeerId, Evidence>,
@@ -36,7 +36,7 @@ pub(in crate::membership) struct ProposalInputs<'a> {
     pub(in crate::membership) suspicion_reports: &'a SuspicionReports,
     /// Pairs of members whose link failed. The next view tries it anew, unless they say that they can't.
     pub(in crate::membership) failed: Vec<(PeerId, PeerId)>,
-    pub(in crate::membership) candidates: Vec<Joiner>,
+    pub(in crate::membership) candidates: Vec<JoinRequest>,
     /// What links cost.
     pub(in crate::membership) link_matrix: &'a LinkMatrix,
     /// If no member holds the state: the candidate from whose state all go on.
@@ -298,7 +298,7 @@ pub(in crate::membership) fn donor(
     view: &View,
     origin: Option<&Proposal>,
     promises: &BTreeMap<PeerId, Promise>,
-    candidates: &[Joiner],
+    candidates: &[JoinRequest],
     earlier: &BTreeSet<PeerId>,
 ) -> Option<PeerId> {
     let least = origin.map_or(0, |origin| origin.resume.step);
@@ -335,8 +335,8 @@ pub(in crate::membership) fn donor(
 /// The newest step that voters say they had saved and have lost, of which one at least is not hostile.
 fn sure_loss(view: &View, promises: &BTreeMap<PeerId, Promise>) -> Option<u64> {
     let lost = |peer: PeerId| match promises.get(&peer)?.lost {
-        Lost::Step(step) => Some(step),
-        Lost::Nothing | Lost::Unknown => None,
+        LostState::Step(step) => Some(step),
+        LostState::Nothing | LostState::Unknown => None,
     };
     let mut steps: Vec<u64> = view.voters().filter_map(lost).collect();
     steps.sort_unstable_by_key(|step| Reverse(*step));
@@ -394,7 +394,7 @@ pub(in crate::membership) fn follows(
         Reason::Forked => false,
         Reason::Replanned | Reason::StoodStill => true,
     };
-    let strays = |joiner: &Joiner| view.contains(joiner.contact.peer);
+    let strays = |joiner: &JoinRequest| view.contains(joiner.contact.peer);
     let alike = |answer: Proposal| {
         let Proposal { view, resume, joiners, promised, of, reasons: _ } = answer;
         let same = (&proposal.view, &proposal.resume, &proposal.joiners, proposal.promised, proposal.of);
@@ -409,7 +409,7 @@ pub(in crate::membership) fn follows(
 }
 
 /// The highest step that the members can go on from, and who helps whom to get there.
-fn resume(view: ViewId, staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume {
+fn resume(view: ViewId, staying: &BTreeMap<PeerId, Progress>, candidates: &[JoinRequest]) -> ResumePlan {
     let full = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step);
     let stated = full.max().unwrap_or(0);
     // A member that is still syncing may be the only one left that has reduced the last step.
@@ -434,11 +434,11 @@ fn resume(view: ViewId, staying: &BTreeMap<PeerId, Progress>, candidates: &[Join
     let donors: BTreeSet<PeerId> = donors.into_iter().map(|(_, peer)| peer).collect();
     let behind = staying.iter().filter(|(_, progress)| !reaches(progress)).map(|(peer, _)| *peer);
     // Who has been in a view and holds nothing has given up what it held, and can't draw the initial state any more.
-    let has_lost = |candidate: &Joiner| candidate.generation.0 > 0 && candidate.state.is_none();
-    let needs_state = |candidate: &&Joiner| step > 0 || candidate.step > 0 || has_lost(candidate);
+    let has_lost = |candidate: &JoinRequest| candidate.generation.0 > 0 && candidate.state.is_none();
+    let needs_state = |candidate: &&JoinRequest| step > 0 || candidate.step > 0 || has_lost(candidate);
     let joining = candidates.iter().filter(needs_state).map(|candidate| candidate.contact.peer);
     let syncing: BTreeSet<PeerId> = behind.chain(joining).collect();
-    Resume {
+    ResumePlan {
         step,
         lineage,
         holders: holders.into_iter().collect(),
@@ -460,17 +460,17 @@ fn lineage(view: ViewId, staying: &BTreeMap<PeerId, Progress>, step: u64, ahead:
 }
 
 /// All go on from what a joiner still holds of an earlier view.
-fn resume_from(donor: &Joiner, staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume {
+fn resume_from(donor: &JoinRequest, staying: &BTreeMap<PeerId, Progress>, candidates: &[JoinRequest]) -> ResumePlan {
     let donors = vec![donor.contact.peer];
     let all = staying.keys().copied().chain(candidates.iter().map(|candidate| candidate.contact.peer));
     let syncing: BTreeSet<PeerId> = all.filter(|peer| !donors.contains(peer)).collect();
     let (step, lineage) = donor.state.unwrap_or((0, Lineage::NONE));
-    Resume { step, lineage, holders: Vec::new(), donors, syncing: syncing.into_iter().collect() }
+    ResumePlan { step, lineage, holders: Vec::new(), donors, syncing: syncing.into_iter().collect() }
 }
 
 /// A member that needs the state, or the last result, and can reach nobody who has it: it would be of no use. Donors that lack the
 /// result hand it on once they have it; those that have loaded the state after it never have it.
-fn stranded(staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)], resume: &Resume) -> Option<PeerId> {
+fn stranded(staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)], resume: &ResumePlan) -> Option<PeerId> {
     let apart = |a: PeerId, b: PeerId| severed.binary_search(&(a.min(b), a.max(b))).is_ok();
     let reaches = |peer: PeerId, sources: &[PeerId]| sources.iter().any(|it| *it != peer && !apart(*it, peer));
     let needs_state = |peer: PeerId| resume.syncing.binary_search(&peer).is_ok();
@@ -549,7 +549,7 @@ mod tests {
     /// What `view` was made by, after `least` steps.
     fn made_of(view: &View, least: u64, reasons: Vec<Reason>) -> Proposal {
         let (lineage, donors) = (Lineage::NONE, vec![peer(0)]);
-        let resume = Resume { step: least, lineage, holders: Vec::new(), donors, syncing: Vec::new() };
+        let resume = ResumePlan { step: least, lineage, holders: Vec::new(), donors, syncing: Vec::new() };
         Proposal { view: view.clone(), resume, reasons, joiners: Vec::new(), promised: 0, of: 0 }
     }
 
@@ -559,14 +559,14 @@ mod tests {
         let guilty = Reason::Lost { peer: peer(6), evidence: Evidence::Misbehaved };
         let origin = made_of(&view, 20, vec![Reason::Left(peer(8)), guilty]);
         let earlier = [6, 7].map(peer).into();
-        let joiner = |name: u8, step: u64| Joiner {
+        let joiner = |name: u8, step: u64| JoinRequest {
             step,
             state: Some((step, Lineage::NONE)),
             branch: view.branch,
             generation: Generation(1),
-            ..Joiner::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1)
+            ..JoinRequest::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1)
         };
-        let found = |step: u64, recovering: bool, joiner: Joiner| {
+        let found = |step: u64, recovering: bool, joiner: JoinRequest| {
             let progress = Progress { step, lineage: Lineage::NONE, has_state: step > 0, has_result: false };
             let promise = Promise { recovering, ..Promise::at(progress) };
             let promises = [0, 1].map(|name| (peer(name), promise.clone())).into();
@@ -574,7 +574,7 @@ mod tests {
         };
         assert_eq!(found(10, true, joiner(8, 20)), Some(peer(8)));
         assert_eq!(found(20, true, joiner(8, 30)), None, "what they have is enough");
-        let lost = |lost: [Lost; 2], joiner: Joiner| {
+        let lost = |lost: [LostState; 2], joiner: JoinRequest| {
             let progress = Progress { step: 20, lineage: Lineage::NONE, has_state: true, has_result: false };
             let promise = |lost| Promise { recovering: true, lost, ..Promise::at(progress) };
             donor(
@@ -585,18 +585,18 @@ mod tests {
                 &earlier,
             )
         };
-        let of_view = |step: u64| Joiner { state: Some((step, Lineage::of(&view))), ..joiner(8, step) };
-        let one = [Lost::Step(30), Lost::Nothing];
+        let of_view = |step: u64| JoinRequest { state: Some((step, Lineage::of(&view))), ..joiner(8, step) };
+        let one = [LostState::Step(30), LostState::Nothing];
         assert_eq!(lost(one, of_view(30)), Some(peer(8)), "it brings what one of them has lost");
         assert_eq!(lost(one, of_view(31)), None, "nobody knows of that");
-        assert_eq!((lost(one, joiner(8, 30)), lost([Lost::Nothing; 2], of_view(30))), (None, None));
+        assert_eq!((lost(one, joiner(8, 30)), lost([LostState::Nothing; 2], of_view(30))), (None, None));
         assert_eq!(found(10, true, joiner(8, 10)), None, "what it has is no newer");
         assert_eq!(found(10, true, joiner(8, 19)), Some(peer(8)), "what it has is newer");
         let beside = Lineage { generation: view.generation, ..Lineage::NONE };
-        let beside = Joiner { state: Some((20, beside)), ..joiner(8, 20) };
+        let beside = JoinRequest { state: Some((20, beside)), ..joiner(8, 20) };
         assert_eq!(found(10, true, beside), None, "it has gone on beside them");
         assert_eq!(found(10, true, joiner(8, 21)), None, "so has this one, in a view before");
-        let later = Joiner { state: Some((21, Lineage::of(&view))), ..joiner(8, 21) };
+        let later = JoinRequest { state: Some((21, Lineage::of(&view))), ..joiner(8, 21) };
         assert_eq!(found(10, true, later), Some(peer(8)), "committed in the view");
         assert_eq!(found(10, true, joiner(9, 20)), None, "a stranger's word is not");
         assert_eq!(found(10, false, joiner(8, 20)), None, "who was there knows where the others stood");
@@ -606,7 +606,7 @@ mod tests {
         assert_eq!(found(10, true, joiner(7, 19)), None, "only where nobody holds any");
         assert_eq!(found(0, false, joiner(6, 19)), None, "it was put out for what it did");
         let elsewhere = Lineage { branch: view.branch + 1, ..Lineage::NONE };
-        let elsewhere = Joiner { state: Some((19, elsewhere)), ..joiner(7, 19) };
+        let elsewhere = JoinRequest { state: Some((19, elsewhere)), ..joiner(7, 19) };
         assert_eq!(found(0, false, elsewhere), None, "of another branch");
     }
 
@@ -673,9 +673,10 @@ mod tests {
             let progress = Progress { step, lineage: Lineage::of(&view), has_state: step > 0, has_result: false };
             Promise { recovering: true, lost, ..Promise::at(progress) }
         };
-        let promises = |said: &[(u64, Lost)]| (0..).map(peer).zip(said.iter().map(|it| back(it.0, it.1))).collect();
+        let promises =
+            |said: &[(u64, LostState)]| (0..).map(peer).zip(said.iter().map(|it| back(it.0, it.1))).collect();
         let origin = made_of(&view, 0, Vec::new());
-        let step = |said: &[(u64, Lost)], gone: &[u8], forked| {
+        let step = |said: &[(u64, LostState)], gone: &[u8], forked| {
             let promises: BTreeMap<PeerId, Promise> = promises(said);
             let inputs = ProposalInputs {
                 config: &Config::default(),
@@ -694,31 +695,41 @@ mod tests {
             };
             inputs.answer().map(|proposal| proposal.resume.step)
         };
-        let most_lost = [(100, Lost::Step(120)), (100, Lost::Step(120)), (90, Lost::Nothing)];
+        let most_lost = [(100, LostState::Step(120)), (100, LostState::Step(120)), (90, LostState::Nothing)];
         assert_eq!(step(&most_lost, &[], false), None, "two may hold what they and two others have signed");
         assert_eq!(step(&most_lost, &[], true), Some(100), "a fork leaves it behind");
         assert_eq!(step(&most_lost, &[3], false), None, "one of them may");
         assert_eq!(step(&most_lost, &[3, 4], false), Some(100), "they have lost their seats");
-        assert_eq!(step(&[(100, Lost::Nothing); 3], &[], false), Some(100), "nobody has lost anything");
-        let held = [(100, Lost::Step(120)), (100, Lost::Step(120)), (90, Lost::Nothing), (120, Lost::Nothing)];
+        assert_eq!(step(&[(100, LostState::Nothing); 3], &[], false), Some(100), "nobody has lost anything");
+        let held = [
+            (100, LostState::Step(120)),
+            (100, LostState::Step(120)),
+            (90, LostState::Nothing),
+            (120, LostState::Nothing),
+        ];
         assert_eq!(step(&held, &[], false), Some(120), "one of those who are here holds it");
         let all = [
-            (100, Lost::Step(120)),
-            (0, Lost::Step(120)),
-            (90, Lost::Step(120)),
-            (90, Lost::Step(110)),
-            (0, Lost::Step(120)),
+            (100, LostState::Step(120)),
+            (0, LostState::Step(120)),
+            (90, LostState::Step(120)),
+            (90, LostState::Step(110)),
+            (0, LostState::Step(120)),
         ];
         assert_eq!(step(&all, &[], false), Some(100), "nobody else can");
-        let unknown = [(100, Lost::Unknown), (120, Lost::Nothing), (90, Lost::Nothing)];
+        let unknown = [(100, LostState::Unknown), (120, LostState::Nothing), (90, LostState::Nothing)];
         assert_eq!(step(&unknown, &[], false), None, "it may have signed more, with those who are away");
-        let all = [100, 0, 90, 110, 0].map(|step| (step, Lost::Unknown));
+        let all = [100, 0, 90, 110, 0].map(|step| (step, LostState::Unknown));
         assert_eq!(step(&all, &[], false), Some(110), "all are here");
-        let few = [(100, Lost::Step(120)), (100, Lost::Nothing), (90, Lost::Nothing), (90, Lost::Nothing)];
+        let few = [
+            (100, LostState::Step(120)),
+            (100, LostState::Nothing),
+            (90, LostState::Nothing),
+            (90, LostState::Nothing),
+        ];
         assert_eq!(step(&few, &[], false), Some(100), "two are no quorum");
         // Who accepts finds the same: what somebody proposes who overlooks a loss does not follow.
         let promised: BTreeMap<PeerId, Promise> =
-            promises(&[(100, Lost::Nothing), (100, Lost::Nothing), (90, Lost::Nothing)]);
+            promises(&[(100, LostState::Nothing), (100, LostState::Nothing), (90, LostState::Nothing)]);
         let (proposal, lost) = (answered(&view, 0, &promised), promises(&most_lost));
         let follows =
             |promises| follows(&Config::default(), &view, Some(&origin), promises, &BTreeMap::new(), &proposal);
@@ -732,7 +743,7 @@ mod tests {
         let staying = [stands(20, true), stands(20, false), stands(19, true), stands(19, true)];
         let staying: BTreeMap<PeerId, Progress> = (0..).map(peer).zip(staying).collect();
         let (holders, donors) = (vec![peer(0)], (0..4).map(peer).collect());
-        let resume = Resume { step: 20, lineage: Lineage::NONE, holders, donors, syncing: Vec::new() };
+        let resume = ResumePlan { step: 20, lineage: Lineage::NONE, holders, donors, syncing: Vec::new() };
         let stranded = |severed: &[(u8, u8)]| {
             let severed: Vec<_> = severed.iter().map(|(one, other)| (peer(*one), peer(*other))).collect();
             super::stranded(&staying, &severed, &resume)

@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
 use crate::membership::decree::installing::Decided;
-use crate::membership::flaw::Flaw;
-use crate::membership::interface::{Event, Hold, Timer};
+use crate::membership::flaw::FlawKind;
+use crate::membership::interface::{Event, HoldPosition, Timer};
 use crate::membership::seat::{Decree, Paused, Stage};
 use crate::membership::{Membership, Steps};
 use crate::message::{Body, Evidence};
 use crate::time::Time;
-use crate::vote::certificate::{Acceptance, Certificate, Seal};
+use crate::vote::certificate::{Acceptance, Certificate, WireSignature};
 use crate::vote::echo::echo;
-use crate::vote::promise::{Justified, SignedPromise, leave_free};
+use crate::vote::promise::{JustifiedProposal, SignedPromise, leave_free};
 use crate::vote::proposal::Ballot;
 
 impl Membership {
@@ -35,7 +35,7 @@ impl Membership {
             return;
         }
         self.since.get_or_insert(now);
-        let (takes_over, owes_votes) = (!self.is_flawed(Flaw::NeverTakesOver), self.owes_votes(now));
+        let (takes_over, owes_votes) = (!self.is_flawed(FlawKind::NeverTakesOver), self.owes_votes(now));
         let Some(seat) = &mut self.seat else { return };
         let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
         let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.suspicion_reports.of(peer).is_none());
@@ -119,7 +119,7 @@ impl Membership {
         let Some(seat) = &mut self.seat else { return };
         let ballot = Ballot { attempt: seat.attempt, proposer: self.me.peer };
         seat.decree = Some(Decree::new(ballot, None, Stage::Stopping));
-        self.hold(Hold::Boundary);
+        self.hold(HoldPosition::Boundary);
     }
 
     /// Opens a ballot. `boundary`: the step that all complete first; `None`: all freeze where they are.
@@ -142,7 +142,7 @@ impl Membership {
         let limit = if boundary.is_some() { self.config.boundary_limit() } else { self.config.promise_limit() };
         self.persist(now);
         self.held_since.get_or_insert(now);
-        self.hold(Hold::Now);
+        self.hold(HoldPosition::Now);
         for peer in asked {
             self.send(peer, Body::Prepare { ballot, boundary, unreachable: unreachable.clone() });
         }
@@ -181,7 +181,7 @@ impl Membership {
         from: PeerId,
         ballot: Ballot,
         signed: SignedPromise,
-        accepted: Option<Justified>,
+        accepted: Option<JustifiedProposal>,
     ) -> Result<(), Violation> {
         let Some(seat) = &self.seat else { return Ok(()) };
         if !seat.is_at(ballot, Stage::Promising) {
@@ -259,10 +259,10 @@ impl Membership {
         let Some(seat) = &self.seat else { return };
         let Some(decree) = &seat.decree else { return };
         let told = decree.promises.iter().map(|(by, promise)| (*by, promise));
-        let is_free = leave_free(&seat.view, told) || self.is_flawed(Flaw::IgnoresAccepted);
+        let is_free = leave_free(&seat.view, told) || self.is_flawed(FlawKind::IgnoresAccepted);
         let forced = decree.round.forced().filter(|_| !is_free).cloned();
         let promised = decree.round.promised();
-        let is_void = |forced: &Justified| {
+        let is_void = |forced: &JustifiedProposal| {
             let view = &forced.proposal.view;
             !view.contains(self.me.peer) && !view.has_quorum(promised)
         };
@@ -275,7 +275,7 @@ impl Membership {
             Some(justified) => (justified, promises),
             None => match self.plan(now, seat, decree, false) {
                 Some((proposal, excluded)) => {
-                    (Justified::new(&*self.notary, seat.id, ballot, proposal, promises, excluded), Vec::new())
+                    (JustifiedProposal::new(&*self.notary, seat.id, ballot, proposal, promises, excluded), Vec::new())
                 }
                 None => return self.pause(now),
             },
@@ -284,7 +284,7 @@ impl Membership {
         let (id, hash, echoes) = (seat.id, justified.hash(), seat.view.quorum.echoes());
         let accepted = Acceptance::of(id, ballot, &justified.proposal);
         let seal = justified.sign(&*self.notary, id, ballot);
-        let own = Justified { last: seal, ..justified.clone() };
+        let own = JustifiedProposal { last: seal, ..justified.clone() };
         let me = self.me.peer;
         let taken = match echoes {
             _ if !seat.view.votes(me) => Ok(()), // It proposes, and accepts nothing.
@@ -317,7 +317,7 @@ impl Membership {
     }
 
     /// Once a quorum has echoed what we propose, all are asked to accept it.
-    pub(in crate::membership) fn receive_echo(&mut self, now: Time, from: PeerId, ballot: Ballot, seal: Seal) {
+    pub(in crate::membership) fn receive_echo(&mut self, now: Time, from: PeerId, ballot: Ballot, seal: WireSignature) {
         let Some(seat) = &mut self.seat else { return };
         if !seat.is_at(ballot, Stage::Echoing) || !seat.view.votes(from) {
             return;
@@ -331,7 +331,8 @@ impl Membership {
         if !seat.view.has_quorum(&decree.echoes.keys().copied().collect()) {
             return;
         }
-        let echoes: Vec<(PeerId, Seal)> = decree.echoes.iter().map(|(signer, seal)| (*signer, *seal)).collect();
+        let echoes: Vec<(PeerId, WireSignature)> =
+            decree.echoes.iter().map(|(signer, seal)| (*signer, *seal)).collect();
         justified.echoes.clone_from(&echoes);
         let (Some(justified), Some(accepted)) = (decree.shown.take(), decree.accepted) else { return };
         let promised = decree.round.promised().clone();
@@ -349,8 +350,14 @@ impl Membership {
         self.receive_accept(now, me, ballot, seal);
     }
 
-    pub(in crate::membership) fn receive_accept(&mut self, now: Time, from: PeerId, ballot: Ballot, seal: Seal) {
-        let alone = self.is_flawed(Flaw::DecidesAlone);
+    pub(in crate::membership) fn receive_accept(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        ballot: Ballot,
+        seal: WireSignature,
+    ) {
+        let alone = self.is_flawed(FlawKind::DecidesAlone);
         let Some(seat) = &mut self.seat else { return };
         if !seat.is_at(ballot, Stage::Accepting) || !seat.view.votes(from) {
             return;

@@ -12,7 +12,7 @@
 //!
 //! It says so again until its own view gives it the vote: what is said in a view that is over is lost, and so is what a broken
 //! connection swallows. No decree gives more than one vote if those who had one would not be a quorum of the next view then. A
-//! voter names no more of those who came by one invitation than may vote by it ([`Notary::may_vote`]): a quorum decides about votes,
+//! voter names no more of those who came by one invitation than may vote by it ([`Signer::may_vote`]): a quorum decides about votes,
 //! as about all else. Before the run's first step is committed there is nothing to contribute to: who needs no state votes at once. And
 //! where nobody who votes stays, those do from then on that they name, or else those who hold the state.
 
@@ -21,13 +21,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::id::PeerId;
 use crate::membership::Membership;
 use crate::membership::decree::proposal_inputs::ProposalInputs;
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::seat::Seat;
 use crate::message::Body;
 use crate::time::Time;
-use crate::vote::certificate::Notary;
+use crate::vote::certificate::Signer;
 use crate::vote::promise::Promise;
-use crate::vote::proposal::{Progress, Resume};
+use crate::vote::proposal::{Progress, ResumePlan};
 
 /// After so many steps with the state one has contributed for sure: zeros may be under way when the state comes, and how fast it
 /// computes it has to say before it gets samples.
@@ -60,7 +60,7 @@ impl Votes {
     pub(in crate::membership) fn of(
         inputs: &ProposalInputs<'_>,
         staying: &BTreeMap<PeerId, Progress>,
-        resume: &Resume,
+        resume: &ResumePlan,
     ) -> Self {
         let ProposalInputs { view, candidates, .. } = inputs;
         let joining = candidates.iter().map(|candidate| candidate.contact.peer);
@@ -110,7 +110,7 @@ impl Membership {
 
     /// Says it again: others may not have heard it in the view that they are in by now.
     pub(in crate::membership) fn contribute_again(&mut self) {
-        if self.is_newcomer() && self.has_contributed() && !self.is_flawed(Flaw::OwesNothing) {
+        if self.is_newcomer() && self.has_contributed() && !self.is_flawed(FlawKind::OwesNothing) {
             self.tell_contributes();
         }
     }
@@ -164,7 +164,7 @@ impl Seat {
 
     /// Those of them that we name: those last whom we have named in vain. Who says to some only that it contributes, and has the least id,
     /// would else take for ever the place of one that all have heard.
-    pub(in crate::membership) fn named(&self, notary: &dyn Notary, mut due: Vec<PeerId>) -> Vec<PeerId> {
+    pub(in crate::membership) fn named(&self, notary: &dyn Signer, mut due: Vec<PeerId>) -> Vec<PeerId> {
         if due.is_empty() {
             return due; // Mostly nobody.
         }
@@ -203,7 +203,7 @@ mod tests {
     use crate::membership::outside::suspicion_reports::SuspicionReports;
     use crate::view::View;
     use crate::view::lineage::Lineage;
-    use crate::vote::proposal::{Joiner, Proposal, Reason};
+    use crate::vote::proposal::{JoinRequest, Proposal, Reason};
     use crate::vote::quorum::Quorum;
 
     const STEP: u64 = 23;
@@ -297,7 +297,7 @@ mod tests {
         let founder = Promise { contributing: [3, 5, 7].map(peer).to_vec(), ..Promise::at(progress) };
         let others = [3, 5, 7].map(|name| (peer(name), Promise::at(progress)));
         let promises: BTreeMap<PeerId, Promise> = others.into_iter().chain([(peer(9), founder)]).collect();
-        let joiner = |name| Joiner::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1);
+        let joiner = |name| JoinRequest::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1);
         let config = Config::default();
         let inputs = ProposalInputs {
             config: &config,
@@ -328,7 +328,7 @@ mod tests {
     #[derive(Debug)]
     struct OneMore;
 
-    impl Notary for OneMore {
+    impl Signer for OneMore {
         fn sign(&self, _: &[u8]) -> [u8; 64] {
             [0; 64]
         }

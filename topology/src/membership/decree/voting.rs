@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
-use crate::membership::flaw::Flaw;
-use crate::membership::interface::{Hold, Timer};
+use crate::membership::flaw::FlawKind;
+use crate::membership::interface::{HoldPosition, Timer};
 use crate::membership::seat::Seat;
 use crate::membership::{Membership, Steps};
-use crate::message::awaited::Awaited;
+use crate::message::stall_report::StallReport;
 use crate::message::{Body, Evidence};
 use crate::time::Time;
-use crate::view::mark::Lost;
-use crate::vote::certificate::{Acceptance, Notary, Seal};
+use crate::view::mark::LostState;
+use crate::vote::certificate::{Acceptance, Signer, WireSignature};
 use crate::vote::echo::{are_a_quorums, echo};
-use crate::vote::promise::{Justified, Promise, SignedPromise, most_named};
+use crate::vote::promise::{JustifiedProposal, Promise, SignedPromise, most_named};
 use crate::vote::proposal::{Ballot, Progress};
 
 impl Membership {
@@ -26,7 +26,7 @@ impl Membership {
         boundary: Option<u64>,
         unreachable: &[PeerId],
     ) -> Result<(), Violation> {
-        let (is_unbounded, is_outside) = (self.is_flawed(Flaw::CountsWithoutBound), self.is_outside());
+        let (is_unbounded, is_outside) = (self.is_flawed(FlawKind::CountsWithoutBound), self.is_outside());
         let Some(seat) = &mut self.seat else { return Ok(()) };
         if ballot.proposer != from {
             return Err(Violation::ForeignBallot);
@@ -70,7 +70,7 @@ impl Membership {
             self.persist(now);
         }
         self.held_since.get_or_insert(now);
-        self.hold(boundary.map_or(Hold::Now, Hold::After));
+        self.hold(boundary.map_or(HoldPosition::Now, HoldPosition::After));
         if gives_time {
             let patience = boundary.map_or(std::time::Duration::ZERO, |_| self.config.boundary_limit());
             self.give_time(now, patience);
@@ -81,7 +81,7 @@ impl Membership {
 
     /// Answers for the ballot that we promised, once our steps are held.
     pub(in crate::membership) fn answer_when_held(&mut self, now: Time) {
-        if self.steps != Steps::Held && !self.is_flawed(Flaw::PromisesRunning) {
+        if self.steps != Steps::Held && !self.is_flawed(FlawKind::PromisesRunning) {
             return;
         }
         let (progress, lost) = (self.progress, self.loss());
@@ -103,7 +103,7 @@ impl Membership {
         now: Time,
         from: PeerId,
         ballot: Ballot,
-        (mut justified, seal): (Justified, Seal),
+        (mut justified, seal): (JustifiedProposal, WireSignature),
         promises: &[SignedPromise],
     ) -> Result<(), Violation> {
         let Some(seat) = &self.seat else { return Ok(()) };
@@ -169,7 +169,7 @@ impl Membership {
         now: Time,
         from: PeerId,
         ballot: Ballot,
-        echoes: Vec<(PeerId, Seal)>,
+        echoes: Vec<(PeerId, WireSignature)>,
     ) -> Result<(), Violation> {
         let Some(seat) = &self.seat else { return Ok(()) };
         if ballot.proposer != from {
@@ -180,13 +180,13 @@ impl Membership {
         if !are_a_quorums(&*self.notary, &seat.view, ballot, &shown.hash(), &echoes) {
             return Err(Violation::Uncertified);
         }
-        let justified = Justified { echoes, ..shown.clone() };
+        let justified = JustifiedProposal { echoes, ..shown.clone() };
         self.accept(now, from, ballot, justified);
         Ok(())
     }
 
     /// Accepts it, and gives its proposer the time to have it decided: once, however often it asks.
-    fn accept(&mut self, now: Time, from: PeerId, ballot: Ballot, justified: Justified) {
+    fn accept(&mut self, now: Time, from: PeerId, ballot: Ballot, justified: JustifiedProposal) {
         let Some(seat) = &mut self.seat else { return };
         let accepted = Acceptance::of(seat.id, ballot, &justified.proposal);
         let before = seat.acceptor.accepted.as_ref().filter(|(of, _)| *of == ballot);
@@ -218,10 +218,10 @@ impl Seat {
     pub(in crate::membership) fn promise(
         &mut self,
         me: PeerId,
-        notary: &dyn Notary,
+        notary: &dyn Signer,
         progress: Progress,
-        lost: Lost,
-        awaited: Option<&Awaited>,
+        lost: LostState,
+        awaited: Option<&StallReport>,
         leaving: bool,
     ) -> Promise {
         self.pledged = Some(progress);

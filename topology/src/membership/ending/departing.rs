@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::membership::Membership;
 use crate::membership::decree::installing::Decided;
-use crate::membership::interface::{Event, Hold, Timer};
+use crate::membership::interface::{Event, HoldPosition, Timer};
 use crate::message::Body;
 use crate::time::Time;
 
@@ -81,7 +81,7 @@ impl Membership {
         self.seat.iter_mut().for_each(|seat| (seat.decree, seat.takeover_at) = (None, None));
         let (know, gone) = (BTreeSet::new(), BTreeSet::new());
         self.leaving = Leaving::Departing(Box::new(Departing { decided, know, gone, times: 0, since: now }));
-        self.hold(Hold::Now);
+        self.hold(HoldPosition::Now);
         self.tell_those_who_stay(now);
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::id::{Digest, PeerId};
 use crate::membership::Membership;
 use crate::membership::ending::finishing::Finish;
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::interface::Event;
 use crate::message::{Body, Evidence};
 use crate::time::Time;
@@ -87,7 +87,7 @@ impl Membership {
         let (Some(seat), Some(ours)) = (&self.seat, self.digests.ours.get(&step).copied()) else { return };
         let theirs = self.digests.after(step);
         if let Some((peer, theirs)) = theirs.iter().find(|(_, theirs)| **theirs != ours)
-            && self.is_flawed(Flaw::EndsForDigest)
+            && self.is_flawed(FlawKind::EndsForDigest)
         {
             return self.end(Event::Diverged { peer: *peer, step, ours, theirs: *theirs });
         }

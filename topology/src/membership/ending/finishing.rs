@@ -3,9 +3,9 @@
 use crate::error::Violation;
 use crate::id::{Digest, PeerId};
 use crate::membership::Membership;
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::interface::{Event, Timer};
-use crate::message::{Body, Evidence, Refusal};
+use crate::message::{Body, Evidence, RefusalReason};
 use crate::time::Time;
 
 /// After how many longest stalls nobody waits any more for a member that is there and doesn't come to the end.
@@ -48,7 +48,7 @@ impl Membership {
             std::mem::take(&mut self.joiners).into_iter().partition(|(peer, _)| self.was_with_us(*peer));
         self.joiners = late.into_iter().collect();
         for (peer, _) in strangers {
-            self.send(peer, Body::Refuse(Refusal::RunFinished));
+            self.send(peer, Body::Refuse(RefusalReason::RunFinished));
         }
         self.judge_finished(now);
     }
@@ -61,7 +61,7 @@ impl Membership {
         from: PeerId,
         (peer, step, digest): (PeerId, u64, Digest),
     ) -> Result<(), Violation> {
-        let (me, believes) = (self.me.peer, self.is_flawed(Flaw::BelievesFinished));
+        let (me, believes) = (self.me.peer, self.is_flawed(FlawKind::BelievesFinished));
         let is_parting = self.is_parting();
         let Some(seat) = &mut self.seat else { return Ok(()) };
         if peer != from && !seat.view.is_severed(me, peer) && !believes {
@@ -89,7 +89,7 @@ impl Membership {
     /// Whether this peer has a seat in our view, or had one of late and has not left it: then it has done its part of the run, and
     /// gets the last state.
     fn was_with_us(&self, peer: PeerId) -> bool {
-        let Some(seat) = self.seat.as_ref().filter(|_| !self.is_flawed(Flaw::RefusesTheLate)) else { return false };
+        let Some(seat) = self.seat.as_ref().filter(|_| !self.is_flawed(FlawKind::RefusesTheLate)) else { return false };
         seat.view.contains(peer) || self.put_out.contains_key(&peer)
     }
 
@@ -110,7 +110,7 @@ impl Membership {
     fn awaits_somebody(&self, now: Time) -> bool {
         let Some(seat) = self.seat.as_ref().filter(|_| self.has_time(now)) else { return false };
         let is_new = |at: Time| now - at < self.config.max_stall;
-        !self.is_flawed(Flaw::RefusesTheLate)
+        !self.is_flawed(FlawKind::RefusesTheLate)
             && (!self.joiners.is_empty()
                 || seat.suspects.values().any(Evidence::may_pass)
                 || self.put_out.values().any(|(at, may_come)| *may_come && is_new(*at)))
@@ -185,7 +185,7 @@ impl Membership {
     pub(in crate::membership) fn part(&mut self) {
         if let Some(Finish { step, digest, is_parting: true, .. }) = self.finished {
             for peer in std::mem::take(&mut self.joiners).into_keys() {
-                self.send(peer, Body::Refuse(Refusal::RunFinished));
+                self.send(peer, Body::Refuse(RefusalReason::RunFinished));
             }
             self.end(Event::Complete { step, digest });
         }

@@ -1,8 +1,8 @@
 //! Numbers that nobody has come to: whoever tells them is no correct peer, whatever they are for.
 
 use crate::message::{Body, Envelope};
-use crate::view::mark::Lost;
-use crate::vote::proposal::{Ballot, Joiner};
+use crate::view::mark::LostState;
+use crate::vote::proposal::{Ballot, JoinRequest};
 
 /// Views and ballots are counted one by one, or, by who was away, in leaps that are far smaller: no run lasts until this.
 const MOST: u64 = 1 << 60;
@@ -11,7 +11,7 @@ const MOST: u64 = 1 << 60;
 pub(in crate::membership) fn is_beyond(envelope: &Envelope, last_step: u64) -> bool {
     let after = |step: u64| step > last_step;
     let far = |ballot: &Ballot| ballot.attempt >= MOST;
-    let joins = |joiner: &Joiner| {
+    let joins = |joiner: &JoinRequest| {
         let held = joiner.state.map_or(0, |(step, _)| step);
         after(joiner.step) || after(held) || joiner.generation.0 >= MOST
     };
@@ -21,7 +21,7 @@ pub(in crate::membership) fn is_beyond(envelope: &Envelope, last_step: u64) -> b
         Body::Promise { ballot, promise, .. } => {
             far(ballot)
                 || after(promise.promise.progress.step)
-                || matches!(promise.promise.lost, Lost::Step(step) if after(step))
+                || matches!(promise.promise.lost, LostState::Step(step) if after(step))
         }
         Body::Nack { ballot, promised } => far(ballot) || far(promised),
         Body::Propose { ballot, .. }
@@ -63,7 +63,7 @@ mod tests {
             let ballot = Ballot { attempt: count, proposer: peer };
             let first = Ballot { attempt: 1, proposer: peer };
             let contact = Contact { peer, addresses: Vec::new() };
-            let joiner = Joiner { step, generation: Generation(count), ..Joiner::new(contact, 1) };
+            let joiner = JoinRequest { step, generation: Generation(count), ..JoinRequest::new(contact, 1) };
             assert_eq!(told(Body::Join(joiner.clone())), beyond);
             assert_eq!(told(Body::Introduce(joiner)), beyond);
             assert_eq!(told(Body::Prepare { ballot, boundary: Some(step), unreachable: Vec::new() }), beyond);

@@ -10,12 +10,12 @@
 use crate::id::PeerId;
 use crate::membership::Membership;
 use crate::membership::decree::installing::Decided;
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::interface::Event;
 use crate::time::Time;
 use crate::view::View;
-use crate::vote::certificate::{Certificate, Succession};
-use crate::vote::promise::{Justified, SignedPromise};
+use crate::vote::certificate::{Certificate, SuccessionProof};
+use crate::vote::promise::{JustifiedProposal, SignedPromise};
 use crate::vote::proposal::{Ballot, Proposal};
 
 /// So many links of one chain are looked at for our signature: whoever likes may say that it is there.
@@ -27,7 +27,7 @@ impl Membership {
         &mut self,
         by: PeerId,
         ballot: Ballot,
-        justified: &Justified,
+        justified: &JustifiedProposal,
         promises: &[SignedPromise],
     ) {
         let me = self.me.peer;
@@ -50,7 +50,7 @@ impl Membership {
     }
 
     /// Looks for acceptances of ours in a chain that leads on from our view, and holds.
-    pub(in crate::membership) fn look_along(&mut self, by: PeerId, chain: &[Succession]) {
+    pub(in crate::membership) fn look_along(&mut self, by: PeerId, chain: &[SuccessionProof]) {
         let Some((next, later)) = chain.split_first() else { return };
         self.look_for_acceptance(by, next.certificate());
         if later.iter().any(|link| link.certificate().is_signed_by(self.me.peer)) {
@@ -69,11 +69,11 @@ impl Membership {
 
     /// The last view of `links` that we have accepted in a view that we don't know to have been in, or decided alone, or beside
     /// the one that our own way led through: our own signature shows it. We came back to an earlier one.
-    pub(in crate::membership) fn what_we_decided(&self, links: &[Succession]) -> Option<View> {
+    pub(in crate::membership) fn what_we_decided(&self, links: &[SuccessionProof]) -> Option<View> {
         let me = self.me.peer;
         let seat = self.seat.as_ref().filter(|seat| self.came_back && !seat.view.forked)?;
         let is_alone = seat.view.members() == [me];
-        let follows = |link: &Succession| {
+        let follows = |link: &SuccessionProof| {
             let view = &link.view;
             let is_ours = view.branch == seat.view.branch && !view.forked;
             // Of a view that we have been through we know what was decided there, if not by whom else.
@@ -81,36 +81,39 @@ impl Membership {
             let may_follow = view.generation > seat.view.generation && (is_alone || view.parent != Some(seat.id));
             is_ours && ((may_follow && !is_past) || self.went_beside(link))
         };
-        let shows = |link: &&Succession| follows(link) && link.is_sealed_by(&*self.notary, me);
+        let shows = |link: &&SuccessionProof| follows(link) && link.is_sealed_by(&*self.notary, me);
         let claimed = links.iter().rev().filter(|link| link.certificate().is_signed_by(me));
         claimed.take(MAX_LOOKED_AT).find(shows).map(|link| link.view.clone())
     }
 
     /// Whether `link` was decided beside our own way, and both by us: nobody else who decided the one has decided the other, so it is
     /// we who have voted twice.
-    fn went_beside(&self, link: &Succession) -> bool {
+    fn went_beside(&self, link: &SuccessionProof) -> bool {
         let me = self.me.peer;
-        let Some(ours) = self.chain.beside(&*self.notary, link).map(Succession::certificate) else { return false };
+        let Some(ours) = self.chain.beside(&*self.notary, link).map(SuccessionProof::certificate) else { return false };
         let is_only_mine = |(signer, _): &(PeerId, _)| *signer == me || !ours.is_signed_by(*signer);
         ours.is_signed_by(me) && link.certificate().seals.iter().all(is_only_mine)
     }
 
     /// Where `links` leave our own way, if that is signed in our name. Whoever likes may say so: one signature is looked at, and not one
     /// of each link.
-    pub(in crate::membership) fn signed_parting<'a>(&self, links: &'a [Succession]) -> Option<&'a Succession> {
+    pub(in crate::membership) fn signed_parting<'a>(
+        &self,
+        links: &'a [SuccessionProof],
+    ) -> Option<&'a SuccessionProof> {
         let parting = links.iter().find(|link| self.chain.parts_with(link));
         parting.filter(|link| link.is_sealed_by(&*self.notary, self.me.peer))
     }
 
     /// Whether one of `links` that we have signed went beside our own way.
-    pub(in crate::membership) fn have_gone_beside(&self, links: &[Succession]) -> bool {
+    pub(in crate::membership) fn have_gone_beside(&self, links: &[SuccessionProof]) -> bool {
         self.came_back && self.signed_parting(links).is_some_and(|link| self.went_beside(link))
     }
 
     /// The same of a view that is installed, and what led to it.
     pub(in crate::membership) fn what_we_signed(&self, decided: &Decided) -> Option<View> {
         let certificate = decided.certificate.as_ref().filter(|it| it.is_signed_by(self.me.peer));
-        let link = certificate.map(|it| Succession::to(&decided.proposal, it.clone()));
+        let link = certificate.map(|it| SuccessionProof::to(&decided.proposal, it.clone()));
         link.and_then(|link| self.what_we_decided(&[link])).or_else(|| self.what_we_decided(&decided.chain))
     }
 
@@ -137,7 +140,7 @@ impl Membership {
     }
 
     pub(in crate::membership) fn tell_forgotten(&mut self, by: PeerId) {
-        if !std::mem::replace(&mut self.has_forgotten, true) && !self.is_flawed(Flaw::HidesSetBack) {
+        if !std::mem::replace(&mut self.has_forgotten, true) && !self.is_flawed(FlawKind::HidesSetBack) {
             self.tell(Event::SetBack { by });
         }
     }

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::id::{Generation, PeerId, ViewId};
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::interface::{Event, Timer};
 use crate::membership::{Membership, Steps};
-use crate::message::{Body, Refusal};
+use crate::message::{Body, RefusalReason};
 use crate::time::Time;
 use crate::view::View;
-use crate::vote::certificate::{Succession, leads};
-use crate::vote::proposal::{Joiner, Reason};
+use crate::vote::certificate::{SuccessionProof, leads};
+use crate::vote::proposal::{JoinRequest, Reason};
 
 /// The most peers that a joiner asks in turn.
 const MAX_ASKED: usize = 64;
@@ -33,7 +33,7 @@ pub(in crate::membership) struct JoinAttempt {
     /// answered.
     asked: BTreeMap<PeerId, (u32, Time)>,
     /// Who has refused for good, and why.
-    refused: BTreeMap<PeerId, Refusal>,
+    refused: BTreeMap<PeerId, RefusalReason>,
     /// When a member of a run that goes on last answered.
     pub(in crate::membership) answered_at: Time,
     /// Who has us wait, and until when: we ask the others meanwhile.
@@ -43,7 +43,7 @@ pub(in crate::membership) struct JoinAttempt {
     /// A view that is proven to have followed the one that we had a seat in: what we could say there is of no use to anybody.
     pub(in crate::membership) followed_by: Option<View>,
     /// What is proven to lead on from the view that we had a seat in, as far as anybody has shown us.
-    way: Vec<Succession>,
+    way: Vec<SuccessionProof>,
     /// Whether we have given our seat up, since nobody there had what we lack: we can't take it again and go on.
     pub(in crate::membership) bereft: bool,
     /// Whether our own signature shows that we have decided something else than what led to our seat: our vote is worth nothing there.
@@ -195,7 +195,7 @@ impl Membership {
     }
 
     /// What we ask for.
-    fn joiner(&self) -> Joiner {
+    fn joiner(&self) -> JoinRequest {
         // Of a view that may be made up nobody hears.
         let seat = self.seat.as_ref().filter(|seat| !seat.by_word);
         let last = seat.map(|seat| (seat.view.branch, self.counts_from(seat)));
@@ -203,12 +203,12 @@ impl Membership {
         let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
         let state = held.then_some((self.progress.step, self.progress.lineage));
         let pass = self.notary.pass();
-        let (step, joiner) = (self.reached, Joiner::new(self.me.clone(), self.config.incarnation));
-        Joiner { step, state, branch, generation, pass, ..joiner }.signed(self.run, &*self.notary)
+        let (step, joiner) = (self.reached, JoinRequest::new(self.me.clone(), self.config.incarnation));
+        JoinRequest { step, state, branch, generation, pass, ..joiner }.signed(self.run, &*self.notary)
     }
 
     /// What has come of the view that we had a seat in, where `chain` proves it, is not forgotten: so nobody makes up what follows that.
-    pub(in crate::membership) fn note_way(&mut self, chain: Vec<Succession>) {
+    pub(in crate::membership) fn note_way(&mut self, chain: Vec<SuccessionProof>) {
         let (Some(seat), Some(join_attempt)) =
             (self.seat.as_ref().filter(|seat| !seat.by_word), &mut self.join_attempt)
         else {
@@ -238,7 +238,7 @@ impl Membership {
 
     /// One that we ask refuses. That ends nothing by itself: it is asked no more, and we end once all have refused that are
     /// there.
-    pub(in crate::membership) fn receive_refusal(&mut self, now: Time, from: PeerId, refusal: Refusal) {
+    pub(in crate::membership) fn receive_refusal(&mut self, now: Time, from: PeerId, refusal: RefusalReason) {
         let limit = self.config.quarantine();
         let knows_us = self.seat.as_ref().is_none_or(|seat| seat.view.contains(from));
         let Some(join_attempt) =
@@ -246,7 +246,7 @@ impl Membership {
         else {
             return;
         };
-        if let Refusal::Quarantined { for_ms } = refusal {
+        if let RefusalReason::Quarantined { for_ms } = refusal {
             // Who says so says it again when asked, so that nobody keeps us waiting longer; others may let us in.
             if knows_us && !join_attempt.waits.contains_key(&from) {
                 let until = now + Duration::from_millis(for_ms).min(limit);
@@ -256,10 +256,10 @@ impl Membership {
             }
             return;
         }
-        let is_news = !join_attempt.refused.values().any(|before| *before == Refusal::RunFinished);
+        let is_news = !join_attempt.refused.values().any(|before| *before == RefusalReason::RunFinished);
         join_attempt.refused.insert(from, refusal);
         join_attempt.asked.insert(from, (0, now));
-        if refusal == Refusal::RunFinished && is_news {
+        if refusal == RefusalReason::RunFinished && is_news {
             self.ask_all(now);
         }
         self.end_if_refused();
@@ -282,13 +282,13 @@ impl Membership {
         let enough = seat.filter(|_| silent).map_or(0, |seat| seat.view.most_hostile());
         let with_us = refused().filter(|(by, _)| seat.is_some_and(|seat| seat.view.votes(**by))).count();
         // Why, the most of them know; of as many, those who say that there is nothing left to take part in.
-        let alike = |why: &Refusal| refused().filter(|(_, other)| *other == why).count();
+        let alike = |why: &RefusalReason| refused().filter(|(_, other)| *other == why).count();
         let most = refused()
-            .max_by_key(|(by, why)| (alike(why), **why == Refusal::RunFinished, Reverse(**by)))
+            .max_by_key(|(by, why)| (alike(why), **why == RefusalReason::RunFinished, Reverse(**by)))
             .map(|(by, why)| (*by, *why));
         if let Some((from, refusal)) = most
             && ((join_attempt.candidates.iter().all(is_out) && (enough == 0 || with_us > enough))
-                || self.is_flawed(Flaw::EndsForRefusal))
+                || self.is_flawed(FlawKind::EndsForRefusal))
         {
             self.end(Event::Refused { from, refusal });
         }
@@ -313,7 +313,7 @@ impl Membership {
     /// We want to leave and are in no view that goes on with others.
     pub(in crate::membership) fn withdraw(&mut self) {
         for (peer, _) in std::mem::take(&mut self.joiners) {
-            self.send(peer, Body::Refuse(Refusal::Withdrawn));
+            self.send(peer, Body::Refuse(RefusalReason::Withdrawn));
         }
         // Those who have left before wait until somebody says that it knows.
         let origin = self.member_seat().and_then(|seat| seat.origin.clone());

@@ -6,12 +6,12 @@ use std::time::Duration;
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
 use crate::membership::Membership;
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::interface::Event;
 use crate::membership::seat::{MAX_RISE, Seat};
-use crate::message::{Body, Evidence, Refusal};
+use crate::message::{Body, Evidence, RefusalReason};
 use crate::time::Time;
-use crate::vote::proposal::{Joiner, MAX_JOINERS, Reason};
+use crate::vote::proposal::{JoinRequest, MAX_JOINERS, Reason};
 
 /// A joiner that has not asked again for this many of its intervals is forgotten.
 const PATIENCE: u32 = 6;
@@ -21,7 +21,7 @@ const SYNC_STALLS: u32 = 3;
 /// A peer that waits to be let in.
 #[derive(Debug)]
 pub(in crate::membership) struct PendingJoiner {
-    pub(in crate::membership) joiner: Joiner,
+    pub(in crate::membership) joiner: JoinRequest,
     asked_at: Time,
 }
 
@@ -30,7 +30,7 @@ impl Membership {
         &mut self,
         now: Time,
         from: PeerId,
-        joiner: Joiner,
+        joiner: JoinRequest,
     ) -> Result<(), Violation> {
         if joiner.contact.peer != from {
             return Err(Violation::NotItself(from));
@@ -38,7 +38,7 @@ impl Membership {
         if !joiner.is_signed(self.run, &*self.notary) {
             return Err(Violation::Unsigned);
         }
-        let is_taken = self.is_flawed(Flaw::TakesGenerations);
+        let is_taken = self.is_flawed(FlawKind::TakesGenerations);
         let (Some(seat), None) = (&self.seat, &self.join_attempt) else { return Ok(()) };
         let claimed = joiner.state.map_or(joiner.step, |(step, _)| step.max(joiner.step));
         let counted = joiner.generation.0 >= seat.view.generation.0.saturating_add(MAX_RISE);
@@ -47,12 +47,12 @@ impl Membership {
         }
         // Without a quorum we can't know that the run is finished.
         if self.is_too_late(now, from) {
-            self.send(from, Body::Refuse(Refusal::RunFinished));
+            self.send(from, Body::Refuse(RefusalReason::RunFinished));
             return Ok(());
         }
         let Some(seat) = &mut self.seat else { return Ok(()) };
         if seat.view.contains(from) {
-            let of_it = |known: &&Joiner| known.contact.peer == from;
+            let of_it = |known: &&JoinRequest| known.contact.peer == from;
             let known = seat.origin.as_ref().and_then(|origin| origin.joiners.iter().find(of_it));
             let is_behind = joiner.branch == seat.view.branch && joiner.generation.next() == seat.view.generation;
             // Who was in it has heard of it, and has gone since, perhaps while this process was not there.
@@ -82,8 +82,8 @@ impl Membership {
 
     /// Another member says that `joiner` wants to be let in. It says so itself once it hears from us: who is not there, or has
     /// not asked, is no candidate.
-    pub(in crate::membership) fn look_at(&mut self, now: Time, joiner: Joiner) {
-        if self.is_flawed(Flaw::AdmitsIntroduced) {
+    pub(in crate::membership) fn look_at(&mut self, now: Time, joiner: JoinRequest) {
+        if self.is_flawed(FlawKind::AdmitsIntroduced) {
             return self.admit(now, joiner);
         }
         let peer = joiner.contact.peer;
@@ -96,7 +96,7 @@ impl Membership {
     }
 
     /// Has a peer wait to be let in, unless it can't be.
-    pub(in crate::membership) fn admit(&mut self, now: Time, joiner: Joiner) {
+    pub(in crate::membership) fn admit(&mut self, now: Time, joiner: JoinRequest) {
         let peer = joiner.contact.peer;
         let is_invited = self.notary.is_invited(&joiner) && self.notary.admits(std::slice::from_ref(&joiner));
         let may = peer != self.me.peer && !self.revoked.contains(&peer) && is_invited;
@@ -106,7 +106,7 @@ impl Membership {
         let most = if seat.waiting { self.config.quarantine() } else { Duration::MAX };
         if let Some(remaining) = self.quarantine.remaining(now, peer, most) {
             let for_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-            return self.send(peer, Body::Refuse(Refusal::Quarantined { for_ms }));
+            return self.send(peer, Body::Refuse(RefusalReason::Quarantined { for_ms }));
         }
         let known = self.joiners.contains_key(&peer);
         let present = seat.view.members().iter().filter(|member| **member != peer && seat.trusts(**member)).count();
@@ -114,7 +114,7 @@ impl Membership {
         if present + waiting >= self.config.max_members {
             let max_members = u32::try_from(self.config.max_members).unwrap_or(u32::MAX);
             self.joiners.remove(&peer);
-            return self.send(peer, Body::Refuse(Refusal::Full { max_members }));
+            return self.send(peer, Body::Refuse(RefusalReason::Full { max_members }));
         }
         self.joiners.insert(peer, PendingJoiner { joiner, asked_at: now });
         if !known {
@@ -125,7 +125,7 @@ impl Membership {
     /// The joiners that the next view may take in. None while a member is still syncing, so that those who serve the state
     /// serve one batch at a time; but one that takes long, or computes for minutes before it looks at its state, keeps
     /// nobody out for good.
-    pub(in crate::membership) fn candidates(&self, now: Time) -> impl Iterator<Item = &Joiner> {
+    pub(in crate::membership) fn candidates(&self, now: Time) -> impl Iterator<Item = &JoinRequest> {
         let limit = self.config.max_stall * SYNC_STALLS;
         let is_new = |seat: &Seat| now - seat.entered < limit;
         let is_busy = |seat: &Seat| !seat.syncing.is_empty() && !seat.waiting && is_new(seat);
@@ -146,7 +146,7 @@ impl Membership {
     }
 
     /// The joiners that wait, as many as there is room for.
-    pub(in crate::membership) fn admitted(&self) -> impl Iterator<Item = &Joiner> {
+    pub(in crate::membership) fn admitted(&self) -> impl Iterator<Item = &JoinRequest> {
         let open = |seat: &&Seat| !self.is_parting() || seat.paused.is_some();
         self.seat.as_ref().filter(open).into_iter().flat_map(|seat| {
             let room = self.config.max_members.saturating_sub(seat.view.members().len()).min(MAX_JOINERS);
@@ -156,7 +156,7 @@ impl Membership {
     }
 
     /// Members that have given no vote here and ask to be let in: they came back without having heard of this view.
-    pub(in crate::membership) fn strayed(&self, promised: &BTreeSet<PeerId>) -> impl Iterator<Item = &Joiner> {
+    pub(in crate::membership) fn strayed(&self, promised: &BTreeSet<PeerId>) -> impl Iterator<Item = &JoinRequest> {
         let strays = |seat: &Seat, peer| seat.view.contains(peer) && !seat.trusts(peer) && !promised.contains(&peer);
         let strays = move |peer| self.seat.as_ref().is_some_and(|seat| strays(seat, peer));
         self.joiners.iter().filter(move |(peer, _)| strays(**peer)).map(|(_, waiting)| &waiting.joiner)

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::id::{Generation, PeerId, ViewId};
-use crate::membership::flaw::Flaw;
-use crate::membership::interface::{Event, Hold};
+use crate::membership::flaw::FlawKind;
+use crate::membership::interface::{Event, HoldPosition};
 use crate::membership::outside::join_attempt::JoinAttempt;
 use crate::membership::outside::schism::Schism;
 use crate::membership::seat::Seat;
@@ -13,7 +13,7 @@ use crate::membership::{Membership, Steps};
 use crate::message::{Body, BranchPosition, Contact, Evidence, MAX_HINTS};
 use crate::time::Time;
 use crate::view::View;
-use crate::vote::certificate::{Succession, leads};
+use crate::vote::certificate::{SuccessionProof, leads};
 use crate::vote::proposal::{Progress, Proposal, Reason};
 use crate::vote::record::Record;
 
@@ -79,7 +79,7 @@ impl Membership {
         now: Time,
         from: PeerId,
         theirs: (Generation, ViewId, BranchPosition),
-        told: Option<(Vec<Contact>, Vec<Succession>)>,
+        told: Option<(Vec<Contact>, Vec<SuccessionProof>)>,
     ) {
         let (generation, view, branch_position) = theirs;
         let (hints, chain) = told.unzip();
@@ -97,7 +97,7 @@ impl Membership {
         if self.ended || self.gives_way_to_twin(from, chain.as_deref().unwrap_or_default()) {
             return;
         }
-        let told_so = self.is_flawed(Flaw::GoesWhereTold);
+        let told_so = self.is_flawed(FlawKind::GoesWhereTold);
         let decided = chain.as_ref().and_then(|chain| self.what_we_decided(chain));
         // Who has a quorum goes nowhere for it, unless it may have forgotten what it has signed.
         let may_go = self.came_back || self.seat.as_ref().is_some_and(|seat| seat.paused.is_some() || seat.view.forked);
@@ -279,7 +279,7 @@ impl Membership {
                 (seat.decree, seat.takeover_at) = (None, None);
             }
             self.joiners.clear(); // They ask the others.
-            self.hold(Hold::Now);
+            self.hold(HoldPosition::Now);
         }
         for peer in members {
             self.consider_asking(*peer);
@@ -308,7 +308,7 @@ impl Membership {
             .join_attempt
             .as_ref()
             .is_some_and(|join_attempt| now - join_attempt.answered_at >= self.config.max_stall * 2);
-        let stays = self.is_flawed(Flaw::StaysOutside) && !self.progress.has_state;
+        let stays = self.is_flawed(FlawKind::StaysOutside) && !self.progress.has_state;
         if waited && !stays && self.seat.is_some() && self.steps == Steps::Held {
             if let Some(join_attempt) = self.join_attempt.take() {
                 if join_attempt.unproven {

@@ -12,12 +12,12 @@ use crate::id::{PeerId, RunId, ViewId};
 use crate::membership::decree::installing::Decided;
 use crate::membership::interface::Timer;
 use crate::membership::seat::{Recovering, Seat};
-use crate::membership::{Me, Membership, Steps};
+use crate::membership::{LocalIdentity, Membership, Steps};
 use crate::message::Contact;
 use crate::time::Time;
-use crate::view::mark::Noted;
-use crate::vote::certificate::{Certificate, Chain, Succession};
-use crate::vote::proposal::{Joiner, Progress, Proposal};
+use crate::view::mark::MarkStatus;
+use crate::vote::certificate::{Certificate, Chain, SuccessionProof};
+use crate::vote::proposal::{JoinRequest, Progress, Proposal};
 use crate::vote::record::Record;
 
 impl Membership {
@@ -31,8 +31,8 @@ impl Membership {
     pub fn recover(
         config: Config,
         run: RunId,
-        me: Me,
-        (record, noted): (Record, Noted),
+        me: LocalIdentity,
+        (record, noted): (Record, MarkStatus),
         contacts: Vec<Contact>,
         progress: Progress,
         now: Time,
@@ -69,7 +69,7 @@ impl Membership {
         seat.acceptor.echoed = record.echoed;
         if let (Some(origin), Some(parent)) = (&seat.origin, seat.view.parent) {
             let certificate = seat.certificate.clone();
-            self.chain.go_on(parent, certificate.map(|certificate| Succession::to(origin, certificate)));
+            self.chain.go_on(parent, certificate.map(|certificate| SuccessionProof::to(origin, certificate)));
         }
         seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + self.config.max_stall });
         seat.told_row = seat.link_matrix.row(self.me.peer);
@@ -85,9 +85,9 @@ impl Membership {
     }
 
     /// Whether we can't decide anything without `joiner`, which is a member of our view and remembers an earlier one.
-    pub(in crate::membership) fn needs_back(&self, joiner: &Joiner) -> bool {
+    pub(in crate::membership) fn needs_back(&self, joiner: &JoinRequest) -> bool {
         let Some(seat) = &self.seat else { return false };
-        let Joiner { branch, generation, .. } = *joiner;
+        let JoinRequest { branch, generation, .. } = *joiner;
         let is_behind = branch == seat.view.branch && generation.0 > 0 && generation < seat.view.generation;
         seat.paused.is_some() && is_behind && !seat.view.forked
     }
@@ -107,7 +107,7 @@ impl Membership {
     pub(in crate::membership) fn has_forgotten_to_stay(&self, decided: &Decided) -> bool {
         let Decided { proposal, certificate, .. } = decided;
         let is_ours =
-            |joiner: &Joiner| joiner.contact.peer == self.me.peer && joiner.incarnation == self.config.incarnation;
+            |joiner: &JoinRequest| joiner.contact.peer == self.me.peer && joiner.incarnation == self.config.incarnation;
         let has_promised = self.seat.as_ref().is_none_or(|seat| seat.acceptor.promised.is_some());
         certificate.is_some() && !has_promised && !proposal.joiners.iter().any(is_ours)
     }
@@ -128,7 +128,7 @@ impl Membership {
     ) -> (Option<Proposal>, Option<PeerId>) {
         let me = self.me.peer;
         let is_sealed = |proposal: &Proposal| {
-            let link = certificate.map(|certificate| Succession::to(proposal, certificate.clone()));
+            let link = certificate.map(|certificate| SuccessionProof::to(proposal, certificate.clone()));
             let signer = certificate.and_then(|certificate| certificate.seals.first()).map(|(signer, _)| *signer);
             link.zip(signer).is_some_and(|(link, signer)| link.is_sealed_by(&*self.notary, signer))
         };

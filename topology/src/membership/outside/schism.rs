@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 
 use crate::id::{PeerId, ViewId};
 use crate::membership::Membership;
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::view::View;
-use crate::vote::certificate::Succession;
+use crate::vote::certificate::SuccessionProof;
 
 /// Where another chain parts from ours, with what was decided on both sides.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl Schism {
 impl Membership {
     /// Where `links`, which are said to lead to the view called `theirs`, part from the way to our view, if both sides are decided and
     /// somebody has signed on both.
-    pub(in crate::membership) fn schism(&self, links: &[Succession], theirs: ViewId) -> Option<Schism> {
-        let seat = self.seat.as_ref().filter(|seat| !seat.by_word && !self.is_flawed(Flaw::CountsDoubleSigners))?;
+    pub(in crate::membership) fn schism(&self, links: &[SuccessionProof], theirs: ViewId) -> Option<Schism> {
+        let seat = self.seat.as_ref().filter(|seat| !seat.by_word && !self.is_flawed(FlawKind::CountsDoubleSigners))?;
         let at = links.iter().position(|link| self.chain.parts_with(link))?;
         let (first, later) = (&links[at], &links[at + 1..]);
         self.chain.beside(&*self.notary, first)?;
@@ -64,7 +64,7 @@ impl Membership {
             proven.push(link);
         }
         let ours = self.chain.from(first.view.parent?);
-        let seals = |link: &Succession, peer| link.is_sealed_by(&*self.notary, peer);
+        let seals = |link: &SuccessionProof, peer| link.is_sealed_by(&*self.notary, peer);
         let signers = proven.iter().flat_map(|link| &link.certificate().seals).map(|(signer, _)| *signer);
         let mut both: BTreeSet<PeerId> = signers.collect();
         both.retain(|peer| ours.iter().any(|link| seals(link, *peer)) && proven.iter().any(|link| seals(link, *peer)));

@@ -1,7 +1,7 @@
 //! Two processes with one identity: somebody has copied a member's data directory, or its key, and started it elsewhere. Each is
 //! taken for the other, come back after a crash, so whoever asks to be let in puts the other out, and so on for ever.
 //!
-//! Of the two, the one goes that was started before, as what they ask tells ([`Joiner::incarnation`]). That is signed, and stays good
+//! Of the two, the one goes that was started before, as what they ask tells ([`JoinRequest::incarnation`]). That is signed, and stays good
 //! when its process is gone; so that no member which has kept it ends a process that was started since, a seat which an *earlier* one
 //! asked for is asked back. It is proven by one of these:
 //!
@@ -17,11 +17,11 @@
 use crate::id::PeerId;
 use crate::membership::Membership;
 use crate::membership::decree::installing::Decided;
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::interface::Event;
 use crate::membership::seat::Seat;
-use crate::vote::certificate::Succession;
-use crate::vote::proposal::Joiner;
+use crate::vote::certificate::SuccessionProof;
+use crate::vote::proposal::JoinRequest;
 
 /// So often is one who asks shown that another process of it has the seat. It goes when it is shown that for the second time: the first
 /// may have been on its way to the other one, which may be gone by now.
@@ -37,7 +37,7 @@ impl Membership {
     }
 
     fn is_in_our_seat(&self) -> bool {
-        self.seat.as_ref().is_some_and(|seat| seat.ours_since.is_some()) && !self.is_flawed(Flaw::IgnoresTwin)
+        self.seat.as_ref().is_some_and(|seat| seat.ours_since.is_some()) && !self.is_flawed(FlawKind::IgnoresTwin)
     }
 
     /// Takes in what shows that our seat is another process's by now. False if `decided` doesn't.
@@ -47,8 +47,9 @@ impl Membership {
         }
         let Decided { proposal, .. } = decided;
         let joined = proposal.joiners.iter().find(|joiner| joiner.contact.peer == self.me.peer);
-        let is_later =
-            |joiner: &Joiner| joiner.incarnation > self.config.incarnation && joiner.is_signed(self.run, &*self.notary);
+        let is_later = |joiner: &JoinRequest| {
+            joiner.incarnation > self.config.incarnation && joiner.is_signed(self.run, &*self.notary)
+        };
         let is_sure = match (joined.map(is_later), &mut self.join_attempt) {
             (None, _) => true, // It has promised since.
             (Some(true), Some(join_attempt)) => join_attempt.note_replaced(proposal.view.id()),
@@ -75,14 +76,14 @@ impl Membership {
             // Only who has promised in the view before stays, and in none after ours have we been.
             false => view.generation > seat.view.generation,
         };
-        let is_another = |joiner: &Joiner| joiner.incarnation != self.config.incarnation;
+        let is_another = |joiner: &JoinRequest| joiner.incarnation != self.config.incarnation;
         let is_anothers = view.contains(me) && joined.map_or_else(has_stayed, is_another);
         is_anothers && certificate.proves_after(&*self.notary, &seat.view, chain, proposal)
     }
 
     /// Ends if one of `links` was decided beside our own way, with our signature though not by us, and gives way to no other: of two
     /// such ways the one with the lower view there goes on with us.
-    pub(in crate::membership) fn gives_way_to_twin(&mut self, by: PeerId, links: &[Succession]) -> bool {
+    pub(in crate::membership) fn gives_way_to_twin(&mut self, by: PeerId, links: &[SuccessionProof]) -> bool {
         let Some(since) = self.seat.as_ref().and_then(|seat| seat.ours_since).filter(|_| self.is_in_our_seat()) else {
             return false;
         };
@@ -98,7 +99,7 @@ impl Membership {
 
     /// Shows a peer that asks to be let in, though another process of it has been let in since it was here and has spoken in this view,
     /// how that came: it may be the one whose seat that was. Who asks yet again has had none, or its disk was set back.
-    pub(in crate::membership) fn shows_seat(&mut self, to: PeerId, joiner: &Joiner) -> bool {
+    pub(in crate::membership) fn shows_seat(&mut self, to: PeerId, joiner: &JoinRequest) -> bool {
         let Some(seat) = &mut self.seat else { return false };
         let Some((since, incarnation)) = seat.let_in.get(&to).copied() else { return false };
         let has_seat = incarnation != joiner.incarnation && seat.heard.contains(&to);

@@ -2,7 +2,7 @@
 
 use crate::id::PeerId;
 use crate::membership::seat::Seat;
-use crate::message::awaited::Awaited;
+use crate::message::stall_report::StallReport;
 use crate::vote::proposal::Reason;
 
 /// For which step a member has owed us something, and in how many tries. Until it is taken we keep no link to one that the view
@@ -16,7 +16,7 @@ pub(in crate::membership) struct Owing {
 
 impl Seat {
     /// We have waited for these in vain, and enter the next view. Its reasons say which of them could have sent what they owed.
-    pub(in crate::membership) fn note_owing(&mut self, me: PeerId, awaited: &Awaited, reasons: &[Reason]) {
+    pub(in crate::membership) fn note_owing(&mut self, me: PeerId, awaited: &StallReport, reasons: &[Reason]) {
         let with_us = reasons.iter().filter_map(|reason| match reason {
             Reason::Severed(a, b) if *a == me => Some(*b),
             Reason::Severed(a, b) if *b == me => Some(*a),

@@ -4,10 +4,10 @@ use crate::error::Violation;
 use crate::id::PeerId;
 use crate::membership::Membership;
 use crate::membership::decree::installing::Decided;
-use crate::membership::flaw::Flaw;
+use crate::membership::flaw::FlawKind;
 use crate::membership::interface::Event;
 use crate::membership::outside::beyond::is_beyond;
-use crate::message::{Body, Envelope, Refusal};
+use crate::message::{Body, Envelope, RefusalReason};
 use crate::time::Time;
 
 /// The most messages of later views that are kept.
@@ -26,14 +26,14 @@ impl Membership {
         if envelope.run != self.run {
             return match envelope.body {
                 Body::Join(_) => {
-                    self.send(from, Body::Refuse(Refusal::OtherRun));
+                    self.send(from, Body::Refuse(RefusalReason::OtherRun));
                     Ok(())
                 }
                 _ => Err(Violation::OtherRun),
             };
         }
         let is_believed =
-            [Flaw::TakesGenerations, Flaw::CountsWithoutBound].into_iter().any(|flaw| self.is_flawed(flaw));
+            [FlawKind::TakesGenerations, FlawKind::CountsWithoutBound].into_iter().any(|flaw| self.is_flawed(flaw));
         if is_beyond(&envelope, self.config.last_step) && !is_believed {
             return Err(Violation::Beyond);
         }

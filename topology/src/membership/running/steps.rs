@@ -1,11 +1,11 @@
 //! Taking steps and standing still: what the driver is told to do, and what it says has come of that.
 
 use crate::membership::Membership;
-use crate::membership::flaw::Flaw;
-use crate::membership::interface::{Hold, Output, Resumption};
+use crate::membership::flaw::FlawKind;
+use crate::membership::interface::{HoldPosition, MemberResumePlan, Output};
 use crate::membership::seat::Seat;
 use crate::message::Body;
-use crate::message::awaited::Awaited;
+use crate::message::stall_report::StallReport;
 use crate::time::Time;
 use crate::vote::proposal::Progress;
 
@@ -20,7 +20,7 @@ pub(in crate::membership) enum Steps {
 
 impl Membership {
     /// The driver has committed `step`, and misses `waits`.
-    pub(in crate::membership) fn reach(&mut self, step: u64, waits: Option<Awaited>) {
+    pub(in crate::membership) fn reach(&mut self, step: u64, waits: Option<StallReport>) {
         self.reached = self.reached.max(step);
         self.confirm(step);
         if let Some(seat) = &mut self.seat {
@@ -32,7 +32,7 @@ impl Membership {
         self.note_contribution(step);
         // Whose steps are held sees nothing any more of what it has waited for.
         if self.steps != Steps::Held {
-            self.waits = waits.filter(|_| !self.is_flawed(Flaw::WaitsInSilence));
+            self.waits = waits.filter(|_| !self.is_flawed(FlawKind::WaitsInSilence));
         }
     }
 
@@ -62,14 +62,14 @@ impl Membership {
         }
     }
 
-    pub(in crate::membership) fn hold(&mut self, hold: Hold) {
+    pub(in crate::membership) fn hold(&mut self, hold: HoldPosition) {
         if self.steps != Steps::Held {
             self.steps = Steps::Holding;
             self.outbox.push(Output::Hold(hold));
         }
     }
 
-    pub(in crate::membership) fn resume(&mut self, resumption: Resumption) {
+    pub(in crate::membership) fn resume(&mut self, resumption: MemberResumePlan) {
         (self.steps, self.waits, self.held_since) = (Steps::Running, None, None);
         self.can_begin = false; // It does not stand before the first step any more, or holds a state.
         self.outbox.push(Output::Resume(resumption));

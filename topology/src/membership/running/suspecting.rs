@@ -3,8 +3,8 @@
 use crate::id::PeerId;
 use crate::membership::Membership;
 use crate::membership::ending::finishing::Finish;
-use crate::membership::flaw::Flaw;
-use crate::membership::interface::{Event, Hold};
+use crate::membership::flaw::FlawKind;
+use crate::membership::interface::{Event, HoldPosition};
 use crate::membership::seat::Stage;
 use crate::message::{Body, Evidence};
 use crate::time::Time;
@@ -17,7 +17,7 @@ impl Membership {
         {
             self.tell(Event::JoinerLost(peer));
         }
-        let ignored = matches!(evidence, Evidence::Silent(_)) && self.is_flawed(Flaw::IgnoresSilence);
+        let ignored = matches!(evidence, Evidence::Silent(_)) && self.is_flawed(FlawKind::IgnoresSilence);
         if peer == self.me.peer || ignored {
             return;
         }
@@ -78,7 +78,7 @@ impl Membership {
             self.suspect(now, peer, evidence);
         }
         self.held_since.get_or_insert(now);
-        self.hold(Hold::Now);
+        self.hold(HoldPosition::Now);
     }
 
     /// Another member has seen something.

@@ -79,7 +79,7 @@ impl Link {
 
 /// Costs that can't be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum InvalidCosts {
+pub enum CostError {
     /// Not one link for each ordered pair of members.
     #[error("sent {0} link costs, which is no square of 1 to {MAX_MEMBERS} members")]
     NotSquare(usize),
@@ -106,30 +106,30 @@ pub enum InvalidCosts {
 /// The link between each ordered pair of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Listed", into = "Vec<Link>")]
-pub struct LinkCosts {
+pub struct CostTable {
     size: u32,
     /// By sender, then by receiver.
     links: Vec<Link>,
 }
 
-impl LinkCosts {
+impl CostTable {
     /// Costs from one list of links: by sender, then by receiver.
     ///
     /// # Errors
-    /// [`InvalidCosts`] if they can't be: costs come from other peers.
-    pub fn new(links: Vec<Link>) -> Result<Self, InvalidCosts> {
+    /// [`CostError`] if they can't be: costs come from other peers.
+    pub fn new(links: Vec<Link>) -> Result<Self, CostError> {
         let side = links.len().isqrt();
         if side * side != links.len() || !(1..=MAX_MEMBERS).contains(&side) {
-            return Err(InvalidCosts::NotSquare(links.len()));
+            return Err(CostError::NotSquare(links.len()));
         }
         let size = u32::try_from(side).expect("invariant: members are bounded");
         let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
         for ((from, to), link) in pairs.zip(&links) {
             if !link.is_possible() {
-                return Err(InvalidCosts::OutOfRange { from, to, link: *link });
+                return Err(CostError::OutOfRange { from, to, link: *link });
             }
             if (from == to || !link.is_up()) && *link != Link::NONE {
-                return Err(InvalidCosts::NotCanonical { from, to });
+                return Err(CostError::NotCanonical { from, to });
             }
         }
         Ok(Self { size, links })
@@ -139,7 +139,7 @@ impl LinkCosts {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn from_fn(world: WorldSize, link: impl Fn(Rank, Rank) -> Link) -> Result<Self, InvalidCosts> {
+    pub fn from_fn(world: WorldSize, link: impl Fn(Rank, Rank) -> Link) -> Result<Self, CostError> {
         let row = |from| world.ranks().map(move |to| (from, to));
         let pairs = world.ranks().flat_map(row);
         Self::new(pairs.map(|(from, to)| if from == to { Link::NONE } else { link(from, to) }).collect())
@@ -178,24 +178,24 @@ impl LinkCosts {
 #[serde(transparent)]
 struct Listed(#[serde(deserialize_with = "crate::message::bounded::list::<_, _, MOST_LISTED>")] Vec<Link>);
 
-impl TryFrom<Listed> for LinkCosts {
-    type Error = InvalidCosts;
+impl TryFrom<Listed> for CostTable {
+    type Error = CostError;
 
-    fn try_from(listed: Listed) -> Result<Self, InvalidCosts> {
+    fn try_from(listed: Listed) -> Result<Self, CostError> {
         Self::new(listed.0)
     }
 }
 
-impl TryFrom<Vec<Link>> for LinkCosts {
-    type Error = InvalidCosts;
+impl TryFrom<Vec<Link>> for CostTable {
+    type Error = CostError;
 
-    fn try_from(links: Vec<Link>) -> Result<Self, InvalidCosts> {
+    fn try_from(links: Vec<Link>) -> Result<Self, CostError> {
         Self::new(links)
     }
 }
 
-impl From<LinkCosts> for Vec<Link> {
-    fn from(costs: LinkCosts) -> Self {
+impl From<CostTable> for Vec<Link> {
+    fn from(costs: CostTable) -> Self {
         costs.links
     }
 }

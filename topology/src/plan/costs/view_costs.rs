@@ -1,7 +1,7 @@
 //! What the links of a view are taken to cost.
 
 use crate::id::Rank;
-use crate::plan::costs::link_costs::{Link, LinkCosts};
+use crate::plan::costs::link_costs::{CostTable, Link};
 use crate::view::View;
 
 /// What a link is taken to cost as long as nobody has measured any: that of a wired local network.
@@ -12,7 +12,7 @@ const ASSUMED: Link = Link { delay_us: 200, bytes_per_second: 125_000_000 };
 /// What was measured counts; where one direction was not, the other one does; where neither was, as with a newcomer, the
 /// link is taken for an ordinary one of this view: one that is too good would draw all traffic to it. A severed pair has no
 /// link, whatever was measured.
-pub fn view_costs(view: &View) -> LinkCosts {
+pub fn view_costs(view: &View) -> CostTable {
     let ordinary = view.costs().map_or(ASSUMED, ordinary);
     let members = view.members();
     let measured = |from, to| view.costs().map(|costs| costs.link(from, to)).filter(|link| link.is_up());
@@ -22,11 +22,11 @@ pub fn view_costs(view: &View) -> LinkCosts {
         }
         measured(from, to).or_else(|| measured(to, from)).unwrap_or(ordinary)
     };
-    LinkCosts::from_fn(view.world_size(), link).expect("invariant: views and measured links are within bounds")
+    CostTable::from_fn(view.world_size(), link).expect("invariant: views and measured links are within bounds")
 }
 
 /// The median of what was measured: of the delays, and of the rates.
-fn ordinary(costs: &LinkCosts) -> Link {
+fn ordinary(costs: &CostTable) -> Link {
     let ranks = || costs.world_size().ranks();
     let links = ranks().flat_map(|from| ranks().map(move |to| costs.link(from, to)));
     let (mut delays, mut rates): (Vec<u32>, Vec<u64>) =

@@ -1,7 +1,7 @@
 //! How large each rank's chunk should be.
 
 use crate::id::{Rank, WorldSize};
-use crate::plan::costs::link_costs::LinkCosts;
+use crate::plan::costs::link_costs::CostTable;
 
 /// What the weights of a bucket's chunks sum to.
 pub const WEIGHT_TOTAL: u32 = 1 << 16;
@@ -16,7 +16,7 @@ pub const WEIGHT_TOTAL: u32 = 1 << 16;
 ///
 /// Rates are taken as they are seen on each rank's fastest link, the slower direction. Equal for two ranks, where each
 /// sends as much whatever it owns, and where the costs show no bandwidth.
-pub fn chunk_weights(costs: &LinkCosts) -> Vec<u32> {
+pub fn chunk_weights(costs: &CostTable) -> Vec<u32> {
     let world = costs.world_size();
     let rates: Vec<u64> = world.ranks().map(|rank| bandwidth(costs, rank)).collect();
     let even = rates.iter().all(|rate| *rate == rates[0]);
@@ -42,7 +42,7 @@ pub fn chunk_weights(costs: &LinkCosts) -> Vec<u32> {
 
 const UNIT: u128 = 1 << 32;
 
-fn bandwidth(costs: &LinkCosts, rank: Rank) -> u64 {
+fn bandwidth(costs: &CostTable, rank: Rank) -> u64 {
     let others = || costs.world_size().ranks().filter(move |other| *other != rank);
     let out = others().map(|other| costs.link(rank, other).bytes_per_second).max().unwrap_or_default();
     let back = others().map(|other| costs.link(other, rank).bytes_per_second).max().unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::{link, random, two_sites, uniform};
 use crate::id::{PeerId, Rank, RunId, WorldSize};
 use crate::plan::{
-    Bucket, Estimate, Groups, Link, LinkCosts, MAX_EXACT, Plan, PlanDecision, PlanPolicy, is_worth_it, view_costs,
+    Bucket, CostTable, Estimate, GroupTable, Link, MAX_EXACT, Plan, PlanDecision, PlanPolicy, is_worth_it, view_costs,
 };
 use crate::view::View;
 use crate::view::ring::Ring;
@@ -19,13 +19,13 @@ fn place(peer: PeerId) -> Rank {
 }
 
 /// As many members as the costs have ranks, and the costs of their links by place.
-fn view(costs: &LinkCosts) -> View {
+fn view(costs: &CostTable) -> View {
     let size = costs.world_size().get();
     let view = View::found(RunId([0; 32]), peer(0)).succeed((0..size).map(peer));
     view.with_costs(|from, to| Some(costs.link(place(from), place(to))))
 }
 
-fn time(view: &View, costs: &LinkCosts, agreed: &PlanDecision) -> u64 {
+fn time(view: &View, costs: &CostTable, agreed: &PlanDecision) -> u64 {
     let costs = Ring::plan(view).arrange(costs);
     Estimate::new(&costs, None, &agreed.plan, &agreed.weights, LARGE).total_ns()
 }
@@ -36,7 +36,7 @@ fn the_ring_of_a_view_on_two_sites_is_within_five_percent_of_the_best() {
     let view = view(&costs);
     let cost = |order: &[Rank]| {
         let costs = costs.reordered(order);
-        Estimate::new(&costs, Groups::detect(&costs).as_ref(), &Plan::Ring, &[1; 6], LARGE).total_ns()
+        Estimate::new(&costs, GroupTable::detect(&costs).as_ref(), &Plan::Ring, &[1; 6], LARGE).total_ns()
     };
     let mut orders = vec![vec![Rank(0)]];
     for _ in 1..6 {
@@ -74,7 +74,7 @@ fn a_hierarchy_crosses_the_slow_joint_once_each_way() {
 #[test]
 fn a_quarter_of_the_bandwidth_is_spared_all_that_can_be() {
     let slow = |from: Rank, to: Rank| link(500, if from.0 == 2 || to.0 == 2 { 3_125_000 } else { 12_500_000 });
-    let costs = LinkCosts::from_fn(WorldSize::new(4), slow).expect("costs that can be");
+    let costs = CostTable::from_fn(WorldSize::new(4), slow).expect("costs that can be");
     let view = view(&costs);
     let agreed = PlanPolicy::Mesh.agree(&view, LARGE);
     let equal = PlanDecision { weights: vec![1; 4], ..agreed.clone() };
@@ -96,12 +96,12 @@ fn whoever_was_not_measured_is_taken_for_ordinary() {
         let newcomer = from.0 == 3 || to.0 == 3;
         if newcomer { Link::NONE } else { link(40_000, 1_000_000 + u64::from(from.0)) }
     };
-    let costs = LinkCosts::from_fn(WorldSize::new(4), slow).expect("costs that can be");
+    let costs = CostTable::from_fn(WorldSize::new(4), slow).expect("costs that can be");
     let known = view_costs(&view(&costs));
     assert_eq!(known.link(Rank(3), Rank(0)), link(40_000, 1_000_001));
     // One direction stands for both.
     let one_way = |from: Rank, to: Rank| if from.0 < to.0 { link(7, 1_000) } else { Link::NONE };
-    let costs = LinkCosts::from_fn(WorldSize::new(3), one_way).expect("costs that can be");
+    let costs = CostTable::from_fn(WorldSize::new(3), one_way).expect("costs that can be");
     let severed = view(&costs).with_severed([(peer(0), peer(1))]);
     let known = view_costs(&severed);
     assert_eq!(known.link(Rank(2), Rank(0)), link(7, 1_000));
@@ -134,14 +134,14 @@ fn only_a_much_better_plan_is_worth_a_change() {
     let small = Bucket { bytes: 10 << 10, ..LARGE };
     let apart = |delay_us: u32| {
         let between = |from: Rank, to: Rank| link(if from.0 % 2 == to.0 % 2 { 100 } else { delay_us }, 125_000_000);
-        view(&LinkCosts::from_fn(WorldSize::new(6), between).expect("costs that can be"))
+        view(&CostTable::from_fn(WorldSize::new(6), between).expect("costs that can be"))
     };
     assert!(!is_worth_it(PlanPolicy::Ring, small, &apart(100), &apart(200)));
     assert!(is_worth_it(PlanPolicy::Ring, small, &apart(100), &apart(1_000)));
     // The slow member's rate falls by a tenth: its chunk should be smaller, but what that brings is little.
     let slower = |rate: u64| {
         let slow = move |from: Rank, to: Rank| link(500, if from.0 == 2 || to.0 == 2 { rate } else { 12_500_000 });
-        view(&LinkCosts::from_fn(WorldSize::new(4), slow).expect("costs that can be"))
+        view(&CostTable::from_fn(WorldSize::new(4), slow).expect("costs that can be"))
     };
     assert!(!is_worth_it(PlanPolicy::Mesh, LARGE, &slower(9_000_000), &slower(8_100_000)));
     assert!(is_worth_it(PlanPolicy::Mesh, LARGE, &slower(12_500_000), &slower(3_125_000)));
@@ -153,7 +153,7 @@ fn where_no_two_links_are_alike_there_is_a_ring_soon() {
     for size in [MAX_EXACT, 32] {
         let rate =
             |from: Rank, to: Rank| link(200 + from.0 * 7 % 5, 90_000_000 + u64::from(from.0 * 7_919 + to.0 * 104_729));
-        let view = view(&LinkCosts::from_fn(WorldSize::new(size), rate).expect("costs that can be"));
+        let view = view(&CostTable::from_fn(WorldSize::new(size), rate).expect("costs that can be"));
         assert_eq!(Ring::plan(&view).world_size().get(), size);
     }
 }

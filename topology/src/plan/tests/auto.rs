@@ -2,11 +2,11 @@
 
 use super::{link, two_sites, uniform};
 use crate::id::{Rank, WorldSize};
-use crate::plan::{Bucket, Estimate, Groups, Limits, LinkCosts, Plan, PlanRanking, WEIGHT_TOTAL, chunk_weights};
+use crate::plan::{Bucket, CostTable, Estimate, GroupTable, Plan, PlanLimit, PlanReport, WEIGHT_TOTAL, chunk_weights};
 
-fn estimate(costs: &LinkCosts, plan: &Plan, bytes: u64) -> Estimate {
+fn estimate(costs: &CostTable, plan: &Plan, bytes: u64) -> Estimate {
     let weights = vec![1; plan.chunks(costs.world_size()) as usize];
-    Estimate::new(costs, Groups::detect(costs).as_ref(), plan, &weights, Bucket { bytes, segment_bytes: 1 << 16 })
+    Estimate::new(costs, GroupTable::detect(costs).as_ref(), plan, &weights, Bucket { bytes, segment_bytes: 1 << 16 })
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn on_equal_links_the_model_is_the_textbooks() {
         assert_eq!((mesh.hops, mesh.links, mesh.busiest_bytes), (2, size - 1, ring.busiest_bytes));
         let tree = estimate(&costs, &Plan::Tree, bytes);
         assert_eq!(tree.hops, 2 * size.next_power_of_two().ilog2());
-        assert!(tree.links <= Limits::default().links);
+        assert!(tree.links <= PlanLimit::default().links);
         // Each rank adds two children's halves at most and passes the result on to as many, besides its own.
         assert!(tree.busiest_bytes <= 2 * bytes + bytes / 2);
     }
@@ -32,7 +32,7 @@ fn on_equal_links_the_model_is_the_textbooks() {
 fn small_buckets_over_long_ways_take_a_tree() {
     let costs = uniform(8, 20_000, 12_500_000);
     let bucket = Bucket { bytes: 16 << 10, segment_bytes: 1 << 16 };
-    let choice = PlanRanking::new(&costs, bucket, Limits::default());
+    let choice = PlanReport::new(&costs, bucket, PlanLimit::default());
     assert_eq!(choice.plan(), &Plan::Tree);
     assert!(choice.estimate().hops <= 2 * 3 + 1);
     let said = format!("{choice:#}");
@@ -44,14 +44,14 @@ fn small_buckets_over_long_ways_take_a_tree() {
 fn large_buckets_take_a_ring_where_a_mesh_has_too_many_links() {
     let costs = uniform(16, 100, 1_250_000_000);
     let bucket = Bucket { bytes: 1 << 28, segment_bytes: 1 << 16 };
-    assert_eq!(PlanRanking::new(&costs, bucket, Limits::default()).plan(), &Plan::Ring);
+    assert_eq!(PlanReport::new(&costs, bucket, PlanLimit::default()).plan(), &Plan::Ring);
 }
 
 #[test]
 fn few_peers_take_a_mesh() {
     let costs = uniform(4, 20_000, 12_500_000);
     for bytes in [1 << 10, 1 << 16, 1 << 22] {
-        let choice = PlanRanking::new(&costs, Bucket { bytes, segment_bytes: 1 << 16 }, Limits::default());
+        let choice = PlanReport::new(&costs, Bucket { bytes, segment_bytes: 1 << 16 }, PlanLimit::default());
         assert_eq!(choice.plan(), &Plan::Mesh);
     }
 }
@@ -61,9 +61,9 @@ fn sites_take_a_hierarchy() {
     // Up to four at a site send directly, more along a ring.
     for size in [8, 12, 24] {
         let costs = two_sites(size);
-        let choice = PlanRanking::new(&costs, Bucket { bytes: 1 << 24, segment_bytes: 1 << 16 }, Limits::default());
+        let choice = PlanReport::new(&costs, Bucket { bytes: 1 << 24, segment_bytes: 1 << 16 }, PlanLimit::default());
         assert!(matches!(choice.plan(), Plan::Hierarchical(_)), "{choice:#}");
-        assert!(choice.estimate().links <= Limits::default().links);
+        assert!(choice.estimate().links <= PlanLimit::default().links);
         // These ranks alternate between the sites, so that a ring which knows no sites crosses with each hop.
         assert!(choice.estimate().total_ns() < estimate(&costs, &Plan::Ring, 1 << 24).total_ns());
     }
@@ -72,7 +72,7 @@ fn sites_take_a_hierarchy() {
 #[test]
 fn a_slow_member_owns_little_and_stands_at_the_edge() {
     let bucket = Bucket { bytes: 64 << 20, segment_bytes: 1 << 16 };
-    let choice = PlanRanking::new(&one_slow(4, 4), bucket, Limits::default());
+    let choice = PlanReport::new(&one_slow(4, 4), bucket, PlanLimit::default());
     // Nothing is faster than one bucket over its link each way.
     let optimum = link(500, 30_000_000).transfer_ns(bucket.bytes);
     assert!(choice.estimate().total_ns() * 100 <= optimum * 115, "{choice:#}");
@@ -87,7 +87,7 @@ fn among_few_a_mesh_is_for_small_buffers() {
     for (delay_us, rate) in [(20_000, 12_500_000), (200, 125_000_000), (20, 1_000_000_000)] {
         let costs = uniform(4, delay_us, rate);
         let plan = |bytes| {
-            PlanRanking::new(&costs, Bucket { bytes, segment_bytes: 128 << 10 }, Limits::default()).plan().clone()
+            PlanReport::new(&costs, Bucket { bytes, segment_bytes: 128 << 10 }, PlanLimit::default()).plan().clone()
         };
         assert_eq!((plan(64 << 10), plan(256 << 20)), (Plan::Mesh, Plan::Ring));
     }
@@ -96,7 +96,7 @@ fn among_few_a_mesh_is_for_small_buffers() {
 #[test]
 fn two_peers_take_a_ring() {
     let costs = uniform(2, 20_000, 12_500_000);
-    let choice = PlanRanking::new(&costs, Bucket { bytes: 1 << 22, segment_bytes: 1 << 16 }, Limits::default());
+    let choice = PlanReport::new(&costs, Bucket { bytes: 1 << 22, segment_bytes: 1 << 16 }, PlanLimit::default());
     assert_eq!(choice.plan(), &Plan::Ring, "{choice:#}");
 }
 
@@ -104,17 +104,17 @@ fn two_peers_take_a_ring() {
 fn where_links_are_down_the_plan_without_them_wins() {
     let next = |from: Rank, to: Rank| (from.0 + 1) % 4 == to.0;
     let around = |from, to| if next(from, to) { link(100, 1 << 20) } else { crate::plan::Link::NONE };
-    let costs = LinkCosts::from_fn(WorldSize::new(4), around).expect("costs that can be");
-    let choice = PlanRanking::new(&costs, Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 }, Limits::default());
+    let costs = CostTable::from_fn(WorldSize::new(4), around).expect("costs that can be");
+    let choice = PlanReport::new(&costs, Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 }, PlanLimit::default());
     assert_eq!(choice.plan(), &Plan::Ring);
     assert!(format!("{choice:#}").contains("needs a link that is down"));
 }
 
 /// Rank 0 with a fraction of the others' bandwidth, both ways.
-fn one_slow(size: u32, slower: u64) -> LinkCosts {
+fn one_slow(size: u32, slower: u64) -> CostTable {
     let rate = 120_000_000;
     let slow = |from: Rank, to: Rank| link(500, if from.0 == 0 || to.0 == 0 { rate / slower } else { rate });
-    LinkCosts::from_fn(WorldSize::new(size), slow).expect("costs that can be")
+    CostTable::from_fn(WorldSize::new(size), slow).expect("costs that can be")
 }
 
 /// The time of a mesh's busiest rank in units of a bucket over a fast link, from the weights alone.

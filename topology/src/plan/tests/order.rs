@@ -2,7 +2,7 @@
 
 use super::{link, random, two_sites, uniform};
 use crate::id::{Rank, WorldSize};
-use crate::plan::{Bucket, Estimate, LinkCosts, MAX_EXACT, Plan, ring_cost, ring_order};
+use crate::plan::{Bucket, CostTable, Estimate, MAX_EXACT, Plan, ring_cost, ring_order};
 
 const BUCKETS: [Bucket; 3] = [
     Bucket { bytes: 4_096, segment_bytes: 1_024 },
@@ -23,7 +23,7 @@ fn all_orders(world: WorldSize) -> Vec<Vec<Rank>> {
     orders
 }
 
-fn best(costs: &LinkCosts, bucket: Bucket) -> u64 {
+fn best(costs: &CostTable, bucket: Bucket) -> u64 {
     let orders = all_orders(costs.world_size());
     orders.iter().map(|order| ring_cost(costs, order, bucket)).min().expect("there is an order")
 }
@@ -51,7 +51,7 @@ fn a_link_that_is_down_is_avoided() {
         Rank(circle[(at + 1) % circle.len()])
     };
     let only = |from, to| if next(from) == to { link(9_000, 1_000) } else { crate::plan::Link::NONE };
-    let costs = LinkCosts::from_fn(WorldSize::new(6), only).expect("costs that can be");
+    let costs = CostTable::from_fn(WorldSize::new(6), only).expect("costs that can be");
     assert_eq!(ring_order(&costs, BUCKETS[1]), circle.map(Rank));
 }
 
@@ -87,7 +87,7 @@ fn above_the_bound_an_order_is_good() {
         let world = WorldSize::new(size);
         let place = |rank: Rank| u64::from(rank.0) * 11 % u64::from(size);
         let far = |from, to| link(100 * u32::try_from(place(from).abs_diff(place(to))).expect("small"), 1 << 27);
-        let costs = LinkCosts::from_fn(world, far).expect("costs that can be");
+        let costs = CostTable::from_fn(world, far).expect("costs that can be");
         let order = ring_order(&costs, BUCKETS[0]);
         let length = |order: &[Rank]| -> u64 {
             (0..order.len()).map(|at| place(order[at]).abs_diff(place(order[(at + 1) % order.len()]))).sum()

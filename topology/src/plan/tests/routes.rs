@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use super::two_sites;
 use crate::id::{Rank, WorldSize};
-use crate::plan::{Groups, Plan};
+use crate::plan::{GroupTable, Plan};
 
 /// All plans for a world, with several ways to group it.
 fn plans(world: WorldSize) -> Vec<Plan> {
     let grouped = |groups: u32| {
         let labels: Vec<u32> = world.ranks().map(|rank| rank.0 * rank.0 % groups).collect();
-        Plan::Hierarchical(Groups::from_labels(&labels))
+        Plan::Hierarchical(GroupTable::from_labels(&labels))
     };
     [Plan::Ring, Plan::Tree, Plan::Mesh].into_iter().chain([1, 2, 3, 5, 97].map(grouped)).collect()
 }
@@ -76,7 +76,7 @@ fn owners_share_the_work() {
 #[test]
 fn a_hierarchy_crosses_between_two_sites_once_each_way() {
     let costs = two_sites(6);
-    let groups = Groups::detect(&costs).expect("two sites");
+    let groups = GroupTable::detect(&costs).expect("two sites");
     let world = costs.world_size();
     let plan = Plan::Hierarchical(groups.clone());
     for chunk in world.ranks() {

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    CatchUp, Digest, Event, Hold, Lineage, Membership, PeerId, Progress, Record, Resumption, Time, Timer, View, ViewId,
+    CatchUpAction, Digest, Event, HoldPosition, Lineage, MemberResumePlan, Membership, PeerId, Progress, Record, Time,
+    Timer, View, ViewId,
 };
 
 /// What a step came to: which view reduced it.
@@ -34,7 +35,7 @@ pub(in crate::tests) struct Peer {
     pub(in crate::tests) led: Option<Record>,
     /// In which view the steps run; `None` while they are held.
     pub(in crate::tests) view: Option<View>,
-    pub(in crate::tests) hold: Option<Hold>,
+    pub(in crate::tests) hold: Option<HoldPosition>,
     /// Whether the step after `step` has this peer's contribution.
     pub(in crate::tests) contributed: bool,
     /// The step whose result it must fetch before it goes on, and from whom.
@@ -99,9 +100,9 @@ impl Peer {
     /// Where the steps stand if they can be held now.
     pub(in crate::tests) fn try_hold(&mut self) -> Option<Progress> {
         let ready = match self.hold? {
-            Hold::Now => true,
-            Hold::Boundary => !self.contributed,
-            Hold::After(step) => self.step >= step || self.view.is_none(),
+            HoldPosition::Now => true,
+            HoldPosition::Boundary => !self.contributed,
+            HoldPosition::After(step) => self.step >= step || self.view.is_none(),
         };
         ready.then(|| {
             (self.view, self.hold, self.contributed) = (None, None, false);
@@ -111,7 +112,7 @@ impl Peer {
     }
 
     /// Applies a resumption. Says whether the peer may go on.
-    pub(in crate::tests) fn resume(&mut self, resumption: &Resumption) {
+    pub(in crate::tests) fn resume(&mut self, resumption: &MemberResumePlan) {
         let step = resumption.step;
         self.hold = None;
         self.contributed = false;
@@ -119,14 +120,14 @@ impl Peer {
         self.view = Some(resumption.view.clone());
         self.wants_result = None;
         match &resumption.catch_up {
-            CatchUp::Current => {
+            CatchUpAction::Current => {
                 assert_eq!((self.step, self.lineage), (step, resumption.lineage), "current, but not there");
             }
-            CatchUp::Result { from } => {
+            CatchUpAction::Result { from } => {
                 assert_eq!(self.step + 1, step, "one step behind, but not there");
                 self.wants_result = Some((step, from.clone()));
             }
-            CatchUp::State { from } => {
+            CatchUpAction::State { from } => {
                 assert!(
                     self.outside || self.state.is_none() || self.lineage != resumption.lineage,
                     "a member has to throw its state away: {resumption:?} at {}",
@@ -194,7 +195,7 @@ pub(in crate::tests) struct Invariants {
 
 impl Invariants {
     /// `peer` has entered a view.
-    pub(in crate::tests) fn enter(&mut self, name: PeerId, peer: &mut Peer, resumption: &Resumption) {
+    pub(in crate::tests) fn enter(&mut self, name: PeerId, peer: &mut Peer, resumption: &MemberResumePlan) {
         let view = &resumption.view;
         assert!(view.contains(name), "{name:?} entered a view that it is not in");
         if self.forgetful.contains(&name) {

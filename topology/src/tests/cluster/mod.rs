@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::SplitMix64;
+use crate::SplitMix64Generator;
 use crate::plan::{Bucket, PlanPolicy};
-use crate::view::mark::Noted;
+use crate::view::mark::MarkStatus;
 use crate::{
-    Body, Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Lineage, Me, Membership,
-    Notary, Output, PeerId, Progress, Record, RunId, Time, Timer, ViewId,
+    Body, Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, JoinRequest, Lineage, LocalIdentity,
+    Membership, Output, PeerId, Progress, Record, RunId, Signer, Time, Timer, ViewId,
 };
 use driver::{Fate, Invariants, Peer};
 
@@ -26,11 +26,11 @@ pub(super) const DOUBTED: PeerId = PeerId([201; 32]);
 
 /// What a seed decides.
 #[derive(Debug)]
-pub(super) struct Rng(SplitMix64);
+pub(super) struct Rng(SplitMix64Generator);
 
 impl Rng {
     pub(super) fn new(seed: u64) -> Self {
-        Self(SplitMix64::new(seed))
+        Self(SplitMix64Generator::new(seed))
     }
 
     pub(super) fn next(&mut self) -> u64 {
@@ -70,7 +70,7 @@ impl Signs {
     }
 }
 
-impl Notary for Signs {
+impl Signer for Signs {
     fn sign(&self, statement: &[u8]) -> [u8; 64] {
         Self::of(self.0, statement)
     }
@@ -83,11 +83,11 @@ impl Notary for Signs {
         if self.0 == UNINVITED { vec![1] } else { Vec::new() }
     }
 
-    fn is_invited(&self, joiner: &Joiner) -> bool {
+    fn is_invited(&self, joiner: &JoinRequest) -> bool {
         self.0 == peer(1) || joiner.pass.is_empty()
     }
 
-    fn admits(&self, joiners: &[Joiner]) -> bool {
+    fn admits(&self, joiners: &[JoinRequest]) -> bool {
         self.0 == peer(1) || joiners.iter().all(|joiner| joiner.contact.peer != DOUBTED)
     }
 
@@ -99,8 +99,8 @@ impl Notary for Signs {
     }
 }
 
-pub(crate) fn me(peer: PeerId) -> Me {
-    Me { contact: contact(peer), notary: Box::new(Signs(peer)) }
+pub(crate) fn me(peer: PeerId) -> LocalIdentity {
+    LocalIdentity { contact: contact(peer), notary: Box::new(Signs(peer)) }
 }
 
 pub(crate) fn contact(peer: PeerId) -> Contact {
@@ -194,8 +194,15 @@ impl Cluster {
         let progress = Progress { step: before.step, lineage: before.lineage, has_state: true, has_result: false };
         let now = self.now;
         self.config.incarnation += 1;
-        let machine =
-            Membership::recover(self.config.clone(), RUN, me(name), (record, Noted::Nothing), contacts, progress, now);
+        let machine = Membership::recover(
+            self.config.clone(),
+            RUN,
+            me(name),
+            (record, MarkStatus::Nothing),
+            contacts,
+            progress,
+            now,
+        );
         let mut peer = Peer::new(machine, progress, Some(state));
         peer.record = before.record;
         peer.generation = before.generation;
@@ -206,7 +213,7 @@ impl Cluster {
     pub(super) fn recover_without_state(&mut self, name: PeerId) {
         let before = self.peers.remove(&name).expect("there");
         let contacts = self.peers.keys().copied().map(contact).collect();
-        let record = (before.record.clone().expect("members have records"), Noted::Nothing);
+        let record = (before.record.clone().expect("members have records"), MarkStatus::Nothing);
         let (nothing, now) = (Progress::default(), self.now);
         self.config.incarnation += 1;
         let mut machine = Membership::recover(self.config.clone(), RUN, me(name), record, contacts, nothing, now);

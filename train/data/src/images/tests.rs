@@ -4,12 +4,12 @@ use std::path::Path;
 
 use image::codecs::png::PngEncoder;
 use image::{DynamicImage, ExtendedColorType, GrayImage, ImageEncoder, ImageFormat, RgbImage};
-use starling_run::{Download, SharedData};
-use starling_topology::SplitMix64;
+use starling_run::{Download, SharedDataset};
+use starling_topology::SplitMix64Generator;
 use tempfile::TempDir;
 
 use super::*;
-use crate::stream::{Inputs, Labels, Reader};
+use crate::stream::{InputSpec, LabelPolicy, Reader};
 use crate::{Dataset, files, shared_files};
 
 /// A colour image of this height and width, of one colour.
@@ -58,8 +58,8 @@ fn refused(files: &[(&str, &[u8])], size: Option<&str>) -> String {
 }
 
 /// What a model takes that learned images of this shape.
-fn inputs(shape: [u32; 3]) -> Inputs {
-    Inputs {
+fn inputs(shape: [u32; 3]) -> InputSpec {
+    InputSpec {
         features: shape.iter().product::<u32>() as usize,
         shape,
         is_text: false,
@@ -283,7 +283,7 @@ fn what_joiners_get_reads_as_the_folder_does() {
     let (kind, none) = super::super::files(&folder.path().display().to_string()).expect("readable");
     assert_eq!((kind.name, none.len()), ("images", 0));
     let (kind, paths) = shared_files(&options(folder.path()), &made.path().join("deep/here")).expect("made");
-    let shared = SharedData::open(kind.files, &paths).expect("readable").expect("files");
+    let shared = SharedDataset::open(kind.files, &paths).expect("readable").expect("files");
     let to = made.path().join("there");
     let mut download = Download::open(&to, shared.manifest().clone(), 1 << 20).expect("made");
     for chunk in download.missing() {
@@ -298,7 +298,7 @@ fn what_joiners_get_reads_as_the_folder_does() {
     // What it holds is predicted and evaluated as the folder is.
     let inputs = inputs([3, 2, 2]);
     let read = |source: &Path| {
-        let mut reader = Reader::open(&source.display().to_string(), &inputs, Labels::Wanted).expect("images");
+        let mut reader = Reader::open(&source.display().to_string(), &inputs, LabelPolicy::Wanted).expect("images");
         let mut all = (Vec::new(), Vec::new());
         while let Some(block) = reader.next_block(4).expect("good data") {
             all.0.extend(block.values);
@@ -307,8 +307,9 @@ fn what_joiners_get_reads_as_the_folder_does() {
         all
     };
     assert_eq!(read(&source), read(folder.path()));
-    let other = Inputs { shape: [3, 4, 1], ..inputs.clone() };
-    let error = Reader::open(&source.display().to_string(), &other, Labels::Unused).expect_err("others").to_string();
+    let other = InputSpec { shape: [3, 4, 1], ..inputs.clone() };
+    let error =
+        Reader::open(&source.display().to_string(), &other, LabelPolicy::Unused).expect_err("others").to_string();
     assert!(error.contains("it has images of 3x2x2, but the model takes 3x4x1"), "{error}");
     // Who got it hands it on as it is.
     let (_, again) = shared_files(&options(&source), made.path()).expect("itself");
@@ -332,7 +333,7 @@ fn damaged_packs_and_images_never_panic() {
         parse(&pack[..length], path).expect_err("cut off");
     }
     parse(&[&pack[..], &[0]].concat()[..], path).expect_err("something follows");
-    let mut generator = SplitMix64::new(29);
+    let mut generator = SplitMix64Generator::new(29);
     let (mut read, form) = (0, Form { channels: 3, size: ImageSize { height: 4, width: 4 } });
     for round in 0..3_000 {
         let valid = [&pack, &grey, &photo][round % 3];
@@ -366,18 +367,18 @@ fn a_trained_model_takes_images_of_any_size_with_their_names() {
         assert!(reader.are_files());
         Ok::<_, DataError>((names.join(" "), classes.join(" "), values))
     };
-    let (names, classes, values) = read(&source, Labels::Wanted).expect("images");
+    let (names, classes, values) = read(&source, LabelPolicy::Wanted).expect("images");
     assert_eq!((&*names, &*classes, values.len()), ("a/3.png b/1.png b/2.png", "a b b", 12));
     assert_eq!(values[..4], [0.0, 1.0, 16.0, 17.0], "as they are written");
     fs::write(folder.path().join("0.png"), &large).expect("written");
-    let (names, classes, _) = read(&source, Labels::Unused).expect("images");
+    let (names, classes, _) = read(&source, LabelPolicy::Unused).expect("images");
     assert_eq!((&*names, &*classes), ("0.png a/3.png b/1.png b/2.png", ""));
-    let error = read(&source, Labels::Wanted).expect_err("no class").to_string();
+    let error = read(&source, LabelPolicy::Wanted).expect_err("no class").to_string();
     assert!(error.contains("0.png") && error.contains("lies in no folder"), "{error}");
     let alone = folder.path().join("b/1.png").display().to_string();
-    let (names, _, values) = read(&alone, Labels::Unused).expect("one image");
+    let (names, _, values) = read(&alone, LabelPolicy::Unused).expect("one image");
     assert_eq!((&*names, values), ("1.png", vec![0.0, 1.0, 16.0, 17.0]));
-    let of_table = Inputs { label: Some(4), ..inputs([1, 1, 4]) };
-    let error = Reader::open(&source, &of_table, Labels::Unused).expect_err("a table's").to_string();
+    let of_table = InputSpec { label: Some(4), ..inputs([1, 1, 4]) };
+    let error = Reader::open(&source, &of_table, LabelPolicy::Unused).expect_err("a table's").to_string();
     assert!(error.contains("a table's rows"), "{error}");
 }

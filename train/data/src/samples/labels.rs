@@ -34,13 +34,13 @@ pub(crate) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), Str
 
 /// The classes that a model knows, by the labels that stand for them.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct LabelTable {
     /// If all of them are whole numbers, these with their classes.
     numbers: Option<BTreeMap<i64, u32>>,
     texts: BTreeMap<String, u32>,
 }
 
-impl Known {
+impl LabelTable {
     /// Of classes with these names, in their order.
     pub fn new(names: &[String]) -> Self {
         let numbers: Option<BTreeMap<_, _>> =
@@ -105,7 +105,7 @@ mod tests {
             (labels(&["10", "9", "cat", "9.0"]), ["8", "x", "9.00", ""]),
         ] {
             let (indices, names) = classify(&written).expect("classes");
-            let known = Known::new(&names);
+            let known = LabelTable::new(&names);
             let found: Vec<_> = written.iter().map(|label| known.class(label)).collect();
             assert_eq!(found, indices.into_iter().map(Some).collect::<Vec<_>>());
             assert!(others.iter().all(|other| known.class(other).is_none()), "{names:?}");

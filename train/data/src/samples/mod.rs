@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Samples in memory, ready for training: one row of features and one label each, or windows of a text.
 #[derive(Clone, Default)]
-pub struct Samples {
+pub struct SampleSet {
     features: usize,
     held: Held,
 }
@@ -29,7 +29,7 @@ impl Default for Held {
     }
 }
 
-impl Samples {
+impl SampleSet {
     /// Samples of `features` features each.
     ///
     /// # Panics
@@ -108,9 +108,9 @@ impl Samples {
     }
 }
 
-impl fmt::Debug for Samples {
+impl fmt::Debug for SampleSet {
     /// Sizes only: the values may be gigabytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Samples").field("len", &self.len()).field("features", &self.features).finish_non_exhaustive()
+        f.debug_struct("SampleSet").field("len", &self.len()).field("features", &self.features).finish_non_exhaustive()
     }
 }

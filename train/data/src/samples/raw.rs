@@ -1,7 +1,7 @@
 //! Data as it was read, before split and scaling.
 
 use starling_run::Kind;
-use starling_run::data::columns::{Coding, Column};
+use starling_run::data::columns::{Column, ColumnKind};
 use starling_topology::Digest;
 
 use crate::Delimiter;
@@ -122,13 +122,13 @@ impl Raw {
             hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
         }
         // Which features are of which column: of plain numbers that goes without saying.
-        let is_plain = |column: &Column| matches!(column.coding, Coding::Number | Coding::Ignored);
+        let is_plain = |column: &Column| matches!(column.coding, ColumnKind::Number | ColumnKind::Ignored);
         for column in self.coded.iter().filter(|_| !self.coded.iter().all(is_plain)) {
             let (kind, texts) = match &column.coding {
-                Coding::Ignored => continue,
-                Coding::Number => (1, &[][..]),
-                Coding::Gaps => (2, &[][..]),
-                Coding::Category(texts) => (3, &texts[..]),
+                ColumnKind::Ignored => continue,
+                ColumnKind::Number => (1, &[][..]),
+                ColumnKind::Gaps => (2, &[][..]),
+                ColumnKind::Category(texts) => (3, &texts[..]),
             };
             hasher.update(&[kind]).update(&(texts.len() as u64).to_le_bytes());
             for text in texts {

@@ -1,12 +1,12 @@
 //! Raw data to scaled training and held-out samples.
 
 use starling_run::data::LabelScale;
-use starling_run::data::columns::{Coding, Column, measured};
-use starling_run::{DataDescription, Scales};
-use starling_topology::SplitMix64;
+use starling_run::data::columns::{Column, ColumnKind, measured};
+use starling_run::{DataDescription, FeatureScale};
+use starling_topology::SplitMix64Generator;
 
 use crate::error::DataError;
-use crate::samples::Samples;
+use crate::samples::SampleSet;
 use crate::samples::raw::{Raw, Scaling, Values};
 use crate::source::kinds;
 
@@ -15,9 +15,9 @@ const MAX_NUMBERED_SAMPLES: u64 = 1 << 22;
 
 /// A data set ready for training.
 pub(crate) struct Split {
-    pub(crate) training: Samples,
-    pub(crate) held_out: Samples,
-    pub(crate) scales: Scales,
+    pub(crate) training: SampleSet,
+    pub(crate) held_out: SampleSet,
+    pub(crate) scales: FeatureScale,
     /// Of labels that all are numbers.
     pub(crate) label_scale: Option<LabelScale>,
     /// Features that are no constants, but became 0 because their deviation can't be computed.
@@ -42,7 +42,7 @@ pub(crate) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
         None => draw(total, permille, seed),
     };
     let (scales, lost) = match raw.scaling {
-        Scaling::Divide(divisor) => (Scales::Divide(divisor), Vec::new()),
+        Scaling::Divide(divisor) => (FeatureScale::Divide(divisor), Vec::new()),
         Scaling::Standardize => {
             let at = |row: u32, feature: usize| raw.values.get(row as usize * features + feature);
             standards(at, &Measured::of(&raw.coded, features), &training)
@@ -59,7 +59,7 @@ pub(crate) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
             let start = *index as usize * features;
             rows.extend((0..features).map(|column| scales.scaled(column, values.get(start + column))));
         }
-        Samples::new(features, rows, indices.iter().map(|index| labels[*index as usize]).collect())
+        SampleSet::new(features, rows, indices.iter().map(|index| labels[*index as usize]).collect())
     };
     let training = select(&raw.values, &raw.labels, &training);
     let held_out = match &raw.held_out {
@@ -90,7 +90,7 @@ fn label_scale(names: &[String], labels: &[u32], rows: &[u32]) -> Option<LabelSc
 pub(crate) fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
     let share = (u64::from(total) * u64::from(permille) + 500) / 1000;
     let count = if permille == 0 { 0 } else { (share as u32).clamp(1, total - 1) };
-    let mut order = SplitMix64::for_purpose("starling held-out split", seed, 0).permutation(total);
+    let mut order = SplitMix64Generator::for_purpose("starling held-out split", seed, 0).permutation(total);
     let mut training = order.split_off(count as usize);
     training.sort_unstable();
     order.sort_unstable();
@@ -119,7 +119,7 @@ impl Measured {
         let mut gaps = Vec::new();
         let mut at = 0;
         for Column { coding, .. } in columns {
-            gaps.extend((*coding == Coding::Gaps).then_some(at));
+            gaps.extend((*coding == ColumnKind::Gaps).then_some(at));
             at += coding.width();
         }
         Self { features, gaps }
@@ -129,7 +129,7 @@ impl Measured {
 /// Mean and standard deviation of each feature over `rows`, in f64, in row order, without gaps; and the features that are no constants,
 /// but whose numbers are too large, or too near to each other, for that. What is not measured stays as it is. `at` is the value of a
 /// row's feature: it is asked for twice, and once more where there are gaps.
-fn standards(at: impl Fn(u32, usize) -> f64, measured: &Measured, rows: &[u32]) -> (Scales, Vec<usize>) {
+fn standards(at: impl Fn(u32, usize) -> f64, measured: &Measured, rows: &[u32]) -> (FeatureScale, Vec<usize>) {
     let count = measured.features.len();
     let taken: Vec<usize> = (0..count).filter(|feature| measured.features[*feature]).collect();
     let all = u32::try_from(rows.len()).expect("invariant: readers bound the samples");
@@ -171,7 +171,7 @@ fn standards(at: impl Fn(u32, usize) -> f64, measured: &Measured, rows: &[u32]) 
         deviations[feature] = if is_usable { deviation } else { 0.0 };
         lost.extend((!is_usable && !are_constant[feature]).then_some(feature));
     }
-    (Scales::Standardize { means, deviations }, lost)
+    (FeatureScale::Standardize { means, deviations }, lost)
 }
 
 #[cfg(test)]
@@ -215,11 +215,11 @@ mod tests {
         use std::cell::Cell;
 
         let column = |coding| Column { name: String::new(), coding };
-        let texts = Coding::Category(["a", "b"].map(ToOwned::to_owned).to_vec());
+        let texts = ColumnKind::Category(["a", "b"].map(ToOwned::to_owned).to_vec());
         for (columns, features, reads) in [
             (vec![], 3, 3 * 2),
-            (vec![column(Coding::Number), column(texts.clone())], 3, 2),
-            (vec![column(Coding::Ignored), column(texts), column(Coding::Gaps)], 4, 2 + 1),
+            (vec![column(ColumnKind::Number), column(texts.clone())], 3, 2),
+            (vec![column(ColumnKind::Ignored), column(texts), column(ColumnKind::Gaps)], 4, 2 + 1),
         ] {
             let asked = Cell::new(0);
             let at = |row: u32, feature: usize| {
@@ -229,7 +229,7 @@ mod tests {
             let rows: Vec<u32> = (0..50).collect();
             let (scales, lost) = standards(at, &Measured::of(&columns, features), &rows);
             assert_eq!((asked.get(), lost), (50 * reads, vec![]), "{columns:?}");
-            let Scales::Standardize { means, deviations } = scales else { panic!("of a table") };
+            let FeatureScale::Standardize { means, deviations } = scales else { panic!("of a table") };
             for feature in 0..features {
                 let is_measured = columns.is_empty() || feature == if features == 4 { 2 } else { 0 };
                 let is_near = (means[feature] - 24.5).abs() < 0.5 && (deviations[feature] - 14.5).abs() < 0.5;

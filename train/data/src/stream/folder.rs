@@ -6,7 +6,7 @@ use std::vec;
 
 use starling_run::data::ImageSize;
 
-use super::{Block, Blocks, Inputs, Labels};
+use super::{Block, Blocks, InputSpec, LabelPolicy};
 use crate::error::DataError;
 use crate::images::decode::{self, Form};
 use crate::images::folder::{self, Listing};
@@ -26,18 +26,18 @@ pub(super) struct Folder {
 
 impl Folder {
     /// All images of a folder; if their labels are wanted, as in training.
-    pub(super) fn open(path: &Path, inputs: &Inputs, labels: Labels) -> Result<Self, DataError> {
+    pub(super) fn open(path: &Path, inputs: &InputSpec, labels: LabelPolicy) -> Result<Self, DataError> {
         let form = form(path, inputs)?;
         let listed = match labels {
-            Labels::Wanted => folder::classes(path)?,
-            Labels::Unused => folder::all(path)?,
+            LabelPolicy::Wanted => folder::classes(path)?,
+            LabelPolicy::Unused => folder::all(path)?,
         };
         let (images, classes) = (listed.images.into_iter(), listed.classes);
         Ok(Self { path: path.to_owned(), form, images, classes, alone: None, read: 0 })
     }
 
     /// The image that these bytes are.
-    pub(super) fn of_one(bytes: impl Read, path: &Path, inputs: &Inputs) -> Result<Self, DataError> {
+    pub(super) fn of_one(bytes: impl Read, path: &Path, inputs: &InputSpec) -> Result<Self, DataError> {
         let form = form(path, inputs)?;
         let alone = Some(decode::taken(bytes, path)?);
         let listing = Listing { path: path.file_name().map_or_else(|| path.to_owned(), PathBuf::from), class: None };
@@ -73,7 +73,7 @@ impl Blocks for Folder {
 }
 
 /// What a model takes, if it takes images.
-fn form(path: &Path, inputs: &Inputs) -> Result<Form, DataError> {
+fn form(path: &Path, inputs: &InputSpec) -> Result<Form, DataError> {
     let [channels, height, width] = inputs.shape;
     if [1, 3].contains(&channels) && height.max(width) <= ImageSize::MAX_SIDE && inputs.label.is_none() {
         return Ok(Form { channels, size: ImageSize { height, width } });

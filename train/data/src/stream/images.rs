@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::{Block, Blocks, Inputs, Labels};
+use super::{Block, Blocks, InputSpec, LabelPolicy};
 use crate::error::DataError;
 use crate::idx::{self, IMAGES, LABELS, wrong};
 
@@ -23,8 +23,8 @@ impl Images {
     pub(super) fn open(
         mut pixels: Box<dyn Read>,
         path: &Path,
-        inputs: &Inputs,
-        labels: Labels,
+        inputs: &InputSpec,
+        labels: LabelPolicy,
         is_held_out: bool,
     ) -> Result<Self, DataError> {
         let sizes = idx::dimensions(path, &mut pixels, IMAGES)?;
@@ -37,7 +37,7 @@ impl Images {
             };
             return Err(wrong(path, "image size", expected, format!("{}x{}", sizes[1], sizes[2])));
         }
-        let labels = (labels == Labels::Wanted).then(|| open_labels(path, count)).transpose()?;
+        let labels = (labels == LabelPolicy::Wanted).then(|| open_labels(path, count)).transpose()?;
         let path = path.to_owned();
         Ok(Self { path, pixels, labels, features: inputs.features, count, read: 0, is_held_out })
     }

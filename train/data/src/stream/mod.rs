@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use starling_run::Delimiter;
 use starling_run::data::DIGITS;
-use starling_run::data::columns::{Coding, Column};
+use starling_run::data::columns::{Column, ColumnKind};
 
 use crate::digits;
 use crate::error::DataError;
@@ -37,7 +37,7 @@ const START_BYTES: u64 = 16;
 
 /// What a model takes, and how the data that it was trained on was written.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Inputs {
+pub struct InputSpec {
     /// How many numbers a sample has.
     pub features: usize,
     /// A sample as channels, height, width.
@@ -60,20 +60,20 @@ pub struct Inputs {
     pub separated_by: Option<Delimiter>,
 }
 
-impl Inputs {
+impl InputSpec {
     /// The columns of a table but for the label's.
     fn table_columns(&self) -> Vec<Column> {
         if !self.columns.is_empty() {
             return self.columns.clone();
         }
         let name = |at: usize| self.names.get(at).cloned().unwrap_or_default();
-        (0..self.features).map(|at| Column { name: name(at), coding: Coding::Number }).collect()
+        (0..self.features).map(|at| Column { name: name(at), coding: ColumnKind::Number }).collect()
     }
 }
 
 /// Whether labels are looked for beside images. Those of tables are in them, or are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Labels {
+pub enum LabelPolicy {
     /// They have to be there.
     Wanted,
     /// Nobody asks for them.
@@ -134,11 +134,11 @@ impl Reader {
     ///
     /// # Errors
     /// If it can't be read, is none of them, or does not have the columns or the size that `inputs` says.
-    pub fn open(source: &str, inputs: &Inputs, labels: Labels) -> Result<Self, DataError> {
+    pub fn open(source: &str, inputs: &InputSpec, labels: LabelPolicy) -> Result<Self, DataError> {
         let path = PathBuf::from(source);
         if source == DIGITS && !inputs.is_text {
             let table = unpacked(digits::ROWS, Path::new("digits (embedded)"))?;
-            let inputs = Inputs {
+            let inputs = InputSpec {
                 names: Vec::new(),
                 columns: Vec::new(),
                 label: u32::try_from(inputs.features).ok(),
@@ -184,7 +184,12 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn of(bytes: impl Read + 'static, path: &Path, inputs: &Inputs, labels: Labels) -> Result<Self, DataError> {
+    pub fn of(
+        bytes: impl Read + 'static,
+        path: &Path,
+        inputs: &InputSpec,
+        labels: LabelPolicy,
+    ) -> Result<Self, DataError> {
         if inputs.is_text {
             let part = Windows::open(bytes, path, inputs)?;
             return Ok(Self { path: path.to_owned(), parts: vec![Box::new(part)], at: 0 });
@@ -194,7 +199,7 @@ impl Reader {
         let begun = bytes.by_ref().take(START_BYTES).read_to_end(&mut start);
         begun.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
         let are_images = start.starts_with(&idx::IMAGES);
-        if decode::is_image(&start) && labels == Labels::Unused {
+        if decode::is_image(&start) && labels == LabelPolicy::Unused {
             let part = Folder::of_one(io::Cursor::new(start).chain(bytes), path, inputs)?;
             return Ok(Self { path: path.to_owned(), parts: vec![Box::new(part)], at: 0 });
         }

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use super::{Block, Blocks, Inputs};
+use super::{Block, Blocks, InputSpec};
 use crate::error::DataError;
 use crate::images;
 use crate::samples::raw::Raw;
@@ -16,7 +16,7 @@ pub(super) struct Pack {
 }
 
 impl Pack {
-    pub(super) fn open(bytes: impl Read, path: &Path, inputs: &Inputs) -> Result<Self, DataError> {
+    pub(super) fn open(bytes: impl Read, path: &Path, inputs: &InputSpec) -> Result<Self, DataError> {
         let raw = images::parse(bytes, path)?;
         if raw.shape != inputs.shape {
             let [[channels, height, width], model] = [raw.shape, inputs.shape];

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use ::csv::ByteRecord;
-use starling_run::data::columns::{Coding, Column};
+use starling_run::data::columns::{Column, ColumnKind};
 
-use super::{Block, Blocks, Inputs};
+use super::{Block, Blocks, InputSpec};
 use crate::error::DataError;
 use crate::shorten;
 use crate::table::rows::{Rows, Text, cells, line, next};
@@ -33,7 +33,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn open(bytes: Box<dyn Read>, path: &Path, inputs: &Inputs) -> Result<Self, DataError> {
+    pub(super) fn open(bytes: Box<dyn Read>, path: &Path, inputs: &InputSpec) -> Result<Self, DataError> {
         let row_bytes = ROW_BYTES + ROW_BYTES_PER_COLUMN * (inputs.table_columns().len() as u64 + 1);
         let budget = Rc::new(Cell::new(u64::MAX));
         let text = Text::open(Budgeted { inner: bytes, left: budget.clone(), row_bytes }, path)?;
@@ -42,14 +42,14 @@ impl Table {
 
     /// Of text that was made of rows, which are bounded.
     #[cfg(feature = "parquet")]
-    pub(super) fn of(text: Text<'static>, path: &Path, inputs: &Inputs) -> Result<Self, DataError> {
+    pub(super) fn of(text: Text<'static>, path: &Path, inputs: &InputSpec) -> Result<Self, DataError> {
         Self::begin(text, path, inputs, (Rc::default(), u64::MAX))
     }
 
     fn begin(
         text: Text<'static>,
         path: &Path,
-        inputs: &Inputs,
+        inputs: &InputSpec,
         (budget, row_bytes): (Rc<Cell<u64>>, u64),
     ) -> Result<Self, DataError> {
         let columns = inputs.table_columns();
@@ -72,7 +72,7 @@ impl Table {
         };
         let codings = columns.into_iter().map(|column| column.coding);
         let taken = of_columns.into_iter().zip(codings).filter_map(|(place, coding)| Some((place?, coding)));
-        let taken = taken.filter(|(_, coding)| *coding != Coding::Ignored).collect();
+        let taken = taken.filter(|(_, coding)| *coding != ColumnKind::Ignored).collect();
         let names = if is_header { first.clone() } else { Vec::new() };
         let rows = Rows { path: path.to_owned(), delimiter, names, columns: first.len(), label, taken };
         Ok(Self { reader, rows, record, is_read: !is_header, budget, row_bytes })
@@ -121,7 +121,7 @@ fn is_header(first: &[String], columns: usize) -> bool {
 }
 
 /// By the names in the header: each column once, the label or not, those that the model leaves out or not, and no other.
-fn by_name(header: &[String], columns: &[Column], inputs: &Inputs) -> Result<Places, String> {
+fn by_name(header: &[String], columns: &[Column], inputs: &InputSpec) -> Result<Places, String> {
     let label_name = inputs.label_name.as_ref();
     let mut known: BTreeMap<&String, Option<usize>> = columns.iter().map(|column| (&column.name, None)).collect();
     known.extend(label_name.map(|name| (name, None)));
@@ -137,7 +137,7 @@ fn by_name(header: &[String], columns: &[Column], inputs: &Inputs) -> Result<Pla
         }
     }
     let taken: Vec<&String> =
-        columns.iter().filter(|column| column.coding != Coding::Ignored).map(|column| &column.name).collect();
+        columns.iter().filter(|column| column.coding != ColumnKind::Ignored).map(|column| &column.name).collect();
     let missing: Vec<&String> = taken.iter().copied().filter(|name| known[name].is_none()).collect();
     if missing.is_empty() && additional.is_empty() && twice.is_empty() {
         let label = label_name.and_then(|name| known[name]);
@@ -168,7 +168,7 @@ fn by_name(header: &[String], columns: &[Column], inputs: &Inputs) -> Result<Pla
 
 /// Of a table whose columns have no names of their own each: the same header as the table that the model was trained on, with or
 /// without the label.
-fn in_order(header: &[String], columns: &[Column], inputs: &Inputs) -> Result<Places, String> {
+fn in_order(header: &[String], columns: &[Column], inputs: &InputSpec) -> Result<Places, String> {
     let mut names: Vec<&String> = columns.iter().map(|column| &column.name).collect();
     let is_header = |names: &[&String]| header.iter().eq(names.iter().copied());
     if is_header(&names) {
@@ -186,7 +186,7 @@ fn in_order(header: &[String], columns: &[Column], inputs: &Inputs) -> Result<Pl
 }
 
 /// By their number: all columns alone, or with the label where it was.
-fn by_place(first: &[String], columns: &[Column], inputs: &Inputs) -> Result<Places, String> {
+fn by_place(first: &[String], columns: &[Column], inputs: &InputSpec) -> Result<Places, String> {
     let label = inputs.label.map_or(columns.len(), |label| label as usize);
     if first.len() == columns.len() {
         return Ok(Places::in_order(None, columns.len()));

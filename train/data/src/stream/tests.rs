@@ -6,8 +6,8 @@ use super::*;
 use crate::{DataOptions, Dataset};
 
 /// Of a table with a header, whose label was between its features.
-fn of_table() -> Inputs {
-    Inputs {
+fn of_table() -> InputSpec {
+    InputSpec {
         features: 2,
         shape: [1, 1, 2],
         is_text: false,
@@ -21,15 +21,15 @@ fn of_table() -> Inputs {
     }
 }
 
-fn of_images(shape: [u32; 3]) -> Inputs {
+fn of_images(shape: [u32; 3]) -> InputSpec {
     let features = shape.iter().map(|side| *side as usize).product();
     let (names, columns) = (Vec::new(), Vec::new());
     let (is_text, label, label_name, header, delimiter, separated_by) = (false, None, None, None, None, None);
-    Inputs { features, shape, is_text, names, columns, label, label_name, header, delimiter, separated_by }
+    InputSpec { features, shape, is_text, names, columns, label, label_name, header, delimiter, separated_by }
 }
 
-fn read(text: &[u8], inputs: &Inputs) -> Result<Vec<Block>, DataError> {
-    let mut reader = Reader::of(io::Cursor::new(text.to_vec()), Path::new("table.csv"), inputs, Labels::Unused)?;
+fn read(text: &[u8], inputs: &InputSpec) -> Result<Vec<Block>, DataError> {
+    let mut reader = Reader::of(io::Cursor::new(text.to_vec()), Path::new("table.csv"), inputs, LabelPolicy::Unused)?;
     let mut blocks = Vec::new();
     while let Some(block) = reader.next_block(2)? {
         blocks.push(block);
@@ -37,7 +37,7 @@ fn read(text: &[u8], inputs: &Inputs) -> Result<Vec<Block>, DataError> {
     Ok(blocks)
 }
 
-fn values(text: &str, inputs: &Inputs) -> Vec<f64> {
+fn values(text: &str, inputs: &InputSpec) -> Vec<f64> {
     read(text.as_bytes(), inputs).expect("good data").into_iter().flat_map(|block| block.values).collect()
 }
 
@@ -53,11 +53,11 @@ fn columns_are_found_by_their_names_or_by_their_places() {
     };
     assert_eq!(labels("b,kind,a\n2,x y,1\n4,\"y,z\",3\n"), ["x y", "y,z"]);
     assert_eq!(labels("a,b\n1,2\n"), [""; 0]);
-    let by_place = Inputs { names: Vec::new(), header: Some(false), ..inputs.clone() };
+    let by_place = InputSpec { names: Vec::new(), header: Some(false), ..inputs.clone() };
     assert_eq!(values("1,2\n3,4\n", &by_place), [1.0, 2.0, 3.0, 4.0]);
     assert_eq!(values("1,x,2\n3,y,4\n", &by_place), [1.0, 2.0, 3.0, 4.0]);
     // Of which several have one name: only the same table will do.
-    let twice = Inputs { names: vec!["a".to_owned(); 2], ..inputs };
+    let twice = InputSpec { names: vec!["a".to_owned(); 2], ..inputs };
     assert_eq!(values("a,a\n1,2\n", &twice), [1.0, 2.0]);
     assert_eq!(values("a,kind,a\n1,x,2\n", &twice), [1.0, 2.0]);
     let error = read(b"kind,a,a\nx,1,2\n", &twice).expect_err("another order").to_string();
@@ -97,8 +97,8 @@ fn a_table_is_scaled_from_the_same_numbers_as_for_training() {
     let source = file.path().display().to_string();
     let options = DataOptions { source: source.clone(), held_out: 0.0, ..DataOptions::default() };
     let dataset = Dataset::load(&options).expect("good data");
-    let inputs = Inputs { label: Some(2), ..of_table() };
-    let mut reader = Reader::open(&source, &inputs, Labels::Unused).expect("opened");
+    let inputs = InputSpec { label: Some(2), ..of_table() };
+    let mut reader = Reader::open(&source, &inputs, LabelPolicy::Unused).expect("opened");
     let mut at = 0;
     while let Some(block) = reader.next_block(7).expect("good data") {
         for sample in block.values.chunks(2) {
@@ -118,7 +118,7 @@ fn a_quote_that_is_never_closed_fills_no_memory() {
     // However many rows there are.
     let rows = "1,2\n".repeat(1 << 20);
     let mut reader =
-        Reader::of(io::Cursor::new(format!("a,b\n{rows}")), Path::new("table.csv"), &of_table(), Labels::Unused)
+        Reader::of(io::Cursor::new(format!("a,b\n{rows}")), Path::new("table.csv"), &of_table(), LabelPolicy::Unused)
             .expect("opened");
     let mut count = 0;
     while let Some(block) = reader.next_block(512).expect("good data") {
@@ -142,14 +142,14 @@ fn images_come_with_their_labels_if_they_are_wanted() {
     let source = folder.path().display().to_string();
     let inputs = of_images([1, 1, 2]);
     let open = |labels| Reader::open(&source, &inputs, labels);
-    let missing = open(Labels::Wanted).expect_err("no labels").to_string();
+    let missing = open(LabelPolicy::Wanted).expect_err("no labels").to_string();
     assert!(missing.contains("its labels file `train-labels-idx1-ubyte` is not beside it"), "{missing}");
-    let mut reader = open(Labels::Unused).expect("images alone");
+    let mut reader = open(LabelPolicy::Unused).expect("images alone");
     assert!(!reader.has_labels() && reader.holds_out());
     assert_eq!(reader.next_block(2).expect("good data").expect("a block").values, [1.0, 2.0, 3.0, 4.0]);
     write("train-labels-idx1-ubyte", idx(&[3], &[0, 1, 0]));
     write("t10k-labels-idx1-ubyte", idx(&[1], &[9]));
-    let mut reader = open(Labels::Wanted).expect("with labels");
+    let mut reader = open(LabelPolicy::Wanted).expect("with labels");
     let mut all = Vec::new();
     while let Some(block) = reader.next_block(2).expect("good data") {
         all.push((block.labels.join(" "), block.rows, block.held_out));
@@ -161,7 +161,7 @@ fn images_come_with_their_labels_if_they_are_wanted() {
         let before = std::fs::read(folder.path().join(name)).expect("read");
         write(name, bytes);
         let mut failed = None;
-        match open(Labels::Wanted) {
+        match open(LabelPolicy::Wanted) {
             Err(error) => failed = Some(error.to_string()),
             Ok(mut reader) => {
                 while failed.is_none() {
@@ -186,13 +186,13 @@ fn images_come_with_their_labels_if_they_are_wanted() {
     refused("train-labels-idx1-ubyte", idx(&[2], &[0, 1]), "number of labels is 2, expected 3");
     refused("train-labels-idx1-ubyte", idx(&[3], &[0, 1]), "cut off");
     let labels = folder.path().join("train-labels-idx1-ubyte").display().to_string();
-    let error = Reader::open(&labels, &inputs, Labels::Unused).expect_err("labels").to_string();
+    let error = Reader::open(&labels, &inputs, LabelPolicy::Unused).expect_err("labels").to_string();
     assert!(error.contains("name the file of the images"), "{error}");
 }
 
 #[test]
 fn the_built_in_digits_are_there_for_whatever_takes_as_many_pixels() {
-    let mut reader = Reader::open("digits", &of_images([1, 8, 8]), Labels::Wanted).expect("embedded");
+    let mut reader = Reader::open("digits", &of_images([1, 8, 8]), LabelPolicy::Wanted).expect("embedded");
     let (mut count, whole) = (0, Dataset::load(&DataOptions { held_out: 0.0, ..DataOptions::default() }));
     let whole = whole.expect("embedded");
     while let Some(block) = reader.next_block(100).expect("good data") {
@@ -203,15 +203,15 @@ fn the_built_in_digits_are_there_for_whatever_takes_as_many_pixels() {
         }
     }
     assert_eq!(count, 1797);
-    let error = Reader::open("digits", &of_images([1, 9, 9]), Labels::Wanted).expect_err("others").to_string();
+    let error = Reader::open("digits", &of_images([1, 9, 9]), LabelPolicy::Wanted).expect_err("others").to_string();
     assert!(error.contains("it has 65 columns, but the model takes 81 features"), "{error}");
 }
 
 #[test]
 fn a_text_comes_in_the_windows_that_it_was_trained_in() {
-    let inputs = Inputs { is_text: true, ..of_images([1, 1, 4]) };
+    let inputs = InputSpec { is_text: true, ..of_images([1, 1, 4]) };
     let read = |bytes: &'static [u8]| {
-        let mut reader = Reader::of(bytes, Path::new("a.txt"), &inputs, Labels::Wanted)?;
+        let mut reader = Reader::of(bytes, Path::new("a.txt"), &inputs, LabelPolicy::Wanted)?;
         let mut all = Vec::new();
         while let Some(block) = reader.next_block(2)? {
             let text: Vec<u8> = block.values.iter().map(|byte| *byte as u8).collect();
@@ -224,7 +224,7 @@ fn a_text_comes_in_the_windows_that_it_was_trained_in() {
     assert_eq!(read(b"12345").expect("one window").len(), 1);
     let error = read(b"1234").expect_err("too short").to_string();
     assert!(error.contains("it has 4 bytes, but one window of 4 and the byte behind need 5"), "{error}");
-    let error = Reader::open(".", &inputs, Labels::Wanted).expect_err("a folder").to_string();
+    let error = Reader::open(".", &inputs, LabelPolicy::Wanted).expect_err("a folder").to_string();
     assert!(error.contains("a text is one file"), "{error}");
 }
 
@@ -238,7 +238,7 @@ fn columns_are_coded_as_in_training() {
     let options = DataOptions { source: path.display().to_string(), held_out: 0.0, ignored, ..DataOptions::default() };
     let dataset = Dataset::load(&options).expect("a table");
     let (description, preprocessing) = (dataset.description(), dataset.preprocessing());
-    let inputs = Inputs {
+    let inputs = InputSpec {
         features: description.features as usize,
         shape: description.shape,
         is_text: false,
@@ -250,7 +250,7 @@ fn columns_are_coded_as_in_training() {
         delimiter: description.delimiter,
         separated_by: None,
     };
-    let features = |text: &str, inputs: &Inputs| {
+    let features = |text: &str, inputs: &InputSpec| {
         let values = read(text.as_bytes(), inputs).map(|blocks| blocks.into_iter().flat_map(|block| block.values));
         values.map(|values| values.collect::<Vec<f64>>()).map_err(|error| error.to_string())
     };
@@ -265,7 +265,7 @@ fn columns_are_coded_as_in_training() {
     let other = "sex,kind,age\nf,x,30\nm,y,na\nm,x,50\n";
     assert_eq!(scaled(&features(other, &inputs).expect("by name")), all);
     assert_eq!(scaled(&features("age,sex,id\n30,f,\n,m,?\n50,m,x\n", &inputs).expect("by name")), all);
-    let by_place = Inputs { names: Vec::new(), header: Some(false), ..inputs.clone() };
+    let by_place = InputSpec { names: Vec::new(), header: Some(false), ..inputs.clone() };
     assert_eq!(scaled(&features("1,30,f\n2,,m\n3,50,m\n", &by_place).expect("by place")), all);
     for (text, part) in [
         ("age,sex\n30,d\n", "row 2, column 1 (`sex`): `d` is none of the column's 2 categories: `f`, `m`"),
@@ -286,8 +286,11 @@ fn what_separates_cells_can_be_said() {
     let text = "a;b,c\n1;2\n";
     let error = read(text.as_bytes(), &inputs).expect_err("a comma is there").to_string();
     assert!(error.contains("`a;b`"), "{error}");
-    let said =
-        Inputs { names: ["a", "b,c"].map(str::to_owned).to_vec(), separated_by: Some(Delimiter::Semicolon), ..inputs };
+    let said = InputSpec {
+        names: ["a", "b,c"].map(str::to_owned).to_vec(),
+        separated_by: Some(Delimiter::Semicolon),
+        ..inputs
+    };
     assert_eq!(values(text, &said), [1.0, 2.0]);
     let error = read(b"a\tb,c\n1\t2\n", &said).expect_err("no semicolon").to_string();
     assert!(error.contains("--delimiter says what separates its cells"), "{error}");

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use super::{Block, Blocks, Inputs};
+use super::{Block, Blocks, InputSpec};
 use crate::error::DataError;
 use crate::text;
 
@@ -16,7 +16,7 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    pub(super) fn open(bytes: impl Read, path: &Path, inputs: &Inputs) -> Result<Self, DataError> {
+    pub(super) fn open(bytes: impl Read, path: &Path, inputs: &InputSpec) -> Result<Self, DataError> {
         let text = text::parse(bytes, path, u64::MAX)?;
         let context = u32::try_from(inputs.features).unwrap_or(u32::MAX);
         let count = text.windows(context, 1)? as usize;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ::csv::ByteRecord;
 use starling_run::Kind;
 use starling_run::data::MAX_SAID;
-use starling_run::data::columns::{self, Coding, Column, is_gap};
+use starling_run::data::columns::{self, Column, ColumnKind, is_gap};
 use starling_run::manifest::MAX_FEATURES;
 
 use crate::DataOptions;
@@ -163,10 +163,10 @@ impl Table {
         let is_plain = survey.plain.is_some();
         let (coded, values, rising_rows) = match survey.plain {
             Some(values) if self.ignored.is_empty() => (Vec::new(), values, survey.rising_rows),
-            Some(values) => (self.columns(|_| Coding::Number), values, survey.rising_rows),
+            Some(values) => (self.columns(|_| ColumnKind::Number), values, survey.rising_rows),
             None => {
                 let codings = survey.codings(&self, &class_names, &open)?;
-                let coded = self.columns(|column| codings.get(&column).cloned().unwrap_or(Coding::Number));
+                let coded = self.columns(|column| codings.get(&column).cloned().unwrap_or(ColumnKind::Number));
                 (coded, self.encode(codings, &survey.labels, open()?, max)?, 0)
             }
         };
@@ -219,11 +219,11 @@ impl Table {
     }
 
     /// All columns but the label's, those that are left out with them.
-    fn columns(&self, coding: impl Fn(usize) -> Coding) -> Vec<Column> {
+    fn columns(&self, coding: impl Fn(usize) -> ColumnKind) -> Vec<Column> {
         let others = (0..self.rows.columns).filter(|column| *column != self.label);
         let column = |at: usize| Column {
             name: self.rows.names.get(at).cloned().unwrap_or_default(),
-            coding: if self.ignored.contains(&at) { Coding::Ignored } else { coding(at) },
+            coding: if self.ignored.contains(&at) { ColumnKind::Ignored } else { coding(at) },
         };
         others.map(column).collect()
     }
@@ -231,7 +231,7 @@ impl Table {
     /// The features of all rows.
     fn encode<R: Read>(
         &mut self,
-        codings: BTreeMap<usize, Coding>,
+        codings: BTreeMap<usize, ColumnKind>,
         labels: &[String],
         reader: ::csv::Reader<R>,
         max: u64,
@@ -239,7 +239,7 @@ impl Table {
         let samples = labels.len();
         let path = self.rows.path.clone();
         let fail = |reason: String| DataError::File { path: path.clone(), reason };
-        let width = codings.values().map(Coding::width).sum::<usize>();
+        let width = codings.values().map(ColumnKind::width).sum::<usize>();
         if width > MAX_FEATURES as usize || width as u64 * samples as u64 > MAX_VALUES {
             let reason = "its categories become too many features: leave columns out with --ignore";
             return Err(fail(format!("{reason} ({width} features of {samples} rows)")));
@@ -341,7 +341,7 @@ impl Table {
 
 /// Whether one of these columns is a number.
 fn has_numbers(coded: &[Column]) -> bool {
-    coded.iter().any(|column| matches!(column.coding, Coding::Number | Coding::Gaps))
+    coded.iter().any(|column| matches!(column.coding, ColumnKind::Number | ColumnKind::Gaps))
 }
 
 /// Whether a user has written the name of a column, and no index, that the first row has: that can only be a header.

@@ -281,7 +281,7 @@ mod tests {
         ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray,
         TimestampMicrosecondArray,
     };
-    use starling_topology::SplitMix64;
+    use starling_topology::SplitMix64Generator;
 
     use super::*;
     use crate::Dataset;
@@ -371,7 +371,7 @@ mod tests {
             let error = read(&valid[..length]).expect_err("cut off");
             assert!(error.contains("no whole Parquet file"), "{error}");
         }
-        let mut generator = SplitMix64::new(31);
+        let mut generator = SplitMix64Generator::new(31);
         let mut read_anyway = 0;
         for _ in 0..500 {
             let mut bytes = valid.clone();

@@ -4,7 +4,7 @@ use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use ::csv::ByteRecord;
-use starling_run::data::columns::{Coding, Unknown};
+use starling_run::data::columns::{CellError, ColumnKind};
 
 use crate::Delimiter;
 use crate::error::DataError;
@@ -96,7 +96,7 @@ pub(crate) struct Rows {
     /// Which of them holds the labels.
     pub(crate) label: Option<usize>,
     /// Which of them have features, in the order of those, and how they become them.
-    pub(crate) taken: Vec<(usize, Coding)>,
+    pub(crate) taken: Vec<(usize, ColumnKind)>,
 }
 
 impl Rows {
@@ -163,10 +163,10 @@ impl Rows {
     }
 
     /// Why a cell has no features, with what its user may have meant.
-    fn unknown(&self, unknown: Unknown, cell: &str, coding: &Coding) -> String {
+    fn unknown(&self, unknown: CellError, cell: &str, coding: &ColumnKind) -> String {
         let told = format!("`{}`", shorten(cell));
         match (unknown, coding) {
-            (Unknown::Category, Coding::Category(texts)) => {
+            (CellError::Category, ColumnKind::Category(texts)) => {
                 let known: Vec<String> =
                     texts.iter().take(MAX_NAMED).map(|text| format!("`{}`", shorten(text))).collect();
                 let more = if texts.len() > MAX_NAMED { ", ..." } else { "" };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use ::csv::{ByteRecord, Reader};
-use starling_run::data::columns::{Coding, is_gap};
+use starling_run::data::columns::{ColumnKind, is_gap};
 
 use crate::Delimiter;
 use crate::error::DataError;
@@ -124,7 +124,7 @@ impl Survey {
         table: &Table,
         classes: &[String],
         open: impl Fn() -> Result<Reader<R>, DataError>,
-    ) -> Result<BTreeMap<usize, Coding>, DataError> {
+    ) -> Result<BTreeMap<usize, ColumnKind>, DataError> {
         let (mut codings, mut texts) = (BTreeMap::new(), BTreeMap::new());
         for (column, seen) in &self.seen {
             if table.categories.contains(column) || seen.are_categories(table, *column)? {
@@ -132,12 +132,13 @@ impl Survey {
                 continue;
             }
             let has_gaps = seen.gaps > 0 && seen.numbers > 0;
-            codings.insert(*column, if has_gaps { Coding::Gaps } else { Coding::Number });
+            codings.insert(*column, if has_gaps { ColumnKind::Gaps } else { ColumnKind::Number });
         }
         self.check_label(table, classes)?;
         self.collect(table, &mut texts, open()?)?;
-        codings
-            .extend(texts.into_iter().map(|(column, texts)| (column, Coding::Category(texts.into_iter().collect()))));
+        codings.extend(
+            texts.into_iter().map(|(column, texts)| (column, ColumnKind::Category(texts.into_iter().collect()))),
+        );
         Ok(codings)
     }
 

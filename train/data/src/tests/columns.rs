@@ -1,6 +1,6 @@
 //! Columns that are no plain numbers: categories, gaps, and what is left out.
 
-use starling_run::data::columns::{Coding, Column};
+use starling_run::data::columns::{Column, ColumnKind};
 
 use super::*;
 
@@ -15,8 +15,8 @@ fn named(names: &str) -> Vec<TableColumn> {
     names.split(',').map(written).collect()
 }
 
-fn category(texts: &[&str]) -> Coding {
-    Coding::Category(texts.iter().map(|&text| text.to_owned()).collect())
+fn category(texts: &[&str]) -> ColumnKind {
+    ColumnKind::Category(texts.iter().map(|&text| text.to_owned()).collect())
 }
 
 #[test]
@@ -27,11 +27,11 @@ fn texts_become_categories_and_gaps_the_mean() {
     assert_eq!(
         preprocessing.columns,
         [
-            column("name", Coding::Ignored),
-            column("age", Coding::Gaps),
+            column("name", ColumnKind::Ignored),
+            column("age", ColumnKind::Gaps),
             column("sex", category(&["female", "male"])),
             column("port", category(&["", "C", "S"])),
-            column("fare", Coding::Gaps),
+            column("fare", ColumnKind::Gaps),
         ]
     );
     let names = [
@@ -87,8 +87,8 @@ fn plain_numbers_are_read_as_before() {
     let less = load_csv(b"a,b,kind\n1,2,x\n3,4,y\n", |options| options.ignored = named("a")).expect("a table");
     assert_eq!(less.preprocessing().features, ["b"]);
     assert_eq!(less.training().row(0), [-1.0]);
-    let codings: Vec<Coding> = less.preprocessing().columns.iter().map(|column| column.coding.clone()).collect();
-    assert_eq!(codings, [Coding::Ignored, Coding::Number]);
+    let codings: Vec<ColumnKind> = less.preprocessing().columns.iter().map(|column| column.coding.clone()).collect();
+    assert_eq!(codings, [ColumnKind::Ignored, ColumnKind::Number]);
     let alone = load_csv(b"b,kind\n2,x\n4,y\n", |_| {}).expect("a table");
     assert_eq!(alone.description().fingerprint, less.description().fingerprint);
 }
@@ -96,7 +96,7 @@ fn plain_numbers_are_read_as_before() {
 #[test]
 fn columns_without_a_single_number_are_constants() {
     let dataset = load_csv(b"a,b,kind\n1,,x\n3,?,y\n", |_| {}).expect("a table");
-    assert_eq!(dataset.preprocessing().columns[1].coding, Coding::Number);
+    assert_eq!(dataset.preprocessing().columns[1].coding, ColumnKind::Number);
     assert!((0..2).all(|row| dataset.training().row(row)[1] == 0.0));
 }
 

@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use starling_run::{Download, Manifest, RunSpec, Scales, SharedData};
-use starling_topology::SplitMix64;
+use starling_run::{Download, FeatureScale, Manifest, RunSpec, SharedDataset};
+use starling_topology::SplitMix64Generator;
 use tempfile::TempDir;
 
 use super::*;
@@ -63,7 +63,7 @@ mod digits {
         assert_eq!((description.shape, description.classes, description.held_out), ([1, 8, 8], 10, 200));
         assert_eq!((dataset.training().len(), dataset.held_out().len()), (1438, 359));
         assert_eq!(dataset.class_names(), ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
-        assert_eq!(dataset.preprocessing().scales, Scales::Divide(16.0));
+        assert_eq!(dataset.preprocessing().scales, FeatureScale::Divide(16.0));
         let all = dataset.training().gather(&(0..1438).collect::<Vec<_>>());
         assert!(all.iter().all(|value| (0.0..=1.0).contains(value)) && all.contains(&1.0));
         assert_eq!(&description.fingerprint.to_string()[..16], PINNED_FINGERPRINT);
@@ -184,7 +184,7 @@ mod csv {
         let dataset = load_csv(rows.as_bytes(), |options| options.held_out = 0.3).expect("good data");
         assert_eq!((dataset.training().len(), dataset.held_out().len()), (70, 30));
         let values =
-            |samples: &Samples| (0..samples.len()).map(|row| f64::from(samples.row(row)[0])).collect::<Vec<_>>();
+            |samples: &SampleSet| (0..samples.len()).map(|row| f64::from(samples.row(row)[0])).collect::<Vec<_>>();
         let training = values(dataset.training());
         let mean = training.iter().sum::<f64>() / 70.0;
         let variance = training.iter().map(|value| value * value).sum::<f64>() / 70.0;
@@ -362,7 +362,7 @@ fn images_keep_their_kind_under_any_name_and_compressed() {
             write("test-labels-idx1", labels(held_out));
         }
         let (found, paths) = files(&source).expect("readable");
-        let shared = SharedData::open(found.files, &paths).expect("readable").expect("files");
+        let shared = SharedDataset::open(found.files, &paths).expect("readable").expect("files");
         let to = folder.path().join(kind);
         let mut download = Download::open(&to, shared.manifest().clone(), 1 << 20).expect("made");
         for chunk in download.missing() {
@@ -388,7 +388,7 @@ fn a_file_that_unpacks_to_more_than_it_may_is_not_read() {
 
 #[test]
 fn damaged_files_never_panic() {
-    let mut generator = SplitMix64::new(17);
+    let mut generator = SplitMix64Generator::new(17);
     let mut damage = |valid: &[u8]| {
         let mut bytes = valid.to_vec();
         for _ in 0..=generator.below(3) {

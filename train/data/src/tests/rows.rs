@@ -3,7 +3,7 @@
 use starling_run::Delimiter;
 
 use super::*;
-use crate::stream::{Inputs, Labels, Reader};
+use crate::stream::{InputSpec, LabelPolicy, Reader};
 
 const ROWS: &str = r#"{"area": 50, "kind": "flat", "note": "a;b", "price": "low"}
 {"area": 1.2e2, "price": "high", "kind": "house"}
@@ -63,7 +63,7 @@ fn what_is_wrong_with_an_object_is_told_with_its_row_and_key() {
 fn a_trained_model_takes_objects_by_their_keys() {
     let dataset = load("a.csv", TEXT.as_bytes(), |_| {}).expect("a table");
     let (description, preprocessing) = (dataset.description(), dataset.preprocessing());
-    let inputs = Inputs {
+    let inputs = InputSpec {
         features: description.features as usize,
         shape: description.shape,
         is_text: false,
@@ -76,7 +76,7 @@ fn a_trained_model_takes_objects_by_their_keys() {
         separated_by: None,
     };
     let read = |text: &'static str| {
-        let mut reader = Reader::of(text.as_bytes(), Path::new("new.jsonl"), &inputs, Labels::Unused)?;
+        let mut reader = Reader::of(text.as_bytes(), Path::new("new.jsonl"), &inputs, LabelPolicy::Unused)?;
         let (mut values, mut rows) = (Vec::new(), Vec::new());
         while let Some(block) = reader.next_block(2)? {
             values.extend(block.values);

@@ -1,6 +1,6 @@
 //! What is understood of tables as people have them, and what their users are told.
 
-use starling_run::data::columns::Coding;
+use starling_run::data::columns::ColumnKind;
 
 use super::*;
 
@@ -148,7 +148,7 @@ fn columns_that_can_not_be_scaled_are_told() {
     let warnings = dataset.warnings(1, true);
     assert!(warnings.len() == 1 && warnings[0].starts_with("column 2 (`b`): "), "{warnings:?}");
     assert!((0..dataset.training().len()).all(|row| dataset.training().row(row)[1] == 0.0));
-    let Scales::Standardize { deviations, .. } = &dataset.preprocessing().scales else { panic!("a table") };
+    let FeatureScale::Standardize { deviations, .. } = &dataset.preprocessing().scales else { panic!("a table") };
     assert_eq!((deviations[1], deviations[2]), (0.0, 0.0));
 }
 
@@ -273,7 +273,7 @@ fn a_cell_between_quotes_may_have_several_lines() {
     let dataset = load(text);
     assert_eq!((dataset.description().samples, dataset.class_names()), (3, &["a\nb".to_owned(), "c".to_owned()][..]));
     let coding = &dataset.preprocessing().columns[1].coding;
-    assert_eq!(*coding, Coding::Category(["", "one\ntwo"].map(ToOwned::to_owned).to_vec()));
+    assert_eq!(*coding, ColumnKind::Category(["", "one\ntwo"].map(ToOwned::to_owned).to_vec()));
     // A copy with other line ends is the same data.
     for end in ["\r\n", "\r"] {
         let copy = load(&text.replace('\n', end));

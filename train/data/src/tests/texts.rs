@@ -8,7 +8,7 @@ fn load(name: &str, bytes: &[u8], change: impl FnOnce(&mut DataOptions)) -> Resu
     Dataset::load(&options)
 }
 
-fn windows(samples: &Samples) -> Vec<String> {
+fn windows(samples: &SampleSet) -> Vec<String> {
     let all: Vec<u32> = (0..samples.len() as u32).collect();
     let bytes = samples.windows(&all).expect("a text");
     bytes.chunks(samples.features() + 1).map(|window| String::from_utf8_lossy(window).into_owned()).collect()
@@ -23,7 +23,7 @@ fn a_text_is_cut_into_windows_each_with_the_byte_behind() {
     assert_eq!((description.shape, description.classes, description.check()), ([1, 1, 4], 256, Ok(())));
     assert!(description.is_text() && dataset.training().labels().is_empty());
     let preprocessing = dataset.preprocessing();
-    assert_eq!(Preprocessing::decode(&preprocessing.encode(), &description).as_ref(), Ok(preprocessing));
+    assert_eq!(PreprocessingSpec::decode(&preprocessing.encode(), &description).as_ref(), Ok(preprocessing));
     assert!(dataset.summary().to_string().contains("a text of 3 windows of 4 bytes, 0 held out"));
     // As long as two windows and a byte is enough, with one byte less it is not.
     assert_eq!(load("a.txt", b"123456789", |_| {}).expect("a text").training().len(), 2);

@@ -2,16 +2,16 @@
 //!
 //! All donors are asked at once for their manifests, and one is chosen. Then each donor of it is asked for one chunk after the other, all
 //! at once, so a fast one hands out more. What one fails to hand out in time is asked for elsewhere; what has come, never again. A step's
-//! result is not cut: [`result_fetch`]. Which states a donor has ready: [`Snapshots`](crate::Snapshots).
+//! result is not cut: [`result_download`]. Which states a donor has ready: [`SnapshotStore`](crate::SnapshotStore).
 
-pub mod result_fetch;
+pub mod result_download;
 pub(crate) mod snapshots;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use starling_topology::{Flaw, PeerId, Time};
+use starling_topology::{FlawKind, PeerId, Time};
 
 /// Donors that chunks are asked of at a time.
 pub const MAX_DONORS: usize = 8;
@@ -35,7 +35,7 @@ enum Rule {
 
 /// How long donors may take, and which of their manifests counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct DownloadConfig {
     rule: Rule,
     /// For the manifest, connecting included.
     answer: Duration,
@@ -47,7 +47,7 @@ pub struct Terms {
     grace: Duration,
 }
 
-impl Terms {
+impl DownloadConfig {
     /// Of the replicated state, from members of the view. A donor takes its snapshot between two steps, and a step may take as
     /// long as a stall.
     pub fn of_state(max_stall: Duration) -> Self {
@@ -71,7 +71,7 @@ impl Terms {
 
 /// What a donor is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question<C> {
+pub enum DownloadRequest<C> {
     /// What it has.
     Manifest,
     /// This chunk of what has the manifest that is being loaded.
@@ -80,7 +80,7 @@ pub enum Question<C> {
 
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer<M> {
+pub enum DownloadReply<M> {
     /// A manifest that may be what is wanted.
     Manifest(M),
     /// A chunk, and whether its hash is that of the one that was asked for.
@@ -106,7 +106,7 @@ pub enum Input<M, C> {
         /// Of [`Output::Ask`].
         number: u64,
         /// What came.
-        answer: Answer<M>,
+        answer: DownloadReply<M>,
     },
     /// To [`Output::Load`]: these distinct chunks are not here yet, in the order in which they are best asked for.
     Lacks(Vec<C>),
@@ -128,7 +128,7 @@ pub enum Output<M, C> {
         /// Whom.
         donor: PeerId,
         /// What.
-        question: Question<C>,
+        question: DownloadRequest<C>,
     },
     /// Nobody waits for the answer to this question any more.
     GiveUp(u64),
@@ -158,7 +158,7 @@ pub enum Output<M, C> {
 #[derive(Debug)]
 struct Asked<C> {
     donor: PeerId,
-    question: Question<C>,
+    question: DownloadRequest<C>,
     until: Time,
 }
 
@@ -188,7 +188,7 @@ struct Fetching<C> {
 /// One download. `M` is a manifest, `C` the name of a chunk.
 #[derive(Debug)]
 pub struct Download<M, C> {
-    terms: Terms,
+    terms: DownloadConfig,
     /// Who comes again begins with another one of several manifests: a liar may answer first each time.
     seed: u64,
     began: Time,
@@ -205,13 +205,13 @@ pub struct Download<M, C> {
     stage: Stage<M, C>,
     timer: Option<Time>,
     reason: String,
-    flaw: Option<Flaw>,
+    flaw: Option<FlawKind>,
     outputs: VecDeque<Output<M, C>>,
 }
 
 impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
     /// Asks `donors`, those that are asked first being first.
-    pub fn new(now: Time, terms: Terms, donors: &[PeerId], seed: u64) -> Self {
+    pub fn new(now: Time, terms: DownloadConfig, donors: &[PeerId], seed: u64) -> Self {
         let most = if terms.rule == Rule::Each { MAX_ASKED } else { MAX_DONORS };
         let mut distinct: Vec<PeerId> = Vec::new();
         for donor in donors {
@@ -235,14 +235,14 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
             flaw: None,
             outputs: VecDeque::new(),
         };
-        distinct.into_iter().for_each(|donor| download.ask(now, donor, Question::Manifest));
+        distinct.into_iter().for_each(|donor| download.ask(now, donor, DownloadRequest::Manifest));
         download.go_on(now);
         download
     }
 
     /// Has it make a mistake from now on.
     #[cfg(feature = "flaws")]
-    pub fn plant(&mut self, flaw: Flaw) {
+    pub fn plant(&mut self, flaw: FlawKind) {
         self.flaw = Some(flaw);
     }
 
@@ -268,23 +268,23 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
         self.go_on(now);
     }
 
-    fn ask(&mut self, now: Time, donor: PeerId, question: Question<C>) {
+    fn ask(&mut self, now: Time, donor: PeerId, question: DownloadRequest<C>) {
         self.questions += 1;
-        let limit = if question == Question::Manifest { self.terms.answer } else { self.terms.chunk };
+        let limit = if question == DownloadRequest::Manifest { self.terms.answer } else { self.terms.chunk };
         let (number, until) = (self.questions, now + limit);
         self.outputs.push_back(Output::Ask { number, donor, question: question.clone() });
         self.asked.insert(number, Asked { donor, question, until });
     }
 
-    fn take(&mut self, now: Time, number: u64, asked: Asked<C>, answer: Answer<M>) {
+    fn take(&mut self, now: Time, number: u64, asked: Asked<C>, answer: DownloadReply<M>) {
         let Asked { donor, question, .. } = asked;
-        let takes_unverified = self.flaw == Some(Flaw::TakesUnverified);
+        let takes_unverified = self.flaw == Some(FlawKind::TakesUnverified);
         match (question, answer) {
-            (Question::Manifest, Answer::Manifest(manifest)) => self.name(now, donor, manifest),
-            (Question::Manifest, Answer::Later) if now - self.began < self.terms.patience => {
+            (DownloadRequest::Manifest, DownloadReply::Manifest(manifest)) => self.name(now, donor, manifest),
+            (DownloadRequest::Manifest, DownloadReply::Later) if now - self.began < self.terms.patience => {
                 self.later.push((now + ASK_AGAIN, donor));
             }
-            (Question::Chunk(chunk), Answer::Chunk { fits }) if fits || takes_unverified => {
+            (DownloadRequest::Chunk(chunk), DownloadReply::Chunk { fits }) if fits || takes_unverified => {
                 if let Stage::Fetching(_, fetching) = &mut self.stage {
                     fetching.failures.remove(&donor);
                     fetching.idle.push_back(donor);
@@ -295,12 +295,12 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
             }
             (question, answer) => {
                 let (reason, is_wrong) = match answer {
-                    Answer::Chunk { .. } => ("it sent bytes that are not the chunk's".to_owned(), true),
-                    Answer::Manifest(_) => ("it sent a manifest for a chunk".to_owned(), true),
-                    Answer::Later => ("it did not have it ready in time".to_owned(), false),
-                    Answer::NotHere => ("it does not have it".to_owned(), false),
-                    Answer::Wrong(reason) => (reason, true),
-                    Answer::Failed(reason) => (reason, false),
+                    DownloadReply::Chunk { .. } => ("it sent bytes that are not the chunk's".to_owned(), true),
+                    DownloadReply::Manifest(_) => ("it sent a manifest for a chunk".to_owned(), true),
+                    DownloadReply::Later => ("it did not have it ready in time".to_owned(), false),
+                    DownloadReply::NotHere => ("it does not have it".to_owned(), false),
+                    DownloadReply::Wrong(reason) => (reason, true),
+                    DownloadReply::Failed(reason) => (reason, false),
                 };
                 self.fail(donor, question, reason, is_wrong);
             }
@@ -334,15 +334,15 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
             Rule::Named => true,
             Rule::Each => false,
         };
-        if is_certain || self.flaw == Some(Flaw::TakesFirstNamed) {
+        if is_certain || self.flaw == Some(FlawKind::TakesFirstNamed) {
             self.certain = self.certain.or(Some(now));
         }
     }
 
-    fn fail(&mut self, donor: PeerId, question: Question<C>, reason: String, is_wrong: bool) {
+    fn fail(&mut self, donor: PeerId, question: DownloadRequest<C>, reason: String, is_wrong: bool) {
         self.reason.clone_from(&reason);
         self.outputs.push_back(Output::Fault { donor, reason, is_wrong });
-        if let (Question::Chunk(chunk), Stage::Fetching(_, fetching)) = (question, &mut self.stage) {
+        if let (DownloadRequest::Chunk(chunk), Stage::Fetching(_, fetching)) = (question, &mut self.stage) {
             fetching.missing.push_front(chunk);
             let failed = fetching.failures.entry(donor).or_default();
             *failed += 1;
@@ -361,13 +361,13 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
             }
         }
         for (_, donor) in self.later.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
-            self.ask(now, donor, Question::Manifest);
+            self.ask(now, donor, DownloadRequest::Manifest);
         }
     }
 
     /// Whether somebody may still say what it has.
     fn is_naming(&self) -> bool {
-        !self.later.is_empty() || self.asked.values().any(|asked| asked.question == Question::Manifest)
+        !self.later.is_empty() || self.asked.values().any(|asked| asked.question == DownloadRequest::Manifest)
     }
 
     fn go_on(&mut self, now: Time) {
@@ -381,7 +381,7 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
     }
 
     fn grace(&self) -> Duration {
-        if self.flaw == Some(Flaw::TakesFirstNamed) { Duration::ZERO } else { self.terms.grace }
+        if self.flaw == Some(FlawKind::TakesFirstNamed) { Duration::ZERO } else { self.terms.grace }
     }
 
     /// Orders what was named, and begins with the first.
@@ -415,7 +415,7 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
     /// What is being loaded can't be had.
     fn try_next(&mut self, reason: String) {
         self.reason = reason;
-        self.give_up(|question| *question != Question::Manifest);
+        self.give_up(|question| *question != DownloadRequest::Manifest);
         // What was to be done with it is void.
         self.outputs.retain(|output| !matches!(output, Output::Assemble | Output::Take(_)));
         self.begin_next();
@@ -439,7 +439,7 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
         let Stage::Fetching(_, fetching) = &mut self.stage else { return };
         if fetching.here.len() == fetching.of {
             self.stage = Stage::Assembling;
-            self.give_up(|question| *question != Question::Manifest);
+            self.give_up(|question| *question != DownloadRequest::Manifest);
             return self.outputs.push_back(Output::Assemble);
         }
         let mut asks = Vec::new();
@@ -456,7 +456,7 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
             asks.push((donor, chunk));
         }
         for (donor, chunk) in asks {
-            self.ask(now, donor, Question::Chunk(chunk));
+            self.ask(now, donor, DownloadRequest::Chunk(chunk));
         }
         if self.asked.is_empty() && self.later.is_empty() {
             self.try_next(format!("no donor is left: {}", self.reason));
@@ -464,7 +464,7 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
     }
 
     /// Waits no more for the answers to these questions.
-    fn give_up(&mut self, is_moot: impl Fn(&Question<C>) -> bool) {
+    fn give_up(&mut self, is_moot: impl Fn(&DownloadRequest<C>) -> bool) {
         for (number, _) in self.asked.extract_if(.., |_, asked| is_moot(&asked.question)) {
             self.outputs.push_back(Output::GiveUp(number));
         }

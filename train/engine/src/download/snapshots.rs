@@ -14,7 +14,7 @@ pub const UNLIMITED_AFTER: u64 = MIN_KEPT as u64 / 2;
 
 /// What is there of a step's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Availability<T> {
+pub enum SnapshotStatus<T> {
     /// It will not come.
     Nothing,
     /// It is on its way.
@@ -25,20 +25,20 @@ pub enum Availability<T> {
 
 /// The snapshots of one member. `T` is one, behind a handle that is cheap to clone.
 #[derive(Debug)]
-pub struct Snapshots<T> {
+pub struct SnapshotStore<T> {
     /// By step; `None` while a snapshot is being made.
     kept: BTreeMap<u64, Option<T>>,
     /// The newest view in which this member knows which snapshots are needed.
     entered: Generation,
 }
 
-impl<T> Default for Snapshots<T> {
+impl<T> Default for SnapshotStore<T> {
     fn default() -> Self {
         Self { kept: BTreeMap::new(), entered: Generation(0) }
     }
 }
 
-impl<T: Clone> Snapshots<T> {
+impl<T: Clone> SnapshotStore<T> {
     /// What joiners of this view need was said by [`Self::expect`] or [`Self::clear`].
     pub fn enter(&mut self, generation: Generation) {
         self.entered = generation;
@@ -71,13 +71,13 @@ impl<T: Clone> Snapshots<T> {
     }
 
     /// The snapshot of the state after `step`, for a joiner that entered with the view of `generation`.
-    pub fn after(&self, generation: Generation, step: u64) -> Availability<T> {
+    pub fn after(&self, generation: Generation, step: u64) -> SnapshotStatus<T> {
         match self.kept.get(&step) {
             // The joiner is there already, and this member is not.
-            None if generation > self.entered => Availability::Later,
-            None => Availability::Nothing,
-            Some(None) => Availability::Later,
-            Some(Some(snapshot)) => Availability::Here(snapshot.clone()),
+            None if generation > self.entered => SnapshotStatus::Later,
+            None => SnapshotStatus::Nothing,
+            Some(None) => SnapshotStatus::Later,
+            Some(Some(snapshot)) => SnapshotStatus::Here(snapshot.clone()),
         }
     }
 
@@ -133,23 +133,23 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room_and_what_nobody_expects_is_dropped() {
-        let mut snapshots = Snapshots::default();
+        let mut snapshots = SnapshotStore::default();
         (1..=4).for_each(|step| snapshots.expect(step));
         (1..=4).for_each(|step| snapshots.put(step, step));
         let early = snapshots.after(Generation(2), 1);
-        assert_eq!(early, Availability::Later, "this member does not know yet what joiners of that view need");
+        assert_eq!(early, SnapshotStatus::Later, "this member does not know yet what joiners of that view need");
         snapshots.enter(Generation(2));
-        let after = |snapshots: &Snapshots<u64>, step| snapshots.after(Generation(2), step);
-        assert_eq!((after(&snapshots, 1), after(&snapshots, 2)), (Availability::Nothing, Availability::Here(2)));
+        let after = |snapshots: &SnapshotStore<u64>, step| snapshots.after(Generation(2), step);
+        assert_eq!((after(&snapshots, 1), after(&snapshots, 2)), (SnapshotStatus::Nothing, SnapshotStatus::Here(2)));
         let applied = |step, is_from_all| Of { step, is_from_all };
         snapshots.applied(&applied(4, false));
-        assert_eq!(after(&snapshots, 3), Availability::Here(3), "a member may still be loading it");
+        assert_eq!(after(&snapshots, 3), SnapshotStatus::Here(3), "a member may still be loading it");
         snapshots.applied(&applied(4, true));
-        assert_eq!((after(&snapshots, 3), after(&snapshots, 4)), (Availability::Nothing, Availability::Here(4)));
+        assert_eq!((after(&snapshots, 3), after(&snapshots, 4)), (SnapshotStatus::Nothing, SnapshotStatus::Here(4)));
         snapshots.expect(5);
-        assert_eq!((after(&snapshots, 5), snapshots.len()), (Availability::Later, 2));
+        assert_eq!((after(&snapshots, 5), snapshots.len()), (SnapshotStatus::Later, 2));
         snapshots.clear();
         snapshots.put(5, 5);
-        assert_eq!((after(&snapshots, 5), snapshots.is_empty()), (Availability::Nothing, true));
+        assert_eq!((after(&snapshots, 5), snapshots.is_empty()), (SnapshotStatus::Nothing, true));
     }
 }

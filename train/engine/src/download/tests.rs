@@ -52,21 +52,21 @@ const DONORS: [Donor; 11] = [
 
 impl Donor {
     /// What it answers to its question of that number; `None` if nothing.
-    fn answer(self, question: &Question<u32>, asked: u32) -> Option<Answer<u8>> {
-        let names = |manifest| Answer::Manifest(manifest);
+    fn answer(self, question: &DownloadRequest<u32>, asked: u32) -> Option<DownloadReply<u8>> {
+        let names = |manifest| DownloadReply::Manifest(manifest);
         Some(match (self, question) {
             (Self::Mute, _) => return None,
-            (Self::AlwaysLater, Question::Manifest) => Answer::Later,
-            (Self::Later(after), Question::Manifest) if asked < after => Answer::Later,
-            (Self::Dies(after), _) if asked >= after => Answer::Failed("it died".into()),
-            (Self::Drops(after), _) if asked >= after => Answer::NotHere,
-            (Self::Babbles, _) => Answer::Wrong("it babbles".into()),
-            (Self::NamesFalse | Self::NamesInVain, Question::Manifest) => names(FALSE),
-            (_, Question::Manifest) => names(TRUE),
-            (Self::NamesInVain, Question::Chunk(_)) => Answer::NotHere,
-            (Self::Rots, Question::Chunk(_)) => Answer::Chunk { fits: false },
-            (Self::Falters, Question::Chunk(_)) => Answer::Chunk { fits: asked.is_multiple_of(3) },
-            (_, Question::Chunk(_)) => Answer::Chunk { fits: true },
+            (Self::AlwaysLater, DownloadRequest::Manifest) => DownloadReply::Later,
+            (Self::Later(after), DownloadRequest::Manifest) if asked < after => DownloadReply::Later,
+            (Self::Dies(after), _) if asked >= after => DownloadReply::Failed("it died".into()),
+            (Self::Drops(after), _) if asked >= after => DownloadReply::NotHere,
+            (Self::Babbles, _) => DownloadReply::Wrong("it babbles".into()),
+            (Self::NamesFalse | Self::NamesInVain, DownloadRequest::Manifest) => names(FALSE),
+            (_, DownloadRequest::Manifest) => names(TRUE),
+            (Self::NamesInVain, DownloadRequest::Chunk(_)) => DownloadReply::NotHere,
+            (Self::Rots, DownloadRequest::Chunk(_)) => DownloadReply::Chunk { fits: false },
+            (Self::Falters, DownloadRequest::Chunk(_)) => DownloadReply::Chunk { fits: asked.is_multiple_of(3) },
+            (_, DownloadRequest::Chunk(_)) => DownloadReply::Chunk { fits: true },
         })
     }
 
@@ -103,14 +103,21 @@ fn peer(at: usize) -> PeerId {
 }
 
 /// Downloads `chunks` chunks; what is made of `spoils` is of no use: of an even number the last chunk shows it, else the whole.
-fn download(donors: &[Donor], terms: Terms, chunks: u32, seed: u64, flaw: Option<Flaw>, spoils: Option<u8>) -> Came {
+fn download(
+    donors: &[Donor],
+    terms: DownloadConfig,
+    chunks: u32,
+    seed: u64,
+    flaw: Option<FlawKind>,
+    spoils: Option<u8>,
+) -> Came {
     let names: Vec<PeerId> = (0..donors.len()).map(peer).collect();
     let mut now = Time::ZERO;
     let mut machine = Download::new(now, terms, &names, seed);
     machine.flaw = flaw;
     let mut asked = vec![0; donors.len()];
-    let mut under_way: BTreeMap<u64, (usize, Question<u32>)> = BTreeMap::new();
-    let mut arrivals: BTreeMap<(Time, u64), Answer<u8>> = BTreeMap::new();
+    let mut under_way: BTreeMap<u64, (usize, DownloadRequest<u32>)> = BTreeMap::new();
+    let mut arrivals: BTreeMap<(Time, u64), DownloadReply<u8>> = BTreeMap::new();
     let (mut timer, mut loading, mut fitted) = (None, None, true);
     let mut came = Came {
         loaded: Err(String::new()),
@@ -145,7 +152,7 @@ fn download(donors: &[Donor], terms: Terms, chunks: u32, seed: u64, flaw: Option
                 }
                 Output::Take(number) => {
                     let (donor, question) = under_way.get(&number).expect("it was asked").clone();
-                    let Question::Chunk(chunk) = question else { panic!("no chunk was asked for") };
+                    let DownloadRequest::Chunk(chunk) = question else { panic!("no chunk was asked for") };
                     came.unverified |= !fitted;
                     came.chunks.push((chunk, donor));
                 }
@@ -169,14 +176,14 @@ fn download(donors: &[Donor], terms: Terms, chunks: u32, seed: u64, flaw: Option
             (Some((at, number)), timer) if timer.is_none_or(|timer| at <= timer) => {
                 now = at;
                 let answer = arrivals.remove(&(at, number)).expect("it is there");
-                fitted = answer != Answer::Chunk { fits: false };
+                fitted = answer != DownloadReply::Chunk { fits: false };
                 machine.handle(now, Input::Answered { number, answer });
                 while let Some(output) = machine.poll() {
                     // Taken while what came is still known.
                     if let Output::Take(taken) = output {
                         assert_eq!(taken, number, "what has just come");
                         let (donor, question) = under_way[&taken].clone();
-                        let Question::Chunk(chunk) = question else { panic!("no chunk was asked for") };
+                        let DownloadRequest::Chunk(chunk) = question else { panic!("no chunk was asked for") };
                         came.unverified |= !fitted;
                         came.chunks.push((chunk, donor));
                         let is_last = came.chunks.len() == usize::try_from(chunks).expect("few");
@@ -209,7 +216,8 @@ fn all_worlds() -> impl Iterator<Item = [Donor; 3]> {
 #[test]
 fn every_small_world_ends_with_what_most_name_or_says_why_not() {
     for donors in all_worlds() {
-        for terms in [Terms::of_state(STALL), Terms::of_checkpoint(STALL), Terms::of_data()] {
+        for terms in [DownloadConfig::of_state(STALL), DownloadConfig::of_checkpoint(STALL), DownloadConfig::of_data()]
+        {
             for chunks in [0, 1, 4] {
                 for seed in 0..2 {
                     let came = download(&donors, terms, chunks, seed, None, None);
@@ -221,7 +229,7 @@ fn every_small_world_ends_with_what_most_name_or_says_why_not() {
 }
 
 #[track_caller]
-fn check(donors: &[Donor], terms: Terms, chunks: u32, came: &Came) {
+fn check(donors: &[Donor], terms: DownloadConfig, chunks: u32, came: &Came) {
     let seen = format!("{donors:?}, {terms:?}, {chunks} chunks: {came:?}");
     assert!(!came.unverified, "{seen}");
     assert_eq!(came.most_at_once.max(1), 1, "{seen}");
@@ -259,7 +267,7 @@ fn has_now(donors: &[Donor], what: u8) -> bool {
 
 #[test]
 fn one_liar_of_two_donors_keeps_nobody_out() {
-    let terms = Terms::of_state(STALL);
+    let terms = DownloadConfig::of_state(STALL);
     for liar in [Donor::NamesFalse, Donor::NamesInVain] {
         let mut loaded = BTreeSet::new();
         for seed in 0..16 {
@@ -279,7 +287,8 @@ fn one_liar_of_two_donors_keeps_nobody_out() {
 fn all_donors_die_but_one() {
     for deaths in 0..4 {
         let donors: Vec<Donor> = std::iter::repeat_n(Donor::Dies(deaths), 7).chain([Donor::Good]).collect();
-        for terms in [Terms::of_state(STALL), Terms::of_checkpoint(STALL), Terms::of_data()] {
+        for terms in [DownloadConfig::of_state(STALL), DownloadConfig::of_checkpoint(STALL), DownloadConfig::of_data()]
+        {
             let came = download(&donors, terms, 40, 1, None, None);
             assert_eq!(came.loaded, Ok(TRUE), "{deaths}");
             assert!(came.took < STALL, "nobody waits for who is dead: {:?}", came.took);
@@ -289,30 +298,30 @@ fn all_donors_die_but_one() {
 
 #[test]
 fn a_donor_that_brings_something_now_and_then_is_not_left_alone() {
-    let came = download(&[Donor::Falters], Terms::of_state(STALL), 40, 1, None, None);
+    let came = download(&[Donor::Falters], DownloadConfig::of_state(STALL), 40, 1, None, None);
     assert_eq!((came.loaded, came.faults.len()), (Ok(TRUE), 80));
 }
 
 #[test]
 fn chunks_come_from_all_donors_and_nobody_waits_for_a_silent_one_once_it_is_certain_what_is_loaded() {
-    let came = download(&[Donor::Good; 8], Terms::of_state(STALL), 64, 1, None, None);
+    let came = download(&[Donor::Good; 8], DownloadConfig::of_state(STALL), 64, 1, None, None);
     for donor in 0..8 {
         assert_eq!(came.chunks.iter().filter(|(_, by)| *by == donor).count(), 8);
     }
     let donors = [Donor::Mute, Donor::Good, Donor::Good];
-    let came = download(&donors, Terms::of_state(STALL), 4, 1, None, None);
+    let came = download(&donors, DownloadConfig::of_state(STALL), 4, 1, None, None);
     assert!(came.loaded.is_ok() && came.took < STALL / 4, "{:?}", came.took);
     // One that answers later than that still hands out chunks.
     let donors = [Donor::Later(60), Donor::Good, Donor::Good];
-    let came = download(&donors, Terms::of_state(STALL), 200, 1, None, None);
+    let came = download(&donors, DownloadConfig::of_state(STALL), 200, 1, None, None);
     assert!(came.chunks.iter().any(|(_, by)| *by == 0), "{came:?}");
 }
 
 #[test]
 fn a_planted_mistake_shows() {
-    let unverified = Some(Flaw::TakesUnverified);
-    assert!(download(&[Donor::Rots], Terms::of_state(STALL), 1, 1, unverified, None).unverified);
+    let unverified = Some(FlawKind::TakesUnverified);
+    assert!(download(&[Donor::Rots], DownloadConfig::of_state(STALL), 1, 1, unverified, None).unverified);
     let donors = [Donor::NamesFalse, Donor::Good, Donor::Good];
-    let came = download(&donors, Terms::of_state(STALL), 1, 1, Some(Flaw::TakesFirstNamed), None);
+    let came = download(&donors, DownloadConfig::of_state(STALL), 1, 1, Some(FlawKind::TakesFirstNamed), None);
     assert_eq!(came.loaded, Ok(FALSE));
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{CatchUp, Generation, Hold, Lineage, PeerId, Progress, Reason, Resumption, View};
+use starling_topology::{
+    CatchUpAction, Generation, HoldPosition, Lineage, MemberResumePlan, PeerId, Progress, Reason, View,
+};
 
-use crate::{Snapshots, StepResult, Steps};
+use crate::{SnapshotStore, StepEngine, StepResult};
 
 /// What the driver does when its member has entered a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +15,7 @@ pub enum Action {
     GoOn,
     /// Steps run, from the initial state, which is the same everywhere: say [`starling_topology::Input::Synced`].
     GoOnFromInitial,
-    /// Fetch a result from these by a [`ResultFetch`](crate::ResultFetch), for [`Entry::fetched`]. Steps wait for it.
+    /// Fetch a result from these by a [`ResultDownload`](crate::ResultDownload), for [`EntryState::fetched`]. Steps wait for it.
     FetchResult {
         /// What to hand it over with.
         number: u64,
@@ -26,8 +28,8 @@ pub enum Action {
     },
     /// Nothing: the result is on its way already. Steps wait for it.
     Wait,
-    /// Fetch a state by a [`Download`](crate::Download), for [`Entry::arrived`]. Steps run meanwhile: this member contributes nothing to them
-    /// ([`Steps::take_part`]).
+    /// Fetch a state by a [`Download`](crate::Download), for [`EntryState::arrived`]. Steps run meanwhile: this member contributes nothing to them
+    /// ([`StepEngine::take_part`]).
     FetchState {
         /// What to hand it over with.
         number: u64,
@@ -48,7 +50,7 @@ pub enum Action {
 
 /// Where a member stands on its way into a view.
 #[derive(Debug)]
-pub struct Entry {
+pub struct EntryState {
     me: PeerId,
     /// The members that were downloading the state when the newest view was resumed.
     syncing: BTreeSet<PeerId>,
@@ -73,14 +75,19 @@ struct Fetch {
     is_held: bool,
 }
 
-impl Entry {
+impl EntryState {
     /// Of a member that is in no view.
     pub fn new(me: PeerId) -> Self {
         Self { me, syncing: BTreeSet::new(), fetch: None, owes_snapshot: false, fetches: 0, download: None }
     }
 
-    /// Holds the steps, as [`Steps::hold`].
-    pub fn hold<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>, hold: Hold, is_whole: bool) -> Option<Progress> {
+    /// Holds the steps, as [`StepEngine::hold`].
+    pub fn hold<R: StepResult, S>(
+        &mut self,
+        steps: &mut StepEngine<R, S>,
+        hold: HoldPosition,
+        is_whole: bool,
+    ) -> Option<Progress> {
         self.fetch.iter_mut().for_each(|fetch| fetch.is_held = true);
         steps.hold(hold, is_whole)
     }
@@ -88,11 +95,11 @@ impl Entry {
     /// Goes on in a view, as far as it goes by itself.
     pub fn enter<R: StepResult, S, T: Clone>(
         &mut self,
-        steps: &mut Steps<R, S>,
-        snapshots: &mut Snapshots<T>,
-        resumption: &Resumption,
+        steps: &mut StepEngine<R, S>,
+        snapshots: &mut SnapshotStore<T>,
+        resumption: &MemberResumePlan,
     ) -> Action {
-        let Resumption { view, step, lineage, catch_up, syncing } = resumption;
+        let MemberResumePlan { view, step, lineage, catch_up, syncing } = resumption;
         let stands = steps.progress();
         let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
         let is_new = syncing.difference(&self.syncing).next().is_some();
@@ -108,10 +115,10 @@ impl Entry {
         let (fetch, aside) = (self.fetch.take(), steps.take_aside());
         match catch_up {
             // It was given up while this view was on its way, and nobody has heard of that.
-            CatchUp::Current if steps.lacks_state() && self.download.is_none() => {
+            CatchUpAction::Current if steps.lacks_state() && self.download.is_none() => {
                 Action::Unable("the state can't be had any more".to_owned())
             }
-            CatchUp::Current if (stands.step, stands.lineage) == (*step, *lineage) => {
+            CatchUpAction::Current if (stands.step, stands.lineage) == (*step, *lineage) => {
                 let begins = *step == 0 && steps.is_initial() && !stands.has_state;
                 if begins {
                     steps.draw_initial();
@@ -119,15 +126,15 @@ impl Entry {
                 steps.open(view, snapshot);
                 if begins { Action::GoOnFromInitial } else { Action::GoOn }
             }
-            CatchUp::Current => Action::Unable("this peer does not stand where the view goes on".to_owned()),
+            CatchUpAction::Current => Action::Unable("this peer does not stand where the view goes on".to_owned()),
             // View upon view may come before it is here: what was fetched for an older one is what this one needs.
-            CatchUp::Result { .. }
+            CatchUpAction::Result { .. }
                 if aside.is_some_and(|it| is_it(&it, *step, *lineage) && steps.deliver(it).is_ok()) =>
             {
                 steps.open(view, snapshot);
                 Action::GoOn
             }
-            CatchUp::Result { from } => {
+            CatchUpAction::Result { from } => {
                 let (step, lineage, from) = (*step, *lineage, from.clone());
                 let is_same = |it: &Fetch| (it.step, it.lineage) == (step, lineage) && it.from == from;
                 let under_way = fetch.filter(is_same).map(|fetch| fetch.number);
@@ -138,12 +145,12 @@ impl Entry {
                 self.fetch = Some(Fetch { number, step, lineage, from: holders, view, is_held: false });
                 if under_way.is_some() { Action::Wait } else { Action::FetchResult { number, step, lineage, from } }
             }
-            CatchUp::State { .. } if *step == 0 && steps.is_initial() => {
+            CatchUpAction::State { .. } if *step == 0 && steps.is_initial() => {
                 steps.draw_initial();
                 steps.open(view, snapshot);
                 Action::GoOnFromInitial
             }
-            CatchUp::State { from } => {
+            CatchUpAction::State { from } => {
                 let number = steps.sync(*step, *lineage);
                 self.download = Some(number);
                 steps.open(view, false);
@@ -156,7 +163,7 @@ impl Entry {
     /// The result that was fetched as `number` is here, or nobody handed it out. `None` if nobody waits for it now.
     pub fn fetched<R: StepResult, S>(
         &mut self,
-        steps: &mut Steps<R, S>,
+        steps: &mut StepEngine<R, S>,
         number: u64,
         result: Result<R, String>,
     ) -> Option<Action> {
@@ -181,7 +188,7 @@ impl Entry {
     /// The state that was fetched as `number` is here, or nobody handed it out. `None` if nobody waits for it any more.
     pub fn arrived<R: StepResult, S>(
         &mut self,
-        steps: &mut Steps<R, S>,
+        steps: &mut StepEngine<R, S>,
         number: u64,
         state: Result<S, String>,
     ) -> Option<Action> {
@@ -196,7 +203,7 @@ impl Entry {
     }
 
     /// This member is in no view any more.
-    pub fn leave<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>) {
+    pub fn leave<R: StepResult, S>(&mut self, steps: &mut StepEngine<R, S>) {
         steps.close();
         (self.fetch, self.download, self.owes_snapshot) = (None, None, false);
         self.syncing.clear();
@@ -264,9 +271,9 @@ mod tests {
     const LINEAGE: Lineage = Lineage { view: ViewId([8; 32]), ..Lineage::NONE };
 
     struct Member {
-        steps: Steps<Of, u64>,
-        entry: Entry,
-        snapshots: Snapshots<u64>,
+        steps: StepEngine<Of, u64>,
+        entry: EntryState,
+        snapshots: SnapshotStore<u64>,
         view: View,
     }
 
@@ -274,14 +281,14 @@ mod tests {
         fn after(step: u64) -> Self {
             let view = View::found(RunId([1; 32]), ME).succeed([ME, OTHER]);
             let lineage = if step == 0 { Lineage::NONE } else { LINEAGE };
-            let (steps, snapshots) = (Steps::new(step, lineage, 9), Snapshots::default());
-            Self { steps, entry: Entry::new(ME), snapshots, view }
+            let (steps, snapshots) = (StepEngine::new(step, lineage, 9), SnapshotStore::default());
+            Self { steps, entry: EntryState::new(ME), snapshots, view }
         }
 
-        fn enter(&mut self, step: u64, catch_up: CatchUp, syncing: &[PeerId]) -> Action {
+        fn enter(&mut self, step: u64, catch_up: CatchUpAction, syncing: &[PeerId]) -> Action {
             let lineage = if step == 0 { Lineage::NONE } else { LINEAGE };
             let (view, syncing) = (self.view.clone(), syncing.to_vec());
-            let resumption = Resumption { view, step, lineage, catch_up, syncing };
+            let resumption = MemberResumePlan { view, step, lineage, catch_up, syncing };
             self.entry.enter(&mut self.steps, &mut self.snapshots, &resumption)
         }
 
@@ -293,13 +300,13 @@ mod tests {
     #[test]
     fn a_member_goes_on_only_from_where_it_stands() {
         let mut member = Member::after(3);
-        assert_eq!((member.enter(3, CatchUp::Current, &[]), member.is_open()), (Action::GoOn, true));
+        assert_eq!((member.enter(3, CatchUpAction::Current, &[]), member.is_open()), (Action::GoOn, true));
         let mut member = Member::after(3);
-        assert!(matches!(member.enter(4, CatchUp::Current, &[]), Action::Unable(_)) && !member.is_open());
+        assert!(matches!(member.enter(4, CatchUpAction::Current, &[]), Action::Unable(_)) && !member.is_open());
         let mut member = Member::after(3);
-        member.steps = Steps::new(3, Lineage { branch: 7, ..LINEAGE }, 9);
+        member.steps = StepEngine::new(3, Lineage { branch: 7, ..LINEAGE }, 9);
         assert!(
-            matches!(member.enter(3, CatchUp::Current, &[]), Action::Unable(_)) && !member.is_open(),
+            matches!(member.enter(3, CatchUpAction::Current, &[]), Action::Unable(_)) && !member.is_open(),
             "another state"
         );
     }
@@ -307,7 +314,7 @@ mod tests {
     #[test]
     fn steps_wait_for_a_result_and_a_hold_puts_it_aside() {
         let mut member = Member::after(3);
-        let asked = member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
+        let asked = member.enter(4, CatchUpAction::Result { from: vec![OTHER] }, &[]);
         assert_eq!(asked, Action::FetchResult { number: 1, step: 4, lineage: LINEAGE, from: vec![OTHER] });
         assert!(!member.is_open() && member.entry.is_waiting());
         let Member { steps, entry, .. } = &mut member;
@@ -316,31 +323,35 @@ mod tests {
         assert!(member.is_open() && member.steps.progress().step == 4);
 
         let mut member = Member::after(3);
-        member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
+        member.enter(4, CatchUpAction::Result { from: vec![OTHER] }, &[]);
         let Member { steps, entry, .. } = &mut member;
-        assert_eq!(entry.hold(steps, Hold::Now, true).map(|held| held.step), Some(3));
+        assert_eq!(entry.hold(steps, HoldPosition::Now, true).map(|held| held.step), Some(3));
         assert_eq!(entry.fetched(steps, 1, Ok(Of(4))), None, "it would move past where it says that it stands");
         assert_eq!(steps.progress().step, 3);
-        assert_eq!(member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]), Action::GoOn, "it is here already");
+        assert_eq!(
+            member.enter(4, CatchUpAction::Result { from: vec![OTHER] }, &[]),
+            Action::GoOn,
+            "it is here already"
+        );
         assert!(member.is_open() && member.steps.progress().step == 4);
 
         let mut member = Member::after(3);
-        member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
-        member.entry.hold(&mut member.steps, Hold::Now, true);
-        assert_eq!(member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]), Action::Wait, "it is on its way");
-        member.entry.hold(&mut member.steps, Hold::Now, true);
-        let others = CatchUp::Result { from: vec![ME, OTHER] };
+        member.enter(4, CatchUpAction::Result { from: vec![OTHER] }, &[]);
+        member.entry.hold(&mut member.steps, HoldPosition::Now, true);
+        assert_eq!(member.enter(4, CatchUpAction::Result { from: vec![OTHER] }, &[]), Action::Wait, "it is on its way");
+        member.entry.hold(&mut member.steps, HoldPosition::Now, true);
+        let others = CatchUpAction::Result { from: vec![ME, OTHER] };
         assert!(matches!(member.enter(4, others, &[]), Action::FetchResult { number: 2, .. }), "from others");
         let Member { steps, entry, .. } = &mut member;
         assert_eq!(entry.fetched(steps, 1, Ok(Of(4))), None);
         assert_eq!(entry.fetched(steps, 2, Ok(Of(4))), Some(Action::GoOn));
 
         let mut member = Member::after(3);
-        member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
+        member.enter(4, CatchUpAction::Result { from: vec![OTHER] }, &[]);
         let Member { steps, entry, .. } = &mut member;
         let withheld = entry.fetched(steps, 1, Ok(Of(5)));
         assert!(matches!(withheld, Some(Action::Withheld(_))), "not the next one");
-        let held = entry.hold(steps, Hold::Now, true);
+        let held = entry.hold(steps, HoldPosition::Now, true);
         assert_eq!(held.map(|held| (held.step, held.has_state)), Some((3, true)), "it stays where it is");
         assert!(!member.is_open());
     }
@@ -348,57 +359,57 @@ mod tests {
     #[test]
     fn steps_run_while_the_state_is_on_its_way() {
         let mut member = Member::after(0);
-        let asked = member.enter(7, CatchUp::State { from: vec![OTHER] }, &[ME]);
+        let asked = member.enter(7, CatchUpAction::State { from: vec![OTHER] }, &[ME]);
         let generation = member.view.generation;
         assert_eq!(asked, Action::FetchState { number: 1, generation, step: 7, lineage: LINEAGE, from: vec![OTHER] });
         assert!(member.is_open() && !member.steps.progress().has_state && member.snapshots.is_empty());
         let Member { steps, entry, .. } = &mut member;
         assert_eq!(entry.arrived(steps, 1, Ok(7)), Some(Action::GoOn));
         assert_eq!(entry.arrived(steps, 1, Ok(7)), None, "once");
-        member.steps.hold(Hold::Now, true);
-        assert_eq!(member.enter(7, CatchUp::Current, &[ME]), Action::GoOn, "it has it");
+        member.steps.hold(HoldPosition::Now, true);
+        assert_eq!(member.enter(7, CatchUpAction::Current, &[ME]), Action::GoOn, "it has it");
     }
 
     #[test]
     fn who_has_given_up_the_state_does_not_go_on_as_if_it_came() {
         let mut member = Member::after(0);
-        member.enter(7, CatchUp::State { from: vec![OTHER] }, &[ME]);
-        member.steps.hold(Hold::Now, true);
-        assert_eq!(member.enter(7, CatchUp::Current, &[ME]), Action::GoOn, "it is still on its way");
+        member.enter(7, CatchUpAction::State { from: vec![OTHER] }, &[ME]);
+        member.steps.hold(HoldPosition::Now, true);
+        assert_eq!(member.enter(7, CatchUpAction::Current, &[ME]), Action::GoOn, "it is still on its way");
         let Member { steps, entry, .. } = &mut member;
         assert!(matches!(entry.arrived(steps, 1, Err("gone".into())), Some(Action::Unable(_))));
-        member.steps.hold(Hold::Now, true);
-        assert!(matches!(member.enter(7, CatchUp::Current, &[ME]), Action::Unable(_)));
+        member.steps.hold(HoldPosition::Now, true);
+        assert!(matches!(member.enter(7, CatchUpAction::Current, &[ME]), Action::Unable(_)));
     }
 
     #[test]
     fn the_initial_state_is_drawn_not_fetched() {
         let mut member = Member::after(0);
-        member.steps = Steps::without_state(9);
-        assert_eq!(member.enter(0, CatchUp::State { from: vec![OTHER] }, &[ME]), Action::GoOnFromInitial);
+        member.steps = StepEngine::without_state(9);
+        assert_eq!(member.enter(0, CatchUpAction::State { from: vec![OTHER] }, &[ME]), Action::GoOnFromInitial);
         assert!(member.steps.progress().has_state);
 
         let mut member = Member::after(0);
-        member.steps = Steps::without_state(9);
-        assert_eq!(member.enter(0, CatchUp::Current, &[]), Action::GoOnFromInitial, "nobody else holds any");
+        member.steps = StepEngine::without_state(9);
+        assert_eq!(member.enter(0, CatchUpAction::Current, &[]), Action::GoOnFromInitial, "nobody else holds any");
         assert!(member.steps.progress().has_state);
     }
 
     #[test]
     fn a_snapshot_is_kept_for_those_who_begin_to_sync() {
         let mut member = Member::after(3);
-        member.enter(3, CatchUp::Current, &[OTHER]);
+        member.enter(3, CatchUpAction::Current, &[OTHER]);
         assert_eq!(member.snapshots.len(), 1);
-        member.steps.hold(Hold::Now, true);
-        member.enter(3, CatchUp::Current, &[OTHER]);
+        member.steps.hold(HoldPosition::Now, true);
+        member.enter(3, CatchUpAction::Current, &[OTHER]);
         assert_eq!(member.snapshots.len(), 1, "it is on its way to that one already");
         member.entry.changed(&[Reason::Left(OTHER)]);
-        member.steps.hold(Hold::Now, true);
+        member.steps.hold(HoldPosition::Now, true);
         member.steps.deliver(Of(4)).expect("the next one");
-        member.enter(4, CatchUp::Current, &[OTHER]);
+        member.enter(4, CatchUpAction::Current, &[OTHER]);
         assert_eq!(member.snapshots.len(), 2, "it came back, and needs the state anew");
-        member.steps.hold(Hold::Now, true);
-        member.enter(4, CatchUp::Current, &[]);
+        member.steps.hold(HoldPosition::Now, true);
+        member.enter(4, CatchUpAction::Current, &[]);
         assert!(member.snapshots.is_empty());
     }
 }

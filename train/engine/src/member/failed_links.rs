@@ -13,13 +13,13 @@ const GRACE: u32 = 40;
 /// Who has installed the next view closes the links of this one, and says so on another connection: that gets some time to arrive.
 /// Without all of its links a view can't go on. As long as it stands, the neighbour is suspected again and again.
 #[derive(Debug)]
-pub struct FailedLinks {
+pub struct FailedLinkTracker {
     grace: Duration,
     /// In which view, and when the neighbour is suspected next.
     failed: BTreeMap<PeerId, (ViewId, Time)>,
 }
 
-impl FailedLinks {
+impl FailedLinkTracker {
     /// Of a member of a run with this longest stall. None has failed.
     pub fn new(max_stall: Duration) -> Self {
         Self { grace: max_stall / GRACE, failed: BTreeMap::new() }
@@ -55,7 +55,7 @@ mod tests {
         let (peer, other) = (PeerId([1; 32]), PeerId([2; 32]));
         let (view, next) = (ViewId([1; 32]), ViewId([2; 32]));
         let at = |millis: u64| Time::ZERO + Duration::from_millis(millis);
-        let mut links = FailedLinks::new(Duration::from_secs(40));
+        let mut links = FailedLinkTracker::new(Duration::from_secs(40));
         links.note(at(0), peer, view);
         links.note(at(900), peer, view);
         links.note(at(500), other, view);

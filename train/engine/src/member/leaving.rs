@@ -6,7 +6,7 @@ use starling_topology::{Membership, PeerId, Time};
 
 /// What a member does that nobody has let go for a whole `max_stall`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Farewell {
+pub enum LeaveAction {
     /// It ends, without a decision of the others: they will miss it.
     Alone,
     /// It stays on: these have yet to load the state, which nobody else holds.
@@ -36,13 +36,13 @@ impl Leaving {
     }
 
     /// It is that time. If it does not end, it is asked again as much later.
-    pub(super) fn expired(&mut self, now: Time, membership: &Membership) -> Farewell {
+    pub(super) fn expired(&mut self, now: Time, membership: &Membership) -> LeaveAction {
         self.begin(now);
         if membership.departs() {
-            return Farewell::Departs;
+            return LeaveAction::Departs;
         }
         let heirs = membership.heirs();
         let stays = !heirs.is_empty() && !membership.has_ended();
-        if stays { Farewell::AwaitsHeirs(heirs) } else { Farewell::Alone }
+        if stays { LeaveAction::AwaitsHeirs(heirs) } else { LeaveAction::Alone }
     }
 }

@@ -5,61 +5,61 @@
 //!                            |  ^  ^                                  |
 //!               root, views  |  |  '---- held, synced, finished ------'
 //!                            v  '- looks: standstill, failed links
-//!   saved, heads ---------> heads ---- stable ----> settling ----> the end
-//!                            no quorum -----------> lookout -----> comes back
+//!   saved, heads ---------> heads ---- stable ----> completion --> the end
+//!                            no quorum -----------> quorum search -> comes back
 //! ```
 //!
 //! A driver hands it what happens, and then does what [`Member::poll`] asks, to the last. The steps and the snapshots are the driver's,
 //! as threads share them: they are lent for a moment.
 
+pub mod completion;
 pub(crate) mod entry;
 pub(crate) mod failed_links;
+pub(crate) mod hang_detector;
 mod leaving;
-pub mod lookout;
 mod looks;
 mod output;
-pub mod settling;
-pub(crate) mod standstill;
+pub mod quorum_search;
+pub(crate) mod stall_detector;
 #[cfg(test)]
 mod tests;
-pub(crate) mod watchdog;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use starling_topology::heads;
 use starling_topology::{
-    Config, Digest, Event, Evidence, Head, Heads, Hold, Input, Lineage, Membership, PeerId, Progress, Resumption, Time,
-    View, ViewId, Violation,
+    Config, Digest, Event, Evidence, Head, HeadTracker, HoldPosition, Input, Lineage, MemberResumePlan, Membership,
+    PeerId, Progress, Time, View, ViewId, Violation,
 };
 
-use crate::member::entry::{Action, Entry};
-use crate::member::failed_links::FailedLinks;
-use crate::member::lookout::{Apart, Lookout, Searched, apart, goes_on};
-use crate::member::settling::{Settling, departs};
-use crate::member::watchdog::Overdue;
-use crate::steps::{Notice, StepResult, Steps};
-use crate::{Snapshots, look_interval};
-pub use leaving::Farewell;
+use crate::member::completion::{CompletionTracker, departs};
+use crate::member::entry::{Action, EntryState};
+use crate::member::failed_links::FailedLinkTracker;
+use crate::member::hang_detector::OverdueAction;
+use crate::member::quorum_search::{AbsenceReason, QuorumSearch, SearchResult, apart, goes_on};
+use crate::steps::{StepEngine, StepEvent, StepResult};
+use crate::{SnapshotStore, look_interval};
+pub use leaving::LeaveAction;
 use leaving::Leaving;
 use looks::Looks;
-pub use looks::{Looked, Seen};
+pub use looks::{StallStatus, StepStatus};
 pub use output::Output;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Member {
     membership: Membership,
-    entry: Entry,
+    entry: EntryState,
     /// Which checkpoints are stable.
-    heads: Heads,
-    settling: Settling,
-    lookout: Lookout,
+    heads: HeadTracker,
+    completion: CompletionTracker,
+    quorum_search: QuorumSearch,
     looks: Looks,
-    failed_links: FailedLinks,
+    failed_links: FailedLinkTracker,
     leaving: Leaving,
     /// What its disk says of it, until it has a seat.
-    outside: Option<Apart>,
+    outside: Option<AbsenceReason>,
     /// Whether the state after the last step is on its disk.
     is_saved: bool,
     /// How the run ended, while it stays for others.
@@ -73,17 +73,17 @@ pub struct Member {
 
 impl Member {
     /// One that begins as `membership` does. `outside` is what its disk says of it, if it was a member and asks to be let in, or waits.
-    pub fn new(membership: Membership, outside: Option<Apart>) -> Self {
+    pub fn new(membership: Membership, outside: Option<AbsenceReason>) -> Self {
         let (me, run) = (membership.me(), membership.run());
         let Config { max_stall, last_step, .. } = *membership.config();
         Self {
             membership,
-            entry: Entry::new(me),
-            heads: Heads::new(run, me),
-            settling: Settling::new(max_stall),
-            lookout: Lookout::new(last_step, max_stall),
+            entry: EntryState::new(me),
+            heads: HeadTracker::new(run, me),
+            completion: CompletionTracker::new(max_stall),
+            quorum_search: QuorumSearch::new(last_step, max_stall),
             looks: Looks::new(max_stall, look_interval(max_stall)),
-            failed_links: FailedLinks::new(max_stall),
+            failed_links: FailedLinkTracker::new(max_stall),
             leaving: Leaving::new(max_stall),
             outside,
             is_saved: false,
@@ -96,10 +96,10 @@ impl Member {
 
     /// Has it make a mistake from now on.
     #[cfg(feature = "flaws")]
-    pub fn plant(&mut self, flaw: starling_topology::Flaw) {
+    pub fn plant(&mut self, flaw: starling_topology::FlawKind) {
         self.membership.plant(flaw);
-        self.settling.plant(flaw);
-        self.is_flawed = flaw == starling_topology::Flaw::HoldsAhead;
+        self.completion.plant(flaw);
+        self.is_flawed = flaw == starling_topology::FlawKind::HoldsAhead;
     }
 
     /// Who is in the run.
@@ -141,12 +141,12 @@ impl Member {
         if let Some(output) = self.membership.poll() {
             return Some(self.on_membership(now, output));
         }
-        while let Some(output) = self.settling.poll() {
+        while let Some(output) = self.completion.poll() {
             return Some(match output {
-                settling::Output::SetTimer(at) => Output::Settle(at),
-                settling::Output::Ask(keepers) => Output::AskKeepers(keepers),
-                settling::Output::Tell(keepers) => Output::AwaitsKeepers(keepers),
-                settling::Output::End => match self.complete.take() {
+                completion::Output::SetTimer(at) => Output::Settle(at),
+                completion::Output::Ask(keepers) => Output::AskKeepers(keepers),
+                completion::Output::Tell(keepers) => Output::AwaitsKeepers(keepers),
+                completion::Output::End => match self.complete.take() {
                     Some(event) => Output::End(event),
                     None => continue,
                 },
@@ -159,12 +159,12 @@ impl Member {
             self.outside = None;
         }
         let apart = self.apart();
-        self.lookout.note(now, apart);
-        Some(match self.lookout.poll()? {
-            lookout::Output::SetTimer(at) => Output::LookOut(at),
-            lookout::Output::Search(terms) => Output::Search(terms),
-            lookout::Output::GiveUp => Output::GiveUpSearch,
-            lookout::Output::ComeBack => Output::ComeBack,
+        self.quorum_search.note(now, apart);
+        Some(match self.quorum_search.poll()? {
+            quorum_search::Output::SetTimer(at) => Output::LookOut(at),
+            quorum_search::Output::Search(terms) => Output::Search(terms),
+            quorum_search::Output::GiveUp => Output::GiveUpSearch,
+            quorum_search::Output::ComeBack => Output::ComeBack,
         })
     }
 
@@ -180,7 +180,7 @@ impl Member {
             heads::Output::Sign(head) => Output::Sign(head),
             heads::Output::Announce { head, signature } => Output::Announce { head, signature },
             heads::Output::Stable(proof) => {
-                self.settling.note_stable(now, proof.head.step);
+                self.completion.note_stable(now, proof.head.step);
                 Output::Stable(proof)
             }
             heads::Output::Differs { peer, step, ours, theirs } => Output::Differs { peer, step, ours, theirs },
@@ -202,7 +202,7 @@ impl Member {
                     Event::Changed { reasons, .. } => self.entry.changed(reasons),
                     Event::Complete { step, digest } => {
                         self.complete = Some(event.clone());
-                        self.settling.complete(now, (*step, *digest), self.is_saved);
+                        self.completion.complete(now, (*step, *digest), self.is_saved);
                     }
                     last if last.is_last() => self.end = Some(event.clone()),
                     _ => {}
@@ -216,7 +216,12 @@ impl Member {
 
     /// Holds the steps, as [`Output::Hold`] asked. `is_whole` says whether all of this member's contribution to the operation under way
     /// is there. Returns what is told of it, if they stand at once.
-    pub fn hold<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>, hold: Hold, is_whole: bool) -> Option<Progress> {
+    pub fn hold<R: StepResult, S>(
+        &mut self,
+        steps: &mut StepEngine<R, S>,
+        hold: HoldPosition,
+        is_whole: bool,
+    ) -> Option<Progress> {
         let held = self.entry.hold(steps, hold, is_whole);
         held.into_iter().for_each(|progress| self.tell_held(progress));
         held
@@ -231,9 +236,9 @@ impl Member {
     /// left to the driver is to fetch, and to give up what is being fetched, but for [`Action::Wait`].
     pub fn enter<R: StepResult, S, K: Clone>(
         &mut self,
-        steps: &mut Steps<R, S>,
-        snapshots: &mut Snapshots<K>,
-        resumption: &Resumption,
+        steps: &mut StepEngine<R, S>,
+        snapshots: &mut SnapshotStore<K>,
+        resumption: &MemberResumePlan,
     ) -> Action {
         let entered = Some(resumption.view.clone()).zip(self.membership.root());
         let _never_wrong = self.heads.handle(heads::Input::View(entered));
@@ -241,10 +246,10 @@ impl Member {
         self.follow(steps, action)
     }
 
-    /// The result that was fetched as `number` is here, or nobody handed it out: as [`Entry::fetched`].
+    /// The result that was fetched as `number` is here, or nobody handed it out: as [`EntryState::fetched`].
     pub fn fetched<R: StepResult, S>(
         &mut self,
-        steps: &mut Steps<R, S>,
+        steps: &mut StepEngine<R, S>,
         number: u64,
         result: Result<R, String>,
     ) -> Option<Action> {
@@ -252,10 +257,10 @@ impl Member {
         Some(self.follow(steps, action))
     }
 
-    /// The state that was fetched as `number` is here, or nobody handed it out: as [`Entry::arrived`].
+    /// The state that was fetched as `number` is here, or nobody handed it out: as [`EntryState::arrived`].
     pub fn arrived<R: StepResult, S>(
         &mut self,
-        steps: &mut Steps<R, S>,
+        steps: &mut StepEngine<R, S>,
         number: u64,
         state: Result<S, String>,
     ) -> Option<Action> {
@@ -263,7 +268,7 @@ impl Member {
         Some(self.follow(steps, action))
     }
 
-    fn follow<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>, action: Action) -> Action {
+    fn follow<R: StepResult, S>(&mut self, steps: &mut StepEngine<R, S>, action: Action) -> Action {
         match &action {
             Action::GoOn | Action::Wait | Action::FetchResult { .. } | Action::FetchState { .. } => {}
             Action::GoOnFromInitial => self.inputs.push_back(Input::Synced),
@@ -274,9 +279,9 @@ impl Member {
     }
 
     /// It is no member any more, as far as it knows.
-    pub fn leave<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>) {
+    pub fn leave<R: StepResult, S>(&mut self, steps: &mut StepEngine<R, S>) {
         self.entry.leave(steps);
-        self.settling.forget();
+        self.completion.forget();
         self.vouch_no_more();
     }
 
@@ -285,21 +290,21 @@ impl Member {
         let _never_wrong = self.heads.handle(heads::Input::View(None));
     }
 
-    /// Takes in what the steps have to say. After [`Notice::TooFarBehind`] it is in no view any more.
-    pub fn notice<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>, notice: Notice) {
+    /// Takes in what the steps have to say. After [`StepEvent::TooFarBehind`] it is in no view any more.
+    pub fn notice<R: StepResult, S>(&mut self, steps: &mut StepEngine<R, S>, notice: StepEvent) {
         match notice {
-            Notice::Synced => self.inputs.push_back(Input::Synced),
-            Notice::TooFarBehind => self.unable(steps),
-            Notice::Held(progress) => self.tell_held(progress),
-            Notice::Digest { step, digest } => self.inputs.push_back(Input::Digest { step, digest }),
-            Notice::Finished { step, digest, is_saved } => {
+            StepEvent::Synced => self.inputs.push_back(Input::Synced),
+            StepEvent::TooFarBehind => self.unable(steps),
+            StepEvent::Held(progress) => self.tell_held(progress),
+            StepEvent::Digest { step, digest } => self.inputs.push_back(Input::Digest { step, digest }),
+            StepEvent::Finished { step, digest, is_saved } => {
                 self.is_saved = is_saved;
                 self.inputs.push_back(Input::Finished { step, digest });
             }
         }
     }
 
-    fn unable<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>) {
+    fn unable<R: StepResult, S>(&mut self, steps: &mut StepEngine<R, S>) {
         self.leave(steps);
         self.inputs.push_back(Input::Unable);
     }
@@ -312,11 +317,11 @@ impl Member {
     }
 
     /// Looks how far it is, as its driver does at each [`look_interval`]. After that the driver says [`Input::Reached`].
-    pub fn look(&mut self, now: Time, seen: Seen) -> Looked {
+    pub fn look(&mut self, now: Time, seen: StepStatus) -> StallStatus {
         // Nobody waits for one that has completed the run.
         let looked = self.looks.look(now, seen);
-        let looked = Looked { overdue: looked.overdue.filter(|_| self.complete.is_none()), ..looked };
-        if looked.overdue == Some(Overdue::End) {
+        let looked = StallStatus { overdue: looked.overdue.filter(|_| self.complete.is_none()), ..looked };
+        if looked.overdue == Some(OverdueAction::End) {
             return looked;
         }
         let is_held = seen.is_held && !self.entry.is_waiting();
@@ -375,7 +380,7 @@ impl Member {
     // --- whether the run has gone on without it -----------------------------------------------------------------
 
     /// What keeps it from taking part.
-    pub fn apart(&self) -> Option<Apart> {
+    pub fn apart(&self) -> Option<AbsenceReason> {
         apart(&self.membership, self.outside)
     }
 
@@ -392,25 +397,25 @@ impl Member {
     /// The time may have come to ask others whether the run has gone on without it. It holds the state after `step`.
     pub fn look_out(&mut self, now: Time, step: u64) {
         if let Some(apart) = self.apart() {
-            self.lookout.expired(now, step, apart);
+            self.quorum_search.expired(now, step, apart);
         }
     }
 
     /// They have been asked.
-    pub fn searched(&mut self, now: Time, came_to: Searched<'_>) {
-        self.lookout.searched(now, came_to);
+    pub fn searched(&mut self, now: Time, came_to: SearchResult<'_>) {
+        self.quorum_search.searched(now, came_to);
     }
 
     // --- how it ends --------------------------------------------------------------------------------------------
 
     /// Looks whether it has to stay, while the run is complete and these keepers are there.
     pub fn settle(&mut self, now: Time, keepers: &[PeerId]) {
-        self.settling.look(now, keepers);
+        self.completion.look(now, keepers);
     }
 
     /// A keeper has said which stable states it holds.
     pub fn keeper_holds(&mut self, now: Time, keeper: PeerId, states: &[(u64, Digest)]) {
-        self.settling.holds(now, keeper, states);
+        self.completion.holds(now, keeper, states);
     }
 
     /// Its user wants it to leave. It ends once the others let it go, or with [`Self::leaves_at`] in vain.
@@ -430,11 +435,11 @@ impl Member {
     }
 
     /// Nobody has let it go for long.
-    pub fn leave_in_vain(&mut self, now: Time) -> Farewell {
+    pub fn leave_in_vain(&mut self, now: Time) -> LeaveAction {
         match self.complete.take() {
             Some(event) => {
                 self.end = Some(event);
-                Farewell::Departs
+                LeaveAction::Departs
             }
             None => self.leaving.expired(now, &self.membership),
         }

@@ -1,13 +1,15 @@
 //! What a member asks of its driver.
 
-use starling_topology::{Contact, Digest, Envelope, Event, Head, Hold, PeerId, Proof, Record, Resumption, Time, Timer};
+use starling_topology::{
+    Contact, Digest, Envelope, Event, Head, HoldPosition, MemberResumePlan, PeerId, Proof, Record, Time, Timer,
+};
 
 #[cfg(doc)]
 use super::Member;
 #[cfg(doc)]
 use starling_topology::Input;
 
-use crate::search::Terms;
+use crate::search::SearchConfig;
 
 /// What to do next.
 #[derive(Debug)]
@@ -29,13 +31,13 @@ pub enum Output {
         at: Time,
     },
     /// Answer with [`Member::hold`].
-    Hold(Hold),
+    Hold(HoldPosition),
     /// Write this to disk, as [`starling_topology::Output::Persist`].
     Persist(Record),
     /// Keep what led to the view of this record, as [`starling_topology::Output::Keep`].
     Keep(Record),
     /// Make ready for this view, and go there with [`Member::enter`].
-    Resume(Resumption),
+    Resume(MemberResumePlan),
     /// Tell the user. After [`Event::Evicted`], leave with [`Member::leave`].
     Event(Event),
     /// Sign this head, and answer with [`Member::signed`].
@@ -63,10 +65,10 @@ pub enum Output {
     /// Call back with [`Member::look_out`].
     LookOut(Time),
     /// Ask all that are known, by a [`Search`](crate::Search); then [`Member::searched`].
-    Search(Terms),
+    Search(SearchConfig),
     /// That search is of no use any more.
     GiveUpSearch,
-    /// The run has gone on: this process ends what it does, and comes back by a [`Comeback`](crate::Comeback).
+    /// The run has gone on: this process ends what it does, and comes back by a [`ReturnEngine`](crate::ReturnEngine).
     ComeBack,
     /// Call back with [`Member::settle`].
     Settle(Time),

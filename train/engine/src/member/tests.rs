@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use starling_topology::{CatchUp, Config, Contact, Lineage, Me, Notary, RunId};
+use starling_topology::{CatchUpAction, Config, Contact, Lineage, LocalIdentity, RunId, Signer};
 
 use super::*;
 
@@ -14,7 +14,7 @@ const DIGEST: Digest = Digest([7; 32]);
 #[derive(Debug)]
 struct Anybody;
 
-impl Notary for Anybody {
+impl Signer for Anybody {
     fn sign(&self, _statement: &[u8]) -> [u8; 64] {
         [0; 64]
     }
@@ -56,8 +56,8 @@ fn at(seconds: u64) -> Time {
 /// A founder, with a driver that does what it asks at once.
 struct Alone {
     member: Member,
-    steps: Steps<Of, u64>,
-    snapshots: Snapshots<u64>,
+    steps: StepEngine<Of, u64>,
+    snapshots: SnapshotStore<u64>,
     /// What it told, but for messages and timers.
     told: Vec<Output>,
 }
@@ -71,10 +71,10 @@ impl Alone {
     /// After step 4 of a run that saves each `checkpoint_every` steps.
     fn after_four_steps(last_step: u64, checkpoint_every: u64) -> Self {
         let config = Config { max_stall: STALL, last_step, checkpoint_every, incarnation: 1, ..Config::default() };
-        let me = Me { contact: Contact { peer: ME, addresses: Vec::new() }, notary: Box::new(Anybody) };
+        let me = LocalIdentity { contact: Contact { peer: ME, addresses: Vec::new() }, notary: Box::new(Anybody) };
         let progress = Progress { step: 4, lineage: Lineage::NONE, has_state: true, has_result: false };
         let membership = Membership::found(config, RunId([9; 32]), me, progress, at(0));
-        let (steps, snapshots) = (Steps::new(4, Lineage::NONE, last_step), Snapshots::default());
+        let (steps, snapshots) = (StepEngine::new(4, Lineage::NONE, last_step), SnapshotStore::default());
         let mut alone = Self { member: Member::new(membership, None), steps, snapshots, told: Vec::new() };
         alone.obey(at(0));
         alone
@@ -88,7 +88,7 @@ impl Alone {
                 Output::Hold(hold) => drop(self.member.hold(&mut self.steps, hold, true)),
                 Output::Resume(resumption) => {
                     let action = self.member.enter(&mut self.steps, &mut self.snapshots, &resumption);
-                    assert_eq!((action, resumption.catch_up), (Action::GoOn, CatchUp::Current));
+                    assert_eq!((action, resumption.catch_up), (Action::GoOn, CatchUpAction::Current));
                 }
                 Output::Sign(head) => self.member.signed(head, [3; 64]),
                 other => self.told.push(other),
@@ -187,9 +187,9 @@ fn a_neighbour_whose_link_fails_is_suspected_when_the_driver_looks() {
     let mut alone = Alone::at_the_end();
     let view = alone.member.view().expect("its own").id();
     alone.member.link_failed(at(1), OTHER, view);
-    let seen = Seen { work: None, has_others: true, view: Some(view), is_held: true, operation: None, moved: 0 };
+    let seen = StepStatus { work: None, has_others: true, view: Some(view), is_held: true, operation: None, moved: 0 };
     alone.member.look(at(3), seen);
     assert!(alone.member.inputs.is_empty(), "the next view is on its way");
-    alone.member.look(at(3), Seen { is_held: false, ..seen });
+    alone.member.look(at(3), StepStatus { is_held: false, ..seen });
     assert!(matches!(alone.member.inputs.pop_front(), Some(Input::Suspected { peer: OTHER, .. })));
 }

@@ -14,8 +14,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use starling_topology::Presence;
-use starling_topology::{Digest, Flaw, PeerId, Proof, Root, Time};
+use starling_topology::PresenceStatus;
+use starling_topology::{Digest, FlawKind, PeerId, Proof, Root, Time};
 
 /// How many peers are asked.
 pub const MAX_SOUGHT: usize = 64;
@@ -28,7 +28,7 @@ const COMPANY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Which checkpoints count, and how long answers may take.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct SearchConfig {
     /// Which checkpoints count, if that is known; else all that the disk has not put aside.
     pub root: Option<Root>,
     /// Whether one is fetched although members are in a view.
@@ -44,7 +44,7 @@ pub struct Terms {
     pub max_stall: Duration,
 }
 
-impl Terms {
+impl SearchConfig {
     /// Whether what is signed so is of the branch that counts, and of no fork unless those count.
     pub fn counts(&self, proof: &Proof) -> bool {
         let is_of_branch = self.root.is_none_or(|root| root.may_admit(proof.head.step, &proof.view));
@@ -54,7 +54,7 @@ impl Terms {
 
 /// What a peer said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct SearchReply {
     /// Whether it is in a view that goes on.
     pub live: bool,
     /// Whether it is in none, and looks out for the state that it lacks. Who asks to be let in for the first time does not: what others
@@ -68,7 +68,7 @@ pub struct Answer {
     pub ours: Option<u64>,
 }
 
-impl Answer {
+impl SearchReply {
     /// Whether it holds a stable state of the branch that counts after this step, or a later one.
     pub fn holds(&self, step: u64) -> bool {
         self.ours >= Some(step)
@@ -159,15 +159,15 @@ enum Stage {
 /// One search. See the module's picture.
 #[derive(Debug)]
 pub struct Search {
-    terms: Terms,
+    terms: SearchConfig,
     stage: Stage,
     /// Those who have yet to answer what they were asked last.
     awaited: BTreeSet<PeerId>,
     /// What was said at first, in the order in which it came.
-    answers: Vec<(PeerId, Answer)>,
+    answers: Vec<(PeerId, SearchReply)>,
     deadline: Time,
     outputs: VecDeque<Output>,
-    flaw: Option<Flaw>,
+    flaw: Option<FlawKind>,
 }
 
 /// Whom to ask of those that are known: all but oneself, keepers first, as there may be more members than are asked.
@@ -178,7 +178,7 @@ pub fn sought(me: PeerId, keepers: impl Iterator<Item = PeerId>, members: impl I
 
 impl Search {
     /// Asks these peers.
-    pub fn new(terms: Terms, peers: &[PeerId], now: Time) -> Self {
+    pub fn new(terms: SearchConfig, peers: &[PeerId], now: Time) -> Self {
         let peers: BTreeSet<PeerId> = peers.iter().take(MAX_SOUGHT).copied().collect();
         let deadline = now + terms.max_stall / 2;
         let mut search = Self {
@@ -201,12 +201,12 @@ impl Search {
     }
 
     /// Those who have said what they hold, in the order in which they did.
-    pub fn answers(&self) -> &[(PeerId, Answer)] {
+    pub fn answers(&self) -> &[(PeerId, SearchReply)] {
         &self.answers
     }
 
     /// Which checkpoints count.
-    pub fn terms(&self) -> &Terms {
+    pub fn terms(&self) -> &SearchConfig {
         &self.terms
     }
 
@@ -228,7 +228,7 @@ impl Search {
 
     /// Has it make a mistake from now on.
     #[cfg(feature = "flaws")]
-    pub fn plant(&mut self, flaw: Flaw) {
+    pub fn plant(&mut self, flaw: FlawKind) {
         self.flaw = Some(flaw);
     }
 
@@ -241,7 +241,7 @@ impl Search {
         let wanted = wanted.map(|proof| Proof::clone(proof));
         let ours = ours.into_iter().map(|proof| proof.head.step).max();
         let newest = proofs.iter().max_by_key(|proof| proof.head.step);
-        let answer = Answer {
+        let answer = SearchReply {
             live,
             looks_out,
             stable_step: newest.map(|proof| proof.head.step),
@@ -273,7 +273,7 @@ impl Search {
     }
 
     fn is_ours(&self, proof: &Proof) -> bool {
-        self.terms.counts(proof) || self.flaw == Some(Flaw::FetchesAnyBranch)
+        self.terms.counts(proof) || self.flaw == Some(FlawKind::FetchesAnyBranch)
     }
 
     /// Whether it is later than what would be of no use here.
@@ -361,19 +361,22 @@ impl Search {
 
 /// Whether a peer that goes on with nothing lacks the last state of the run, and fetches it: it looks out for it, does not hold it, and is
 /// no keeper, which fetches it in its own time.
-pub fn lacks(peer: PeerId, answer: &Answer, keepers: &[PeerId], last_step: u64) -> bool {
+pub fn lacks(peer: PeerId, answer: &SearchReply, keepers: &[PeerId], last_step: u64) -> bool {
     answer.looks_out && !answer.live && !answer.holds(last_step) && !keepers.contains(&peer)
 }
 
 /// Who of those that answered is there. A keeper always is, and no member, but for one that is in a view by now.
-pub fn presence(answers: impl Iterator<Item = (PeerId, Answer)>, is_keeper: impl Fn(PeerId) -> bool) -> Presence {
+pub fn presence(
+    answers: impl Iterator<Item = (PeerId, SearchReply)>,
+    is_keeper: impl Fn(PeerId) -> bool,
+) -> PresenceStatus {
     let company = answers.filter(|(peer, answer)| answer.live || !is_keeper(*peer)).map(|(_, answer)| answer);
     let company = company.map(|answer| match (answer.live, answer.forked) {
-        (true, false) => Presence::Live,
-        (true, true) => Presence::Forked,
-        (false, _) => Presence::There,
+        (true, false) => PresenceStatus::Live,
+        (true, true) => PresenceStatus::Forked,
+        (false, _) => PresenceStatus::There,
     });
-    company.max().unwrap_or(Presence::Silent)
+    company.max().unwrap_or(PresenceStatus::Silent)
 }
 
 #[cfg(test)]

@@ -24,9 +24,16 @@ fn proof(step: u64) -> Proof {
     proof_of(step, &view())
 }
 
-fn terms() -> Terms {
+fn terms() -> SearchConfig {
     let root = Root { branch: 7, generation: view().generation, ..Root::default() };
-    Terms { root: Some(root), even_if_live: false, from_forks: false, beyond: None, last_step: LAST, max_stall: STALL }
+    SearchConfig {
+        root: Some(root),
+        even_if_live: false,
+        from_forks: false,
+        beyond: None,
+        last_step: LAST,
+        max_stall: STALL,
+    }
 }
 
 fn at(millis: u64) -> Time {
@@ -46,7 +53,7 @@ fn answers(search: &mut Search, name: u8, live: bool, proof: Option<Proof>) {
 }
 
 /// Asks these, and has nothing stable of its own above step `own`.
-fn asked(terms: Terms, all: &[(u8, bool, Option<Proof>)], own: Option<u64>) -> (Search, Vec<Output>) {
+fn asked(terms: SearchConfig, all: &[(u8, bool, Option<Proof>)], own: Option<u64>) -> (Search, Vec<Output>) {
     let peers: Vec<PeerId> = all.iter().map(|(name, ..)| peer(*name)).collect();
     let mut search = Search::new(terms, &peers, Time::ZERO);
     for (name, live, proof) in all {
@@ -83,9 +90,9 @@ fn the_newest_that_counts_is_fetched_from_all_who_hold_it() {
     search.handle(at(3), Input::Fetched);
     assert_eq!(drain(&mut search), [], "it is over once");
     assert_eq!(asked(terms(), &all, Some(9)).1, [Output::Done], "it has that itself");
-    let forks = Terms { from_forks: true, ..terms() };
+    let forks = SearchConfig { from_forks: true, ..terms() };
     assert!(matches!(&asked(forks, &all, None).1[..], [Output::Fetch { proof, .. }] if proof.head.step == 20));
-    let any = Terms { root: None, ..terms() };
+    let any = SearchConfig { root: None, ..terms() };
     assert!(matches!(&asked(any, &all, None).1[..], [Output::Fetch { proof, .. }] if proof.head.step == 30));
 }
 
@@ -102,7 +109,7 @@ fn where_somebody_is_in_a_view_nothing_is_fetched_and_the_others_have_a_moment_t
     assert_eq!(drain(&mut search), [Output::Done]);
     let told = search.answers().iter().map(|(name, answer)| (*name, answer.live));
     assert_eq!(told.collect::<Vec<_>>(), [(peer(2), true), (peer(3), false)]);
-    let anyway = Terms { even_if_live: true, ..terms() };
+    let anyway = SearchConfig { even_if_live: true, ..terms() };
     assert_eq!(asked(anyway, &[(2, true, Some(proof(9)))], None).1, [fetch(9, &[2])]);
 }
 
@@ -158,13 +165,13 @@ fn nobody_is_followed_without_end() {
 fn keepers_come_first_and_are_no_company() {
     let names = |all: &[u8]| all.iter().map(|name| peer(*name)).collect::<Vec<_>>();
     assert_eq!(sought(peer(1), names(&[3]).into_iter(), names(&[1, 2, 3]).into_iter()), names(&[3, 2]));
-    let answer = |live, forked| Answer { live, looks_out: !live, stable_step: None, forked, ours: None };
-    let of = |all: &[(u8, Answer)]| {
+    let answer = |live, forked| SearchReply { live, looks_out: !live, stable_step: None, forked, ours: None };
+    let of = |all: &[(u8, SearchReply)]| {
         presence(all.iter().map(|(name, answer)| (peer(*name), *answer)), |name| name == peer(3))
     };
-    assert_eq!(of(&[]), Presence::Silent);
-    assert_eq!(of(&[(3, answer(false, false))]), Presence::Silent);
-    assert_eq!(of(&[(2, answer(false, true)), (3, answer(false, false))]), Presence::There);
-    assert_eq!(of(&[(2, answer(true, true)), (3, answer(false, false))]), Presence::Forked);
-    assert_eq!(of(&[(2, answer(true, true)), (3, answer(true, false))]), Presence::Live);
+    assert_eq!(of(&[]), PresenceStatus::Silent);
+    assert_eq!(of(&[(3, answer(false, false))]), PresenceStatus::Silent);
+    assert_eq!(of(&[(2, answer(false, true)), (3, answer(false, false))]), PresenceStatus::There);
+    assert_eq!(of(&[(2, answer(true, true)), (3, answer(false, false))]), PresenceStatus::Forked);
+    assert_eq!(of(&[(2, answer(true, true)), (3, answer(true, false))]), PresenceStatus::Live);
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   learner -- next: compute, contribute, apply, ... --+        hold, open, deliver -- membership
 //!                                                      v        v
-//!                                                        Steps
+//!                                                     StepEngine
 //!                                                          ^
 //!                                     complete: the result is here | gate: stop what is not admitted
 //!                                                       reducer
@@ -13,10 +13,10 @@
 //! the question "where do you stand?" is answered at once, however long the learner computes; it applies committed results
 //! in order, when it comes to them.
 
-mod notices;
 mod result;
-pub(crate) mod saving;
+pub(crate) mod save_schedule;
 pub(crate) mod skipping;
+mod step_event;
 mod syncing;
 mod task;
 #[cfg(test)]
@@ -24,19 +24,19 @@ mod tests;
 
 use std::sync::Arc;
 
-use starling_topology::{Digest, Flaw, Hold, Lineage, Progress, View, ViewId};
+use starling_topology::{Digest, FlawKind, HoldPosition, Lineage, Progress, View, ViewId};
 
-use crate::Availability;
-pub use notices::Notice;
-use notices::Notices;
+use crate::SnapshotStatus;
 pub use result::StepResult;
+use step_event::Notices;
+pub use step_event::StepEvent;
 pub use syncing::MIN_KEPT;
 use syncing::Syncing;
-pub use task::{ActiveView, CommitGate, Cursor, Members, Task};
+pub use task::{ActiveView, CommitGate, LearnerPosition, MemberSet, Task};
 
 /// Whether a member that is syncing takes part in the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turnout {
+pub enum SyncDecision {
     /// It contributes nothing to this step of this view, so that the others can go on: once in each step and view.
     Contribute(ActiveView, u64),
     /// Not yet.
@@ -47,7 +47,7 @@ pub enum Turnout {
 
 /// See the module. `R` is a result, `S` a state.
 #[derive(Debug)]
-pub struct Steps<R, S> {
+pub struct StepEngine<R, S> {
     /// The run's last step.
     last_step: u64,
     /// The step that nobody takes another one after: too many were skipped by then, or the run has ended.
@@ -76,7 +76,7 @@ pub struct Steps<R, S> {
     has_state: bool,
     /// While the state is being downloaded.
     syncing: Option<Syncing<R, S>>,
-    flaw: Option<Flaw>,
+    flaw: Option<FlawKind>,
     /// How many states were asked for.
     syncs: u64,
     /// Joiners want the state after this step.
@@ -85,7 +85,7 @@ pub struct Steps<R, S> {
     stop: Option<bool>,
 }
 
-impl<R: StepResult, S> Steps<R, S> {
+impl<R: StepResult, S> StepEngine<R, S> {
     /// Of a member that stands after `step` of this lineage, in a run of `last_step` steps. They are held.
     pub fn new(step: u64, lineage: Lineage, last_step: u64) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl<R: StepResult, S> Steps<R, S> {
 
     /// Has them make a mistake from now on.
     #[cfg(feature = "flaws")]
-    pub fn plant(&mut self, flaw: Flaw) {
+    pub fn plant(&mut self, flaw: FlawKind) {
         self.flaw = Some(flaw);
     }
 
@@ -162,16 +162,16 @@ impl<R: StepResult, S> Steps<R, S> {
 
     /// The result of `step`, for a member that lacks it. Who stands just before it is fetching it too, or is about to, as its own
     /// view tells it.
-    pub fn result_of(&self, step: u64) -> Availability<R> {
+    pub fn result_of(&self, step: u64) -> SnapshotStatus<R> {
         match self.result.as_ref().filter(|result| result.step() == step) {
-            Some(result) => Availability::Here(result.clone()),
-            None if self.step.checked_add(1) == Some(step) => Availability::Later,
-            None => Availability::Nothing,
+            Some(result) => SnapshotStatus::Here(result.clone()),
+            None if self.step.checked_add(1) == Some(step) => SnapshotStatus::Later,
+            None => SnapshotStatus::Nothing,
         }
     }
 
     /// What has happened and was not told yet; drain to `None`.
-    pub fn take_notice(&mut self) -> Option<Notice> {
+    pub fn take_notice(&mut self) -> Option<StepEvent> {
         self.notices.take()
     }
 
@@ -182,18 +182,18 @@ impl<R: StepResult, S> Steps<R, S> {
 
     // --- The membership's side. ---
 
-    /// Holds the steps. `Some` if they stand already; else [`Notice::Held`] follows, unless a newer hold replaces this one.
+    /// Holds the steps. `Some` if they stand already; else [`StepEvent::Held`] follows, unless a newer hold replaces this one.
     /// `is_whole` says whether all of the contribution to the operation under way is there.
-    pub fn hold(&mut self, hold: Hold, is_whole: bool) -> Option<Progress> {
+    pub fn hold(&mut self, hold: HoldPosition, is_whole: bool) -> Option<Progress> {
         // Others have to wait for a gradient that is still being computed, which the next view can use as well.
         let is_next = |step: &u64| is_whole && *step == self.step + 1 && self.gate.admits(*step);
         let under_way = self.submitted.filter(is_next);
         let last = match hold {
-            Hold::Now => self.step,
-            Hold::Boundary => under_way.unwrap_or(self.step),
-            Hold::After(step) => step.max(self.step),
+            HoldPosition::Now => self.step,
+            HoldPosition::Boundary => under_way.unwrap_or(self.step),
+            HoldPosition::After(step) => step.max(self.step),
         };
-        self.gate.last = Some(last + u64::from(self.flaw == Some(Flaw::HoldsLate)));
+        self.gate.last = Some(last + u64::from(self.flaw == Some(FlawKind::HoldsLate)));
         self.hold_after = (last > self.step).then_some(last);
         // An answer to an older hold would be taken for one to this.
         self.notices.held = None;
@@ -325,7 +325,7 @@ impl<R: StepResult, S> Steps<R, S> {
     fn commit(&mut self, result: R, reduced_in: Option<u64>) -> Option<R> {
         (self.step, self.lineage) = (result.step(), result.lineage());
         (self.reduced_in, self.submitted) = (reduced_in, None);
-        let keeps = self.flaw != Some(Flaw::DropsKept);
+        let keeps = self.flaw != Some(FlawKind::DropsKept);
         let has_room = self.syncing.as_mut().filter(|_| keeps).is_none_or(|syncing| syncing.keep(result.clone()));
         let older = self.result.replace(result);
         if !has_room {
@@ -339,7 +339,7 @@ impl<R: StepResult, S> Steps<R, S> {
     // --- The learner's side. ---
 
     /// What the learner is to do next, if anything. The cursor is moved to where that leads.
-    pub fn next(&mut self, cursor: &mut Cursor) -> Option<Task<R, S>> {
+    pub fn next(&mut self, cursor: &mut LearnerPosition) -> Option<Task<R, S>> {
         if let Some(evaluate) = self.stop {
             // Who leaves in order has said that this step is committed: its last state is the one after it.
             let committed = if evaluate && self.syncing.is_none() { self.apply_next(cursor) } else { None };
@@ -411,21 +411,21 @@ impl<R: StepResult, S> Steps<R, S> {
     }
 
     /// The committed result that is to be applied next, if it is here.
-    fn apply_next(&self, cursor: &mut Cursor) -> Option<Task<R, S>> {
+    fn apply_next(&self, cursor: &mut LearnerPosition) -> Option<Task<R, S>> {
         let result = self.result.as_ref().filter(|result| result.step() == cursor.step + 1)?;
-        *cursor = Cursor::after(result.step());
+        *cursor = LearnerPosition::after(result.step());
         Some(Task::Apply { result: result.clone(), reduced_in: self.reduced_in })
     }
 
     /// Whether the learner, which has nothing else to do, may work ahead with parts of the result of the step under way.
-    pub fn may_work_ahead(&self, cursor: &Cursor) -> bool {
+    pub fn may_work_ahead(&self, cursor: &LearnerPosition) -> bool {
         let is_next = self.submitted == Some(cursor.step + 1) && cursor.step == self.step;
         self.stop.is_none() && self.syncing.is_none() && is_next && cursor.prepared
     }
 
     /// The view in which the step that is about to be computed can be contributed to at once, while it is computed: once in
     /// each view, and never alone.
-    pub fn contribute_early(&self, cursor: &mut Cursor) -> Option<ActiveView> {
+    pub fn contribute_early(&self, cursor: &mut LearnerPosition) -> Option<ActiveView> {
         let in_need = |active: &&ActiveView| !active.is_alone() && active.number != cursor.contributed;
         let active = self.active.as_ref().filter(in_need)?;
         let step = cursor.step + 1;
@@ -452,15 +452,15 @@ impl<R: StepResult, S> Steps<R, S> {
     }
 
     /// What a member does for the others' next step while it syncs for the `number`th time.
-    pub fn take_part(&self, number: u64) -> Turnout {
+    pub fn take_part(&self, number: u64) -> SyncDecision {
         if self.stop.is_some() || self.syncing.as_ref().is_none_or(|syncing| syncing.number != number) {
-            return Turnout::Over;
+            return SyncDecision::Over;
         }
         let step = self.step + 1;
         let is_due = self.submitted.is_none() && self.gate.admits(step) && step <= self.end();
         match self.active.as_ref().filter(|_| is_due) {
-            Some(active) => Turnout::Contribute(active.clone(), step),
-            None => Turnout::Wait,
+            Some(active) => SyncDecision::Contribute(active.clone(), step),
+            None => SyncDecision::Wait,
         }
     }
 

@@ -1,13 +1,13 @@
 //! When a run that drops one update after the other stops.
 
-use starling_topology::ledger::Skips;
+use starling_topology::ledger::SkipSummary;
 
 /// So many steps in a row may be skipped. After each such row the run stops: what does not go away by itself, somebody has to
 /// change. All members count the same ones, and none that the result shows to come of a lie.
 pub const MAX_SKIPS: u32 = 8;
 
 /// Whether the run stops after a step that was skipped. Who starts it again has as many tries as before.
-pub fn is_last_straw(skips: Skips) -> bool {
+pub fn is_last_straw(skips: SkipSummary) -> bool {
     skips.in_row > 0 && skips.in_row.is_multiple_of(MAX_SKIPS)
 }
 
@@ -17,7 +17,8 @@ mod tests {
 
     #[test]
     fn a_run_stops_after_each_row() {
-        let stops: Vec<u32> = (0..20).filter(|in_row| is_last_straw(Skips { total: 50, in_row: *in_row })).collect();
+        let stops: Vec<u32> =
+            (0..20).filter(|in_row| is_last_straw(SkipSummary { total: 50, in_row: *in_row })).collect();
         assert_eq!(stops, [MAX_SKIPS, 2 * MAX_SKIPS]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Cursor, StepResult, Task};
+use super::{LearnerPosition, StepResult, Task};
 
 /// How much memory results may take while the state is on its way, in bytes.
 const MAX_KEPT_BYTES: usize = 1 << 30;
@@ -41,14 +41,14 @@ impl<R: StepResult, S> Syncing<R, S> {
     }
 
     /// The state, then the results after it.
-    pub(super) fn next(&mut self, cursor: &mut Cursor) -> Option<Task<R, S>> {
+    pub(super) fn next(&mut self, cursor: &mut LearnerPosition) -> Option<Task<R, S>> {
         if let Some(state) = self.arrived.take() {
-            *cursor = Cursor::after(self.step);
+            *cursor = LearnerPosition::after(self.step);
             return Some(Task::Load(state));
         }
         let result = if self.is_based { self.kept.pop_front() } else { None }?;
         self.bytes -= result.bytes();
-        *cursor = Cursor::after(result.step());
+        *cursor = LearnerPosition::after(result.step());
         Some(Task::Apply { result, reduced_in: None })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use starling_topology::{Lineage, PeerId, ViewId};
 
 /// The members of a view, sorted.
-pub type Members = Arc<[PeerId]>;
+pub type MemberSet = Arc<[PeerId]>;
 
 /// Which steps may be committed, and in which view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct ActiveView {
     /// The view before it.
     pub parent: Option<ViewId>,
     /// Its members.
-    pub members: Members,
+    pub members: MemberSet,
 }
 
 impl ActiveView {
@@ -45,7 +45,7 @@ impl ActiveView {
 
 /// Where the learner stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cursor {
+pub struct LearnerPosition {
     /// The last step applied.
     pub step: u64,
     /// Whether the gradient of the next one is at hand.
@@ -60,7 +60,7 @@ pub struct Cursor {
     pub(crate) finished: u64,
 }
 
-impl Cursor {
+impl LearnerPosition {
     /// Of a learner that has applied `step`, and nothing since.
     pub fn after(step: u64) -> Self {
         Self { step, ..Self::default() }
@@ -77,13 +77,13 @@ pub enum Task<R, S> {
     },
     /// Replace the state.
     Load(S),
-    /// The state is the right one, and all results after it are applied: save it. [`Notice::Synced`](super::Notice::Synced) tells the
+    /// The state is the right one, and all results after it are applied: save it. [`StepEvent::Synced`](super::StepEvent::Synced) tells the
     /// membership machine.
     Synced,
     /// Assign the first step to these members, who may be others than before. If they are, what was prepared is void.
     Begin {
         /// The members.
-        members: Members,
+        members: MemberSet,
     },
     /// Hand out the state, before it changes.
     Snapshot,
@@ -103,6 +103,6 @@ pub enum Task<R, S> {
     /// Load the samples of the step after the one that these members reduce: there is nothing else to do.
     LoadAhead {
         /// The members.
-        members: Members,
+        members: MemberSet,
     },
 }

@@ -51,8 +51,8 @@ fn progress(step: u64, view: ViewId, has_result: bool) -> Progress {
 
 /// A member whose learner does all that it is told at once, and whose reducer does nothing by itself.
 struct Member {
-    steps: Steps<Of, u64>,
-    cursor: Cursor,
+    steps: StepEngine<Of, u64>,
+    cursor: LearnerPosition,
     applied: Vec<u64>,
     reduced_in: Option<u64>,
     snapshots: Vec<u64>,
@@ -66,8 +66,8 @@ struct Member {
 impl Member {
     fn new() -> Self {
         Self {
-            steps: Steps::new(0, Lineage::NONE, 9),
-            cursor: Cursor::default(),
+            steps: StepEngine::new(0, Lineage::NONE, 9),
+            cursor: LearnerPosition::default(),
             applied: Vec::new(),
             reduced_in: None,
             snapshots: Vec::new(),
@@ -147,7 +147,7 @@ fn a_step_is_committed_when_its_operation_completes_and_only_while_the_gate_admi
     assert_eq!((&member.applied[..], member.reduced_in, member.loaded_ahead), (&[1][..], Some(1), 2));
     assert_eq!(member.contributed, [(1, 1), (2, 1)]);
     assert!(member.steps.under_way(view, 2).is_some());
-    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(1, view, true)));
+    assert_eq!(member.steps.hold(HoldPosition::Now, true), Some(progress(1, view, true)));
     assert!(member.steps.under_way(view, 2).is_none(), "parts of it are of no use any more");
     assert!(member.steps.admits(view, 2).is_none(), "the promise says that step 1 was the last");
 }
@@ -155,15 +155,15 @@ fn a_step_is_committed_when_its_operation_completes_and_only_while_the_gate_admi
 #[test]
 fn a_boundary_waits_for_a_contribution_that_is_whole() {
     let (mut member, view) = Member::of_two();
-    assert_eq!(member.steps.hold(Hold::Boundary, true), None, "all others may have it");
+    assert_eq!(member.steps.hold(HoldPosition::Boundary, true), None, "all others may have it");
     member.complete(view, 1);
-    assert_eq!(member.steps.take_notice(), Some(Notice::Held(progress(1, view, true))));
+    assert_eq!(member.steps.take_notice(), Some(StepEvent::Held(progress(1, view, true))));
     assert_eq!(member.contributed.len(), 1, "the next step waits for the next view");
-    assert_eq!(member.steps.hold(Hold::Boundary, true), Some(progress(1, view, true)), "nothing is under way");
-    assert_eq!(member.steps.hold(Hold::After(1), true), Some(progress(1, view, true)));
+    assert_eq!(member.steps.hold(HoldPosition::Boundary, true), Some(progress(1, view, true)), "nothing is under way");
+    assert_eq!(member.steps.hold(HoldPosition::After(1), true), Some(progress(1, view, true)));
     let (mut member, _) = Member::of_two();
     assert_eq!(
-        member.steps.hold(Hold::Boundary, false),
+        member.steps.hold(HoldPosition::Boundary, false),
         Some(progress(0, ViewId::NONE, false)),
         "the next view can have it"
     );
@@ -172,26 +172,26 @@ fn a_boundary_waits_for_a_contribution_that_is_whole() {
 #[test]
 fn a_newer_hold_replaces_an_older_one() {
     let (mut member, view) = Member::of_two();
-    assert_eq!(member.steps.hold(Hold::After(1), true), None);
-    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(0, ViewId::NONE, false)));
+    assert_eq!(member.steps.hold(HoldPosition::After(1), true), None);
+    assert_eq!(member.steps.hold(HoldPosition::Now, true), Some(progress(0, ViewId::NONE, false)));
     assert!(member.steps.admits(view, 1).is_none() && !member.steps.has_notice());
     let (mut member, view) = Member::of_two();
-    assert_eq!(member.steps.hold(Hold::After(1), true), None);
+    assert_eq!(member.steps.hold(HoldPosition::After(1), true), None);
     member.complete(view, 1);
-    assert_eq!(member.steps.hold(Hold::After(2), true), None);
+    assert_eq!(member.steps.hold(HoldPosition::After(2), true), None);
     assert!(!member.steps.has_notice(), "an answer to an older hold would be taken for one to this");
 }
 
 #[test]
 fn a_gradient_outlives_its_view() {
     let (mut member, _) = Member::of_two();
-    member.steps.hold(Hold::Now, true);
+    member.steps.hold(HoldPosition::Now, true);
     member.deliver(1);
     member.steps.open(&view(&[1, 3]), true);
     member.work();
     assert_eq!((&member.applied[..], &member.snapshots[..]), (&[1][..], &[1][..]), "applied, then a snapshot");
     // The same step again, in another view, from the same gradient.
-    member.steps.hold(Hold::Now, true);
+    member.steps.hold(HoldPosition::Now, true);
     member.steps.open(&view(&[1, 4]), false);
     assert!(member.cursor.prepared);
     member.work();
@@ -213,7 +213,7 @@ fn a_step_can_be_contributed_to_while_it_is_computed() {
     cursor.prepared = true;
     assert!(matches!(member.steps.next(cursor), Some(Task::LoadAhead { .. })));
     assert_eq!((member.steps.next(cursor), member.steps.may_work_ahead(cursor)), (None, true));
-    member.steps.hold(Hold::Boundary, false);
+    member.steps.hold(HoldPosition::Boundary, false);
     member.steps.open(&view(&[1, 2, 3]), false);
     assert!(matches!(member.steps.next(cursor), Some(Task::Begin { .. })));
     assert!(matches!(member.steps.next(cursor), Some(Task::Contribute(_))), "the gradient is at hand");
@@ -243,9 +243,11 @@ fn who_downloads_the_state_keeps_up_without_it() {
     assert!(!member.steps.progress().has_state);
     for step in 5..=7 {
         member.work();
-        let Turnout::Contribute(active, due) = member.steps.take_part(number) else { panic!("a step to take part in") };
+        let SyncDecision::Contribute(active, due) = member.steps.take_part(number) else {
+            panic!("a step to take part in")
+        };
         assert!(due == step && member.steps.submit(active.number, due));
-        assert_eq!(member.steps.take_part(number), Turnout::Wait, "once");
+        assert_eq!(member.steps.take_part(number), SyncDecision::Wait, "once");
         member.complete(view.id(), step);
     }
     assert_eq!((member.applied.len(), member.snapshots.len()), (0, 0));
@@ -253,7 +255,7 @@ fn who_downloads_the_state_keeps_up_without_it() {
     assert!(member.steps.arrive(number, 4));
     member.work();
     assert_eq!((&member.applied[..], member.steps.progress()), (&[5, 6, 7][..], progress(7, view.id(), true)));
-    assert_eq!(member.steps.take_part(number), Turnout::Over);
+    assert_eq!(member.steps.take_part(number), SyncDecision::Over);
     assert_eq!(member.contributed, [(8, 1)], "its own");
 }
 
@@ -263,7 +265,7 @@ fn a_newer_sync_replaces_an_older_one_and_what_it_kept() {
     let first = member.steps.sync(4, lineage(ELSEWHERE));
     member.deliver(5);
     let second = member.steps.sync(8, lineage(ELSEWHERE));
-    assert_eq!(member.steps.take_part(first), Turnout::Over);
+    assert_eq!(member.steps.take_part(first), SyncDecision::Over);
     assert!(!member.steps.arrive(first, 4) && member.steps.arrive(second, 8));
     member.work();
     assert_eq!((member.cursor.step, member.applied.len()), (8, 0));
@@ -278,7 +280,7 @@ fn results_that_wait_for_a_state_are_bounded() {
         assert!(!member.steps.has_notice(), "so many are kept in any case: {step}");
     }
     member.deliver(65);
-    assert_eq!(member.steps.take_notice(), Some(Notice::TooFarBehind));
+    assert_eq!(member.steps.take_notice(), Some(StepEvent::TooFarBehind));
 }
 
 #[test]
@@ -288,7 +290,7 @@ fn outside_of_all_views_nothing_runs() {
     assert!(member.steps.admits(view, 1).is_none());
     member.work();
     assert!(member.applied.is_empty());
-    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(0, ViewId::NONE, false)));
+    assert_eq!(member.steps.hold(HoldPosition::Now, true), Some(progress(0, ViewId::NONE, false)));
 }
 
 #[test]
@@ -307,7 +309,7 @@ fn who_leaves_in_order_applies_what_is_committed_first() {
     let (mut member, view) = Member::of_two();
     member.steps.sync(4, lineage(ELSEWHERE));
     member.steps.open(&self::view(&[1, 2]), false);
-    member.cursor = Cursor::after(4);
+    member.cursor = LearnerPosition::after(4);
     member.steps.complete(view, member.result(5, view), true);
     member.steps.stop(true);
     assert_eq!(member.steps.next(&mut member.cursor), Some(Task::Stop { evaluate: true }));
@@ -319,7 +321,7 @@ fn the_first_step_is_assigned_anew_until_it_is_committed() {
     member.steps.open(&view(&[1, 2, 3]), false);
     member.work();
     assert_eq!(member.begun, [2, 3]);
-    member.steps.hold(Hold::Now, true);
+    member.steps.hold(HoldPosition::Now, true);
     member.deliver(1);
     member.steps.open(&view(&[1, 2]), false);
     member.work();
@@ -329,8 +331,8 @@ fn the_first_step_is_assigned_anew_until_it_is_committed() {
 #[test]
 fn the_end_is_told_once_in_each_view() {
     let mut member = Member::new();
-    member.steps = Steps::new(9, lineage(ELSEWHERE), 9);
-    member.cursor = Cursor::after(9);
+    member.steps = StepEngine::new(9, lineage(ELSEWHERE), 9);
+    member.cursor = LearnerPosition::after(9);
     member.steps.open(&view(&[1, 2]), false);
     member.work();
     assert_eq!(member.finished, 1);
@@ -341,18 +343,18 @@ fn the_end_is_told_once_in_each_view() {
 
 #[test]
 fn who_holds_no_state_says_so_until_one_is_there() {
-    let mut steps = Steps::<Of, u64>::without_state(9);
+    let mut steps = StepEngine::<Of, u64>::without_state(9);
     assert!(!steps.progress().has_state);
-    assert_eq!(steps.hold(Hold::Now, true), Some(Progress::default()));
+    assert_eq!(steps.hold(HoldPosition::Now, true), Some(Progress::default()));
     let number = steps.sync(3, lineage(ELSEWHERE));
     assert!(steps.arrive(number, 3) && !steps.progress().has_state, "it is not loaded yet");
-    let mut cursor = Cursor::default();
+    let mut cursor = LearnerPosition::default();
     assert_eq!(steps.next(&mut cursor), Some(Task::Load(3)));
     assert_eq!(steps.next(&mut cursor), Some(Task::Synced));
     assert!(steps.progress().has_state);
     steps.finish(3, Digest([3; 32]), true);
-    assert_eq!(steps.take_notice(), Some(Notice::Synced), "before what is said of it");
-    assert!(matches!(steps.take_notice(), Some(Notice::Finished { step: 3, is_saved: true, .. })));
+    assert_eq!(steps.take_notice(), Some(StepEvent::Synced), "before what is said of it");
+    assert!(matches!(steps.take_notice(), Some(StepEvent::Finished { step: 3, is_saved: true, .. })));
     assert_eq!(steps.take_notice(), None);
 }
 
@@ -388,16 +390,16 @@ fn who_stands_just_before_a_step_says_that_it_will_have_the_result() {
     let (mut member, view) = Member::of_two();
     assert_eq!(
         [0, 1, 2].map(|step| member.steps.result_of(step)),
-        [Availability::Nothing, Availability::Later, Availability::Nothing]
+        [SnapshotStatus::Nothing, SnapshotStatus::Later, SnapshotStatus::Nothing]
     );
     let first = Of(1, lineage(view), Lineage::NONE);
     member.steps.deliver(first).expect("the next one");
     assert_eq!(
         [1, 2, 3].map(|step| member.steps.result_of(step)),
-        [Availability::Here(first), Availability::Later, Availability::Nothing]
+        [SnapshotStatus::Here(first), SnapshotStatus::Later, SnapshotStatus::Nothing]
     );
     member.steps.deliver(Of(2, lineage(view), lineage(view))).expect("the next one");
-    assert_eq!(member.steps.result_of(1), Availability::Nothing, "nobody is that far behind");
+    assert_eq!(member.steps.result_of(1), SnapshotStatus::Nothing, "nobody is that far behind");
 }
 
 #[test]
@@ -410,7 +412,7 @@ fn what_is_over_in_one_state_goes_on_in_another() {
     // The others go on from a step 1 of their own, in which nothing was skipped.
     let number = member.steps.sync(1, lineage(ELSEWHERE));
     member.steps.open(&self::view(&[1, 2]), false);
-    assert!(matches!(member.steps.take_part(number), Turnout::Contribute(_, 2)));
+    assert!(matches!(member.steps.take_part(number), SyncDecision::Contribute(_, 2)));
     assert!(member.steps.arrive(number, 1));
     member.work();
     assert_eq!((member.finished, member.contributed.last()), (1, Some(&(2, 2))));

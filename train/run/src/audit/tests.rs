@@ -2,7 +2,7 @@ use std::fs;
 
 use proptest::prelude::*;
 use starling_topology::ledger::GAVE_UP;
-use starling_topology::{Committed, Ledger};
+use starling_topology::{CommitResult, Ledger};
 use tempfile::TempDir;
 
 use super::*;
@@ -129,7 +129,7 @@ fn what_all_agreed_to_leave_out_is_not_lost() {
     let record = |step: u64| {
         // Whoever computes them.
         let speed = if step % 5 < 2 { GAVE_UP } else { 5 };
-        let Committed { epoch, contributions, dropped, .. } = ledger.commit(step, &members, &[speed; 3]);
+        let CommitResult { epoch, contributions, dropped, .. } = ledger.commit(step, &members, &[speed; 3]);
         AuditRecord { step, epoch, contributions, dropped, ..records(1).remove(0) }
     };
     let records: Vec<AuditRecord> = (1..=40).map(record).collect();

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use starling_topology::heads::retention::{Held, lost};
+use starling_topology::heads::retention::{CheckpointRecord, lost};
 use starling_topology::{Digest, Root};
 
-use super::{CheckpointError, CheckpointInfo, CheckpointStore, remove, write_atomically};
+use super::{CheckpointError, CheckpointStore, CheckpointSummary, remove, write_atomically};
 use crate::state::ReplicatedState;
 use crate::state::snapshot::parse_digest;
 
@@ -64,7 +64,7 @@ impl CheckpointStore {
             before => before.unwrap_or_default(),
         };
         self.write_abandoned(&after)?;
-        let is_news = |info: &CheckpointInfo| after.kept.contains(&info.id) && !before.kept.contains(&info.id);
+        let is_news = |info: &CheckpointSummary| after.kept.contains(&info.id) && !before.kept.contains(&info.id);
         let all = self.intact()?.into_iter().map(|(info, _)| info);
         Ok(all.filter(is_news).map(|info| info.step).collect())
     }
@@ -82,7 +82,7 @@ impl CheckpointStore {
     /// What `root` does not admit, given what is in the list.
     fn left_by(&self, root: &Root, listed: &Abandoned) -> Result<Abandoned, CheckpointError> {
         let there = self.intact()?;
-        let held: Vec<Held> = there.iter().map(|(info, _)| self.held_as(info)).collect();
+        let held: Vec<CheckpointRecord> = there.iter().map(|(info, _)| self.held_as(info)).collect();
         let left = (0..held.len()).filter(|at| !root.admits(held[*at].step, held[*at].lineage)).collect();
         let name = |at: &usize| there[*at].0.id;
         let (lost, all) = (lost(&held, &left, root), left.iter().map(name).collect::<BTreeSet<_>>());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::Digest;
 
-use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
+use super::{CheckpointError, CheckpointStore, CheckpointSummary, write_atomically};
 use crate::state::snapshot::{SnapshotError, SnapshotManifest, hash};
 
 impl CheckpointStore {
@@ -58,7 +58,7 @@ impl CheckpointStore {
     /// # Errors
     /// If the directory holds checkpoints of another run, a chunk is missing or damaged, the whole is not the state that
     /// the manifest announces, or a file cannot be written.
-    pub fn complete(&self, manifest: &SnapshotManifest) -> Result<CheckpointInfo, CheckpointError> {
+    pub fn complete(&self, manifest: &SnapshotManifest) -> Result<CheckpointSummary, CheckpointError> {
         self.refuse_other_run(manifest.run)?;
         let encoded = manifest.encode();
         let id = hash(&encoded);

@@ -22,7 +22,7 @@ mod folder;
 mod pins;
 mod recovery;
 mod saving;
-pub(crate) mod signed;
+pub(crate) mod signed_head;
 mod sound;
 mod sweep;
 mod unsynced;
@@ -34,9 +34,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use atomic_write_file::AtomicWriteFile;
-use signed::signatures_path;
+use signed_head::signatures_path;
 use sound::Sound;
-use starling_topology::heads::retention::{Folder, Held};
+use starling_topology::heads::retention::{CheckpointRecord, RetentionInput};
 use starling_topology::{Digest, Lineage, Root, RunId};
 use sweep::Arriving;
 
@@ -44,8 +44,8 @@ use abandoned::ABANDONED;
 pub use error::CheckpointError;
 pub use folder::CheckpointFolder;
 use pins::Pins;
-pub use recovery::Recovered;
-pub use signed::Signed;
+pub use recovery::RecoveryResult;
+pub use signed_head::SignedHead;
 pub use starling_topology::{Head, Signature};
 
 use crate::state::ReplicatedState;
@@ -67,7 +67,7 @@ pub struct CheckpointStore {
 
 /// One checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckpointInfo {
+pub struct CheckpointSummary {
     /// The run it belongs to.
     pub run: RunId,
     /// The last step it includes.
@@ -91,13 +91,13 @@ const MAX_LOOKS: usize = 16;
 
 /// What verifying one checkpoint came to.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct VerificationReport {
     /// Its manifest file.
     pub path: PathBuf,
     /// Its step, by its file name.
     pub step: u64,
     /// The checkpoint, every byte of which was read and hashed, or what is wrong with it.
-    pub result: Result<CheckpointInfo, CheckpointError>,
+    pub result: Result<CheckpointSummary, CheckpointError>,
 }
 
 impl CheckpointStore {
@@ -168,7 +168,7 @@ impl CheckpointStore {
     ///
     /// # Errors
     /// If the directory cannot be read, or a manifest is damaged.
-    pub fn list(&self) -> Result<Vec<CheckpointInfo>, CheckpointError> {
+    pub fn list(&self) -> Result<Vec<CheckpointSummary>, CheckpointError> {
         let manifests = self.each(|step, id, path| self.read_manifest(path, step, id))?;
         manifests.into_iter().map(|manifest| Ok(manifest?.0)).collect()
     }
@@ -216,12 +216,12 @@ impl CheckpointStore {
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn verify(&self) -> Result<Vec<Verdict>, CheckpointError> {
+    pub fn verify(&self) -> Result<Vec<VerificationReport>, CheckpointError> {
         let verdict = |step, id, path: &Path| {
             let result = self.read_whole(step, id, path).map(|(info, _)| info);
             match result {
                 Err(error) if !path.exists() => Err(error),
-                result => Ok(Verdict { path: path.to_owned(), step, result }),
+                result => Ok(VerificationReport { path: path.to_owned(), step, result }),
             }
         };
         self.each(verdict)?.into_iter().collect()
@@ -259,7 +259,7 @@ impl CheckpointStore {
         step: u64,
         id: Digest,
         path: &Path,
-    ) -> Result<(CheckpointInfo, ReplicatedState), CheckpointError> {
+    ) -> Result<(CheckpointSummary, ReplicatedState), CheckpointError> {
         let read = || {
             let (info, manifest) = self.read_manifest(path, step, id)?;
             Ok((info, self.read_state(&manifest, path)?))
@@ -292,13 +292,13 @@ impl CheckpointStore {
     }
 
     /// The checkpoints whose manifests are intact, by ascending step.
-    fn intact(&self) -> Result<Vec<(CheckpointInfo, SnapshotManifest)>, CheckpointError> {
+    fn intact(&self) -> Result<Vec<(CheckpointSummary, SnapshotManifest)>, CheckpointError> {
         let manifests = self.each(|step, id, path| self.read_manifest(path, step, id))?;
         Ok(manifests.into_iter().filter_map(Result::ok).collect())
     }
 
     /// The checkpoint with this name, if its manifest is here and intact.
-    fn find(&self, name: Digest) -> Result<Option<(CheckpointInfo, SnapshotManifest)>, CheckpointError> {
+    fn find(&self, name: Digest) -> Result<Option<(CheckpointSummary, SnapshotManifest)>, CheckpointError> {
         let found = self.scan()?;
         let found = found.iter().find(|(_, id, _)| *id == name);
         Ok(found.and_then(|(step, id, path)| self.read_manifest(path, *step, *id).ok()))
@@ -323,14 +323,14 @@ impl CheckpointStore {
         path: &Path,
         step: u64,
         id: Digest,
-    ) -> Result<(CheckpointInfo, SnapshotManifest), CheckpointError> {
+    ) -> Result<(CheckpointSummary, SnapshotManifest), CheckpointError> {
         let bytes = read_verified(path, MAX_SNAPSHOT_MANIFEST_BYTES as u64, id)?;
         let malformed = |reason: String| CheckpointError::Malformed { path: path.to_owned(), reason };
         let manifest = SnapshotManifest::decode(&bytes).map_err(|error| malformed(error.to_string()))?;
         if manifest.step != step {
             return Err(malformed(format!("it is of step {}, but its name says {step}", manifest.step)));
         }
-        let info = CheckpointInfo {
+        let info = CheckpointSummary {
             run: manifest.run,
             step,
             lineage: manifest.lineage,
@@ -357,19 +357,19 @@ impl CheckpointStore {
         Ok(())
     }
 
-    /// Removes what is [surplus](Folder::surplus), and the chunks that none of the rest needs. `saved` is verified.
-    fn prune(&self, saved: &CheckpointInfo) -> Result<(), CheckpointError> {
+    /// Removes what is [surplus](RetentionInput::surplus), and the chunks that none of the rest needs. `saved` is verified.
+    fn prune(&self, saved: &CheckpointSummary) -> Result<(), CheckpointError> {
         let (mut abandoned, mut there, root) = (self.abandoned()?, self.intact()?, self.root());
         // The state that another branch gave us may be one that we had.
         abandoned.all.remove(&saved.id);
-        let held: Vec<Held> = there.iter().map(|(info, _)| self.held_as(info)).collect();
+        let held: Vec<CheckpointRecord> = there.iter().map(|(info, _)| self.held_as(info)).collect();
         let places = |names: &BTreeSet<Digest>| -> BTreeSet<usize> {
             (0..there.len()).filter(|at| names.contains(&there[*at].0.id)).collect()
         };
         let (left, kept) = (places(&abandoned.all), places(&abandoned.kept));
         let Some(at) = there.iter().position(|(info, _)| info.id == saved.id) else { return Ok(()) };
         let (keep, root) = (self.keep, root.as_ref());
-        let folder = Folder { all: &held, saved: at, left: &left, kept: &kept, root, keep };
+        let folder = RetentionInput { all: &held, saved: at, left: &left, kept: &kept, root, keep };
         let is_intact = |at: usize| self.check_bytes(&there[at].1, &there[at].0.path).is_ok();
         let mut gone = folder.surplus(is_intact);
         let pins = self.pins.lock();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use starling_topology::Digest;
 
 use super::unsynced::Unsynced;
-use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
+use super::{CheckpointError, CheckpointStore, CheckpointSummary, write_atomically};
 use crate::state::ReplicatedState;
 use crate::state::snapshot::{Splitter, hash};
 
@@ -19,7 +19,7 @@ impl CheckpointStore {
     /// If the state is of a branch that was left or is none that can be read back, the directory holds checkpoints of another
     /// run, a file cannot be written, or what was written does not read back; older checkpoints are then untouched, and chunks that
     /// none of them needs are removed.
-    pub fn save(&self, state: ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
+    pub fn save(&self, state: ReplicatedState) -> Result<CheckpointSummary, CheckpointError> {
         self.save_and_tidy(state).map(|(info, _)| info)
     }
 
@@ -31,7 +31,7 @@ impl CheckpointStore {
     pub fn save_and_tidy(
         &self,
         state: ReplicatedState,
-    ) -> Result<(CheckpointInfo, Option<CheckpointError>), CheckpointError> {
+    ) -> Result<(CheckpointSummary, Option<CheckpointError>), CheckpointError> {
         let refuse = |error| {
             let reason = format!("the state after step {} would be no checkpoint: {error}", state.step);
             CheckpointError::Malformed { path: self.directory.clone(), reason }

@@ -279,7 +279,7 @@ fn members() -> View {
     view(&[1, 2, 3])
 }
 
-fn head(info: &CheckpointInfo) -> Head {
+fn head(info: &CheckpointSummary) -> Head {
     Head { run: info.run, step: info.step, view: members().id(), digest: info.digest, manifest: info.id }
 }
 
@@ -295,7 +295,7 @@ fn verify(peer: PeerId, message: &[u8], signature: &[u8; 64]) -> bool {
 }
 
 /// Saves a step and has it signed by a quorum.
-fn save_stable(store: &CheckpointStore, step: u64) -> CheckpointInfo {
+fn save_stable(store: &CheckpointStore, step: u64) -> CheckpointSummary {
     let info = store.save(state(step)).expect("saved");
     let head = head(&info);
     let signed = store.sign(&head, &members(), &[signature(1, &head), signature(2, &head)], verify).expect("signed");
@@ -344,7 +344,7 @@ fn a_head_of_another_view_begins_anew() {
     let (first, second) = (head(&info), Head { view: next.id(), ..head(&info) });
     store.sign(&first, &members(), &[signature(1, &first)], verify).expect("one");
     let signed = store.sign(&second, &next, &[signature(2, &second)], verify).expect("one of another");
-    assert_eq!(signed, Signed { head: second, view: next, signatures: vec![signature(2, &second)], stable: false });
+    assert_eq!(signed, SignedHead { head: second, view: next, signatures: vec![signature(2, &second)], stable: false });
 }
 
 #[test]
@@ -395,8 +395,8 @@ fn signatures_that_cannot_be_read_are_none() {
     let signed = store.sign(&head, &members(), &signatures, verify).expect("signed anew");
     assert!(signed.stable);
     // Whoever says without a quorum that it is stable is not believed.
-    let lonely = Signed { signatures: vec![signature(1, &head)], ..signed };
-    let fake = signed::encode(&lonely);
+    let lonely = SignedHead { signatures: vec![signature(1, &head)], ..signed };
+    let fake = signed_head::encode(&lonely);
     fs::write(&path, fake).expect("written");
     assert_eq!(store.signed(&info), None);
 }
@@ -592,7 +592,7 @@ fn a_stable_checkpoint_outlives_its_branch() {
 }
 
 /// Flips a bit in the chunk that only this checkpoint has.
-fn damage(store: &CheckpointStore, info: &CheckpointInfo) {
+fn damage(store: &CheckpointStore, info: &CheckpointSummary) {
     let manifest = store.manifest(info.id).expect("read").expect("there");
     let path = store.chunk_path(manifest.chunks[0]);
     let mut bytes = fs::read(&path).expect("read");
@@ -676,7 +676,7 @@ fn checkpoints_are_handed_out_by_hash() {
     let info = store.save(state(5)).expect("saved");
     let manifest = store.manifest(info.id).expect("read").expect("there");
     assert_eq!((manifest.id(), manifest.digest), (info.id, info.digest));
-    let mut assembly = crate::state::snapshot::Assembly::new(manifest, info.bytes).expect("within bounds");
+    let mut assembly = crate::state::snapshot::PartialSnapshot::new(manifest, info.bytes).expect("within bounds");
     for chunk in assembly.missing() {
         assembly.insert(store.read_chunk(chunk).expect("read")).expect("asked for");
     }
@@ -908,7 +908,7 @@ fn a_pinned_checkpoint_stays_until_its_time_is_over() {
 }
 
 /// Writes what an earlier release would have: a state with a number that is not finite.
-fn planted(store: &CheckpointStore, step: u64) -> CheckpointInfo {
+fn planted(store: &CheckpointStore, step: u64) -> CheckpointSummary {
     let mut state = state(step);
     Arc::make_mut(&mut state.moments[0])[802] = f32::INFINITY;
     let mut splitter = Splitter::new(|name: Digest, chunk: &[u8]| fs::write(store.chunk_path(name), chunk));

@@ -15,13 +15,13 @@ pub struct Column {
     /// What it is called; empty without a header.
     pub name: String,
     /// How its cells become features.
-    pub coding: Coding,
+    pub coding: ColumnKind,
 }
 
 /// How the cells of a column become features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Coding {
+pub enum ColumnKind {
     /// A number is one feature. A [gap](is_gap) counts as the mean of those to train on.
     Number,
     /// As [`Self::Number`], and a second feature is 1 where there is a gap and 0 elsewhere: there were some.
@@ -33,7 +33,7 @@ pub enum Coding {
     Ignored,
 }
 
-impl Coding {
+impl ColumnKind {
     /// How many features it gives.
     pub fn width(&self) -> usize {
         match self {
@@ -56,16 +56,16 @@ impl Coding {
     ///
     /// # Errors
     /// Why there are none, as a sentence.
-    pub fn encode(&self, cell: &str, features: &mut Vec<f64>) -> Result<(), Unknown> {
+    pub fn encode(&self, cell: &str, features: &mut Vec<f64>) -> Result<(), CellError> {
         let number = || match is_gap(cell) {
             true => Ok(f64::NAN),
-            false => cell.parse().ok().filter(|number: &f64| number.is_finite()).ok_or(Unknown::Number),
+            false => cell.parse().ok().filter(|number: &f64| number.is_finite()).ok_or(CellError::Number),
         };
         match self {
             Self::Number => features.push(number()?),
             Self::Gaps => features.extend([number()?, f64::from(u8::from(is_gap(cell)))]),
             Self::Category(texts) => {
-                let at = texts.binary_search_by(|text| text.as_str().cmp(cell)).map_err(|_| Unknown::Category)?;
+                let at = texts.binary_search_by(|text| text.as_str().cmp(cell)).map_err(|_| CellError::Category)?;
                 let first = features.len();
                 features.resize(first + texts.len(), 0.0);
                 features[first + at] = 1.0;
@@ -76,7 +76,7 @@ impl Coding {
     }
 }
 
-impl fmt::Display for Coding {
+impl fmt::Display for ColumnKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number => f.write_str("a number"),
@@ -93,7 +93,7 @@ impl fmt::Display for Coding {
 
 /// Why a cell has no features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
+pub enum CellError {
     /// It is no finite number.
     Number,
     /// It is none of the column's texts.
@@ -110,10 +110,10 @@ pub fn is_gap(cell: &str) -> bool {
 /// What the features of these columns are called, in their order.
 pub fn feature_names(columns: &[Column]) -> Vec<String> {
     let names = columns.iter().flat_map(|Column { name, coding }| match coding {
-        Coding::Number => vec![name.clone()],
-        Coding::Gaps => vec![name.clone(), format!("{name} is empty")],
-        Coding::Category(texts) => texts.iter().map(|text| format!("{name} = {text}")).collect(),
-        Coding::Ignored => Vec::new(),
+        ColumnKind::Number => vec![name.clone()],
+        ColumnKind::Gaps => vec![name.clone(), format!("{name} is empty")],
+        ColumnKind::Category(texts) => texts.iter().map(|text| format!("{name} = {text}")).collect(),
+        ColumnKind::Ignored => Vec::new(),
     });
     names.collect()
 }
@@ -121,10 +121,10 @@ pub fn feature_names(columns: &[Column]) -> Vec<String> {
 /// For each feature of these columns, whether it is a number as it was measured, and so is scaled; the others are 0 or 1.
 pub fn measured(columns: &[Column]) -> Vec<bool> {
     let measured = columns.iter().flat_map(|column| match &column.coding {
-        Coding::Number => vec![true],
-        Coding::Gaps => vec![true, false],
-        Coding::Category(texts) => vec![false; texts.len()],
-        Coding::Ignored => Vec::new(),
+        ColumnKind::Number => vec![true],
+        ColumnKind::Gaps => vec![true, false],
+        ColumnKind::Category(texts) => vec![false; texts.len()],
+        ColumnKind::Ignored => Vec::new(),
     });
     measured.collect()
 }
@@ -133,7 +133,7 @@ pub fn measured(columns: &[Column]) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    fn column(name: &str, coding: Coding) -> Column {
+    fn column(name: &str, coding: ColumnKind) -> Column {
         Column { name: name.to_owned(), coding }
     }
 
@@ -141,10 +141,10 @@ mod tests {
     fn each_cell_has_the_features_of_its_column() {
         let texts = ["", "blue", "red"].map(ToOwned::to_owned).to_vec();
         let columns = [
-            column("age", Coding::Gaps),
-            column("id", Coding::Ignored),
-            column("color", Coding::Category(texts)),
-            column("height", Coding::Number),
+            column("age", ColumnKind::Gaps),
+            column("id", ColumnKind::Ignored),
+            column("color", ColumnKind::Category(texts)),
+            column("height", ColumnKind::Number),
         ];
         assert_eq!(
             feature_names(&columns),
@@ -159,9 +159,9 @@ mod tests {
         assert_eq!(encode(["2.5", "x", "red", "-1e3"]), Ok(vec![2.5, 0.0, 0.0, 0.0, 1.0, -1000.0]));
         let gaps = encode(["na", "", "", "?"]).expect("gaps");
         assert!(gaps[0].is_nan() && gaps[5].is_nan() && gaps[1..5] == [1.0, 1.0, 0.0, 0.0], "{gaps:?}");
-        assert_eq!(encode(["2.5", "", "green", "1"]), Err(Unknown::Category));
-        assert_eq!(encode(["two", "", "red", "1"]), Err(Unknown::Number));
-        assert_eq!(encode(["inf", "", "red", "1"]), Err(Unknown::Number));
+        assert_eq!(encode(["2.5", "", "green", "1"]), Err(CellError::Category));
+        assert_eq!(encode(["two", "", "red", "1"]), Err(CellError::Number));
+        assert_eq!(encode(["inf", "", "red", "1"]), Err(CellError::Number));
         assert_eq!(columns.iter().map(|it| it.coding.width()).sum::<usize>(), 6);
     }
 
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn texts_come_in_order_each_once() {
-        let category = |texts: &[&str]| Coding::Category(texts.iter().map(|&text| text.to_owned()).collect());
-        assert!(category(&["a", "b"]).is_canonical() && Coding::Ignored.is_canonical());
+        let category = |texts: &[&str]| ColumnKind::Category(texts.iter().map(|&text| text.to_owned()).collect());
+        assert!(category(&["a", "b"]).is_canonical() && ColumnKind::Ignored.is_canonical());
         assert!(!category(&["b", "a"]).is_canonical() && !category(&["a", "a"]).is_canonical());
         assert!(!category(&[]).is_canonical());
     }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::columns::{Coding, Column};
-use super::preprocessing::{Preprocessing, Scales};
+use super::columns::{Column, ColumnKind};
+use super::preprocessing::{FeatureScale, PreprocessingSpec};
 use super::shorten;
 
 /// Columns, categories and classes that are named; of more, how many there are.
 const MAX_NAMED: usize = 3;
 
-impl Preprocessing {
+impl PreprocessingSpec {
     /// In what `theirs` differs from this one, as sentences in which this one is here: columns, their names and kinds, categories,
     /// classes, and means. Empty if it is in none of these.
     pub fn told(&self, theirs: &Self) -> Vec<String> {
@@ -21,7 +21,7 @@ impl Preprocessing {
             told.push(format!("the label has {} here, {} there", label(self), label(theirs)));
         }
         told.extend(only("the class", "the classes", &self.classes, &theirs.classes));
-        if [&self.scales, &theirs.scales].iter().any(|scales| matches!(scales, Scales::Divide(_))) {
+        if [&self.scales, &theirs.scales].iter().any(|scales| matches!(scales, FeatureScale::Divide(_))) {
             // Images have no columns.
             return told;
         }
@@ -48,14 +48,14 @@ impl Preprocessing {
                 name => format!("`{}`", shorten(name)),
             };
             match (&our.coding, &other.coding) {
-                (Coding::Category(our), Coding::Category(other)) if our != other => {
+                (ColumnKind::Category(our), ColumnKind::Category(other)) if our != other => {
                     let what = [format!("{name} has the category"), format!("{name} has the categories")];
                     told.extend(only(&what[0], &what[1], our, other));
                 }
                 (our, other) if kind(our) != kind(other) => {
                     kinds.push(format!("{name} is {} here, {} there", kind(our), kind(other)));
                 }
-                (Coding::Number | Coding::Gaps, _) => {
+                (ColumnKind::Number | ColumnKind::Gaps, _) => {
                     let found = [self.mean(at), theirs.mean(other_at)];
                     if let [Some(here), Some(there)] = found
                         && here != there
@@ -77,27 +77,27 @@ impl Preprocessing {
     /// The columns of a table but for the label's, also where each is a number.
     fn table_columns(&self) -> Vec<Column> {
         let count = match &self.scales {
-            Scales::Standardize { means, .. } if self.columns.is_empty() => means.len(),
-            Scales::Standardize { .. } | Scales::Divide(_) => return self.columns.clone(),
+            FeatureScale::Standardize { means, .. } if self.columns.is_empty() => means.len(),
+            FeatureScale::Standardize { .. } | FeatureScale::Divide(_) => return self.columns.clone(),
         };
         let name = |at: usize| self.features.get(at).cloned().unwrap_or_default();
-        (0..count).map(|at| Column { name: name(at), coding: Coding::Number }).collect()
+        (0..count).map(|at| Column { name: name(at), coding: ColumnKind::Number }).collect()
     }
 
     /// The mean of a feature over the samples to train on.
     fn mean(&self, feature: usize) -> Option<f64> {
-        let Scales::Standardize { means, .. } = &self.scales else { return None };
+        let FeatureScale::Standardize { means, .. } = &self.scales else { return None };
         means.get(feature).copied()
     }
 }
 
 /// What a column is, without its categories.
-fn kind(coding: &Coding) -> &'static str {
+fn kind(coding: &ColumnKind) -> &'static str {
     match coding {
-        Coding::Number => "numbers",
-        Coding::Gaps => "numbers with gaps",
-        Coding::Category(_) => "categories",
-        Coding::Ignored => "left out",
+        ColumnKind::Number => "numbers",
+        ColumnKind::Gaps => "numbers with gaps",
+        ColumnKind::Category(_) => "categories",
+        ColumnKind::Ignored => "left out",
     }
 }
 
@@ -133,10 +133,10 @@ mod tests {
         texts.iter().map(|&text| text.to_owned()).collect()
     }
 
-    fn plain(features: &[&str], means: &[f64]) -> Preprocessing {
+    fn plain(features: &[&str], means: &[f64]) -> PreprocessingSpec {
         let (means, deviations) = (means.to_vec(), vec![1.0; means.len()]);
-        Preprocessing {
-            scales: Scales::Standardize { means, deviations },
+        PreprocessingSpec {
+            scales: FeatureScale::Standardize { means, deviations },
             classes: texts(&["a", "b"]),
             features: texts(features),
             label: Some("kind".to_owned()),
@@ -145,17 +145,17 @@ mod tests {
         }
     }
 
-    fn coded(codings: Vec<Coding>, means: &[f64]) -> Preprocessing {
+    fn coded(codings: Vec<ColumnKind>, means: &[f64]) -> PreprocessingSpec {
         let name = |at: usize| ["x", "y", "z"][at].to_owned();
         let columns = codings.into_iter().enumerate().map(|(at, coding)| Column { name: name(at), coding }).collect();
-        Preprocessing { columns, ..plain(&[], means) }
+        PreprocessingSpec { columns, ..plain(&[], means) }
     }
 
     #[test]
     fn copies_are_told_apart_by_what_they_hold() {
         let ours = plain(&["x", "y"], &[1.5, 2.0]);
         assert_eq!(ours.told(&ours), texts(&[]));
-        let other = Preprocessing { label: None, classes: texts(&["a", "c", "d"]), ..ours.clone() };
+        let other = PreprocessingSpec { label: None, classes: texts(&["a", "c", "d"]), ..ours.clone() };
         let expected = [
             "the label has the name `kind` here, no name there",
             "the class `b` here alone",
@@ -175,16 +175,18 @@ mod tests {
 
     #[test]
     fn kinds_of_columns_and_their_categories_are_told() {
-        let category = |list: &[&str]| Coding::Category(texts(list));
-        let ours = coded(vec![category(&["blue", "red"]), Coding::Number, Coding::Gaps], &[0.0, 0.0, 5.0, 7.0, 0.0]);
-        let theirs = coded(vec![category(&["green", "red"]), Coding::Number, Coding::Gaps], &[0.0, 0.0, 5.0, 8.0, 0.0]);
+        let category = |list: &[&str]| ColumnKind::Category(texts(list));
+        let ours =
+            coded(vec![category(&["blue", "red"]), ColumnKind::Number, ColumnKind::Gaps], &[0.0, 0.0, 5.0, 7.0, 0.0]);
+        let theirs =
+            coded(vec![category(&["green", "red"]), ColumnKind::Number, ColumnKind::Gaps], &[0.0, 0.0, 5.0, 8.0, 0.0]);
         let expected = [
             "`x` has the category `blue` here alone",
             "`x` has the category `green` there alone",
             "`z` has the mean 7 here, 8 there",
         ];
         assert_eq!(ours.told(&theirs), texts(&expected));
-        let theirs = coded(vec![Coding::Number, Coding::Ignored, Coding::Number], &[1.0, 7.0]);
+        let theirs = coded(vec![ColumnKind::Number, ColumnKind::Ignored, ColumnKind::Number], &[1.0, 7.0]);
         let expected = [
             "`x` is categories here, numbers there",
             "`y` is numbers here, left out there",
@@ -193,11 +195,11 @@ mod tests {
         assert_eq!(ours.told(&theirs), texts(&expected));
         // Images have none of this.
         assert_eq!(
-            plain(&["x"], &[1.0]).told(&Preprocessing { scales: Scales::Divide(16.0), ..plain(&[], &[]) }),
+            plain(&["x"], &[1.0]).told(&PreprocessingSpec { scales: FeatureScale::Divide(16.0), ..plain(&[], &[]) }),
             texts(&[])
         );
         // One that has columns of plain numbers alone.
-        let numbers = coded(vec![Coding::Number, Coding::Number], &[1.0, 2.0]);
+        let numbers = coded(vec![ColumnKind::Number, ColumnKind::Number], &[1.0, 2.0]);
         assert_eq!(plain(&["x", "y"], &[1.0, 2.0]).told(&numbers), texts(&[]));
     }
 }

@@ -17,8 +17,8 @@ use starling_topology::Digest;
 pub use delimiter::Delimiter;
 pub use image_size::ImageSize;
 pub use options::{DataOptions, TableColumn};
-pub use preprocessing::{LabelScale, MAX_PREPROCESSING_BYTES, Preprocessing, Scales, are_coded};
-pub use summary::{ClassCount, DataSummary, shorten};
+pub use preprocessing::{FeatureScale, LabelScale, MAX_PREPROCESSING_BYTES, PreprocessingSpec, are_coded};
+pub use summary::{ClassSummary, DataSummary, shorten};
 
 use crate::manifest::spec::ModelSpec;
 use crate::manifest::{MAX_CLASSES, MAX_FEATURES};
@@ -101,7 +101,7 @@ pub struct DataDescription {
     pub held_out: u32,
     /// blake3 of the values and labels as they were read, before scaling.
     pub fingerprint: Digest,
-    /// blake3 of the [`Preprocessing`].
+    /// blake3 of the [`PreprocessingSpec`].
     pub preprocessing: Digest,
 }
 

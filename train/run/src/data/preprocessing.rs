@@ -12,7 +12,7 @@ pub const MAX_PREPROCESSING_BYTES: usize = 8 << 20;
 
 /// How values become features.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Scales {
+pub enum FeatureScale {
     /// All are divided by one number.
     Divide(f64),
     /// Each less its column's mean, divided by its column's standard deviation, both over the training samples. A deviation
@@ -25,7 +25,7 @@ pub enum Scales {
     },
 }
 
-impl Scales {
+impl FeatureScale {
     /// A value of the feature `column` as a model takes it: computed in f64, then rounded. NaN, which stands for a gap, counts as the
     /// mean.
     ///
@@ -68,9 +68,9 @@ impl LabelScale {
 
 /// Everything that a trained model's user must know of the data besides its description.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Preprocessing {
+pub struct PreprocessingSpec {
     /// How values become features.
-    pub scales: Scales,
+    pub scales: FeatureScale,
     /// What each class is called, in the order of the model's outputs.
     pub classes: Vec<String>,
     /// What each feature is called, in the order of the model's inputs. Empty if they have no names.
@@ -83,7 +83,7 @@ pub struct Preprocessing {
     pub labels: Option<LabelScale>,
 }
 
-impl Preprocessing {
+impl PreprocessingSpec {
     /// The canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("invariant: it has no type that cannot be encoded")
@@ -120,8 +120,8 @@ impl Preprocessing {
         let preprocessing: Self = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
         let [features, classes] = [description.features, description.classes].map(|count| count as usize);
         let are_scaled = match &preprocessing.scales {
-            Scales::Divide(_) => true,
-            Scales::Standardize { means, deviations } => means.len() == features && deviations.len() == features,
+            FeatureScale::Divide(_) => true,
+            FeatureScale::Standardize { means, deviations } => means.len() == features && deviations.len() == features,
         };
         let are_named = preprocessing.features.is_empty() || preprocessing.features.len() == features;
         let are_coded = preprocessing.columns.is_empty() || are_coded(&preprocessing.columns, features);
@@ -142,27 +142,27 @@ pub fn are_coded(columns: &[Column], features: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::SplitMix64;
+    use starling_topology::SplitMix64Generator;
 
     use super::*;
-    use crate::data::columns::Coding;
+    use crate::data::columns::ColumnKind;
     use crate::data::digits;
 
     #[test]
     fn only_the_bytes_that_the_run_names_are_read() {
         let classes = (0..10).map(|class: u32| class.to_string()).collect();
-        let scales = Scales::Divide(16.0);
+        let scales = FeatureScale::Divide(16.0);
         let preprocessing =
-            Preprocessing { scales, classes, features: Vec::new(), label: None, columns: Vec::new(), labels: None };
+            PreprocessingSpec { scales, classes, features: Vec::new(), label: None, columns: Vec::new(), labels: None };
         let description = DataDescription { preprocessing: preprocessing.digest(), ..digits() };
         let bytes = preprocessing.encode();
-        assert_eq!(Preprocessing::decode(&bytes, &description).as_ref(), Ok(&preprocessing));
-        let mut generator = SplitMix64::new(3);
+        assert_eq!(PreprocessingSpec::decode(&bytes, &description).as_ref(), Ok(&preprocessing));
+        let mut generator = SplitMix64Generator::new(3);
         for _ in 0..200 {
             let mut damaged = bytes.clone();
             let at = generator.below(bytes.len() as u32) as usize;
             damaged[at] ^= 1 << generator.below(8);
-            let reason = Preprocessing::decode(&damaged, &description).expect_err("damaged");
+            let reason = PreprocessingSpec::decode(&damaged, &description).expect_err("damaged");
             assert!(reason.contains("blake3"), "{reason}");
         }
         // A run may name bytes that do not fit it.
@@ -170,16 +170,16 @@ mod tests {
             (DataDescription { classes: 11, ..description.clone() }, "features and classes"),
             (DataDescription { preprocessing: Digest([1; 32]), ..description.clone() }, "blake3"),
         ] {
-            assert!(Preprocessing::decode(&bytes, &change).is_err_and(|reason| reason.contains(part)));
+            assert!(PreprocessingSpec::decode(&bytes, &change).is_err_and(|reason| reason.contains(part)));
         }
-        let other = Preprocessing { features: vec!["a".to_owned()], ..preprocessing.clone() };
+        let other = PreprocessingSpec { features: vec!["a".to_owned()], ..preprocessing.clone() };
         let named = DataDescription { preprocessing: other.digest(), ..description.clone() };
-        assert!(Preprocessing::decode(&other.encode(), &named).is_err_and(|reason| reason.contains("features")));
-        let columns = vec![Column { name: String::new(), coding: Coding::Number }; 63];
-        let other = Preprocessing { columns, ..preprocessing.clone() };
+        assert!(PreprocessingSpec::decode(&other.encode(), &named).is_err_and(|reason| reason.contains("features")));
+        let columns = vec![Column { name: String::new(), coding: ColumnKind::Number }; 63];
+        let other = PreprocessingSpec { columns, ..preprocessing.clone() };
         let named = DataDescription { preprocessing: other.digest(), ..description.clone() };
-        assert!(Preprocessing::decode(&other.encode(), &named).is_err_and(|reason| reason.contains("features")));
+        assert!(PreprocessingSpec::decode(&other.encode(), &named).is_err_and(|reason| reason.contains("features")));
         let long = vec![0; MAX_PREPROCESSING_BYTES + 1];
-        assert!(Preprocessing::decode(&long, &description).is_err_and(|reason| reason.contains("at most")));
+        assert!(PreprocessingSpec::decode(&long, &description).is_err_and(|reason| reason.contains("at most")));
     }
 }

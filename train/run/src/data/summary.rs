@@ -15,7 +15,7 @@ const MAX_NAMED_OF_MANY: usize = 5;
 
 /// A class, and how many samples it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClassCount {
+pub struct ClassSummary {
     /// What it is called; the start of a long name.
     pub name: String,
     /// Its samples, those held out included.
@@ -54,7 +54,7 @@ pub struct DataSummary {
     /// How many classes there are.
     pub classes: u32,
     /// The first classes, with their samples.
-    pub counts: Vec<ClassCount>,
+    pub counts: Vec<ClassSummary>,
 }
 
 impl DataSummary {
@@ -69,9 +69,9 @@ impl DataSummary {
     }
 
     /// The first classes, as they are told.
-    pub fn told(names: &[String], counts: &[u64]) -> Vec<ClassCount> {
+    pub fn told(names: &[String], counts: &[u64]) -> Vec<ClassSummary> {
         let told = names.iter().zip(counts).take(MAX_COUNTED);
-        told.map(|(name, samples)| ClassCount { name: shorten(name), samples: *samples }).collect()
+        told.map(|(name, samples)| ClassSummary { name: shorten(name), samples: *samples }).collect()
     }
 
     fn classes(&self) -> String {
@@ -85,7 +85,7 @@ impl DataSummary {
     }
 }
 
-impl fmt::Display for ClassCount {
+impl fmt::Display for ClassSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A number beside a number needs marks.
         let is_number = self.name.parse::<f64>().is_ok();
@@ -174,7 +174,7 @@ mod tests {
             gap_columns: 0,
             ignored_columns: 0,
             classes: 3,
-            counts: counts.map(|(name, samples)| ClassCount { name: name.to_owned(), samples }).to_vec(),
+            counts: counts.map(|(name, samples)| ClassSummary { name: name.to_owned(), samples }).to_vec(),
         }
     }
 

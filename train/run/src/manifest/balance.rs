@@ -9,7 +9,7 @@ use thiserror::Error;
 /// How a batch is divided among members. As text: `speed` or `equal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Balance {
+pub enum BalancePolicy {
     /// In proportion to measured speeds, so that all are done at the same time.
     #[default]
     Speed,
@@ -25,7 +25,7 @@ pub struct BalanceError {
     pub text: String,
 }
 
-impl FromStr for Balance {
+impl FromStr for BalancePolicy {
     type Err = BalanceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -37,7 +37,7 @@ impl FromStr for Balance {
     }
 }
 
-impl fmt::Display for Balance {
+impl fmt::Display for BalancePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Speed => "speed",
@@ -52,10 +52,10 @@ mod tests {
 
     #[test]
     fn a_balance_is_read_and_written_as_text() {
-        for balance in [Balance::Speed, Balance::Equal] {
+        for balance in [BalancePolicy::Speed, BalancePolicy::Equal] {
             assert_eq!(balance.to_string().parse(), Ok(balance));
         }
-        let message = "fair".parse::<Balance>().expect_err("no balance").to_string();
+        let message = "fair".parse::<BalancePolicy>().expect_err("no balance").to_string();
         assert!(message.contains("`fair`") && message.contains("speed or equal"), "{message}");
     }
 }

@@ -14,21 +14,21 @@ const MAX_EVERY: u64 = 999_999_999_999;
 /// go by the same figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct EarlyStop {
+pub struct EarlyStopPolicy {
     /// How many evaluations in a row may be no better than the best one before the run ends. 0, which no manifest has: it takes all steps.
     pub patience: u32,
     /// Steps from one evaluation to the next.
     pub every: u64,
 }
 
-impl Default for EarlyStop {
+impl Default for EarlyStopPolicy {
     /// None, of evaluations after each hundred steps.
     fn default() -> Self {
         Self { patience: 0, every: 100 }
     }
 }
 
-impl EarlyStop {
+impl EarlyStopPolicy {
     /// What a manifest says of it: nothing if it waits for no evaluation.
     pub(crate) fn in_manifest(self) -> Option<Self> {
         (self.patience > 0).then_some(self)
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_can_not_be_is_refused_with_what_to_do() {
-        let check = |patience, every| EarlyStop { patience, every }.check(&ModelSpec::default(), &digits());
+        let check = |patience, every| EarlyStopPolicy { patience, every }.check(&ModelSpec::default(), &digits());
         assert_eq!([check(1, 1), check(MAX_PATIENCE, MAX_EVERY)], [Ok(()), Ok(())]);
         for (patience, every, reason) in [
             (0, 1, "1 to 1000000"),
@@ -83,7 +83,7 @@ mod tests {
             let error = check(patience, every).expect_err("not possible");
             assert!(error.contains(reason), "{error}");
         }
-        let stop = EarlyStop { patience: 3, every: 10 };
+        let stop = EarlyStopPolicy { patience: 3, every: 10 };
         let none = DataDescription { held_out: 0, ..digits() };
         assert!(stop.check(&ModelSpec::default(), &none).expect_err("nothing held out").contains("hold some out"));
         assert!(stop.check(&ModelSpec::Raw, &DataDescription::none()).expect_err("no loss").contains("buffers"));

@@ -1,14 +1,14 @@
 //! What all members of a run share: the model by its [`spec`] and [`schema`], the [`schedule`] of the learning rate, how a batch is divided
-//! ([`balance`], [`micro_batch`]), whether it ends early ([`early_stop`]); and for programs' buffers their [`tag`].
+//! ([`balance`], [`micro_batch`]), whether it ends early ([`early_stop`]); and for programs' buffers their [`call_header`].
 
 pub mod balance;
+pub mod call_header;
 pub mod early_stop;
 pub mod hint;
 pub mod micro_batch;
 pub mod schedule;
 pub mod schema;
 pub mod spec;
-pub mod tag;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,14 +25,14 @@ use thiserror::Error;
 
 use crate::data::DataDescription;
 use crate::error::Error;
-use crate::manifest::balance::Balance;
-use crate::manifest::early_stop::EarlyStop;
+use crate::manifest::balance::BalancePolicy;
+use crate::manifest::early_stop::EarlyStopPolicy;
 use crate::manifest::schedule::Schedule;
 use crate::manifest::schema::{Entry, Schema};
-use crate::manifest::spec::{LayoutSpec, Leaf, ModelSpec, RunSpec, check_leaves};
+use crate::manifest::spec::{LayoutSpec, LeafSpec, ModelSpec, RunSpec, check_leaves};
 use crate::state::max_encoded_len;
 use crate::training::best::Best;
-use crate::training::buffer::Reduced;
+use crate::training::buffer::ReducedSize;
 use crate::training::optimizer::OptimizerSpec;
 
 /// The version of everything members say to each other. Members of one run have the same one.
@@ -70,7 +70,7 @@ pub struct Manifest {
     /// How many parameters it has, or numbers a buffer. What holds a state needs no more of the model; who trains it checks this.
     pub parameters: u64,
     /// What the parameters are, in their order; none if they are too many to be listed.
-    pub leaves: Vec<Leaf>,
+    pub leaves: Vec<LeafSpec>,
     /// The data, as each member must find it on its own disk.
     pub data: DataDescription,
     /// The optimizer.
@@ -80,13 +80,13 @@ pub struct Manifest {
     /// The largest Euclidean norm of a step's mean gradient: a longer one is scaled to it. `None`: whatever it is.
     pub clip: Option<f32>,
     /// When the run ends before its last step; `None`: it takes all steps.
-    pub early_stop: Option<EarlyStop>,
+    pub early_stop: Option<EarlyStopPolicy>,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How many of them are computed together, from one seed; 0: a member's whole share, whatever that is.
     pub micro_batch: u32,
     /// How a batch is divided among members.
-    pub balance: Balance,
+    pub balance: BalancePolicy,
     /// How many steps the run takes.
     pub steps: u64,
     /// Seed of the initial parameters, the sample order and the held-out split.
@@ -186,9 +186,9 @@ impl Manifest {
     }
 
     /// What each member brings to a step, besides its slot.
-    pub fn reduced(&self) -> Reduced {
+    pub fn reduced(&self) -> ReducedSize {
         let trained = self.parameters();
-        if self.early_stop.is_some() { Reduced::with_held_out_loss(trained) } else { Reduced::from(trained) }
+        if self.early_stop.is_some() { ReducedSize::with_held_out_loss(trained) } else { ReducedSize::from(trained) }
     }
 
     /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
@@ -206,7 +206,7 @@ impl Manifest {
             early_stop: None,
             batch_size: 1,
             micro_batch: 0,
-            balance: Balance::default(),
+            balance: BalancePolicy::default(),
             steps: u64::MAX >> 1,
             checkpoint_every: 0,
             // Whatever programs bring that has a sum.
@@ -254,7 +254,7 @@ impl Manifest {
     #[must_use]
     pub fn with_schema(self, schema: &Schema) -> Self {
         let parameters = schema.parameters() as u64;
-        Self { parameters, leaves: Leaf::list(schema), schema: schema.fingerprint(), ..self }
+        Self { parameters, leaves: LeafSpec::list(schema), schema: schema.fingerprint(), ..self }
     }
 
     /// The parameters as it lists them; one row of numbers if it lists none.
@@ -266,7 +266,7 @@ impl Manifest {
                 dtype: "f32",
             }]);
         }
-        Leaf::schema(&self.leaves)
+        LeafSpec::schema(&self.leaves)
     }
 
     /// What its founder said, but for the share of samples that is kept from training, which is in the data's description.
@@ -519,11 +519,11 @@ fn show(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::SplitMix64;
+    use starling_topology::SplitMix64Generator;
 
     use super::*;
     use crate::data::digits;
-    use crate::manifest::schedule::Decay;
+    use crate::manifest::schedule::DecayKind;
 
     fn manifest() -> Manifest {
         Manifest::of(&RunSpec::default(), digits()).with_schema(&schema(64))
@@ -547,7 +547,7 @@ mod tests {
             Manifest { founder: Some(PeerId([7; 32])), ..manifest.clone() },
             Manifest { quorum: Quorum::TwoThirds, ..manifest.clone() },
             Manifest { clip: Some(1.0), ..manifest.clone() },
-            Manifest { early_stop: Some(EarlyStop { patience: 3, every: 50 }), ..manifest.clone() },
+            Manifest { early_stop: Some(EarlyStopPolicy { patience: 3, every: 50 }), ..manifest.clone() },
             Manifest { micro_batch: 16, ..manifest.clone() },
             Manifest { given: true, ..manifest.clone() },
         ] {
@@ -582,7 +582,7 @@ mod tests {
             (|spec| spec.clip = Some(0.0), "`clip` is not usable: it is 0, but norms of 1e-6 to 1e6"),
             (|spec| spec.clip = Some(f32::NAN), "`clip` is not usable: it is NaN"),
             (
-                |spec| spec.schedule.decay = Decay::Step { gamma: 2.0, each: 1 },
+                |spec| spec.schedule.decay = DecayKind::Step { gamma: 2.0, each: 1 },
                 "`schedule` is not usable: it multiplies by 2, but",
             ),
         ] {
@@ -611,7 +611,7 @@ mod tests {
         for len in 0..valid.len() {
             assert!(Manifest::decode(&valid[..len]).is_err(), "cut at {len}");
         }
-        let mut generator = SplitMix64::new(3);
+        let mut generator = SplitMix64Generator::new(3);
         for _ in 0..50_000 {
             let mut bytes = valid.clone();
             for _ in 0..=generator.below(4) {
@@ -681,7 +681,7 @@ mod tests {
         assert_eq!(lines(|_| {}), Vec::<String>::new());
         assert_eq!(lines(|manifest| manifest.batch_size = 32), ["batch_size: ours 64, theirs 32"]);
         assert_eq!(lines(|manifest| manifest.micro_batch = 16), ["micro_batch: ours 0, theirs 16"]);
-        assert_eq!(lines(|manifest| manifest.balance = Balance::Equal), ["balance: ours speed, theirs equal"]);
+        assert_eq!(lines(|manifest| manifest.balance = BalancePolicy::Equal), ["balance: ours speed, theirs equal"]);
         assert_eq!(lines(|manifest| manifest.codec = Codec::Int8), ["codec: ours f32, theirs int8"]);
         assert_eq!(lines(|manifest| manifest.plan = PlanPolicy::Mesh), ["plan: ours ring, theirs mesh"]);
         assert_eq!(lines(|manifest| manifest.max_stall_ms = 500), ["max_stall_ms: ours 10000, theirs 500"]);
@@ -707,7 +707,7 @@ mod tests {
         assert_eq!(lines(|manifest| manifest.clip = Some(0.5)), ["clip: ours none, theirs 0.5"]);
         assert_eq!(lines(|manifest| manifest.schedule.warm_up = 5), ["schedule.warm_up: ours 0, theirs 5"]);
         assert_eq!(
-            lines(|manifest| manifest.schedule.decay = Decay::Cosine { to: 0.1, within: None }),
+            lines(|manifest| manifest.schedule.decay = DecayKind::Cosine { to: 0.1, within: None }),
             ["schedule.decay: ours constant, theirs cosine(to=0.1)"]
         );
         let theirs = "sgd(learning_rate=0.1 weight_decay=0)";

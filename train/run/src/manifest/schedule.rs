@@ -13,7 +13,7 @@ use thiserror::Error;
 /// The most steps that a schedule may speak of.
 const MAX_STEPS: u64 = u64::MAX >> 1;
 
-/// What the learning rate is multiplied by in each step: up to 1, there for a while, then as [`Decay`] says.
+/// What the learning rate is multiplied by in each step: up to 1, there for a while, then as [`DecayKind`] says.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
@@ -22,7 +22,7 @@ pub struct Schedule {
     /// Steps with the full value after them, before it falls (Hu et al.: "MiniCPM", 2024: warm up, stay, decay).
     pub plateau: u64,
     /// What comes after all these.
-    pub decay: Decay,
+    pub decay: DecayKind,
 }
 
 /// How the learning rate falls after the warm-up and the plateau, beginning with its full value.
@@ -31,7 +31,7 @@ pub struct Schedule {
 /// `step:0.5,1000` (halved after each 1000 steps), `exponential:0.999` (the same after each single one), `inverse-root:1000`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Decay {
+pub enum DecayKind {
     /// It does not.
     #[default]
     Constant,
@@ -79,11 +79,11 @@ impl Schedule {
         };
         let between = |to: f32, left: f64| (f64::from(to) + (1.0 - f64::from(to)) * left) as f32;
         match self.decay {
-            Decay::Constant => 1.0,
-            Decay::Linear { to, within } => between(to, 1.0 - part(within)),
-            Decay::Cosine { to, within } => between(to, 0.5 * (1.0 + libm::cos(PI * part(within)))),
-            Decay::Step { gamma, each } => power(gamma.into(), done / each.max(1)) as f32,
-            Decay::InverseRoot { over } => {
+            DecayKind::Constant => 1.0,
+            DecayKind::Linear { to, within } => between(to, 1.0 - part(within)),
+            DecayKind::Cosine { to, within } => between(to, 0.5 * (1.0 + libm::cos(PI * part(within)))),
+            DecayKind::Step { gamma, each } => power(gamma.into(), done / each.max(1)) as f32,
+            DecayKind::InverseRoot { over } => {
                 let over = over.max(1) as f64;
                 (over / (over + done as f64)).sqrt() as f32
             }
@@ -102,20 +102,20 @@ impl Schedule {
         steps("its warm-up", self.warm_up, 0)?;
         steps("its plateau", self.plateau, 0)?;
         match self.decay {
-            Decay::Constant => Ok(()),
-            Decay::Linear { to, within } | Decay::Cosine { to, within } => {
+            DecayKind::Constant => Ok(()),
+            DecayKind::Linear { to, within } | DecayKind::Cosine { to, within } => {
                 if !(0.0..=1.0).contains(&to) {
                     return Err(format!("it ends at {to} of the learning rate, but 0 to 1 are possible"));
                 }
                 steps("its way down", within.unwrap_or(1), 1)
             }
-            Decay::Step { gamma, each } => {
+            DecayKind::Step { gamma, each } => {
                 if !(f32::MIN_POSITIVE..=1.0).contains(&gamma) {
                     return Err(format!("it multiplies by {gamma}, but numbers above 0 up to 1 are possible"));
                 }
                 steps("the time between two falls", each, 1)
             }
-            Decay::InverseRoot { over } => steps("what it falls over", over, 1),
+            DecayKind::InverseRoot { over } => steps("what it falls over", over, 1),
         }
     }
 }
@@ -146,7 +146,7 @@ pub struct DecayError {
     pub reason: String,
 }
 
-impl FromStr for Decay {
+impl FromStr for DecayKind {
     type Err = DecayError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -180,7 +180,7 @@ impl FromStr for Decay {
     }
 }
 
-impl fmt::Display for Decay {
+impl fmt::Display for DecayKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, to, within) = match self {
             Self::Constant => return f.write_str("constant"),
@@ -344,13 +344,13 @@ mod tests {
     #[test]
     fn schedules_are_read_and_written_as_text() {
         for (text, decay) in [
-            ("constant", Decay::Constant),
-            ("linear", Decay::Linear { to: 0.0, within: None }),
-            ("linear:0.1", Decay::Linear { to: 0.1, within: None }),
-            ("cosine: 0.1, 500", Decay::Cosine { to: 0.1, within: Some(500) }),
-            ("step:0.5,1000", Decay::Step { gamma: 0.5, each: 1000 }),
-            ("exponential:0.99", Decay::Step { gamma: 0.99, each: 1 }),
-            ("inverse-root:400", Decay::InverseRoot { over: 400 }),
+            ("constant", DecayKind::Constant),
+            ("linear", DecayKind::Linear { to: 0.0, within: None }),
+            ("linear:0.1", DecayKind::Linear { to: 0.1, within: None }),
+            ("cosine: 0.1, 500", DecayKind::Cosine { to: 0.1, within: Some(500) }),
+            ("step:0.5,1000", DecayKind::Step { gamma: 0.5, each: 1000 }),
+            ("exponential:0.99", DecayKind::Step { gamma: 0.99, each: 1 }),
+            ("inverse-root:400", DecayKind::InverseRoot { over: 400 }),
         ] {
             assert_eq!(text.parse(), Ok(decay));
             assert_eq!(decay.to_string().parse(), Ok(decay));
@@ -373,7 +373,7 @@ mod tests {
             ("step:0,5", "it multiplies by 0"),
             ("step:0.5,0", "the time between two falls is 0 steps"),
         ] {
-            let error = text.parse::<Decay>().expect_err("not a schedule").to_string();
+            let error = text.parse::<DecayKind>().expect_err("not a schedule").to_string();
             assert!(error.contains(reason) && error.contains(&format!("`{text}`")), "{error}");
         }
     }

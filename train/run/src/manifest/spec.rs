@@ -11,13 +11,13 @@ use starling_topology::Quorum;
 use starling_topology::plan::PlanPolicy;
 
 pub(crate) use leaf::check_leaves;
-pub use leaf::{Leaf, MAX_LEAF_BYTES};
-pub use loss::Loss;
+pub use leaf::{LeafSpec, MAX_LEAF_BYTES};
+pub use loss::LossKind;
 pub use model::{MAX_MODEL_NAME, MAX_MODEL_SETTINGS, ModelSpec, ModelSpecError};
-pub use options::{Augment, ClassWeights, MAX_DROPOUT, ModelOptions};
+pub use options::{AugmentPolicy, ClassWeightPolicy, MAX_DROPOUT, ModelOptions};
 
-use crate::manifest::balance::Balance;
-use crate::manifest::early_stop::EarlyStop;
+use crate::manifest::balance::BalancePolicy;
+use crate::manifest::early_stop::EarlyStopPolicy;
 use crate::manifest::schedule::Schedule;
 use crate::training::optimizer::OptimizerSpec;
 
@@ -71,13 +71,13 @@ pub struct RunSpec {
     /// The largest norm of a step's mean gradient; `None`: whatever it is.
     pub clip: Option<f32>,
     /// When the run ends before its last step.
-    pub early_stop: EarlyStop,
+    pub early_stop: EarlyStopPolicy,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How many samples are computed together, from one seed: the batch is a multiple of it. 0: a member's whole share.
     pub micro_batch: u32,
     /// How a batch is divided among members.
-    pub balance: Balance,
+    pub balance: BalancePolicy,
     /// How many steps the run takes.
     pub steps: u64,
     /// Seed of the initial parameters, the sample order and the held-out split.
@@ -107,10 +107,10 @@ impl Default for RunSpec {
             optimizer: OptimizerSpec::default(),
             schedule: Schedule::default(),
             clip: None,
-            early_stop: EarlyStop::default(),
+            early_stop: EarlyStopPolicy::default(),
             batch_size: 64,
             micro_batch: 0,
-            balance: Balance::default(),
+            balance: BalancePolicy::default(),
             steps: 1_000,
             seed: 42,
             held_out: 0.2,

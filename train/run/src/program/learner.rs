@@ -12,7 +12,7 @@ use std::path::Path;
 use starling_topology::{Ledger, Lineage, PeerId};
 use thiserror::Error;
 
-use crate::data::{DataSummary, Preprocessing};
+use crate::data::{DataSummary, PreprocessingSpec};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::state::ReplicatedState;
@@ -21,7 +21,7 @@ use crate::training::StepReport;
 use crate::training::gradient::Gradient;
 
 /// What all members of a run hold alike after each step, in one member's hands.
-pub trait Replicated: Send {
+pub trait StateReplica: Send {
     /// The last step applied; 0 before the first one.
     fn step(&self) -> u64;
 
@@ -57,7 +57,7 @@ pub trait Replicated: Send {
 }
 
 /// A member's part in a run that trains: gradients out, averaged gradients in.
-pub trait Learner: Replicated + fmt::Debug {
+pub trait Learner: StateReplica + fmt::Debug {
     /// The run's manifest.
     fn manifest(&self) -> &Manifest;
 
@@ -68,10 +68,10 @@ pub trait Learner: Replicated + fmt::Debug {
     fn device(&self) -> &str;
 
     /// What is known of the data.
-    fn notes(&self) -> &DataNotes;
+    fn notes(&self) -> &DataRecord;
 
     /// Takes the run's preprocessing instead of this machine's, whose copy has the same values under other names.
-    fn take_names(&mut self, preprocessing: Preprocessing);
+    fn take_names(&mut self, preprocessing: PreprocessingSpec);
 
     /// Whether gradients come about in several blocks, so that a reduction can begin before all is computed.
     fn has_blocks(&self) -> bool;
@@ -89,7 +89,7 @@ pub trait Learner: Replicated + fmt::Debug {
     fn compute(&mut self, me: PeerId, gradient: &Gradient, progressed: &mut dyn FnMut(usize)) -> Result<u64, Error>;
 
     /// What was wrong with the gradient that was computed last; `None` if nothing was.
-    fn take_beyond(&mut self) -> Option<Beyond>;
+    fn take_beyond(&mut self) -> Option<ContributionError>;
 
     /// Loads the samples that `me` computes next, as far as that can be told, while `members` reduce the pending step. If it
     /// comes otherwise, they are loaded when they are needed.
@@ -149,7 +149,7 @@ pub trait Learner: Replicated + fmt::Debug {
     ///
     /// # Errors
     /// If it can't be computed here.
-    fn evaluate(&mut self) -> Result<Evaluation, Error> {
+    fn evaluate(&mut self) -> Result<EvaluationReport, Error> {
         Ok(self.evaluate_while(&|| true)?.expect("invariant: it goes on until all is evaluated"))
     }
 
@@ -157,7 +157,7 @@ pub trait Learner: Replicated + fmt::Debug {
     ///
     /// # Errors
     /// If it can't be computed here.
-    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, Error>;
+    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error>;
 
     /// The step after which the exported model was the present one, if the run keeps its best and that is an earlier one.
     fn best_step(&self) -> Option<u64> {
@@ -168,7 +168,7 @@ pub trait Learner: Replicated + fmt::Debug {
     ///
     /// # Errors
     /// If it can't be computed here.
-    fn evaluate_outcome_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<Evaluation>, Error> {
+    fn evaluate_outcome_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error> {
         self.evaluate_while(goes_on)
     }
 
@@ -181,18 +181,18 @@ pub trait Learner: Replicated + fmt::Debug {
 
 /// What is known of a run's data on this machine, for people and for exports.
 #[derive(Debug, Clone, Default)]
-pub struct DataNotes {
+pub struct DataRecord {
     /// What was understood of it; `None` of data that a program brings.
     pub summary: Option<DataSummary>,
     /// What was done to its values, and what its numbers stand for.
-    pub preprocessing: Option<Preprocessing>,
+    pub preprocessing: Option<PreprocessingSpec>,
     /// What its user should look at before it is trained on, as sentences.
     pub warnings: Vec<String>,
 }
 
 /// How good a model is on samples that it was not trained on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Evaluation {
+pub struct EvaluationReport {
     /// The mean loss. 0 without samples.
     pub loss: f64,
     /// What else was measured, by name, as means over the samples.
@@ -201,7 +201,7 @@ pub struct Evaluation {
     pub samples: u64,
 }
 
-impl Evaluation {
+impl EvaluationReport {
     /// The mean of what is measured under this name; `None` if nothing is.
     pub fn measure(&self, name: &str) -> Option<f64> {
         self.measures.iter().find(|(known, _)| *known == name).map(|(_, mean)| *mean)
@@ -214,7 +214,7 @@ impl Evaluation {
     "step {step}: the {what} over the {samples} samples that this member computed is {value}, where contributions have at \
      most {most}: {}; check the data for extreme values", outcome(*is_whole)
 )]
-pub struct Beyond {
+pub struct ContributionError {
     /// The step.
     pub step: u64,
     /// `loss`, or `gradient of` a parameter.

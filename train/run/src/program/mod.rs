@@ -6,7 +6,7 @@ pub mod learner;
 
 use std::path::{Path, PathBuf};
 
-use crate::data::{DataDescription, DataOptions, Kind, Preprocessing};
+use crate::data::{DataDescription, DataOptions, Kind, PreprocessingSpec};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::manifest::spec::{ModelSpec, RunSpec};
@@ -66,7 +66,7 @@ pub trait Workload: Send {
     }
 
     /// What is done to its values, and what its numbers stand for; `None` of data that a program brings.
-    fn preprocessing(&self) -> Option<&Preprocessing> {
+    fn preprocessing(&self) -> Option<&PreprocessingSpec> {
         None
     }
 

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 pub use download::Download;
 pub use manifest::{DataManifest, MAX_DATA_BYTES, MAX_DATA_MANIFEST_BYTES, SharedFile};
-pub use shared::SharedData;
+pub use shared::SharedDataset;
 use starling_topology::Digest;
 use thiserror::Error;
 

@@ -12,14 +12,14 @@ use crate::state::snapshot::{CHUNK_BYTES, hash};
 
 /// The files of a data set, cut into chunks that stay on disk until they are asked for.
 #[derive(Debug)]
-pub struct SharedData {
+pub struct SharedDataset {
     manifest: DataManifest,
     id: Digest,
     /// Where each chunk is: its file and its place in it, in chunks.
     places: BTreeMap<Digest, (PathBuf, usize)>,
 }
 
-impl SharedData {
+impl SharedDataset {
     /// Reads the files at `paths`, in the order of their `names`, whatever they are called here. `None` for data that has no files:
     /// all have it.
     ///

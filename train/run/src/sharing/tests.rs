@@ -9,11 +9,11 @@ fn table() -> Vec<u8> {
     text.into_bytes()
 }
 
-fn shared(bytes: &[u8]) -> (tempfile::TempDir, SharedData) {
+fn shared(bytes: &[u8]) -> (tempfile::TempDir, SharedDataset) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("Kleiner Tisch.txt");
     std::fs::write(&path, bytes).expect("written");
-    let shared = SharedData::open(TABLE, &[path]).expect("readable").expect("files");
+    let shared = SharedDataset::open(TABLE, &[path]).expect("readable").expect("files");
     (folder, shared)
 }
 
@@ -46,7 +46,7 @@ fn a_table_comes_over_in_chunks() {
     }
     assert_eq!((download.missing(), here), (Vec::new(), table().len() as u64));
     assert_eq!(std::fs::read(to.join("table.csv")).expect("read"), table());
-    assert!(SharedData::open(&[], &[]).expect("built in").is_none());
+    assert!(SharedDataset::open(&[], &[]).expect("built in").is_none());
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn hostile_bytes_are_refused_and_never_panic() {
     DataManifest::decode(&vec![0; MAX_DATA_MANIFEST_BYTES + 1], TABLE).expect_err("too long");
     // A number of files that nobody has room for reserves nothing.
     DataManifest::decode(&[0xff, 0xff, 0xff, 0xff, 0xff, 0x1f], TABLE).expect_err("2^40 files");
-    let mut generator = starling_topology::SplitMix64::new(5);
+    let mut generator = starling_topology::SplitMix64Generator::new(5);
     for _ in 0..20_000 {
         let mut bytes = valid.clone();
         for _ in 0..=generator.below(4) {

@@ -3,7 +3,7 @@
 //! Burn's own initializers draw lazily, from a seed shared by the whole process, and differently on each backend, so two
 //! members would start from different parameters. Here every member draws the same bits.
 
-use starling_topology::{Digest, SplitMix64};
+use starling_topology::{Digest, SplitMix64Generator};
 
 use crate::manifest::schema::Schema;
 
@@ -11,7 +11,7 @@ use crate::manifest::schema::Schema;
 /// linear and convolution layers. A bias has the fan-in of the weight before it. The `gamma` and `beta` of a normalization
 /// are ones and zeros.
 pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
-    let mut generator = SplitMix64::for_purpose("starling initial parameters", seed, 0);
+    let mut generator = SplitMix64Generator::for_purpose("starling initial parameters", seed, 0);
     let mut parameters = Vec::with_capacity(schema.parameters());
     let mut fan_in = 1;
     for entry in schema.entries() {
@@ -36,7 +36,7 @@ pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
 }
 
 /// A uniform number in `[-limit, limit)`, from 24 random bits.
-pub(crate) fn symmetric(generator: &mut SplitMix64, limit: f64) -> f32 {
+pub(crate) fn symmetric(generator: &mut SplitMix64Generator, limit: f64) -> f32 {
     // 24 bits are a float's precision; the f64 arithmetic is exact up to the one rounding at the end.
     let unit = (generator.next_u64() >> 40) as f64 / f64::from(1_u32 << 24);
     ((unit * 2.0 - 1.0) * limit) as f32
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn symmetric_numbers_fill_their_interval() {
-        let mut generator = SplitMix64::new(3);
+        let mut generator = SplitMix64Generator::new(3);
         let values: Vec<f32> = (0..10_000).map(|_| symmetric(&mut generator, 0.5)).collect();
         assert!(values.iter().all(|value| (-0.5..=0.5).contains(value)));
         assert!(values.iter().any(|value| *value < -0.49) && values.iter().any(|value| *value > 0.49));

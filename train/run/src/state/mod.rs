@@ -419,7 +419,7 @@ fn write_tail(scalars: &[f64], ledger: &Ledger, into: &mut impl Write) -> io::Re
 mod tests {
     use std::sync::Weak;
 
-    use starling_topology::{PeerId, SplitMix64};
+    use starling_topology::{PeerId, SplitMix64Generator};
 
     use super::*;
 
@@ -595,7 +595,7 @@ mod tests {
 
     #[test]
     fn random_bytes_never_panic_and_never_decode_to_other_bytes() {
-        let mut generator = SplitMix64::new(11);
+        let mut generator = SplitMix64Generator::new(11);
         let valid = state().encode();
         for _ in 0..20_000 {
             let mut bytes = valid.clone();

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::manifest::MAX_PARAMETERS;
 use crate::state::bytes::{Reader, write_numbers};
-use crate::training::buffer::Reduced;
+use crate::training::buffer::ReducedSize;
 
 const MAGIC: &[u8; 8] = b"STRLRR02";
 const HEADER_BYTES: usize = 8 + 8 + 2 * Lineage::BYTES + 4 + 8;
@@ -83,7 +83,7 @@ impl ResultRecord {
     /// # Errors
     /// If the bytes are not exactly one record for such a model, with finite numbers and the members of a view. Nothing
     /// is reserved on the word of the bytes.
-    pub fn decode(bytes: &[u8], reduced: impl Into<Reduced>) -> Result<Self, RecordError> {
+    pub fn decode(bytes: &[u8], reduced: impl Into<ReducedSize>) -> Result<Self, RecordError> {
         let (reduced, found) = (reduced.into(), bytes.len() as u64);
         let short = RecordError::Length { what: "bytes", expected: HEADER_BYTES as u64, found };
         let mut rest = Reader::new(bytes);
@@ -131,7 +131,7 @@ impl ResultRecord {
 
     /// Checks that the record has the members of a view, and as many numbers as they reduce who
     /// bring so much.
-    pub fn check(&self, reduced: impl Into<Reduced>) -> Result<(), RecordError> {
+    pub fn check(&self, reduced: impl Into<ReducedSize>) -> Result<(), RecordError> {
         let is_view = (1..=MAX_SHARES).contains(&self.members.len()) && self.members.is_sorted_by(|a, b| a < b);
         if !is_view {
             return Err(RecordError::Members);

@@ -9,16 +9,16 @@
 //! Whoever knows the name can take the manifest and each chunk from anybody: what does not hash to its name is refused
 //! before it is looked at. A checkpoint's files are the same manifest and the same chunks.
 
-mod assembly;
 mod manifest;
+mod partial_snapshot;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-pub use assembly::Assembly;
-pub(crate) use assembly::{check, parse};
 pub(crate) use manifest::parse_digest;
 pub use manifest::{MAX_SNAPSHOT_MANIFEST_BYTES, SnapshotManifest};
+pub use partial_snapshot::PartialSnapshot;
+pub(crate) use partial_snapshot::{check, parse};
 use starling_topology::{Digest, Lineage, RunId};
 use thiserror::Error;
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::manifest::early_stop::EarlyStop;
+use crate::manifest::early_stop::EarlyStopPolicy;
 
 /// What whole numbers of 32 bits, and steps, are divided by.
 const WORD: f64 = 4_294_967_296.0;
@@ -14,7 +14,7 @@ const STEP: f64 = 9_007_199_254_740_992.0;
 
 /// What an evaluation came to: the same on all members.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Judgement {
+pub struct JudgedReport {
     /// The state after this step was evaluated.
     pub step: u64,
     /// The mean held-out loss, over the members' samples of the step after it.
@@ -32,7 +32,7 @@ pub struct Judgement {
 /// The best model of a run so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Best {
-    terms: EarlyStop,
+    terms: EarlyStopPolicy,
     /// Its parameters; zeros before the first evaluation.
     values: Arc<Vec<f32>>,
     /// The step after which it was the model; 0 before the first evaluation.
@@ -46,12 +46,12 @@ impl Best {
     pub(crate) const SCALARS: usize = 3;
 
     /// Before the first evaluation, of a model of so many parameters.
-    pub(crate) fn new(terms: EarlyStop, parameters: usize) -> Self {
+    pub(crate) fn new(terms: EarlyStopPolicy, parameters: usize) -> Self {
         Self { terms, values: Arc::new(vec![0.0; parameters]), step: 0, loss: 0.0, without: 0 }
     }
 
     /// From a state's last moment and scalars; `None` if no state has such ones. The numbers may be a stranger's.
-    pub(crate) fn restore(terms: EarlyStop, values: Arc<Vec<f32>>, scalars: &[f64]) -> Option<Self> {
+    pub(crate) fn restore(terms: EarlyStopPolicy, values: Arc<Vec<f32>>, scalars: &[f64]) -> Option<Self> {
         let &[step, loss, without] = scalars else { return None };
         let whole = |share: f64, of: f64| {
             let number = share * of;
@@ -89,14 +89,14 @@ impl Best {
     }
 
     /// Takes in the held-out loss of the state after `step`, whose `model` is kept if it is the best.
-    pub(crate) fn judge(&mut self, step: u64, loss: f32, model: impl FnOnce() -> Arc<Vec<f32>>) -> Judgement {
+    pub(crate) fn judge(&mut self, step: u64, loss: f32, model: impl FnOnce() -> Arc<Vec<f32>>) -> JudgedReport {
         if self.step == 0 || loss < self.loss {
             (self.step, self.loss, self.without, self.values) = (step, loss, 0, model());
         } else {
             self.without += 1;
         }
         let Self { step: best_step, loss: best_loss, without, .. } = *self;
-        Judgement { step, loss, best_step, best_loss, without, is_over: self.is_over() }
+        JudgedReport { step, loss, best_step, best_loss, without, is_over: self.is_over() }
     }
 }
 
@@ -104,10 +104,10 @@ impl Best {
 mod tests {
     use super::*;
 
-    const TERMS: EarlyStop = EarlyStop { patience: 2, every: 10 };
+    const TERMS: EarlyStopPolicy = EarlyStopPolicy { patience: 2, every: 10 };
 
     fn judged(best: &mut Best, step: u64, loss: f32) -> (u64, u32, bool) {
-        let Judgement { best_step, without, is_over, .. } = best.judge(step, loss, || Arc::new(vec![loss; 3]));
+        let JudgedReport { best_step, without, is_over, .. } = best.judge(step, loss, || Arc::new(vec![loss; 3]));
         (best_step, without, is_over)
     }
 

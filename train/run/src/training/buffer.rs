@@ -4,14 +4,14 @@ use std::ops::Range;
 
 /// What each member of a run brings to an operation, besides its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reduced {
+pub struct ReducedSize {
     /// How many numbers are trained, or a program's own.
     pub trained: usize,
     /// How many means follow that are no gradients: the loss; in a run that may end early, the held-out loss.
     pub figures: usize,
 }
 
-impl Reduced {
+impl ReducedSize {
     /// So many numbers, and both.
     pub const fn with_held_out_loss(trained: usize) -> Self {
         Self { trained, figures: 2 }
@@ -28,7 +28,7 @@ impl Reduced {
     }
 }
 
-impl From<usize> for Reduced {
+impl From<usize> for ReducedSize {
     /// So many numbers, and the loss.
     fn from(trained: usize) -> Self {
         Self { trained, figures: 1 }
@@ -43,14 +43,14 @@ impl From<usize> for Reduced {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferLayout {
-    reduced: Reduced,
+    reduced: ReducedSize,
     members: usize,
 }
 
 impl BufferLayout {
     /// That of a view of so many members, over `trained` numbers and a loss.
     pub const fn new(trained: usize, members: usize) -> Self {
-        Reduced { trained, figures: 1 }.buffer(members)
+        ReducedSize { trained, figures: 1 }.buffer(members)
     }
 
     /// How many numbers it has in all.
@@ -82,13 +82,13 @@ mod tests {
     #[test]
     fn its_parts_are_all_of_it() {
         for (trained, members) in [(0, 1), (3, 2), (1000, 64)] {
-            for reduced in [Reduced::from(trained), Reduced::with_held_out_loss(trained)] {
+            for reduced in [ReducedSize::from(trained), ReducedSize::with_held_out_loss(trained)] {
                 let layout = reduced.buffer(members);
                 assert_eq!((layout.slots().len(), layout.slots().end), (members, layout.elements()));
                 assert_eq!(layout.elements() - layout.exact(), trained);
                 assert_eq!(layout.slots().start, reduced.elements());
             }
-            assert_eq!(BufferLayout::new(trained, members), Reduced::from(trained).buffer(members));
+            assert_eq!(BufferLayout::new(trained, members), ReducedSize::from(trained).buffer(members));
         }
     }
 }

@@ -13,12 +13,12 @@ use starling_topology::{Ledger, Lineage, PeerId, RunId};
 
 use crate::error::Error;
 use crate::manifest::Manifest;
+use crate::manifest::call_header::CallHeader;
 use crate::manifest::spec::ModelSpec;
-use crate::manifest::tag::Tag;
-use crate::program::learner::Replicated;
+use crate::program::learner::StateReplica;
 use crate::state::ReplicatedState;
 use crate::state::record::{RecordError, ResultRecord};
-use crate::training::call::Agreed;
+use crate::training::call::CallDecision;
 use crate::training::contribution;
 
 /// One member's part in a run of [`ModelSpec::Raw`].
@@ -40,20 +40,20 @@ pub struct BufferLearner {
 
 /// What a step came to: the same on all members.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct BufferStepReport {
     /// The step, counted from 1.
     pub step: u64,
     /// Who brought a buffer, sorted.
     pub contributors: Vec<PeerId>,
     /// What they called, and what their buffers meant.
-    pub tags: Vec<Tag>,
+    pub tags: Vec<CallHeader>,
     /// What was done.
-    pub agreed: Agreed,
+    pub agreed: CallDecision,
 }
 
-impl Applied {
+impl BufferStepReport {
     /// A contributor whose call is not one that this tag belongs to, and what it was.
-    pub fn other_than(&self, tag: Tag) -> Option<(PeerId, Tag)> {
+    pub fn other_than(&self, tag: CallHeader) -> Option<(PeerId, CallHeader)> {
         let mut told = self.contributors.iter().copied().zip(self.tags.iter().copied());
         told.find(|(_, theirs)| !theirs.belongs_to(tag))
     }
@@ -98,16 +98,16 @@ impl BufferLearner {
     }
 
     /// What this member puts into an operation of the view with `members` behind its buffer: what it calls, `[1 + members]`.
-    pub fn slots(members: &[PeerId], me: PeerId, tag: Tag) -> Vec<f32> {
+    pub fn slots(members: &[PeerId], me: PeerId, tag: CallHeader) -> Vec<f32> {
         std::iter::once(0.0).chain(contribution::slots(members, me, tag.slot())).collect()
     }
 
     /// Who has said something in the `slots` of a result, and what. `members` are those of the view, sorted.
-    pub fn told(members: &[PeerId], slots: &[f32]) -> Vec<(PeerId, Tag)> {
+    pub fn told(members: &[PeerId], slots: &[f32]) -> Vec<(PeerId, CallHeader)> {
         // A run of buffers divides by 1.
         let words = contribution::speeds(slots, 1);
         let told = members.iter().zip(words).filter(|(_, word)| *word != SYNCING);
-        told.map(|(member, word)| (*member, Tag::of_slot(word))).collect()
+        told.map(|(member, word)| (*member, CallHeader::of_slot(word))).collect()
     }
 
     /// Takes in the result of the next step, which is known to be finite or not, and writes what all hold now to `values`, if there
@@ -124,8 +124,8 @@ impl BufferLearner {
         &mut self,
         record: &Arc<ResultRecord>,
         is_finite: bool,
-        values: Option<(&mut [f32], Tag)>,
-    ) -> Result<(Applied, Arc<ResultRecord>), Error> {
+        values: Option<(&mut [f32], CallHeader)>,
+    ) -> Result<(BufferStepReport, Arc<ResultRecord>), Error> {
         let step = self.step + 1;
         if record.step != step {
             return Err(Error::OtherStep { expected: step, found: record.step });
@@ -136,14 +136,14 @@ impl BufferLearner {
             "a buffer has the run's length"
         );
         let told = Self::told(&record.members, record.slots());
-        let agreed = Agreed::of(&told);
+        let agreed = CallDecision::of(&told);
         let (contributors, tags): (Vec<_>, Vec<_>) = told.into_iter().unzip();
-        let averaged = Applied { step, contributors, tags, agreed };
+        let averaged = BufferStepReport { step, contributors, tags, agreed };
         let count = match agreed {
-            Agreed::AllReduce => Some(averaged.contributors.len() as f32),
-            Agreed::AllGather | Agreed::Broadcast(_) => Some(1.0),
+            CallDecision::AllReduce => Some(averaged.contributors.len() as f32),
+            CallDecision::AllGather | CallDecision::Broadcast(_) => Some(1.0),
             // If nobody brought anything there is no mean, only zeros.
-            Agreed::ReduceScatter | Agreed::Nothing => None,
+            CallDecision::ReduceScatter | CallDecision::Nothing => None,
         };
         let values = values.filter(|(_, tag)| count.is_some() && averaged.other_than(*tag).is_none());
         let values = values.map(|(values, _)| values).unwrap_or_default();
@@ -166,7 +166,7 @@ impl BufferLearner {
     }
 }
 
-impl Replicated for BufferLearner {
+impl StateReplica for BufferLearner {
     fn step(&self) -> u64 {
         self.step
     }
@@ -235,7 +235,7 @@ fn check_and_divide(sums: &[f32], count: f32, values: &mut [f32]) -> Result<(), 
 mod tests {
     use super::*;
     use crate::manifest::spec::RunSpec;
-    use crate::training::call::Call;
+    use crate::training::call::CallKind;
 
     fn peers(names: &[u8]) -> Vec<PeerId> {
         names.iter().map(|name| PeerId([*name; 32])).collect()
@@ -250,7 +250,7 @@ mod tests {
         let mut sum = vec![0.0; 0];
         for (me, values) in members.iter().zip(buffers) {
             let Some(values) = values else { continue };
-            let buffer = [*values, &BufferLearner::slots(members, *me, Tag::new(0))].concat();
+            let buffer = [*values, &BufferLearner::slots(members, *me, CallHeader::new(0))].concat();
             sum.resize(buffer.len(), 0.0);
             sum.iter_mut().zip(&buffer).for_each(|(sum, value): (&mut f32, _)| *sum += value);
         }
@@ -271,8 +271,13 @@ mod tests {
         let mut values = [0.0; 2];
         let all = reduced(1, &members, &[Some(&[1.0, 10.0]), Some(&[2.0, 20.0]), Some(&[6.0, 0.0])]);
         assert_eq!(
-            buffer_learner.apply(&all, false, Some((&mut values, Tag::new(0)))).expect("applied").0,
-            Applied { step: 1, contributors: members.clone(), tags: vec![Tag::new(0); 3], agreed: Agreed::AllReduce }
+            buffer_learner.apply(&all, false, Some((&mut values, CallHeader::new(0)))).expect("applied").0,
+            BufferStepReport {
+                step: 1,
+                contributors: members.clone(),
+                tags: vec![CallHeader::new(0); 3],
+                agreed: CallDecision::AllReduce
+            }
         );
         assert_eq!((buffer_learner.newest(), values), (vec![3.0, 10.0], [3.0, 10.0]));
         let some = reduced(2, &members, &[Some(&[1.0, 1.0]), None, Some(&[2.0, 0.0])]);
@@ -290,14 +295,14 @@ mod tests {
         let step = |step: u64, tags: [Option<u64>; 3]| {
             let mut sum = vec![0.0; 5];
             for (me, tag) in members.iter().zip(tags).filter_map(|(me, tag)| Some((me, tag?))) {
-                let buffer = [vec![3.0], BufferLearner::slots(&members, *me, Tag::new(tag))].concat();
+                let buffer = [vec![3.0], BufferLearner::slots(&members, *me, CallHeader::new(tag))].concat();
                 sum.iter_mut().zip(&buffer).for_each(|(sum, value)| *sum += value);
             }
             let (lineage, after) = (Lineage::NONE, Lineage::NONE);
             Arc::new(ResultRecord { step, lineage, after, members: members.clone(), mean: sum })
         };
         let mut values = [7.0];
-        let ours = Tag::new(5);
+        let ours = CallHeader::new(5);
         for (at, tags) in [[Some(5), Some(6), Some(5)], [Some(5), None, Some(1 << 50)], [None, Some(6), Some(6)]]
             .into_iter()
             .enumerate()
@@ -306,7 +311,7 @@ mod tests {
             let (averaged, _) = buffer_learner.apply(&record, false, Some((&mut values, ours))).expect("applied");
             let (peer, theirs) = averaged.other_than(ours).expect("another");
             let place = members.iter().position(|member| *member == peer).expect("a member");
-            assert_eq!(Some(theirs), tags[place].map(Tag::new));
+            assert_eq!(Some(theirs), tags[place].map(CallHeader::new));
             assert_eq!(values, [7.0], "as it was");
         }
         // Those who agree have their mean, though this member's call was for another.
@@ -322,34 +327,34 @@ mod tests {
         let members = peers(&[1, 2]);
         let mut buffer_learner = buffer_learner(2);
         buffer_learner.begin(&members);
-        let step = |step: u64, calls: [Call; 2], whole: [f32; 2]| {
+        let step = |step: u64, calls: [CallKind; 2], whole: [f32; 2]| {
             let mut mean = whole.to_vec();
             mean.push(0.0);
-            mean.extend(calls.map(|call| Tag::of(call, 3).slot() as f32));
+            mean.extend(calls.map(|call| CallHeader::of(call, 3).slot() as f32));
             let (lineage, after) = (Lineage::NONE, Lineage::NONE);
             Arc::new(ResultRecord { step, lineage, after, members: members.clone(), mean })
         };
         let mut values = [7.0; 2];
-        let record = step(1, [Call::Broadcast, Call::Receive], [1.0, -0.0]);
-        let ours = Tag::of(Call::Receive, 3);
+        let record = step(1, [CallKind::Broadcast, CallKind::Receive], [1.0, -0.0]);
+        let ours = CallHeader::of(CallKind::Receive, 3);
         let (averaged, _) = buffer_learner.apply(&record, false, Some((&mut values, ours))).expect("applied");
-        assert_eq!((averaged.agreed, averaged.other_than(ours)), (Agreed::Broadcast(members[0]), None));
+        assert_eq!((averaged.agreed, averaged.other_than(ours)), (CallDecision::Broadcast(members[0]), None));
         assert_eq!(
             [values, buffer_learner.newest().try_into().expect("two")].map(|two| two.map(f32::to_bits)),
             [[1.0f32, -0.0].map(f32::to_bits); 2]
         );
-        let record = step(2, [Call::ReduceScatter; 2], [0.0; 2]);
+        let record = step(2, [CallKind::ReduceScatter; 2], [0.0; 2]);
         let (averaged, _) = buffer_learner.apply(&record, false, None).expect("applied");
         assert_eq!(
             (averaged.agreed, buffer_learner.newest()),
-            (Agreed::ReduceScatter, vec![1.0, 0.0]),
+            (CallDecision::ReduceScatter, vec![1.0, 0.0]),
             "nobody has all of it"
         );
-        let ours = Tag::of(Call::AllGather, 3);
-        let record = step(3, [Call::AllGather, Call::Outdated], [0.0; 2]);
+        let ours = CallHeader::of(CallKind::AllGather, 3);
+        let record = step(3, [CallKind::AllGather, CallKind::Outdated], [0.0; 2]);
         let (averaged, _) = buffer_learner.apply(&record, false, Some((&mut values, ours))).expect("applied");
-        assert_eq!((averaged.agreed, averaged.other_than(ours), values[0]), (Agreed::Nothing, None, 1.0));
-        let record = step(4, [Call::AllGather; 2], [5.0, 6.0]);
+        assert_eq!((averaged.agreed, averaged.other_than(ours), values[0]), (CallDecision::Nothing, None, 1.0));
+        let record = step(4, [CallKind::AllGather; 2], [5.0, 6.0]);
         buffer_learner.apply(&record, false, Some((&mut values, ours))).expect("applied");
         assert_eq!((values, buffer_learner.newest()), ([5.0, 6.0], vec![5.0, 6.0]));
     }
@@ -401,7 +406,7 @@ mod tests {
             mean: vec![0.0; 3 + members.len()],
         };
         buffer_learner
-            .apply(&Arc::new(nothing), false, Some((&mut values, Tag::new(0))))
+            .apply(&Arc::new(nothing), false, Some((&mut values, CallHeader::new(0))))
             .expect("nobody brought anything");
         assert_eq!((values, buffer_learner.newest()), ([5.0, 6.0], vec![0.0; 2]), "which is no mean");
         let before = buffer_learner.digest();

@@ -2,11 +2,11 @@
 
 use starling_topology::PeerId;
 
-use crate::manifest::tag::Tag;
+use crate::manifest::call_header::CallHeader;
 
 /// What a member calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
+pub enum CallKind {
     /// All are to hold the mean of all buffers.
     AllReduce,
     /// Each is to hold its part of the mean of all buffers.
@@ -23,7 +23,7 @@ pub enum Call {
 
 /// What the members of a view do in a step, as all of them know once each has said what it calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Agreed {
+pub enum CallDecision {
     /// Nothing: they have called different operations, or one that can't be done.
     Nothing,
     /// Each buffer counts, and all hold their sum.
@@ -36,7 +36,7 @@ pub enum Agreed {
     Broadcast(PeerId),
 }
 
-impl Call {
+impl CallKind {
     /// All of them, in the order in which they are numbered on the wire.
     pub(crate) const ALL: [Self; 6] =
         [Self::AllReduce, Self::ReduceScatter, Self::AllGather, Self::Outdated, Self::Broadcast, Self::Receive];
@@ -61,20 +61,20 @@ impl Call {
     }
 }
 
-impl Agreed {
+impl CallDecision {
     /// What those do who have said something, `told`: a pure function, so that all who know the same do the same.
-    pub fn of(told: &[(PeerId, Tag)]) -> Self {
+    pub fn of(told: &[(PeerId, CallHeader)]) -> Self {
         let Some((_, first)) = told.first() else { return Self::Nothing };
         if !told.iter().all(|(_, tag)| tag.belongs_to(*first)) {
             return Self::Nothing;
         }
         let calls = || told.iter().filter_map(|(peer, tag)| Some((*peer, tag.call()?)));
-        match first.call().map(Call::family) {
-            Some(Call::AllReduce) => Self::AllReduce,
-            Some(Call::ReduceScatter) => Self::ReduceScatter,
-            Some(Call::AllGather) if calls().all(|(_, call)| call == Call::AllGather) => Self::AllGather,
-            Some(Call::Broadcast) => {
-                let mut roots = calls().filter(|(_, call)| *call == Call::Broadcast);
+        match first.call().map(CallKind::family) {
+            Some(CallKind::AllReduce) => Self::AllReduce,
+            Some(CallKind::ReduceScatter) => Self::ReduceScatter,
+            Some(CallKind::AllGather) if calls().all(|(_, call)| call == CallKind::AllGather) => Self::AllGather,
+            Some(CallKind::Broadcast) => {
+                let mut roots = calls().filter(|(_, call)| *call == CallKind::Broadcast);
                 match (roots.next(), roots.next()) {
                     (Some((root, _)), None) => Self::Broadcast(root),
                     _ => Self::Nothing,
@@ -91,27 +91,27 @@ mod tests {
 
     #[test]
     fn members_do_what_all_of_them_call_or_nothing() {
-        let agreed = |calls: &[(Call, u64)]| {
-            let told = (1..).zip(calls).map(|(name, (call, tag))| (PeerId([name; 32]), Tag::of(*call, *tag)));
-            Agreed::of(&told.collect::<Vec<_>>())
+        let agreed = |calls: &[(CallKind, u64)]| {
+            let told = (1..).zip(calls).map(|(name, (call, tag))| (PeerId([name; 32]), CallHeader::of(*call, *tag)));
+            CallDecision::of(&told.collect::<Vec<_>>())
         };
-        use Call::{AllGather, AllReduce, Broadcast, Outdated, Receive, ReduceScatter};
+        use CallKind::{AllGather, AllReduce, Broadcast, Outdated, Receive, ReduceScatter};
         for (calls, expected) in [
-            (&[][..], Agreed::Nothing),
-            (&[(AllReduce, 3), (AllReduce, 3)], Agreed::AllReduce),
-            (&[(AllReduce, 3), (AllReduce, 4)], Agreed::Nothing),
-            (&[(AllReduce, 3), (ReduceScatter, 3)], Agreed::Nothing),
-            (&[(ReduceScatter, 0), (ReduceScatter, 0)], Agreed::ReduceScatter),
-            (&[(AllGather, 0), (AllGather, 0)], Agreed::AllGather),
-            (&[(AllGather, 0), (Outdated, 0)], Agreed::Nothing),
-            (&[(Receive, 9), (Broadcast, 9), (Receive, 9)], Agreed::Broadcast(PeerId([2; 32]))),
-            (&[(Receive, 9), (Broadcast, 8)], Agreed::Nothing),
-            (&[(Receive, 9), (Receive, 9)], Agreed::Nothing),
-            (&[(Broadcast, 9), (Broadcast, 9)], Agreed::Nothing),
+            (&[][..], CallDecision::Nothing),
+            (&[(AllReduce, 3), (AllReduce, 3)], CallDecision::AllReduce),
+            (&[(AllReduce, 3), (AllReduce, 4)], CallDecision::Nothing),
+            (&[(AllReduce, 3), (ReduceScatter, 3)], CallDecision::Nothing),
+            (&[(ReduceScatter, 0), (ReduceScatter, 0)], CallDecision::ReduceScatter),
+            (&[(AllGather, 0), (AllGather, 0)], CallDecision::AllGather),
+            (&[(AllGather, 0), (Outdated, 0)], CallDecision::Nothing),
+            (&[(Receive, 9), (Broadcast, 9), (Receive, 9)], CallDecision::Broadcast(PeerId([2; 32]))),
+            (&[(Receive, 9), (Broadcast, 8)], CallDecision::Nothing),
+            (&[(Receive, 9), (Receive, 9)], CallDecision::Nothing),
+            (&[(Broadcast, 9), (Broadcast, 9)], CallDecision::Nothing),
         ] {
             assert_eq!(agreed(calls), expected, "{calls:?}");
         }
-        let strange = [(PeerId([1; 32]), Tag::of_slot(1 << 22))];
-        assert_eq!(Agreed::of(&strange), Agreed::Nothing, "of a call that there is none of");
+        let strange = [(PeerId([1; 32]), CallHeader::of_slot(1 << 22))];
+        assert_eq!(CallDecision::of(&strange), CallDecision::Nothing, "of a call that there is none of");
     }
 }

@@ -5,9 +5,9 @@ use std::sync::{PoisonError, RwLock};
 
 use starling_collective::codec::kernel;
 
-use crate::training::buffer::Reduced;
+use crate::training::buffer::ReducedSize;
 
-/// The mean gradient over a member's share and the [figures](Reduced) behind it, `[trained + figures]`, and how many samples they are the
+/// The mean gradient over a member's share and the [figures](ReducedSize) behind it, `[trained + figures]`, and how many samples they are the
 /// mean of.
 ///
 /// It comes about from the end: the figures first, then block by block as backward reaches them. One thread computes it while
@@ -27,7 +27,7 @@ struct Inner {
 
 impl Gradient {
     /// Nothing yet, of what a member brings; of so many parameters, and the loss.
-    pub fn new(reduced: impl Into<Reduced>) -> Self {
+    pub fn new(reduced: impl Into<ReducedSize>) -> Self {
         let values = vec![0.0; reduced.into().elements()];
         Self(RwLock::new(Inner { weight: 0, given_up: false, ready: values.len(), values }))
     }

@@ -26,10 +26,10 @@ use crate::manifest::schema::Schema;
 use crate::state::initial;
 use crate::state::record::ResultRecord;
 use crate::state::{ReplicatedState, StateView};
-use crate::training::best::{Best, Judgement};
+use crate::training::best::{Best, JudgedReport};
 use crate::training::gradient::Gradient;
 use crate::training::optimizer::OptimizerState;
-use crate::training::staged_update::{StagedUpdate, UpdateBuffers};
+use crate::training::staged_update::{StagedUpdate, UpdateWorkspace};
 
 /// What one step came to: the same on all members.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,12 +56,12 @@ pub struct StepReport {
     /// Positions of the epoch's order that nobody computes again in this epoch: their share was given up twice.
     pub dropped: Vec<Range<u32>>,
     /// What the held-out loss of the state before it came to, if that was judged.
-    pub judged: Option<Judgement>,
+    pub judged: Option<JudgedReport>,
 }
 
 /// One member's copy of the run's replicated state, and the update that leads from one step to the next.
 #[derive(Debug)]
-pub struct Training {
+pub struct TrainingState {
     manifest: Manifest,
     run: RunId,
     schema: Schema,
@@ -77,10 +77,10 @@ pub struct Training {
     /// What comes of the pending step, as far as that is reduced.
     staged_update: Option<StagedUpdate>,
     /// Room for one.
-    update_buffers: UpdateBuffers,
+    update_buffers: UpdateWorkspace,
 }
 
-impl Training {
+impl TrainingState {
     /// At step 0 of the run that `manifest` describes, of a model with these `parameters`, over so many training samples.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Training {
             lineage: Lineage::NONE,
             parameters: Arc::new(parameters),
             staged_update: None,
-            update_buffers: UpdateBuffers::default(),
+            update_buffers: UpdateWorkspace::default(),
         })
     }
 
@@ -169,7 +169,7 @@ impl Training {
         self.lineage
     }
 
-    /// As [`Replicated::begin`](crate::Replicated::begin): assigns the samples of step 1.
+    /// As [`StateReplica::begin`](crate::StateReplica::begin): assigns the samples of step 1.
     ///
     /// # Panics
     /// If `members` are not those of a view: sorted and distinct.

@@ -26,14 +26,14 @@ mod state;
 use std::fmt;
 
 pub use factors::StepFactors;
-pub use setting::Setting;
+pub use setting::SettingSpec;
 pub use spec::OptimizerSpec;
 pub(crate) use state::{BLOCK, averaged, exchange};
-pub use state::{OptimizerState, Unfit};
+pub use state::{OptimizerState, StepError};
 
 /// An optimizer and what it is called.
 #[derive(Debug)]
-pub struct Row {
+pub struct OptimizerEntry {
     /// Its name in manifests, configurations and flags.
     pub name: &'static str,
     /// What it does.
@@ -41,16 +41,16 @@ pub struct Row {
 }
 
 /// All optimizers. An order that is shown, and nothing else: runs know them by name.
-pub const REGISTRY: &[Row] = &[
-    Row { name: "sgd", optimizer: &sgd::Sgd },
-    Row { name: "momentum", optimizer: &momentum::Momentum { nesterov: false } },
-    Row { name: "nesterov", optimizer: &momentum::Momentum { nesterov: true } },
-    Row { name: "adam", optimizer: &adam::Adam { decoupled: false } },
-    Row { name: "adamw", optimizer: &adam::Adam { decoupled: true } },
-    Row { name: "amsgrad", optimizer: &amsgrad::AmsGrad },
-    Row { name: "rmsprop", optimizer: &rmsprop::RmsProp },
-    Row { name: "adagrad", optimizer: &adagrad::Adagrad },
-    Row { name: "lion", optimizer: &lion::Lion },
+pub const REGISTRY: &[OptimizerEntry] = &[
+    OptimizerEntry { name: "sgd", optimizer: &sgd::Sgd },
+    OptimizerEntry { name: "momentum", optimizer: &momentum::Momentum { nesterov: false } },
+    OptimizerEntry { name: "nesterov", optimizer: &momentum::Momentum { nesterov: true } },
+    OptimizerEntry { name: "adam", optimizer: &adam::Adam { decoupled: false } },
+    OptimizerEntry { name: "adamw", optimizer: &adam::Adam { decoupled: true } },
+    OptimizerEntry { name: "amsgrad", optimizer: &amsgrad::AmsGrad },
+    OptimizerEntry { name: "rmsprop", optimizer: &rmsprop::RmsProp },
+    OptimizerEntry { name: "adagrad", optimizer: &adagrad::Adagrad },
+    OptimizerEntry { name: "lion", optimizer: &lion::Lion },
 ];
 
 /// The names of all optimizers, in the order of [`REGISTRY`].
@@ -65,7 +65,7 @@ pub const NAMES: [&str; REGISTRY.len()] = {
 };
 
 /// The optimizer called `name`.
-pub fn find(name: &str) -> Option<&'static Row> {
+pub fn find(name: &str) -> Option<&'static OptimizerEntry> {
     REGISTRY.iter().find(|row| row.name == name)
 }
 
@@ -73,10 +73,10 @@ pub fn find(name: &str) -> Option<&'static Row> {
 /// step to step is in the [`OptimizerState`].
 pub trait Optimizer: fmt::Debug + Sync {
     /// Its settings: the learning rate first, at most [`Self::MAX_SETTINGS`](OptimizerSpec::MAX_SETTINGS) in all.
-    fn settings(&self) -> &'static [Setting];
+    fn settings(&self) -> &'static [SettingSpec];
 
     /// What it keeps beside the parameters. All of it is replicated, so it is as much for each run of its own.
-    fn shape(&self) -> StateShape;
+    fn shape(&self) -> StateSize;
 
     /// What the scalars become by one more step, with these values of the settings. They begin with 1.
     fn advance(&self, _values: &[f32], scalars: &[f64]) -> Vec<f64> {
@@ -84,12 +84,12 @@ pub trait Optimizer: fmt::Debug + Sync {
     }
 
     /// What a step does to each element, whichever are updated first.
-    fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update>;
+    fn begin(&self, context: &StepInput<'_>) -> Box<dyn Update>;
 }
 
 /// How much an optimizer keeps from step to step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StateShape {
+pub struct StateSize {
     /// How many vectors, each as long as the parameters. They begin with zeros.
     pub moments: usize,
     /// How many numbers, each a power of a share that is kept: 1 before the first step, then less, never below 0.
@@ -98,7 +98,7 @@ pub struct StateShape {
 
 /// What a step's constants follow from.
 #[derive(Debug)]
-pub struct StepContext<'a> {
+pub struct StepInput<'a> {
     /// The settings' values, in the order of [`Optimizer::settings`]; the learning rate is the step's own, after its schedule.
     values: &'a [f32],
     /// What gradients are multiplied by first.
@@ -107,7 +107,7 @@ pub struct StepContext<'a> {
     pub scalars: &'a [f64],
 }
 
-impl StepContext<'_> {
+impl StepInput<'_> {
     /// The settings' values, in order.
     ///
     /// # Panics

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use starling_collective::Bound;
+use starling_collective::ValueLimit;
 use starling_collective::codec::kernel;
 
 use crate::training::optimizer::{OptimizerState, StepFactors, Update, exchange};
@@ -19,12 +19,12 @@ pub struct StagedUpdate {
     from: usize,
     /// The largest magnitude among all of it.
     largest: f32,
-    update_buffers: UpdateBuffers,
+    update_buffers: UpdateWorkspace,
 }
 
 /// Room for the numbers of a state, whatever they are.
 #[derive(Debug, Default)]
-pub struct UpdateBuffers {
+pub struct UpdateWorkspace {
     parameters: Vec<f32>,
     moments: Vec<Vec<f32>>,
 }
@@ -35,7 +35,7 @@ impl StagedUpdate {
         parameters: usize,
         optimizer: &OptimizerState,
         factors: StepFactors,
-        mut update_buffers: UpdateBuffers,
+        mut update_buffers: UpdateWorkspace,
     ) -> Self {
         update_buffers.moments.resize(optimizer.moments().len(), Vec::new());
         for vector in std::iter::once(&mut update_buffers.parameters).chain(&mut update_buffers.moments) {
@@ -71,7 +71,7 @@ impl StagedUpdate {
                 let block = &block[..range.len()];
                 *largest = largest.max(kernel::magnitude(block));
                 // Of what is not finite, nothing will be used.
-                let _ = kernel::copy(&mut into[range.clone()], block, None, Bound::FINITE);
+                let _ = kernel::copy(&mut into[range.clone()], block, None, ValueLimit::FINITE);
             };
             keep(&mut update_buffers.parameters, updated);
             update_buffers.moments.iter_mut().zip(moments).for_each(|(into, block)| keep(into, block));
@@ -84,7 +84,7 @@ impl StagedUpdate {
     ///
     /// # Panics
     /// If something is missing, or not finite.
-    pub fn commit(self, parameters: &mut Arc<Vec<f32>>, optimizer: &mut OptimizerState) -> UpdateBuffers {
+    pub fn commit(self, parameters: &mut Arc<Vec<f32>>, optimizer: &mut OptimizerState) -> UpdateWorkspace {
         assert_eq!(self.from, 0, "a state is replaced as a whole");
         assert!(self.is_finite(), "a state is finite");
         let mut update_buffers = self.update_buffers;
@@ -95,14 +95,14 @@ impl StagedUpdate {
     }
 
     /// The step was not committed, or not with this mean.
-    pub fn forget(self) -> UpdateBuffers {
+    pub fn forget(self) -> UpdateWorkspace {
         self.update_buffers
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::SplitMix64;
+    use starling_topology::SplitMix64Generator;
 
     use super::*;
     use crate::state::initial::symmetric;
@@ -116,12 +116,12 @@ mod tests {
         for name in NAMES {
             let spec =
                 OptimizerSpec::named(name).expect("it is in the list").with("weight_decay", 0.01).with("ema", 0.5);
-            let mut generator = SplitMix64::new(3);
+            let mut generator = SplitMix64Generator::new(3);
             let mut numbers = || -> Vec<f32> { (0..PARAMETERS).map(|_| symmetric(&mut generator, 1.0)).collect() };
             let mut drafted = (Arc::new(numbers()), OptimizerState::new(spec, PARAMETERS));
             let mut in_place = drafted.clone();
             let (mut update_buffers, half) =
-                (UpdateBuffers::default(), StepFactors { gradient: 0.5, learning_rate: 0.25 });
+                (UpdateWorkspace::default(), StepFactors { gradient: 0.5, learning_rate: 0.25 });
             for piece in [100, BLOCK - 1, BLOCK + 1, PARAMETERS, 1000] {
                 let gradients = numbers();
                 in_place.1.step(Arc::make_mut(&mut in_place.0).as_mut_slice(), &gradients, half).expect("finite");

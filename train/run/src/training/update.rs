@@ -6,16 +6,16 @@ use starling_collective::codec::kernel;
 use starling_topology::PeerId;
 use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
 
-use super::{StepReport, Training};
+use super::{StepReport, TrainingState};
 use crate::error::Error;
-use crate::manifest::balance::Balance;
+use crate::manifest::balance::BalancePolicy;
 use crate::state::record::ResultRecord;
-use crate::training::best::Judgement;
+use crate::training::best::JudgedReport;
 use crate::training::contribution;
-use crate::training::optimizer::{StepFactors, Unfit};
+use crate::training::optimizer::{StepError, StepFactors};
 use crate::training::staged_update::StagedUpdate;
 
-impl Training {
+impl TrainingState {
     /// How many bytes [`Self::stage`] takes beside the state; `None` if it does nothing, because no part of an update can begin
     /// before the whole gradient is there.
     pub fn stage_bytes(&self) -> Option<u64> {
@@ -109,7 +109,7 @@ impl Training {
     }
 
     /// Judges the present state by the held-out loss that was reduced with the step after it, if that is due and anybody told one.
-    fn judge(&mut self, figures: &[f32], weight: u64) -> Option<Judgement> {
+    fn judge(&mut self, figures: &[f32], weight: u64) -> Option<JudgedReport> {
         if !self.is_judged() || weight == 0 {
             return None;
         }
@@ -126,7 +126,7 @@ impl Training {
     }
 
     /// Updates the state as far as that was not drafted; nothing changes if it would not be finite.
-    fn update(&mut self, staged_update: Option<StagedUpdate>, gradients: &[f32], scale: f32) -> Result<(), Unfit> {
+    fn update(&mut self, staged_update: Option<StagedUpdate>, gradients: &[f32], scale: f32) -> Result<(), StepError> {
         let factors = StepFactors::of(&self.manifest, self.step + 1, gradients, scale);
         if let Some(mut staged_update) = staged_update {
             assert_eq!(staged_update.factors(), factors, "invariant: only the record's own parts are drafted");
@@ -144,7 +144,7 @@ impl Training {
         self.optimizer.step(Arc::make_mut(&mut self.parameters).as_mut_slice(), gradients, factors)
     }
 
-    fn unfit(&self, Unfit { what, at }: Unfit) -> String {
+    fn unfit(&self, StepError { what, at }: StepError) -> String {
         format!("the {what} of `{}` would not be finite", self.schema.path_at(at))
     }
 
@@ -161,8 +161,8 @@ impl Training {
     fn speeds(&self, slots: &[f32]) -> Vec<u32> {
         let speeds = contribution::speeds(slots, self.manifest.batch_size);
         match self.manifest.balance {
-            Balance::Speed => speeds,
-            Balance::Equal => speeds.into_iter().map(equal).collect(),
+            BalancePolicy::Speed => speeds,
+            BalancePolicy::Equal => speeds.into_iter().map(equal).collect(),
         }
     }
 }

@@ -6,17 +6,17 @@ use burn::tensor::{Device, Tensor};
 use starling_data::Dataset;
 use starling_run::{ModelOptions, ModelSpec};
 
-use super::{Chosen, Model, Trainable, check_layers, check_widths, choose, unusable};
-use crate::network::forward::{Computes, Forward};
-use crate::network::{Layers, Network};
-use crate::task::classification::Classification;
+use super::{AnyTask, Chosen, Model, check_layers, check_widths, choose, unusable};
+use crate::network::forward::{AnyModule, RowModule};
+use crate::network::{LayerSpec, Network};
+use crate::task::classification::ClassificationTask;
 
 /// The most channels of a convolution.
 const MAX_CHANNELS: u32 = 4_096;
 
 /// A classifier by the layers before its output.
 #[derive(Debug)]
-pub struct Classifier {
+pub struct ClassifierModel {
     name: &'static str,
     usual: &'static [u32],
     sizes: Sizes,
@@ -30,7 +30,7 @@ enum Sizes {
     Channels,
 }
 
-impl Classifier {
+impl ClassifierModel {
     /// One linear layer.
     pub const SOFTMAX: Self = Self { name: "softmax", usual: &[], sizes: Sizes::None };
     /// Hidden linear layers, by their widths.
@@ -42,7 +42,7 @@ impl Classifier {
     ///
     /// # Errors
     /// If there is no such model, or it is no classifier.
-    pub(crate) fn find(spec: &ModelSpec) -> Result<(Layers, ModelOptions), crate::error::Error> {
+    pub(crate) fn find(spec: &ModelSpec) -> Result<(LayerSpec, ModelOptions), crate::error::Error> {
         let Chosen { model, sizes, options } = choose(spec)?;
         let found = [Self::SOFTMAX, Self::MLP, Self::CNN].into_iter().find(|own| own.name == model.name());
         let found = found.ok_or_else(|| unusable(format!("{} is no classifier", model.name())))?;
@@ -51,12 +51,12 @@ impl Classifier {
 
     /// The same of a text.
     #[cfg(test)]
-    pub(crate) fn layers_of(text: &str) -> Layers {
+    pub(crate) fn layers_of(text: &str) -> LayerSpec {
         Self::find(&text.parse().expect("a model")).expect("a classifier").0
     }
 
     /// Checks that the convolutions can halve images of this shape.
-    fn check_images(&self, layers: &Layers, [_, height, width]: [u32; 3]) -> Result<(), String> {
+    fn check_images(&self, layers: &LayerSpec, [_, height, width]: [u32; 3]) -> Result<(), String> {
         let halved = layers.convolutions.len();
         if halved > 0 && height.min(width) == 1 {
             return Err(format!(
@@ -73,22 +73,22 @@ impl Classifier {
         Ok(())
     }
 
-    fn layers(&self, sizes: &[u32]) -> Layers {
+    fn layers(&self, sizes: &[u32]) -> LayerSpec {
         match self.sizes {
-            Sizes::None => Layers::default(),
-            Sizes::Widths => Layers { hidden: sizes.to_vec(), ..Layers::default() },
-            Sizes::Channels => Layers { convolutions: sizes.to_vec(), ..Layers::default() },
+            Sizes::None => LayerSpec::default(),
+            Sizes::Widths => LayerSpec { hidden: sizes.to_vec(), ..LayerSpec::default() },
+            Sizes::Channels => LayerSpec { convolutions: sizes.to_vec(), ..LayerSpec::default() },
         }
     }
 }
 
-impl Forward for Network {
+impl RowModule for Network {
     fn outputs(&self, rows: Tensor<2>) -> Tensor<2> {
         self.forward(rows)
     }
 }
 
-impl Model for Classifier {
+impl Model for ClassifierModel {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -126,12 +126,7 @@ impl Model for Classifier {
         }
     }
 
-    fn task(
-        &self,
-        sizes: &[u32],
-        options: &ModelOptions,
-        dataset: &Arc<Dataset>,
-    ) -> Result<Box<dyn Trainable>, String> {
+    fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String> {
         let layers = self.layers(sizes);
         if let Some(fraction) = dataset.class_names().iter().find(|label| is_fraction(label)) {
             return Err(format!(
@@ -141,10 +136,10 @@ impl Model for Classifier {
             ));
         }
         self.check_images(&layers, dataset.description().shape)?;
-        Ok(Box::new(Classification::new(layers, dataset.clone()).with_options(options.clone())))
+        Ok(Box::new(ClassificationTask::new(layers, dataset.clone()).with_options(options.clone())))
     }
 
-    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn Computes>, String> {
+    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn AnyModule>, String> {
         let layers = self.layers(sizes);
         self.check_images(&layers, shape)?;
         Ok(Box::new(Network::new(&layers, shape, classes, &Device::flex())))
@@ -168,7 +163,7 @@ mod tests {
         let options = starling_data::DataOptions { source, ..Default::default() };
         let dataset = Arc::new(Dataset::load(&options).expect("good data"));
         let none = ModelOptions::default();
-        let refused = Classifier::MLP.task(&[8], &none, &dataset).err().expect("refused");
+        let refused = ClassifierModel::MLP.task(&[8], &none, &dataset).err().expect("refused");
         assert!(refused.contains("`2.5` is a measurement, not a class, but mlp learns classes"), "{refused}");
         assert!(refused.contains("take `--model regression`") && refused.contains("(`--label`)"), "{refused}");
         let linear = choose(&"linear".parse().expect("a text")).expect("a model");
@@ -182,14 +177,14 @@ mod tests {
             Arc::new(Dataset::load(&options).expect("good data"))
         };
         let (digits, none) = (load("digits"), ModelOptions::default());
-        assert!(Classifier::CNN.task(&[2; 3], &none, &digits).is_ok());
-        let refused = |sizes: &[u32], dataset| Classifier::CNN.task(sizes, &none, dataset).err().expect("refused");
+        assert!(ClassifierModel::CNN.task(&[2; 3], &none, &digits).is_ok());
+        let refused = |sizes: &[u32], dataset| ClassifierModel::CNN.task(sizes, &none, dataset).err().expect("refused");
         assert!(refused(&[2; 4], &digits).contains("halves its images 4 times, but they have only 8x8"));
         let dir = tempfile::tempdir().expect("a directory");
         let table = dir.path().join("table.csv");
         std::fs::write(&table, "a,b,c\n1,2,x\n2,1,y\n3,5,x\n4,4,y\n").expect("written");
         let table = load(table.to_str().expect("a path"));
         assert!(refused(&[8], &table).contains("needs images, but the data has flat rows of 2 features"));
-        assert!(Classifier::MLP.task(&[8], &none, &table).is_ok());
+        assert!(ClassifierModel::MLP.task(&[8], &none, &table).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Language models: a [`Transformer`] that learns a text.
+//! Language models: a [`TransformerNetwork`] that learns a text.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use starling_data::Dataset;
 use starling_run::ModelOptions;
 use starling_run::data::CONTEXT;
 
-use super::{Model, Trainable};
-use crate::network::forward::{Computes, Forward, Learns};
-use crate::network::transformer::{Size, Transformer};
-use crate::task::language::Language;
+use super::{AnyTask, Model};
+use crate::network::forward::{AnyModule, OutputKind, RowModule};
+use crate::network::transformer::{Size, TransformerNetwork};
+use crate::task::language::LanguageTask;
 
 /// The most layers.
 const MAX_LAYERS: u32 = 128;
@@ -46,12 +46,12 @@ fn usual_heads(width: u32) -> u32 {
     fitting.map_or(1, |of_head| width / of_head)
 }
 
-impl Forward for Transformer {
+impl RowModule for TransformerNetwork {
     fn outputs(&self, rows: Tensor<2>) -> Tensor<2> {
         self.forward(rows.int())
     }
 
-    fn text(&self) -> Option<&Transformer> {
+    fn text(&self) -> Option<&TransformerNetwork> {
         Some(self)
     }
 }
@@ -129,25 +129,20 @@ impl Model for Gpt {
         ))
     }
 
-    fn task(
-        &self,
-        sizes: &[u32],
-        options: &ModelOptions,
-        dataset: &Arc<Dataset>,
-    ) -> Result<Box<dyn Trainable>, String> {
+    fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String> {
         let size = Self::size(sizes, dataset.description().features);
-        Ok(Box::new(Language::new(size, options.clone(), dataset.clone())?))
+        Ok(Box::new(LanguageTask::new(size, options.clone(), dataset.clone())?))
     }
 
-    fn learns(&self) -> Learns {
-        Learns::Text
+    fn learns(&self) -> OutputKind {
+        OutputKind::Text
     }
 
-    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn Computes>, String> {
+    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn AnyModule>, String> {
         let [1, 1, context] = shape else { return Err("its samples are no windows of a text".to_owned()) };
         if !CONTEXT.contains(&context) || classes != BYTES {
             return Err(format!("it sees {context} of {classes} tokens, which is no text of bytes"));
         }
-        Ok(Box::new(Transformer::new(Self::size(sizes, context), &Device::flex())))
+        Ok(Box::new(TransformerNetwork::new(Self::size(sizes, context), &Device::flex())))
     }
 }

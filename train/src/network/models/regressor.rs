@@ -6,10 +6,10 @@ use burn::tensor::Device;
 use starling_data::Dataset;
 use starling_run::ModelOptions;
 
-use super::{Model, Trainable, check_widths};
-use crate::network::forward::{Computes, Learns};
-use crate::network::{Layers, Network};
-use crate::task::regression::Regression;
+use super::{AnyTask, Model, check_widths};
+use crate::network::forward::{AnyModule, OutputKind};
+use crate::network::{LayerSpec, Network};
+use crate::task::regression::RegressionTask;
 
 /// A regression by the layers before its output.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ impl Regressor {
     }
 }
 
-fn layers(sizes: &[u32]) -> Layers {
-    Layers { hidden: sizes.to_vec(), ..Layers::default() }
+fn layers(sizes: &[u32]) -> LayerSpec {
+    LayerSpec { hidden: sizes.to_vec(), ..LayerSpec::default() }
 }
 
 impl Model for Regressor {
@@ -63,20 +63,15 @@ impl Model for Regressor {
         Ok(())
     }
 
-    fn task(
-        &self,
-        sizes: &[u32],
-        options: &ModelOptions,
-        dataset: &Arc<Dataset>,
-    ) -> Result<Box<dyn Trainable>, String> {
-        Ok(Box::new(Regression::new(self.name, layers(sizes), options.clone(), dataset.clone())?))
+    fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String> {
+        Ok(Box::new(RegressionTask::new(self.name, layers(sizes), options.clone(), dataset.clone())?))
     }
 
-    fn learns(&self) -> Learns {
-        Learns::Numbers
+    fn learns(&self) -> OutputKind {
+        OutputKind::Numbers
     }
 
-    fn computes(&self, sizes: &[u32], shape: [u32; 3], _: u32) -> Result<Box<dyn Computes>, String> {
+    fn computes(&self, sizes: &[u32], shape: [u32; 3], _: u32) -> Result<Box<dyn AnyModule>, String> {
         Ok(Box::new(Network::new(&layers(sizes), shape, 1, &Device::flex())))
     }
 }
@@ -89,7 +84,7 @@ mod tests {
     use starling_topology::PeerId;
     use starling_topology::ledger::UNMEASURED;
 
-    use crate::{DeviceChoice, Models};
+    use crate::{DeviceSpec, ModelProgram};
 
     fn options(dir: &tempfile::TempDir, rows: &str) -> DataOptions {
         let path = dir.path().join("table.csv");
@@ -102,7 +97,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let row = |at: i32| format!("{},{},{}", at % 10, at % 7, 3 * (at % 10) - 2 * (at % 7) + 100);
         let rows: String = (0..140).map(|at| row(at) + "\n").collect();
-        let workload = Models::new(DeviceChoice::Cpu).read(&options(&dir, &rows)).expect("good data");
+        let workload = ModelProgram::new(DeviceSpec::Cpu).read(&options(&dir, &rows)).expect("good data");
         let model = "linear".parse().expect("a model");
         let optimizer = OptimizerSpec::sgd(0.1);
         let spec = RunSpec { model, optimizer, steps: 300, ..RunSpec::default() };
@@ -130,7 +125,8 @@ mod tests {
     #[test]
     fn labels_that_are_no_numbers_are_refused() {
         let dir = tempfile::tempdir().expect("a directory");
-        let workload = Models::new(DeviceChoice::Cpu).read(&options(&dir, "1,2,x\n2,1,y\n3,5,x\n")).expect("good data");
+        let workload =
+            ModelProgram::new(DeviceSpec::Cpu).read(&options(&dir, "1,2,x\n2,1,y\n3,5,x\n")).expect("good data");
         let spec = RunSpec { model: "linear".parse().expect("a model"), ..RunSpec::default() };
         let error = workload.found(&spec).expect_err("refused").to_string();
         assert!(error.contains("`model` is not usable: linear needs labels that are numbers"), "{error}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use starling_run::{Assembly, StateSnapshot};
+use starling_run::{PartialSnapshot, StateSnapshot};
 
 use super::*;
 
@@ -12,7 +12,7 @@ pub(super) fn peer(name: u8) -> PeerId {
 
 /// A member: its trainer, and how fast it claims to be. One that is syncing queues what it cannot apply yet.
 pub(super) struct Member {
-    pub(super) trainer: Trainer,
+    pub(super) trainer: ClassifierReplica,
     speed: u32,
     queue: Option<Vec<ResultRecord>>,
 }
@@ -27,7 +27,7 @@ impl Swarm {
         Self::of(speeds, batch_size, &|| trainer("mlp:32", optimizer, batch_size))
     }
 
-    pub(super) fn of(speeds: &[u32], batch_size: u32, trainer: &dyn Fn() -> Trainer) -> Self {
+    pub(super) fn of(speeds: &[u32], batch_size: u32, trainer: &dyn Fn() -> ClassifierReplica) -> Self {
         let member = |speed: &u32| Member { trainer: trainer(), speed: *speed, queue: None };
         let mut members: BTreeMap<_, _> = (1..).map(peer).zip(speeds.iter().map(member)).collect();
         let names: Vec<PeerId> = members.keys().copied().collect();
@@ -100,7 +100,7 @@ pub(super) fn distance(ours: &[f32], theirs: &[f32]) -> f64 {
 
 /// Some members begin the update before the step is committed: with parts of its result, or of an operation that came to
 /// nothing.
-fn apply_somehow(trainer: &mut Trainer, record: &ResultRecord, number: usize) -> StepReport {
+fn apply_somehow(trainer: &mut ClassifierReplica, record: &ResultRecord, number: usize) -> StepReport {
     let parameters = trainer.training().parameters().len();
     let until = parameters * (record.step as usize % 3) / 2;
     let (gradients, behind) = record.mean.split_at(parameters);
@@ -198,8 +198,8 @@ fn that_all_gave_up_is_believed_only_if_they_brought_nothing() {
 #[test]
 fn equal_balance_does_not_follow_speeds() {
     let (mut manifest, dataset) = run("mlp:4", OptimizerSpec::sgd(0.1), 60);
-    manifest.balance = Balance::Equal;
-    let mut trainer = Trainer::new(&manifest, dataset, DeviceChoice::Cpu).expect("a trainer");
+    manifest.balance = BalancePolicy::Equal;
+    let mut trainer = ClassifierReplica::new(&manifest, dataset, DeviceSpec::Cpu).expect("a trainer");
     let members = [peer(1), peer(2), peer(3)];
     trainer.begin(&members);
     for step in 1..10 {
@@ -252,8 +252,8 @@ fn churn_leaves_no_trace_in_the_bits_and_no_sample_behind() {
         note(&report);
     }
     let back = swarm.members.get_mut(&peer(3)).expect("there");
-    let mut assembly =
-        Assembly::new(snapshot.manifest().clone(), back.trainer.manifest().max_state_bytes()).expect("small enough");
+    let mut assembly = PartialSnapshot::new(snapshot.manifest().clone(), back.trainer.manifest().max_state_bytes())
+        .expect("small enough");
     for chunk in assembly.missing() {
         assembly.insert(snapshot.chunk(chunk).expect("the donor's").to_vec()).expect("asked for");
     }

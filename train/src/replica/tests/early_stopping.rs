@@ -1,21 +1,21 @@
 //! Runs that end before their last step: all members find so in the same step, whoever was there.
 
-use starling_run::{Assembly, EarlyStop, Judgement, StateSnapshot};
+use starling_run::{EarlyStopPolicy, JudgedReport, PartialSnapshot, StateSnapshot};
 
 use super::churn::{Swarm, peer};
 use super::*;
 
 /// A run that learns too fast to go on getting better for long.
 fn ending(optimizer: OptimizerSpec) -> (Manifest, Dataset) {
-    let early_stop = EarlyStop { patience: 3, every: 4 };
+    let early_stop = EarlyStopPolicy { patience: 3, every: 4 };
     let model = "mlp:8".parse().expect("a model");
     let spec = RunSpec { model, optimizer, early_stop, steps: 400, ..RunSpec::default() };
     let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
     (found(&spec, &dataset).expect("a run"), dataset)
 }
 
-fn open((manifest, dataset): &(Manifest, Dataset)) -> Trainer {
-    Trainer::new(manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer")
+fn open((manifest, dataset): &(Manifest, Dataset)) -> ClassifierReplica {
+    ClassifierReplica::new(manifest, dataset.clone(), DeviceSpec::Cpu).expect("a trainer")
 }
 
 /// Both with and without a moving average, which is the model then.
@@ -29,7 +29,7 @@ fn all_members_end_in_the_same_step_with_the_best_model_whoever_was_there() {
         let run = ending(optimizer);
         let mut swarm = Swarm::of(&[100, 300, 200], 64, &|| open(&run));
         let mut best = None;
-        let mut judged: Vec<Judgement> = Vec::new();
+        let mut judged: Vec<JudgedReport> = Vec::new();
         loop {
             let step = swarm.members[&peer(1)].trainer.step();
             assert!(step < 300, "it goes on and on");
@@ -48,7 +48,7 @@ fn all_members_end_in_the_same_step_with_the_best_model_whoever_was_there() {
             if step == 9 {
                 let snapshot = StateSnapshot::of(swarm.members[&peer(1)].trainer.state());
                 let most = run.0.max_state_bytes();
-                let mut assembly = Assembly::new(snapshot.manifest().clone(), most).expect("small enough");
+                let mut assembly = PartialSnapshot::new(snapshot.manifest().clone(), most).expect("small enough");
                 for chunk in assembly.missing() {
                     assembly.insert(snapshot.chunk(chunk).expect("the donor's").to_vec()).expect("asked for");
                 }
@@ -126,7 +126,7 @@ fn a_loss_that_no_contribution_may_have_counts_as_the_worst() {
     let mut buffer = Vec::new();
     (0..4).for_each(|_| drop(advance(&mut trainer, &mut buffer)));
     for loss in [f64::NAN, f64::INFINITY, 1e30] {
-        let evaluation = Evaluation { loss, measures: Vec::new(), samples: 359 };
+        let evaluation = EvaluationReport { loss, measures: Vec::new(), samples: 359 };
         trainer.evaluated = Some((4, evaluation));
         let told = computed(&mut trainer, ME).expect("computed").values().last().copied();
         assert_eq!(told, Some(run.0.bound));
@@ -140,7 +140,7 @@ fn states_that_say_what_no_run_comes_to_are_refused() {
     let mut buffer = Vec::new();
     (0..5).for_each(|_| drop(advance(&mut trainer, &mut buffer)));
     let (good, digest) = (trainer.state(), trainer.digest());
-    let refused = |trainer: &mut Trainer, change: fn(&mut ReplicatedState)| {
+    let refused = |trainer: &mut ClassifierReplica, change: fn(&mut ReplicatedState)| {
         let mut state = good.clone();
         change(&mut state);
         let error = trainer.load(state).expect_err("refused").to_string();
@@ -156,7 +156,7 @@ fn states_that_say_what_no_run_comes_to_are_refused() {
 #[test]
 fn nothing_held_out_ends_no_run() {
     let dataset = Dataset::load(&DataOptions { held_out: 0.0, ..DataOptions::default() }).expect("all to train on");
-    let early_stop = EarlyStop { patience: 3, every: 4 };
+    let early_stop = EarlyStopPolicy { patience: 3, every: 4 };
     let spec = RunSpec { early_stop, held_out: 0.0, ..RunSpec::default() };
     let error = found(&spec, &dataset).expect_err("nothing to go by").to_string();
     assert!(error.contains("`early_stop` is not usable") && error.contains("none are held out"), "{error}");

@@ -24,8 +24,8 @@ impl Run {
         Self { manifest: found(&spec, &dataset).expect("a run"), dataset }
     }
 
-    fn trainer(&self) -> Trainer {
-        Trainer::new(&self.manifest, self.dataset.clone(), DeviceChoice::Cpu).expect("a trainer")
+    fn trainer(&self) -> ClassifierReplica {
+        ClassifierReplica::new(&self.manifest, self.dataset.clone(), DeviceSpec::Cpu).expect("a trainer")
     }
 }
 
@@ -142,8 +142,8 @@ fn dropout_needs_micro_batches() {
     let good = found(&RunSpec { micro_batch: 16, ..spec }, &dataset).expect("a run");
     let bad = Manifest { micro_batch: 0, ..good };
     let refused = [
-        crate::Models::new(DeviceChoice::Cpu).check(&bad).expect_err("refused").to_string(),
-        Trainer::new(&bad, dataset, DeviceChoice::Cpu).expect_err("refused").to_string(),
+        crate::ModelProgram::new(DeviceSpec::Cpu).check(&bad).expect_err("refused").to_string(),
+        ClassifierReplica::new(&bad, dataset, DeviceSpec::Cpu).expect_err("refused").to_string(),
     ];
     assert!(refused.iter().all(|error| error.contains("dropout needs micro-batches")), "{refused:?}");
 }
@@ -165,8 +165,8 @@ impl Task for Dropped {
         "dropped"
     }
 
-    fn data(&self) -> TaskData {
-        TaskData { training: 96, held_out: 8, fingerprint: crate::fingerprint(&[]) }
+    fn data(&self) -> SampleSummary {
+        SampleSummary { training: 96, held_out: 8, fingerprint: crate::fingerprint(&[]) }
     }
 
     fn module(&self, device: &Device) -> Layers {
@@ -188,7 +188,7 @@ impl Task for Dropped {
 fn burns_own_dropout_is_the_same_in_whatever_thread_beside_whatever_others() {
     let spec = RunSpec { batch_size: 32, micro_batch: 4, ..RunSpec::default() };
     let open = |spec: &RunSpec| {
-        let workload = TaskProgram::new(Dropped, DeviceChoice::Cpu).read(&DataOptions::default()).expect("read");
+        let workload = TaskProgram::new(Dropped, DeviceSpec::Cpu).read(&DataOptions::default()).expect("read");
         let manifest = workload.found(spec).expect("a run");
         workload.open(&manifest).expect("opened")
     };

@@ -5,7 +5,7 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::{Value, json};
 use starling_data::Dataset;
-use starling_run::{Gradient, Learner, Training};
+use starling_run::{Gradient, Learner, TrainingState};
 use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
 
@@ -69,14 +69,14 @@ impl Task for Plane {
         self.settings.clone()
     }
 
-    fn data(&self) -> TaskData {
+    fn data(&self) -> SampleSummary {
         let numbers: Vec<f32> = (0..SAMPLES + 16).flat_map(|sample| self.point(sample)).collect();
         let (training, held_out) = match self.flaw {
             Flaw::NoSample => (0, 16),
             Flaw::TooManySamples => (SAMPLES, u32::MAX),
             _ => (SAMPLES, 16),
         };
-        TaskData { training, held_out, fingerprint: fingerprint(&numbers) }
+        SampleSummary { training, held_out, fingerprint: fingerprint(&numbers) }
     }
 
     fn module(&self, device: &Device) -> Model {
@@ -118,7 +118,7 @@ impl Task for Plane {
 }
 
 fn program(task: Plane) -> TaskProgram<Plane> {
-    TaskProgram::new(task, DeviceChoice::Cpu)
+    TaskProgram::new(task, DeviceSpec::Cpu)
 }
 
 fn spec() -> RunSpec {
@@ -223,10 +223,10 @@ fn another_runs_task_is_refused_by_what_differs() {
         error.contains("trains the task `mlp:64`, which is a program's own, and this program has the task `plane`"),
         "{error}"
     );
-    let error = crate::Models::new(DeviceChoice::Cpu).check(&manifest).expect_err("another's").to_string();
+    let error = crate::ModelProgram::new(DeviceSpec::Cpu).check(&manifest).expect_err("another's").to_string();
     assert!(error.contains("the task `plane`, which is a program's own, and this program has the models of the command line; join it with the program"), "{error}");
     let schema = Schema::new(Vec::new());
-    let error = Training::new(&manifest, schema, Vec::new(), SAMPLES).expect_err("refused").to_string();
+    let error = TrainingState::new(&manifest, schema, Vec::new(), SAMPLES).expect_err("refused").to_string();
     assert!(error.contains("has schema"), "{error}");
 }
 
@@ -260,8 +260,8 @@ impl Task for Stands {
         "stands"
     }
 
-    fn data(&self) -> TaskData {
-        let mut data = TaskData::from(&self.dataset);
+    fn data(&self) -> SampleSummary {
+        let mut data = SampleSummary::from(&self.dataset);
         data.training += self.off[0];
         data.held_out = self.off[1];
         data.fingerprint.0[0] = data.fingerprint.0[0].wrapping_add(self.off[2] as u8);
@@ -289,7 +289,7 @@ fn a_task_that_stands_for_a_model_of_the_command_line_has_its_runs_or_says_what_
     let spec = RunSpec::default();
     let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
     let manifest = crate::found(&spec, &dataset).expect("a run");
-    let program = |task: Stands| TaskProgram::new(task, DeviceChoice::Cpu);
+    let program = |task: Stands| TaskProgram::new(task, DeviceSpec::Cpu);
     let read = |task: Stands| program(task).read(&DataOptions::default()).expect("read");
     assert_eq!(read(Stands::new(42, 64, 64)).found(&spec).expect("a run"), manifest);
     program(Stands::new(42, 64, 64)).check(&manifest).expect("it is its model");
@@ -314,7 +314,7 @@ fn a_task_that_stands_for_a_model_of_the_command_line_has_its_runs_or_says_what_
 fn a_task_that_has_other_samples_than_the_data_set_it_stands_on_is_refused_before_a_step() {
     let read = |off: [u32; 3]| {
         let task = Stands { off, ..Stands::new(42, 64, 64) };
-        TaskProgram::new(task, DeviceChoice::Cpu).read(&DataOptions::default()).map(|_| ())
+        TaskProgram::new(task, DeviceSpec::Cpu).read(&DataOptions::default()).map(|_| ())
     };
     read([0, 359, 0]).expect("all that are held out");
     for (off, reason) in [

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use starling_node::credentials::identity::to_libp2p;
-use starling_node::store::data_dir::{Appointed, appoint as consent};
+use starling_node::store::data_dir::{AppointmentReport, appoint as consent};
 
 use crate::cli::AppointFlags;
 use crate::commands::{CommandError, Context, EXIT_DONE, print};
@@ -10,7 +10,7 @@ use crate::commands::{CommandError, Context, EXIT_DONE, print};
 pub(crate) fn appoint(context: &Context, flags: &AppointFlags) -> Result<u8, CommandError> {
     let dir = context.load(flags.data_dir.values())?.data_dir()?;
     let key = to_libp2p(flags.key).to_string();
-    let Appointed { run, number } = consent(&dir, flags.key)?;
+    let AppointmentReport { run, number } = consent(&dir, flags.key)?;
     print(
         context.global.json,
         || match number {

@@ -3,8 +3,8 @@
 use serde_json::json;
 use starling_node::credentials::founder::FounderKey;
 use starling_node::credentials::identity::{Identity, to_libp2p};
-use starling_node::credentials::invitation::Terms;
-use starling_node::store::data_dir::{InviteOptions, Invited, invite as ticket_of};
+use starling_node::credentials::invitation::InvitationSpec;
+use starling_node::store::data_dir::{InvitationTicket, InviteOptions, invite as ticket_of};
 use starling_node::store::private_dir;
 
 use crate::cli::{IdFlags, InviteFlags};
@@ -19,13 +19,13 @@ pub(crate) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, Comma
         whom: flags.whom,
         voters: flags.voters,
     };
-    let Invited { ticket, terms, status } = ticket_of(&dir, flags.key.as_deref(), wanted)?;
+    let InvitationTicket { ticket, terms, status } = ticket_of(&dir, flags.key.as_deref(), wanted)?;
     let text = ticket.to_string();
     print(
         context.global.json,
         || {
             let mut value = json!({ "ticket": text, "run": status.run, "addresses": status.addresses });
-            if let Some(Terms { role, expires, once, whom, voters, .. }) = terms {
+            if let Some(InvitationSpec { role, expires, once, whom, voters, .. }) = terms {
                 value["role"] = json!(role);
                 value["expires"] = json!(expires);
                 value["once"] = json!(once);

@@ -1,7 +1,7 @@
 //! `starling members`: who is in the run, how each came, and where it is.
 
 use serde_json::json;
-use starling_node::store::data_dir::{Members, Row, members as of_directory};
+use starling_node::store::data_dir::{MemberRecord, MemberTable, members as of_directory};
 
 use crate::cli::{KeyFlags, LOOK};
 use crate::commands::{CommandError, Context, EXIT_DONE, print};
@@ -15,7 +15,7 @@ pub(crate) fn members(context: &Context, flags: &KeyFlags<LOOK>) -> Result<u8, C
     print(
         context.global.json,
         || {
-            let Members { status, rows, revoked } = &members;
+            let MemberTable { status, rows, revoked } = &members;
             json!({ "run": status.run, "running": status.is_running(), "quorum": status.quorum, "members": rows, "revoked": revoked })
         },
         || page(&members),
@@ -23,11 +23,11 @@ pub(crate) fn members(context: &Context, flags: &KeyFlags<LOOK>) -> Result<u8, C
     Ok(EXIT_DONE)
 }
 
-fn page(Members { status, rows, revoked }: &Members) -> String {
+fn page(MemberTable { status, rows, revoked }: &MemberTable) -> String {
     let mut names = Names::default();
     status.names.iter().for_each(|(peer, name)| names.learn(peer, name));
     let none = || "-".to_owned();
-    let row = |row: &Row| {
+    let row = |row: &MemberRecord| {
         [
             names.show(&row.peer),
             row.role.to_string(),
@@ -40,7 +40,7 @@ fn page(Members { status, rows, revoked }: &Members) -> String {
     };
     let mut text = output::table(HEAD, rows.iter().map(row).collect(), &[0, 1, 2, 3, 5], Gauge::is_ascii());
     text.push('\n');
-    for Row { peer, .. } in rows {
+    for MemberRecord { peer, .. } in rows {
         // The whole ids, to be copied.
         text.push_str(&format!("  {} is {}\n", names.show(peer), format::visible(peer)));
     }
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn each_has_a_row_and_its_whole_id() {
         let [a, b] = [(); 2].map(|()| Identity::generate().peer_id().to_string());
-        let row = Row {
+        let row = MemberRecord {
             peer: a.clone(),
             name: None,
             role: Role::Member,
@@ -70,7 +70,7 @@ mod tests {
             samples_per_s: None,
             addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()],
         };
-        let page = page(&Members { status: Status::default(), rows: vec![row], revoked: vec![b.clone()] });
+        let page = page(&MemberTable { status: Status::default(), rows: vec![row], revoked: vec![b.clone()] });
         for part in ["once", "member", "/ip4/192.0.2.1/tcp/1", &a, &format!("revoked {b}")] {
             assert!(page.contains(part), "{part} is missing from\n{page}");
         }

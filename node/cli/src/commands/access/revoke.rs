@@ -2,14 +2,14 @@
 
 use serde_json::json;
 use starling_node::credentials::identity::to_libp2p;
-use starling_node::store::data_dir::{Revoked, revoke as put_out};
+use starling_node::store::data_dir::{RevocationReport, revoke as put_out};
 
 use crate::cli::RevokeFlags;
 use crate::commands::{CommandError, Context, EXIT_DONE, print};
 
 pub(crate) fn revoke(context: &Context, flags: &RevokeFlags) -> Result<u8, CommandError> {
     let dir = context.load(flags.data_dir.values())?.data_dir()?;
-    let Revoked { run, count, is_new } = put_out(&dir, flags.key.as_deref(), flags.peer)?;
+    let RevocationReport { run, count, is_new } = put_out(&dir, flags.key.as_deref(), flags.peer)?;
     let peer = to_libp2p(flags.peer).to_string();
     print(
         context.global.json,

@@ -8,7 +8,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use serde_json::json;
-use starling_node::observe::metrics::{Metrics, Row};
+use starling_node::observe::metrics::{Metrics, MetricsRecord};
 use starling_node::observe::status::Status;
 use starling_node::store::data_dir::DataDirError;
 
@@ -43,7 +43,7 @@ pub(super) async fn metrics(context: &Context, flags: &MetricsFlags) -> Result<u
         print(&csv(&metrics.rows).map_err(CommandError::io("write the table"))?)?;
         return Ok(EXIT_DONE);
     }
-    let line = |row: &Row| match context.global.json {
+    let line = |row: &MetricsRecord| match context.global.json {
         // As it is in the file: a JSON value would have more digits than were measured.
         true => serde_json::to_string(row).map(|text| text + "\n").unwrap_or_default(),
         false => said(row),
@@ -87,12 +87,13 @@ pub(super) fn loss_curve(dir: &Path, run: &str) -> String {
 }
 
 /// The curve of the training loss; empty where the terminal can't draw it, or there is nothing to draw.
-fn drawn(rows: &[Row]) -> String {
+fn drawn(rows: &[MetricsRecord]) -> String {
     if Gauge::is_ascii() {
         return String::new();
     }
-    let loss =
-        |row: &Row| row.training.as_ref().and_then(|training| training.loss).map(|loss| (row.step, f64::from(loss)));
+    let loss = |row: &MetricsRecord| {
+        row.training.as_ref().and_then(|training| training.loss).map(|loss| (row.step, f64::from(loss)))
+    };
     let drawn = curve(&rows.iter().filter_map(loss).collect::<Vec<_>>());
     if drawn.is_empty() { drawn } else { format!("training loss\n{drawn}") }
 }
@@ -107,7 +108,7 @@ fn page(metrics: &Metrics) -> String {
 }
 
 /// A row as a line.
-fn said(row: &Row) -> String {
+fn said(row: &MetricsRecord) -> String {
     let figures: Vec<String> = match &row.training {
         Some(training) => {
             let loss = training.loss.map(|loss| format!("loss {}", figure(f64::from(loss))));
@@ -136,7 +137,7 @@ fn figure(value: f64) -> String {
 }
 
 /// All numbers of a row, by name: `training` or `held_out`, `between`, and what was measured.
-fn measures(row: &Row, between: &str) -> Vec<(String, f64)> {
+fn measures(row: &MetricsRecord, between: &str) -> Vec<(String, f64)> {
     let training = row.training.iter().flat_map(|training| {
         let all = [
             ("epoch", Some(training.epoch as f64)),
@@ -157,7 +158,7 @@ fn as_measured(loss: f32) -> f64 {
 }
 
 /// A table with a column for each measure that a row has.
-fn csv(rows: &[Row]) -> std::io::Result<String> {
+fn csv(rows: &[MetricsRecord]) -> std::io::Result<String> {
     let names: BTreeSet<String> = rows.iter().flat_map(|row| measures(row, "_")).map(|(name, _)| name).collect();
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(["time", "step"].into_iter().chain(names.iter().map(String::as_str)))?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use atomic_write_file::AtomicWriteFile;
 use chrono::DateTime;
 use prost::Message;
-use starling_node::observe::metrics::{Metrics, Row};
+use starling_node::observe::metrics::{Metrics, MetricsRecord};
 use starling_node::store::private_file::for_others;
 
 use super::measures;
@@ -71,7 +71,7 @@ pub(super) fn write(folder: &Path, metrics: &Metrics) -> io::Result<PathBuf> {
 }
 
 /// Seconds since 1970.
-fn wall_time(row: &Row) -> f64 {
+fn wall_time(row: &MetricsRecord) -> f64 {
     DateTime::parse_from_rfc3339(&row.time).map_or(0.0, |time| time.timestamp_millis() as f64 / 1000.0)
 }
 

@@ -1,7 +1,7 @@
 //! `starling eval`: how good a trained model is on samples whose labels are known.
 
 use serde_json::{Map, json};
-use starling::export::{Evaluated, Inputs, Labels, ModelError, Reader};
+use starling::export::{EvaluationSet, InputSpec, LabelPolicy, ModelError, Reader};
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::EvalFlags;
@@ -10,9 +10,9 @@ use crate::output::format;
 pub(in super::super) fn eval(context: &Context, flags: &EvalFlags) -> Result<u8, CommandError> {
     let device = context.load(&flags.values())?.device()?;
     let model = flags.model.place().open(device)?;
-    let inputs = Inputs { separated_by: flags.delimiter, ..model.inputs()? };
-    let mut reader = Reader::open(&flags.data, &inputs, Labels::Wanted).map_err(ModelError::from)?;
-    let which = if flags.held_out { Evaluated::HeldOut } else { Evaluated::All };
+    let inputs = InputSpec { separated_by: flags.delimiter, ..model.inputs()? };
+    let mut reader = Reader::open(&flags.data, &inputs, LabelPolicy::Wanted).map_err(ModelError::from)?;
+    let which = if flags.held_out { EvaluationSet::HeldOut } else { EvaluationSet::All };
     let evaluation = model.evaluate(&mut reader, which)?;
     let origin = &model.description().origin;
     print(

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 
 use serde_json::json;
-use starling::export::{Sampling, Speech};
+use starling::export::{SamplingOptions, TextDecoder};
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::GenerateFlags;
@@ -15,7 +15,7 @@ const MAX_PROMPT: u64 = 16 << 20;
 pub(in super::super) fn generate(context: &Context, flags: &GenerateFlags) -> Result<u8, CommandError> {
     let device = context.load(&flags.values())?.device()?;
     let model = flags.model.place().open(device)?;
-    let sampling = Sampling {
+    let sampling = SamplingOptions {
         temperature: flags.temperature,
         top_k: flags.top_k.map(usize::from),
         top_p: flags.top_p,
@@ -36,7 +36,7 @@ pub(in super::super) fn generate(context: &Context, flags: &GenerateFlags) -> Re
         generation = generation.without_cache();
     }
     let mut out = Out::new(context.global.json);
-    let mut speech = Speech::new(&flags.stop);
+    let mut speech = TextDecoder::new(&flags.stop);
     let mut tokens = 0;
     while tokens < flags.tokens && !speech.has_ended() {
         let byte = generation.draw()?;

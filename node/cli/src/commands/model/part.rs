@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
-use starling_node::start::signals::{EXIT_INTERRUPTED, Signals};
+use starling_node::start::signals::{EXIT_INTERRUPTED, SignalSet};
 
 /// What is written of a file until it is whole. It goes when it is dropped, and when a signal ends the process.
 pub(super) struct Part {
@@ -59,7 +59,7 @@ fn remove_when_told(part: PathBuf) -> io::Result<()> {
     let (listens, heard) = mpsc::sync_channel(1);
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            let signals = Signals::listen();
+            let signals = SignalSet::listen();
             let mut signals = match signals {
                 Ok(signals) => signals,
                 Err(error) => return drop(listens.send(Err(error))),

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use starling::export::{Format, Inputs, Labels, Model, ModelError, Reader, Shown};
+use starling::export::{Format, InputSpec, LabelPolicy, Model, ModelError, PredictionOptions, Reader};
 use starling_node::store::private_file::for_others;
 use starling_run::program::export::file_place;
 
@@ -22,9 +22,9 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
     let device = context.load(&flags.values())?.device()?;
     let model = flags.model.place().open(device)?;
     model.check_labels()?;
-    let inputs = Inputs { separated_by: flags.delimiter, ..model.inputs()? };
-    let mut reader = Reader::open(&flags.data, &inputs, Labels::Unused).map_err(ModelError::from)?;
-    let shown = Shown {
+    let inputs = InputSpec { separated_by: flags.delimiter, ..model.inputs()? };
+    let mut reader = Reader::open(&flags.data, &inputs, LabelPolicy::Unused).map_err(ModelError::from)?;
+    let shown = PredictionOptions {
         format: format_of(flags, context.global.json),
         probabilities: flags.proba,
         top: flags.top_k.unwrap_or(0).into(),
@@ -65,7 +65,13 @@ fn place_of(out: &Path, flags: &PredictFlags) -> Result<PathBuf, CommandError> {
 }
 
 /// Until all is written, the file has another name: who is interrupted leaves nothing.
-fn write(path: &Path, place: PathBuf, model: &Model, reader: &mut Reader, shown: &Shown) -> Result<u64, CommandError> {
+fn write(
+    path: &Path,
+    place: PathBuf,
+    model: &Model,
+    reader: &mut Reader,
+    shown: &PredictionOptions,
+) -> Result<u64, CommandError> {
     let failed = || CommandError::io(format!("write {}", path.display()));
     let part = Part::begin(place).map_err(failed())?;
     let mut file = BufWriter::new(&part.file);

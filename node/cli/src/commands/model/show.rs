@@ -1,8 +1,8 @@
 //! `starling model show`: what is known of a trained model.
 
 use serde_json::{Map, Value, json};
-use starling::data::Scales;
-use starling::export::{Description, TrainedOn};
+use starling::data::FeatureScale;
+use starling::export::{DataOrigin, Description};
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::ModelFlags;
@@ -56,8 +56,8 @@ fn to_json(description: &Description) -> Value {
             return value;
         }
         value["preprocessing"] = match &on.preprocessing.scales {
-            Scales::Divide(divisor) => json!({ "scaling": "divide", "divisor": divisor }),
-            Scales::Standardize { means, deviations } => {
+            FeatureScale::Divide(divisor) => json!({ "scaling": "divide", "divisor": divisor }),
+            FeatureScale::Standardize { means, deviations } => {
                 json!({ "scaling": "standardize", "means": means, "deviations": deviations })
             }
         };
@@ -66,7 +66,7 @@ fn to_json(description: &Description) -> Value {
 }
 
 /// Of a classifier, what its outputs stand for.
-fn classes<'d>(description: &Description, on: &'d TrainedOn) -> Option<&'d [String]> {
+fn classes<'d>(description: &Description, on: &'d DataOrigin) -> Option<&'d [String]> {
     (description.task() == "classification").then_some(&on.preprocessing.classes)
 }
 
@@ -115,8 +115,8 @@ fn table(description: &Description) -> String {
             let scaling = (
                 "scaling",
                 match &on.preprocessing.scales {
-                    Scales::Divide(divisor) => format!("divided by {divisor}"),
-                    Scales::Standardize { .. } => "less each column's mean, divided by its deviation".to_owned(),
+                    FeatureScale::Divide(divisor) => format!("divided by {divisor}"),
+                    FeatureScale::Standardize { .. } => "less each column's mean, divided by its deviation".to_owned(),
                 },
             );
             lines.extend((!is_text).then_some(scaling));

@@ -1,6 +1,6 @@
 //! `starling config show`: what is in force, and why.
 
-use starling::Resume;
+use starling::ResumePolicy;
 
 use crate::cli::ShowFlags;
 use crate::commands::{CommandError, Context, EXIT_DONE, print};
@@ -9,7 +9,7 @@ use crate::config::{show_json, show_toml};
 pub(crate) fn show(context: &Context, flags: &ShowFlags) -> Result<u8, CommandError> {
     let loaded = context.load(flags.keys.values())?;
     // A configuration that a node would refuse is not in force.
-    loaded.founding(Resume::Fresh)?;
+    loaded.founding(ResumePolicy::Fresh)?;
     loaded.settings()?;
     loaded.log()?;
     let (json, text) = (show_json(&loaded, flags.origin)?, show_toml(&loaded, flags.origin)?);

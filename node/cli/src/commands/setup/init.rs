@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use atomic_write_file::AtomicWriteFile;
 use libp2p::PeerId;
 use serde_json::json;
-use starling::Resume;
+use starling::ResumePolicy;
 use starling_node::credentials::identity::Identity;
 use starling_node::store::private_dir;
 use starling_node::store::private_file::for_others;
@@ -18,7 +18,7 @@ use crate::config::{FILE_NAME, commented_file};
 pub(crate) fn init(context: &Context, flags: &InitFlags) -> Result<u8, CommandError> {
     let loaded = context.load_from(None, flags.keys.values())?;
     // Whatever is set in the new file must work.
-    loaded.founding(Resume::Fresh)?;
+    loaded.founding(ResumePolicy::Fresh)?;
     loaded.settings()?;
     let path = context.global.config.clone().unwrap_or_else(|| PathBuf::from(FILE_NAME));
     let data_dir = loaded.data_dir()?;

@@ -149,7 +149,7 @@ fn rate(mbit: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use starling::{Limit, Links, MemberPace, Transport};
+    use starling::{Limit, LinkSummary, MemberPaceReport, Transport};
     use starling_node::observe::status::Process;
 
     use super::*;
@@ -157,7 +157,7 @@ mod tests {
     fn stepping() -> Status {
         let peer = || starling_node::credentials::identity::Identity::generate().peer_id().to_string();
         let members = vec![peer(), peer(), peer()];
-        let pace = |peer: &String| MemberPace {
+        let pace = |peer: &String| MemberPaceReport {
             peer: peer.clone(),
             samples: 21,
             samples_per_s: Some(123_456.7),
@@ -191,7 +191,7 @@ mod tests {
         assert!(!page(&status).contains("NOT ENCRYPTED"));
         let links = |kind| [("peer".to_owned(), kind)].into();
         let (from, to) = (links(Transport::Direct), links(Transport::Plaintext));
-        status.links = Some(Links { plan: "ring".to_owned(), reason: "as the run asks".to_owned(), from, to });
+        status.links = Some(LinkSummary { plan: "ring".to_owned(), reason: "as the run asks".to_owned(), from, to });
         assert!(page(&status).contains("ring over 2 links, 1 direct and 1 plaintext"), "{}", page(&status));
         assert!(page(&status).contains("NOT ENCRYPTED"), "{}", page(&status));
         status.phase = Phase::Failed;

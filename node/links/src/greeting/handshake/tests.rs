@@ -127,7 +127,7 @@ fn is_local(connection: &Connection) -> bool {
 
 #[tokio::test]
 async fn neighbours_on_one_machine_share_memory_if_both_may() {
-    use DataPlane::{Auto, Direct, Local};
+    use TransportPolicy::{Auto, Direct, Local};
     for (dialer, listener, expected) in
         [(Auto, Auto, true), (Auto, Local, true), (Auto, Direct, false), (Direct, Auto, false)]
     {
@@ -147,8 +147,8 @@ async fn neighbours_on_one_machine_share_memory_if_both_may() {
 async fn who_insists_on_memory_gets_nothing_else() {
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
     let (dialed, accepted) = shake(
-        (&ours, LinkParams { mode: DataPlane::Local, ..link_params(their_peer) }),
-        (&theirs, LinkParams { mode: DataPlane::Direct, ..link_params(our_peer) }),
+        (&ours, LinkParams { mode: TransportPolicy::Local, ..link_params(their_peer) }),
+        (&theirs, LinkParams { mode: TransportPolicy::Direct, ..link_params(our_peer) }),
     )
     .await;
     assert!(matches!(dialed, Err(ConnectionError::NotLocal)), "{dialed:?}");
@@ -158,7 +158,7 @@ async fn who_insists_on_memory_gets_nothing_else() {
 #[tokio::test]
 async fn both_ends_must_want_no_encryption() {
     let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
-    let plain = |peer| LinkParams { mode: DataPlane::Plaintext, ..link_params(peer) };
+    let plain = |peer| LinkParams { mode: TransportPolicy::Plaintext, ..link_params(peer) };
     let (dialed, accepted) = shake((&ours, plain(their_peer)), (&theirs, plain(our_peer))).await;
     assert_eq!(dialed.expect("through").transport(), Transport::Plaintext);
     assert_eq!(accepted.expect("through").transport(), Transport::Plaintext);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use starling_topology::{CatchUp, PeerId, Progress, Resumption, ViewId};
+use starling_topology::{CatchUpAction, MemberResumePlan, PeerId, Progress, ViewId};
 
 use crate::verdict::invariants::Broken;
 
@@ -24,16 +24,16 @@ impl NothingUndone {
         &mut self,
         peer: PeerId,
         id: ViewId,
-        resumption: &Resumption,
+        resumption: &MemberResumePlan,
         progress: Progress,
     ) -> Result<(), Broken> {
         let before = self.views.insert(peer, id);
         let follows = before.is_some() && before == resumption.view.parent;
         let (step, at) = (resumption.step, progress.step);
         let fits = match &resumption.catch_up {
-            CatchUp::Current => step == at,
-            CatchUp::Result { from } => step == at + 1 && !from.is_empty() && !from.contains(&peer),
-            CatchUp::State { from } => !from.is_empty() && !from.contains(&peer),
+            CatchUpAction::Current => step == at,
+            CatchUpAction::Result { from } => step == at + 1 && !from.is_empty() && !from.contains(&peer),
+            CatchUpAction::State { from } => !from.is_empty() && !from.contains(&peer),
         };
         if !fits {
             let seen = format!("{peer:?} stands at {progress:?} and was told {:?} of step {step}", resumption.catch_up);
@@ -62,32 +62,32 @@ mod tests {
         let first = View::found(RunId([0; 32]), one);
         let next = first.succeed([one, two]);
         let at = |step| Progress { step, lineage: Lineage::NONE, has_state: true, has_result: true };
-        let told = |step, catch_up| Resumption {
+        let told = |step, catch_up| MemberResumePlan {
             view: next.clone(),
             step,
             lineage: Lineage::NONE,
             catch_up,
             syncing: Vec::new(),
         };
-        let entered = |resumption: &Resumption, progress| {
+        let entered = |resumption: &MemberResumePlan, progress| {
             let mut invariant = NothingUndone::default();
-            let begun = Resumption {
+            let begun = MemberResumePlan {
                 view: first.clone(),
                 step: 4,
                 lineage: Lineage::NONE,
-                catch_up: CatchUp::Current,
+                catch_up: CatchUpAction::Current,
                 syncing: Vec::new(),
             };
             invariant.entered(one, first.id(), &begun, at(4)).expect("it goes on where it stands");
             invariant.entered(one, next.id(), resumption, progress)
         };
-        assert_eq!(entered(&told(7, CatchUp::Current), at(7)), Ok(()));
-        assert_eq!(entered(&told(8, CatchUp::Result { from: vec![two] }), at(7)), Ok(()));
-        assert_eq!(entered(&told(9, CatchUp::State { from: vec![two] }), at(7)), Ok(()));
-        assert!(entered(&told(6, CatchUp::State { from: vec![two] }), at(7)).is_err());
-        assert!(entered(&told(8, CatchUp::Current), at(7)).is_err());
-        assert!(entered(&told(9, CatchUp::Result { from: vec![two] }), at(7)).is_err());
-        assert!(entered(&told(8, CatchUp::Result { from: vec![] }), at(7)).is_err());
-        assert!(entered(&told(8, CatchUp::State { from: vec![one] }), at(7)).is_err());
+        assert_eq!(entered(&told(7, CatchUpAction::Current), at(7)), Ok(()));
+        assert_eq!(entered(&told(8, CatchUpAction::Result { from: vec![two] }), at(7)), Ok(()));
+        assert_eq!(entered(&told(9, CatchUpAction::State { from: vec![two] }), at(7)), Ok(()));
+        assert!(entered(&told(6, CatchUpAction::State { from: vec![two] }), at(7)).is_err());
+        assert!(entered(&told(8, CatchUpAction::Current), at(7)).is_err());
+        assert!(entered(&told(9, CatchUpAction::Result { from: vec![two] }), at(7)).is_err());
+        assert!(entered(&told(8, CatchUpAction::Result { from: vec![] }), at(7)).is_err());
+        assert!(entered(&told(8, CatchUpAction::State { from: vec![one] }), at(7)).is_err());
     }
 }

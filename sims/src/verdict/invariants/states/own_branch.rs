@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use starling_topology::{CatchUp, Lineage, PeerId, Resumption};
+use starling_topology::{CatchUpAction, Lineage, MemberResumePlan, PeerId};
 
 use crate::steps::state::State;
 use crate::verdict::invariants::Broken;
@@ -34,11 +34,11 @@ impl OwnBranch {
     }
 
     /// `peer` goes on as it was told.
-    pub fn entered(&mut self, peer: PeerId, resumption: &Resumption, is_downloading: bool) {
-        let Resumption { step, lineage, catch_up, .. } = resumption;
+    pub fn entered(&mut self, peer: PeerId, resumption: &MemberResumePlan, is_downloading: bool) {
+        let MemberResumePlan { step, lineage, catch_up, .. } = resumption;
         // What is on its way was asked for in an earlier view; the initial state never is.
-        let is_there = *catch_up == CatchUp::Current && (!is_downloading || *step == 0);
-        if (matches!(catch_up, CatchUp::State { .. }) || is_there) && !self.set_back.contains(&peer) {
+        let is_there = *catch_up == CatchUpAction::Current && (!is_downloading || *step == 0);
+        if (matches!(catch_up, CatchUpAction::State { .. }) || is_there) && !self.set_back.contains(&peer) {
             self.entered.insert(peer, ((*step, *lineage), self.commits));
         }
     }
@@ -84,8 +84,9 @@ mod tests {
     }
 
     fn enter(invariant: &mut OwnBranch, state: &State) {
-        let (view, catch_up) = (View::found(RunId([0; 32]), ME), CatchUp::Current);
-        let resumption = Resumption { view, step: state.step, lineage: state.lineage, catch_up, syncing: Vec::new() };
+        let (view, catch_up) = (View::found(RunId([0; 32]), ME), CatchUpAction::Current);
+        let resumption =
+            MemberResumePlan { view, step: state.step, lineage: state.lineage, catch_up, syncing: Vec::new() };
         invariant.entered(ME, &resumption, false);
     }
 

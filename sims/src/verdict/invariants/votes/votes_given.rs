@@ -148,14 +148,14 @@ impl VotesGiven {
 mod tests {
     use super::*;
     use crate::steps::contribution::{Cell, Contributions};
-    use starling_topology::{Lineage, Proposal, Rank, Resume, Root, RunId};
+    use starling_topology::{Lineage, Proposal, Rank, ResumePlan, Root, RunId};
 
     fn peer(name: u8) -> PeerId {
         PeerId([name; 32])
     }
 
     fn record(view: &View, step: u64) -> Record {
-        let resume = Resume {
+        let resume = ResumePlan {
             step,
             lineage: Lineage::NONE,
             holders: vec![],

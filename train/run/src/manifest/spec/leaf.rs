@@ -15,14 +15,14 @@ const MAX_DIMENSIONS: usize = 8;
 /// A parameter of a model's module, as other members are told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Leaf {
+pub struct LeafSpec {
     /// Its path in the module.
     pub path: String,
     /// Its shape.
     pub shape: Vec<u32>,
 }
 
-impl Leaf {
+impl LeafSpec {
     /// Those of a schema; none if they are too many for a manifest.
     pub fn list(schema: &Schema) -> Vec<Self> {
         let leaf = |entry: &Entry| {
@@ -57,7 +57,7 @@ impl Leaf {
 }
 
 /// At most as many as they take in a manifest.
-fn bytes(leaves: &[Leaf]) -> usize {
+fn bytes(leaves: &[LeafSpec]) -> usize {
     leaves.iter().map(|leaf| 4 + leaf.path.len() + 5 * leaf.shape.len()).sum()
 }
 
@@ -65,8 +65,8 @@ fn bytes(leaves: &[Leaf]) -> usize {
 ///
 /// # Errors
 /// What is wrong, as a sentence.
-pub(crate) fn check_leaves(leaves: &[Leaf], parameters: u64) -> Result<(), String> {
-    if bytes(leaves) > MAX_LEAF_BYTES || !leaves.iter().all(Leaf::is_sane) {
+pub(crate) fn check_leaves(leaves: &[LeafSpec], parameters: u64) -> Result<(), String> {
+    if bytes(leaves) > MAX_LEAF_BYTES || !leaves.iter().all(LeafSpec::is_sane) {
         return Err(format!(
             "leaves have paths of 1 to {MAX_PATH} printable ASCII letters without blanks, at most {MAX_DIMENSIONS} dimensions, \
              and {MAX_LEAF_BYTES} bytes in all, and these have not"
@@ -83,14 +83,14 @@ pub(crate) fn check_leaves(leaves: &[Leaf], parameters: u64) -> Result<(), Strin
 mod tests {
     use super::*;
 
-    fn leaf(path: &str, shape: &[u32]) -> Leaf {
-        Leaf { path: path.to_owned(), shape: shape.to_vec() }
+    fn leaf(path: &str, shape: &[u32]) -> LeafSpec {
+        LeafSpec { path: path.to_owned(), shape: shape.to_vec() }
     }
 
     #[test]
     fn leaves_that_cannot_be_are_refused_and_not_repeated() {
         let good = [leaf("linear.weight", &[2, 1]), leaf("linear.bias", &[1])];
-        assert_eq!(Leaf::list(&Leaf::schema(&good)), good);
+        assert_eq!(LeafSpec::list(&LeafSpec::schema(&good)), good);
         assert_eq!(check_leaves(&good, 3), Ok(()));
         for (leaves, parameters, reason) in [
             (vec![leaf("a\u{1b}[2J", &[3])], 3, "and these have not"),
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn a_module_with_too_many_leaves_is_known_by_its_fingerprint_alone() {
-        let leaves: Vec<Leaf> =
+        let leaves: Vec<LeafSpec> =
             (0..2_000).map(|at| leaf(&format!("layers.{at}.attention.query.weight"), &[2])).collect();
-        assert_eq!(Leaf::list(&Leaf::schema(&leaves)), Vec::new());
+        assert_eq!(LeafSpec::list(&LeafSpec::schema(&leaves)), Vec::new());
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What a regression makes small: a function of how far its outputs are from the labels, both scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Loss {
+pub enum LossKind {
     /// The square: outputs become means.
     Squared,
     /// The distance: outputs become medians.
@@ -20,7 +20,7 @@ pub enum Loss {
     Quantile(f64),
 }
 
-impl Loss {
+impl LossKind {
     /// Checks what may be a stranger's.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Loss {
     }
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for LossKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Squared => f.write_str("squared"),
@@ -48,7 +48,7 @@ impl fmt::Display for Loss {
     }
 }
 
-impl FromStr for Loss {
+impl FromStr for LossKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -65,13 +65,13 @@ impl FromStr for Loss {
     }
 }
 
-impl Serialize for Loss {
+impl Serialize for LossKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Loss {
+impl<'de> Deserialize<'de> for LossKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::loss::Loss;
-use super::options::{Augment, ClassWeights, ModelOptions};
+use super::loss::LossKind;
+use super::options::{AugmentPolicy, ClassWeightPolicy, ModelOptions};
 use crate::state::canonical::{canonical, check_canonical};
 
 /// The longest name of a model, in bytes.
@@ -45,11 +45,11 @@ struct WithOptions {
     #[serde(default)]
     dropout: f64,
     #[serde(default)]
-    augment: Vec<Augment>,
+    augment: Vec<AugmentPolicy>,
     #[serde(default)]
-    loss: Option<Loss>,
+    loss: Option<LossKind>,
     #[serde(default)]
-    class_weights: ClassWeights,
+    class_weights: ClassWeightPolicy,
 }
 
 /// A text that is not a model.
@@ -85,7 +85,7 @@ impl ModelSpec {
         if let Some(loss) = options.loss {
             settings["loss"] = json!(loss);
         }
-        if options.class_weights != ClassWeights::default() {
+        if options.class_weights != ClassWeightPolicy::default() {
             settings["class_weights"] = json!(options.class_weights);
         }
         // Whoever has none is called as ever.
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(postcard::from_bytes(&bytes), Ok(spec));
         }
         assert_eq!(ModelSpec::sized("gpt", &[4, 128, 4]).to_string(), "gpt:4x128x4");
-        let augment = vec![Augment::Crop, Augment::Flip];
+        let augment = vec![AugmentPolicy::Crop, AugmentPolicy::Flip];
         let options = ModelOptions { dropout: 0.1, augment, ..ModelOptions::default() };
         let full = ModelSpec::with_options("cnn", &[8, 16], &options);
         let ModelSpec::Named { settings, .. } = &full else { panic!("it has a name") };
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(full.to_string(), "cnn:8,16+dropout=0.1+augment=crop,flip");
         assert_eq!(serde_json::to_value(&full).expect("JSON"), json!(full.to_string()));
         assert_eq!((full.sizes(), full.parts()), (Some(vec![8, 16]), Some((vec![8, 16], options))));
-        let balanced = ModelOptions { class_weights: ClassWeights::Balanced, ..ModelOptions::default() };
+        let balanced = ModelOptions { class_weights: ClassWeightPolicy::Balanced, ..ModelOptions::default() };
         let balanced = ModelSpec::with_options("softmax", &[], &balanced);
         assert_eq!(balanced.to_string(), "softmax+class-weights=balanced");
         assert_eq!(balanced.to_string().parse(), Ok(balanced));

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::loss::Loss;
+use super::loss::LossKind;
 
 /// The largest share of a layer's numbers that may be dropped.
 pub const MAX_DROPOUT: f64 = 0.95;
@@ -13,19 +13,19 @@ pub const MAX_DROPOUT: f64 = 0.95;
 /// How images are changed each time they are trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Augment {
+pub enum AugmentPolicy {
     /// Moved by up to an eighth of their size in each direction; what comes in is 0.
     Crop,
     /// Mirrored, left to right, every other time.
     Flip,
 }
 
-impl Augment {
+impl AugmentPolicy {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Crop, Self::Flip];
 }
 
-impl fmt::Display for Augment {
+impl fmt::Display for AugmentPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Crop => "crop",
@@ -34,7 +34,7 @@ impl fmt::Display for Augment {
     }
 }
 
-impl FromStr for Augment {
+impl FromStr for AugmentPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -46,7 +46,7 @@ impl FromStr for Augment {
 /// How much the samples of each class count in the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ClassWeights {
+pub enum ClassWeightPolicy {
     /// Each sample as much as any other.
     #[default]
     Equal,
@@ -55,12 +55,12 @@ pub enum ClassWeights {
     Balanced,
 }
 
-impl ClassWeights {
+impl ClassWeightPolicy {
     /// What they are called.
     pub const NAMES: [&str; 2] = ["equal", "balanced"];
 }
 
-impl FromStr for ClassWeights {
+impl FromStr for ClassWeightPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -79,17 +79,17 @@ pub struct ModelOptions {
     /// much larger.
     pub dropout: f64,
     /// How its images are changed: sorted, and each once.
-    pub augment: Vec<Augment>,
+    pub augment: Vec<AugmentPolicy>,
     /// What it makes small, if that is not the usual one.
-    pub loss: Option<Loss>,
+    pub loss: Option<LossKind>,
     /// How much its classes count.
-    pub class_weights: ClassWeights,
+    pub class_weights: ClassWeightPolicy,
 }
 
 impl ModelOptions {
     /// How images are changed that are changed in these ways.
-    pub fn augmented(ways: impl IntoIterator<Item = Augment>) -> Vec<Augment> {
-        let mut ways: Vec<Augment> = ways.into_iter().collect();
+    pub fn augmented(ways: impl IntoIterator<Item = AugmentPolicy>) -> Vec<AugmentPolicy> {
+        let mut ways: Vec<AugmentPolicy> = ways.into_iter().collect();
         ways.sort_unstable();
         ways.dedup();
         ways
@@ -132,7 +132,7 @@ impl ModelOptions {
         if (dropout * 1e6).round() / 1e6 != dropout {
             return Err(format!("it drops {dropout} of its numbers, but six decimals are possible"));
         }
-        self.loss.map_or(Ok(()), Loss::check)
+        self.loss.map_or(Ok(()), LossKind::check)
     }
 }
 
@@ -146,6 +146,6 @@ impl fmt::Display for ModelOptions {
             write!(f, "{}{way}", if at == 0 { "+augment=" } else { "," })?;
         }
         self.loss.iter().try_for_each(|loss| write!(f, "+loss={loss}"))?;
-        if self.class_weights == ClassWeights::Balanced { f.write_str("+class-weights=balanced") } else { Ok(()) }
+        if self.class_weights == ClassWeightPolicy::Balanced { f.write_str("+class-weights=balanced") } else { Ok(()) }
     }
 }

@@ -26,9 +26,9 @@ fn large() -> ReplicatedState {
     ReplicatedState { moments: vec![vec![0.0; 300_000].into(); 3], parameters, ..state() }
 }
 
-fn assemble(snapshot: &StateSnapshot, max_bytes: u64) -> Assembly {
+fn assemble(snapshot: &StateSnapshot, max_bytes: u64) -> PartialSnapshot {
     let manifest = SnapshotManifest::decode(&snapshot.manifest().encode()).expect("canonical bytes");
-    Assembly::new(manifest, max_bytes).expect("small enough")
+    PartialSnapshot::new(manifest, max_bytes).expect("small enough")
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn what_was_not_announced_is_refused() {
     let snapshot = StateSnapshot::of(large());
     let len = snapshot.manifest().bytes;
     let announced = snapshot.manifest().clone();
-    let too_long = Assembly::new(announced.clone(), len - 1).expect_err("too long");
+    let too_long = PartialSnapshot::new(announced.clone(), len - 1).expect_err("too long");
     assert_eq!(too_long, SnapshotError::TooLong { found: len, limit: len - 1 });
     let mut assembly = assemble(&snapshot, len);
     assert_eq!(assembly.insert(vec![1, 2, 3]), Err(SnapshotError::UnknownChunk(hash(&[1, 2, 3]))));
@@ -84,7 +84,7 @@ fn what_was_not_announced_is_refused() {
     assert_eq!(assembly.finish(), Err(SnapshotError::Incomplete { missing }));
 
     let complete = |manifest: SnapshotManifest| {
-        let mut assembly = Assembly::new(manifest, u64::MAX).expect("within bounds");
+        let mut assembly = PartialSnapshot::new(manifest, u64::MAX).expect("within bounds");
         for chunk in assembly.missing() {
             assembly.insert(snapshot.chunk(chunk).expect("the donor's").to_vec())?;
         }
@@ -109,7 +109,7 @@ fn what_was_not_announced_is_refused() {
     let chunks = vec![hash(b"no state")];
     let (run, digest, values) = (RunId([7; 32]), chunks[0], Digest([0; 32]));
     let manifest = SnapshotManifest { run, step: 0, lineage: Lineage::NONE, digest, values, bytes: 8, chunks };
-    let mut assembly = Assembly::new(manifest, 8).expect("within bounds");
+    let mut assembly = PartialSnapshot::new(manifest, 8).expect("within bounds");
     assembly.insert(b"no state".to_vec()).expect("announced");
     assert_eq!(assembly.finish(), Err(SnapshotError::State(StateError::Magic)));
 }

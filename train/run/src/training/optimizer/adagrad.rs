@@ -1,6 +1,6 @@
 //! Adagrad: a rate of its own for each parameter.
 
-use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
+use super::{Optimizer, SettingSpec, StateSize, StepInput, Update, are_safe, own};
 
 /// Duchi, Hazan, Singer: "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization", 2011, with diagonal
 /// matrices: `s += g^2`, then `p -= lr * g / (sqrt(s) + epsilon)`; `g` includes weight decay.
@@ -8,16 +8,16 @@ use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
 pub(super) struct Adagrad;
 
 impl Optimizer for Adagrad {
-    fn settings(&self) -> &'static [Setting] {
-        const { &[Setting::LEARNING_RATE.or(0.01), Setting::EPSILON.or(1e-10), Setting::WEIGHT_DECAY] }
+    fn settings(&self) -> &'static [SettingSpec] {
+        const { &[SettingSpec::LEARNING_RATE.or(0.01), SettingSpec::EPSILON.or(1e-10), SettingSpec::WEIGHT_DECAY] }
     }
 
     /// The sum of squares.
-    fn shape(&self) -> StateShape {
-        StateShape { moments: 1, scalars: 0 }
+    fn shape(&self) -> StateSize {
+        StateSize { moments: 1, scalars: 0 }
     }
 
-    fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update> {
+    fn begin(&self, context: &StepInput<'_>) -> Box<dyn Update> {
         let [learning_rate, epsilon, weight_decay] = context.values();
         Box::new(Step { scale: context.scale, learning_rate, epsilon, weight_decay })
     }

@@ -1,6 +1,6 @@
 //! Adam, with weight decay as a part of the gradient or decoupled from it.
 
-use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
+use super::{Optimizer, SettingSpec, StateSize, StepInput, Update, are_safe, own};
 
 /// Kingma, Ba: "Adam: A Method for Stochastic Optimization", 2015, algorithm 1, with the penalty `wd * p` added to the
 /// gradient; or Loshchilov, Hutter: "Decoupled Weight Decay Regularization", 2019, algorithm 2.
@@ -11,13 +11,21 @@ pub(super) struct Adam {
 }
 
 impl Optimizer for Adam {
-    fn settings(&self) -> &'static [Setting] {
-        const { &[Setting::LEARNING_RATE.or(0.003), Setting::BETA1, Setting::BETA2, Setting::EPSILON, Setting::WEIGHT_DECAY] }
+    fn settings(&self) -> &'static [SettingSpec] {
+        const {
+            &[
+                SettingSpec::LEARNING_RATE.or(0.003),
+                SettingSpec::BETA1,
+                SettingSpec::BETA2,
+                SettingSpec::EPSILON,
+                SettingSpec::WEIGHT_DECAY,
+            ]
+        }
     }
 
     /// First and second moment; `beta1^t` and `beta2^t`.
-    fn shape(&self) -> StateShape {
-        StateShape { moments: 2, scalars: 2 }
+    fn shape(&self) -> StateSize {
+        StateSize { moments: 2, scalars: 2 }
     }
 
     fn advance(&self, values: &[f32], scalars: &[f64]) -> Vec<f64> {
@@ -25,14 +33,14 @@ impl Optimizer for Adam {
         scalars.iter().zip(&values[1..3]).map(|(power, beta)| power * f64::from(*beta)).collect()
     }
 
-    fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update> {
+    fn begin(&self, context: &StepInput<'_>) -> Box<dyn Update> {
         Box::new(self.step(context))
     }
 }
 
 impl Adam {
     /// The constants of a step.
-    pub(super) fn step(&self, context: &StepContext<'_>) -> Step {
+    pub(super) fn step(&self, context: &StepInput<'_>) -> Step {
         let [learning_rate, beta1, beta2, epsilon, weight_decay] = context.values();
         let powers = context.scalars;
         Step {

@@ -1,7 +1,7 @@
 //! AMSGrad: Adam whose second moment never falls.
 
 use super::adam::{self, Adam};
-use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
+use super::{Optimizer, SettingSpec, StateSize, StepInput, Update, are_safe, own};
 
 /// But for the moment that never falls, it is AdamW.
 const ADAM_W: Adam = Adam { decoupled: true };
@@ -12,20 +12,20 @@ const ADAM_W: Adam = Adam { decoupled: true };
 pub(super) struct AmsGrad;
 
 impl Optimizer for AmsGrad {
-    fn settings(&self) -> &'static [Setting] {
+    fn settings(&self) -> &'static [SettingSpec] {
         ADAM_W.settings()
     }
 
     /// First and second moment, and the largest second one; `beta1^t` and `beta2^t`.
-    fn shape(&self) -> StateShape {
-        StateShape { moments: 3, scalars: 2 }
+    fn shape(&self) -> StateSize {
+        StateSize { moments: 3, scalars: 2 }
     }
 
     fn advance(&self, values: &[f32], scalars: &[f64]) -> Vec<f64> {
         ADAM_W.advance(values, scalars)
     }
 
-    fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update> {
+    fn begin(&self, context: &StepInput<'_>) -> Box<dyn Update> {
         Box::new(Step(ADAM_W.step(context)))
     }
 }

@@ -1,9 +1,9 @@
 //! A moving average of the parameters, which any optimizer's steps may be followed by. The model that is evaluated and exported is the
 //! average then; what is trained stays as it is.
 
-use super::{Setting, Update, are_safe};
+use super::{SettingSpec, Update, are_safe};
 
-impl Setting {
+impl SettingSpec {
     /// The share of the average that is kept in a step. 0: there is no average. With more than this, what a step adds would be lost where
     /// it is rounded: at the bound, the average of what does not change is off by 0.1 %.
     pub const AVERAGE: Self = Self { name: "ema", default: 0.0, least: 0.0, most: 0.9999 };

@@ -37,14 +37,14 @@ fn norm(numbers: &[f32]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::SplitMix64;
+    use starling_topology::SplitMix64Generator;
 
     use super::*;
     use crate::state::initial::symmetric;
 
     #[test]
     fn a_long_gradient_has_the_norm_that_it_may_have() {
-        let mut generator = SplitMix64::new(5);
+        let mut generator = SplitMix64Generator::new(5);
         let gradients: Vec<f32> = (0..3 * BLOCK + 77).map(|_| symmetric(&mut generator, 2.0)).collect();
         let length: f64 = gradients.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
         assert!((norm(&gradients) / length - 1.0).abs() < 1e-12);

@@ -1,6 +1,6 @@
 //! Lion: the sign of a momentum.
 
-use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
+use super::{Optimizer, SettingSpec, StateSize, StepInput, Update, are_safe, own};
 
 /// Chen et al.: "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2:
 /// `p -= lr * (sign(b1 * m + (1 - b1) * g) + wd * p)`, then `m = b2 * m + (1 - b2) * g`. The sign of 0 is 0.
@@ -8,16 +8,23 @@ use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
 pub(super) struct Lion;
 
 impl Optimizer for Lion {
-    fn settings(&self) -> &'static [Setting] {
-        const { &[Setting::LEARNING_RATE.or(0.0003), Setting::BETA1, Setting::BETA2.or(0.99), Setting::WEIGHT_DECAY] }
+    fn settings(&self) -> &'static [SettingSpec] {
+        const {
+            &[
+                SettingSpec::LEARNING_RATE.or(0.0003),
+                SettingSpec::BETA1,
+                SettingSpec::BETA2.or(0.99),
+                SettingSpec::WEIGHT_DECAY,
+            ]
+        }
     }
 
     /// The momentum.
-    fn shape(&self) -> StateShape {
-        StateShape { moments: 1, scalars: 0 }
+    fn shape(&self) -> StateSize {
+        StateSize { moments: 1, scalars: 0 }
     }
 
-    fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update> {
+    fn begin(&self, context: &StepInput<'_>) -> Box<dyn Update> {
         let [learning_rate, beta1, beta2, weight_decay] = context.values();
         let keep = 1.0 - learning_rate * weight_decay;
         Box::new(Step {

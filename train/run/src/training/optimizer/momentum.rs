@@ -1,6 +1,6 @@
 //! Gradient descent with momentum, heavy-ball or Nesterov's.
 
-use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
+use super::{Optimizer, SettingSpec, StateSize, StepInput, Update, are_safe, own};
 
 /// `v = mu * v + g`, then `p -= lr * v`, or with Nesterov `p -= lr * (g + mu * v)`; `g` includes weight decay
 /// (Sutskever et al. 2013, in PyTorch's form without dampening).
@@ -11,15 +11,15 @@ pub(super) struct Momentum {
 }
 
 impl Optimizer for Momentum {
-    fn settings(&self) -> &'static [Setting] {
-        const { &[Setting::LEARNING_RATE.or(0.05), Setting::MOMENTUM, Setting::WEIGHT_DECAY] }
+    fn settings(&self) -> &'static [SettingSpec] {
+        const { &[SettingSpec::LEARNING_RATE.or(0.05), SettingSpec::MOMENTUM, SettingSpec::WEIGHT_DECAY] }
     }
 
-    fn shape(&self) -> StateShape {
-        StateShape { moments: 1, scalars: 0 }
+    fn shape(&self) -> StateSize {
+        StateSize { moments: 1, scalars: 0 }
     }
 
-    fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update> {
+    fn begin(&self, context: &StepInput<'_>) -> Box<dyn Update> {
         let [learning_rate, momentum, weight_decay] = context.values();
         let nesterov = self.nesterov;
         Box::new(Step { scale: context.scale, learning_rate, momentum, nesterov, weight_decay })

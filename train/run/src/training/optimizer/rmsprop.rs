@@ -1,6 +1,6 @@
 //! RMSprop: a rate for each parameter, by a moving average of its squared gradients.
 
-use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
+use super::{Optimizer, SettingSpec, StateSize, StepInput, Update, are_safe, own};
 
 /// Tieleman, Hinton: "Lecture 6.5 - RMSprop", Neural Networks for Machine Learning, 2012, neither centered nor with momentum:
 /// `s = beta2 * s + (1 - beta2) * g^2`, then `p -= lr * g / (sqrt(s) + epsilon)`; `g` includes weight decay.
@@ -8,16 +8,23 @@ use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
 pub(super) struct RmsProp;
 
 impl Optimizer for RmsProp {
-    fn settings(&self) -> &'static [Setting] {
-        const { &[Setting::LEARNING_RATE.or(0.001), Setting::BETA2.or(0.99), Setting::EPSILON, Setting::WEIGHT_DECAY] }
+    fn settings(&self) -> &'static [SettingSpec] {
+        const {
+            &[
+                SettingSpec::LEARNING_RATE.or(0.001),
+                SettingSpec::BETA2.or(0.99),
+                SettingSpec::EPSILON,
+                SettingSpec::WEIGHT_DECAY,
+            ]
+        }
     }
 
     /// The average of the squares.
-    fn shape(&self) -> StateShape {
-        StateShape { moments: 1, scalars: 0 }
+    fn shape(&self) -> StateSize {
+        StateSize { moments: 1, scalars: 0 }
     }
 
-    fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update> {
+    fn begin(&self, context: &StepInput<'_>) -> Box<dyn Update> {
         let [learning_rate, beta2, epsilon, weight_decay] = context.values();
         Box::new(Step { scale: context.scale, learning_rate, beta2, rest2: 1.0 - beta2, epsilon, weight_decay })
     }

@@ -2,7 +2,7 @@
 
 /// A setting of an optimizer: all are numbers, each within bounds of its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Setting {
+pub struct SettingSpec {
     /// Its name, in manifests and as the configuration's `run.<name>`.
     pub name: &'static str,
     /// Its value where nobody says another.
@@ -13,7 +13,7 @@ pub struct Setting {
     pub most: f64,
 }
 
-impl Setting {
+impl SettingSpec {
     /// The step size. Each optimizer has a default of its own.
     pub const LEARNING_RATE: Self = Self { name: "learning_rate", default: 0.1, least: 1e-12, most: 1e3 };
     /// The share of the velocity that is kept.

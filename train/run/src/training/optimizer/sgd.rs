@@ -1,21 +1,21 @@
 //! Plain stochastic gradient descent.
 
-use super::{Optimizer, Setting, StateShape, StepContext, Update, are_safe, own};
+use super::{Optimizer, SettingSpec, StateSize, StepInput, Update, are_safe, own};
 
 /// `p -= lr * (g + wd * p)` (Robbins, Monro 1951).
 #[derive(Debug)]
 pub(super) struct Sgd;
 
 impl Optimizer for Sgd {
-    fn settings(&self) -> &'static [Setting] {
-        const { &[Setting::LEARNING_RATE, Setting::WEIGHT_DECAY] }
+    fn settings(&self) -> &'static [SettingSpec] {
+        const { &[SettingSpec::LEARNING_RATE, SettingSpec::WEIGHT_DECAY] }
     }
 
-    fn shape(&self) -> StateShape {
-        StateShape { moments: 0, scalars: 0 }
+    fn shape(&self) -> StateSize {
+        StateSize { moments: 0, scalars: 0 }
     }
 
-    fn begin(&self, context: &StepContext<'_>) -> Box<dyn Update> {
+    fn begin(&self, context: &StepInput<'_>) -> Box<dyn Update> {
         let [learning_rate, weight_decay] = context.values();
         Box::new(Step { scale: context.scale, learning_rate, weight_decay })
     }

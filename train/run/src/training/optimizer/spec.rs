@@ -8,7 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::average::Averaging;
-use super::{NAMES, Row, Setting, StateShape, StepContext, Update, find};
+use super::{NAMES, OptimizerEntry, SettingSpec, StateSize, StepInput, Update, find};
 
 /// An optimizer with its settings.
 ///
@@ -21,9 +21,9 @@ pub struct OptimizerSpec(Result<Chosen, Flaw>);
 /// An optimizer of the registry, and the values of its settings in their order, then zeros.
 #[derive(Clone, Copy)]
 struct Chosen {
-    row: &'static Row,
+    row: &'static OptimizerEntry,
     values: [f32; OptimizerSpec::MAX_SETTINGS],
-    /// What is kept of a [moving average](Setting::AVERAGE) of the parameters.
+    /// What is kept of a [moving average](SettingSpec::AVERAGE) of the parameters.
     average: f32,
 }
 
@@ -47,7 +47,7 @@ impl OptimizerSpec {
         for (value, setting) in values.iter_mut().zip(row.optimizer.settings()) {
             *value = setting.default;
         }
-        Some(Self(Ok(Chosen { row, values, average: Setting::AVERAGE.default })))
+        Some(Self(Ok(Chosen { row, values, average: SettingSpec::AVERAGE.default })))
     }
 
     /// The optimizer with another value of one setting. Whether that is possible is for [`Self::check`].
@@ -57,7 +57,7 @@ impl OptimizerSpec {
     #[must_use]
     pub fn with(self, setting: &str, value: f32) -> Self {
         let mut chosen = *self.chosen();
-        if setting == Setting::AVERAGE.name {
+        if setting == SettingSpec::AVERAGE.name {
             chosen.average = value;
             return Self(Ok(chosen));
         }
@@ -86,10 +86,10 @@ impl OptimizerSpec {
         self.chosen().row.name
     }
 
-    /// Its settings with their values, then the [average](Setting::AVERAGE).
-    pub fn settings(&self) -> impl Iterator<Item = (&'static Setting, f32)> {
+    /// Its settings with their values, then the [average](SettingSpec::AVERAGE).
+    pub fn settings(&self) -> impl Iterator<Item = (&'static SettingSpec, f32)> {
         let chosen = self.chosen();
-        let average = const { &Setting::AVERAGE };
+        let average = const { &SettingSpec::AVERAGE };
         chosen.settings().iter().zip(chosen.values).chain([(average, chosen.average)])
     }
 
@@ -143,14 +143,14 @@ impl OptimizerSpec {
     pub(super) fn begin(&self, values: &[f32], scale: f32, scalars: &[f64]) -> Box<dyn Update> {
         let Chosen { row, average, .. } = *self.chosen();
         let scalars = &scalars[..row.optimizer.shape().scalars];
-        let step = row.optimizer.begin(&StepContext { values, scale, scalars });
+        let step = row.optimizer.begin(&StepInput { values, scale, scalars });
         if self.averages() { Box::new(Averaging { step, decay: average }) } else { step }
     }
 
-    fn shape(&self) -> StateShape {
-        let StateShape { moments, scalars } = self.chosen().row.optimizer.shape();
+    fn shape(&self) -> StateSize {
+        let StateSize { moments, scalars } = self.chosen().row.optimizer.shape();
         let more = usize::from(self.averages());
-        StateShape { moments: moments + more, scalars: scalars + more }
+        StateSize { moments: moments + more, scalars: scalars + more }
     }
 
     fn registered(name: &str) -> Self {
@@ -169,14 +169,14 @@ impl OptimizerSpec {
 }
 
 impl Chosen {
-    fn settings(&self) -> &'static [Setting] {
+    fn settings(&self) -> &'static [SettingSpec] {
         self.row.optimizer.settings()
     }
 
     /// Settings with their values, sorted by name; an average that there is none of is not among them.
     fn sorted(&self) -> BTreeMap<&'static str, f32> {
         let own = self.settings().iter().map(|setting| setting.name).zip(self.values);
-        own.chain((self.average != 0.0).then_some((Setting::AVERAGE.name, self.average))).collect()
+        own.chain((self.average != 0.0).then_some((SettingSpec::AVERAGE.name, self.average))).collect()
     }
 
     /// The settings as canonical JSON. Rust writes the shortest text that is read as the same number again.
@@ -195,7 +195,7 @@ impl Chosen {
         let fields = text.strip_prefix('{')?.strip_suffix('}')?;
         for field in fields.split(',') {
             let (name, value) = field.strip_prefix('"')?.split_once("\":")?;
-            if name == Setting::AVERAGE.name {
+            if name == SettingSpec::AVERAGE.name {
                 self.average = value.parse().ok()?;
                 continue;
             }

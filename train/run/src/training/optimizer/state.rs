@@ -15,7 +15,7 @@ pub(crate) const BLOCK: usize = 1 << 13;
 /// A step after which a number of the state would not be finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("number {at} of the {what} would not be finite")]
-pub struct Unfit {
+pub struct StepError {
     /// `mean gradient`, if it is not finite itself, `next parameters` or `next optimizer moments`.
     pub what: &'static str,
     /// The position of the parameter.
@@ -75,12 +75,12 @@ impl OptimizerState {
     /// out first, block by block.
     ///
     /// # Errors
-    /// [`Unfit`], if a number would not be finite; nothing has changed then. It depends on nothing but the state, the
+    /// [`StepError`], if a number would not be finite; nothing has changed then. It depends on nothing but the state, the
     /// gradients and the factors, so that all members come to the same.
     ///
     /// # Panics
     /// If the lengths differ.
-    pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32], factors: StepFactors) -> Result<(), Unfit> {
+    pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32], factors: StepFactors) -> Result<(), StepError> {
         assert_eq!(parameters.len(), gradients.len(), "one gradient per parameter");
         let update = self.next(factors);
         if !update.is_safe(self.largest.into(), kernel::magnitude(gradients).into()) {
@@ -103,7 +103,7 @@ impl OptimizerState {
         Ok(())
     }
 
-    fn try_out(&self, update: &dyn Update, parameters: &[f32], gradients: &[f32]) -> Result<(), Unfit> {
+    fn try_out(&self, update: &dyn Update, parameters: &[f32], gradients: &[f32]) -> Result<(), StepError> {
         let mut found = Ok(());
         self.beside(update, parameters, 0..gradients.len(), gradients, |range, parameters, moments| {
             if found.is_err() {
@@ -114,7 +114,7 @@ impl OptimizerState {
             let place = moment.map(|at| ("next optimizer moments", at));
             if let Some((what, at)) = place.or_else(|| first(parameters).map(|at| ("next parameters", at))) {
                 let at = range.start + at;
-                found = Err(Unfit { what: if gradients[at].is_finite() { what } else { "mean gradient" }, at });
+                found = Err(StepError { what: if gradients[at].is_finite() { what } else { "mean gradient" }, at });
             }
         });
         found

@@ -1,7 +1,7 @@
 //! What holds for every optimizer, and what those of their own tests are proven by.
 
 use starling_collective::codec::kernel;
-use starling_topology::SplitMix64;
+use starling_topology::SplitMix64Generator;
 
 use super::*;
 
@@ -12,7 +12,7 @@ const STEPS: usize = 40;
 fn specs() -> Vec<OptimizerSpec> {
     let of = |name: &&str| {
         let spec = OptimizerSpec::named(name).expect("it is in the list");
-        let other = |spec: OptimizerSpec, (setting, value): (&Setting, f32)| {
+        let other = |spec: OptimizerSpec, (setting, value): (&SettingSpec, f32)| {
             let most = if setting.name == "epsilon" { 1e-3 } else { setting.most.min(0.3) as f32 };
             spec.with(setting.name, (value * 0.8 + 0.05).min(most))
         };
@@ -22,7 +22,7 @@ fn specs() -> Vec<OptimizerSpec> {
 }
 
 fn numbers(seed: u64, limit: f64) -> Vec<f32> {
-    let mut generator = SplitMix64::new(seed);
+    let mut generator = SplitMix64Generator::new(seed);
     (0..PARAMETERS).map(|_| crate::state::initial::symmetric(&mut generator, limit)).collect()
 }
 
@@ -97,7 +97,7 @@ fn the_registry_is_a_table_without_surprises() {
         let settings = row.optimizer.settings();
         assert_eq!(settings[0].name, "learning_rate", "{}: schedules change the first setting", row.name);
         assert!(settings.len() <= OptimizerSpec::MAX_SETTINGS);
-        let StateShape { moments, scalars } = row.optimizer.shape();
+        let StateSize { moments, scalars } = row.optimizer.shape();
         // An average is one more of each.
         assert!((moments as u32) < crate::state::MAX_MOMENTS && (scalars as u32) < crate::state::MAX_SCALARS);
     }
@@ -158,7 +158,7 @@ fn a_scaled_gradient_is_the_product() {
 /// Whatever the numbers: either all that comes of a step is finite, or nothing has changed. What is said to be safe is.
 #[test]
 fn a_step_leaves_the_finite_numbers_or_the_state_alone() {
-    let mut generator = SplitMix64::new(17);
+    let mut generator = SplitMix64Generator::new(17);
     let (mut taken, mut refused, mut safe) = (0, 0, 0);
     for round in 0..3_000 {
         let spec = specs()[round % specs().len()];
@@ -183,7 +183,7 @@ fn a_step_leaves_the_finite_numbers_or_the_state_alone() {
                     assert_eq!(all.fold(0.0, f32::max), optimizer.largest);
                     taken += 1;
                 }
-                Err(Unfit { at, .. }) => {
+                Err(StepError { at, .. }) => {
                     assert_eq!((&parameters, &optimizer), (&before.0, &before.1));
                     let gradient = gradients[at].abs();
                     assert!(!is_safe && (gradient > 1e15 || gradient.is_nan()), "{gradient}");

@@ -5,7 +5,7 @@ use super::{Membership, Steps};
 
 /// Which part a member has in a change of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum ChangeRole {
     /// None: its steps run.
     Steps,
     /// It is no member, and asks to be let in.
@@ -72,29 +72,29 @@ impl Membership {
     }
 
     /// Which part this member has in a change of view.
-    pub fn doing(&self) -> Part {
-        let Some(seat) = self.member_seat() else { return Part::Asks };
+    pub fn doing(&self) -> ChangeRole {
+        let Some(seat) = self.member_seat() else { return ChangeRole::Asks };
         if let Some(decree) = &seat.decree {
             return match decree.stage {
-                Stage::Stopping => Part::Stops,
-                Stage::Promising => Part::Prepares,
-                Stage::Echoing | Stage::Accepting => Part::Proposes,
-                Stage::Resting if seat.paused.is_some() => Part::Pauses,
-                Stage::Resting => Part::Rests,
+                Stage::Stopping => ChangeRole::Stops,
+                Stage::Promising => ChangeRole::Prepares,
+                Stage::Echoing | Stage::Accepting => ChangeRole::Proposes,
+                Stage::Resting if seat.paused.is_some() => ChangeRole::Pauses,
+                Stage::Resting => ChangeRole::Rests,
             };
         }
         if self.steps == Steps::Running {
-            Part::Steps
+            ChangeRole::Steps
         } else if seat.waiting {
-            Part::Waits
+            ChangeRole::Waits
         } else if seat.acceptor.accepted.is_some() {
-            Part::Accepts
+            ChangeRole::Accepts
         } else if seat.recovering.is_some() {
-            Part::Recovers
+            ChangeRole::Recovers
         } else if seat.acceptor.promised.is_some() {
-            Part::Promises
+            ChangeRole::Promises
         } else {
-            Part::Stands
+            ChangeRole::Stands
         }
     }
 }

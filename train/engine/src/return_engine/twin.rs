@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use starling_topology::{Flaw, Time};
+use starling_topology::{FlawKind, Time};
 
 /// How long it may take to answer at the start. On the network of the machine that was copied it does at once; later looks have half
 /// of `max_stall`.
@@ -70,7 +70,7 @@ pub struct TwinSearch {
     /// How often one has answered that would give way.
     heard: u32,
     outputs: VecDeque<Output>,
-    flaw: Option<Flaw>,
+    flaw: Option<FlawKind>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -142,12 +142,12 @@ impl TwinSearch {
     /// Whether it is this process that ends. Where both look at one time, it is one of them.
     fn gives_way(&mut self, input: Input) -> bool {
         let is_lesser = match input {
-            Input::Answered { .. } if self.flaw == Some(Flaw::IgnoresTwin) => return false,
+            Input::Answered { .. } if self.flaw == Some(FlawKind::IgnoresTwin) => return false,
             Input::Answered { ours, theirs } => theirs > Process { takes_part: false, incarnation: ours },
             _ => true,
         };
         self.heard += u32::from(!is_lesser);
-        (is_lesser || self.heard >= MAX_HEARD) && self.flaw != Some(Flaw::OverlooksTwin)
+        (is_lesser || self.heard >= MAX_HEARD) && self.flaw != Some(FlawKind::OverlooksTwin)
     }
 
     fn look(&mut self, now: Time, is_first: bool) {
@@ -158,7 +158,7 @@ impl TwinSearch {
 
     /// Has it make a mistake from now on.
     #[cfg(feature = "flaws")]
-    pub fn plant(&mut self, flaw: Flaw) {
+    pub fn plant(&mut self, flaw: FlawKind) {
         self.flaw = Some(flaw);
     }
 }

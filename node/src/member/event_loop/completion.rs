@@ -1,9 +1,9 @@
-//! What a member stays for although it could end, as the engine's [`Settling`](starling_engine::Settling) and
-//! [`Farewell`] say: the run's end is not safe with others yet, or some have yet to load a state that nobody else holds.
+//! What a member stays for although it could end, as the engine's [`CompletionTracker`](starling_engine::CompletionTracker) and
+//! [`LeaveAction`] say: the run's end is not safe with others yet, or some have yet to load a state that nobody else holds.
 
 use std::collections::BTreeSet;
 
-use starling_engine::Farewell;
+use starling_engine::LeaveAction;
 use starling_topology::{Digest, PeerId};
 use tokio::task::JoinSet;
 
@@ -66,8 +66,8 @@ impl EventLoop {
     pub(super) fn leave_in_vain(&mut self) -> Option<End> {
         let now = self.now();
         match self.member.leave_in_vain(now) {
-            Farewell::Alone => return Some(End::LeftAlone),
-            Farewell::AwaitsHeirs(heirs) => {
+            LeaveAction::Alone => return Some(End::LeftAlone),
+            LeaveAction::AwaitsHeirs(heirs) => {
                 let message = format!(
                     "{} still loads the state, which nobody else holds: this machine leaves once that is done; Ctrl-C again ends it \
                      at once",
@@ -75,7 +75,7 @@ impl EventLoop {
                 );
                 self.observer.report(&Report::Warning { message });
             }
-            Farewell::Departs => {}
+            LeaveAction::Departs => {}
         }
         None
     }

@@ -12,7 +12,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ResultReply {
     /// The result, which can be right.
     Here,
     /// It has yet to get it itself.
@@ -40,7 +40,7 @@ pub enum Input {
         /// Of [`Output::Ask`].
         number: u64,
         /// What came.
-        answer: Answer,
+        answer: ResultReply,
     },
     /// The timer that was set last has come to its time.
     Expired,
@@ -85,7 +85,7 @@ struct Asked {
 /// A holder has a quarter of `max_stall` to begin its answer, and as much again for it and for each MiB of it, so none holds the
 /// others up for longer by giving it byte by byte. Who is fetching the result itself is asked again, for half of `max_stall`.
 #[derive(Debug)]
-pub struct ResultFetch {
+pub struct ResultDownload {
     quarter: Duration,
     /// How long holders may say that they will have it, from when the first one does.
     patience: Duration,
@@ -101,7 +101,7 @@ pub struct ResultFetch {
     outputs: VecDeque<Output>,
 }
 
-impl ResultFetch {
+impl ResultDownload {
     /// Asks `holders`, in their order.
     pub fn new(now: Time, max_stall: Duration, holders: &[PeerId]) -> Self {
         let mut fetch = Self {
@@ -145,30 +145,30 @@ impl ResultFetch {
                 self.timer = None;
                 if let Some(asked) = self.asked.take_if(|asked| asked.until <= now) {
                     self.outputs.push_back(Output::GiveUp(asked.number));
-                    self.take(now, &asked, Answer::Failed("it did not answer in time".to_owned()));
+                    self.take(now, &asked, ResultReply::Failed("it did not answer in time".to_owned()));
                 }
             }
         }
         self.go_on(now);
     }
 
-    fn take(&mut self, now: Time, asked: &Asked, answer: Answer) {
+    fn take(&mut self, now: Time, asked: &Asked, answer: ResultReply) {
         let holder = asked.holder;
         let (reason, is_wrong) = match answer {
-            Answer::Here => {
+            ResultReply::Here => {
                 self.is_over = true;
                 return self.outputs.push_back(Output::End(Ok(asked.number)));
             }
-            Answer::Later => {
+            ResultReply::Later => {
                 let until = *self.patient_until.get_or_insert(now + self.patience);
                 if now < until {
                     return self.later.push_back((now + ASK_AGAIN, holder));
                 }
                 ("it did not have it in time".to_owned(), false)
             }
-            Answer::NotHere => ("it does not hold it".to_owned(), false),
-            Answer::Wrong(reason) => (reason, true),
-            Answer::Failed(reason) => (reason, false),
+            ResultReply::NotHere => ("it does not hold it".to_owned(), false),
+            ResultReply::Wrong(reason) => (reason, true),
+            ResultReply::Failed(reason) => (reason, false),
         };
         self.reason.clone_from(&reason);
         self.outputs.push_back(Output::Fault { holder, reason, is_wrong });
@@ -244,7 +244,7 @@ mod tests {
     fn fetch(holders: &[Holder]) -> (Result<usize, String>, Duration, Vec<usize>) {
         let names: Vec<PeerId> = (0..holders.len()).map(peer).collect();
         let mut now = Time::ZERO;
-        let mut machine = ResultFetch::new(now, STALL, &names);
+        let mut machine = ResultDownload::new(now, STALL, &names);
         let mut arrivals: BTreeMap<Time, Input> = BTreeMap::new();
         let (mut timer, mut wrong, mut asked) = (None, Vec::new(), BTreeMap::new());
         for _ in 0..1_000 {
@@ -255,12 +255,14 @@ mod tests {
                         asked.insert(number, at);
                         let then = now + TRIP;
                         let answer = match holders[at] {
-                            Holder::Good => Answer::Here,
-                            Holder::Later(millis) if then >= Time::ZERO + Duration::from_millis(millis) => Answer::Here,
-                            Holder::Later(_) | Holder::AlwaysLater => Answer::Later,
-                            Holder::NotHere => Answer::NotHere,
-                            Holder::Dead => Answer::Failed("refused".into()),
-                            Holder::Lies => Answer::Wrong("of another step".into()),
+                            Holder::Good => ResultReply::Here,
+                            Holder::Later(millis) if then >= Time::ZERO + Duration::from_millis(millis) => {
+                                ResultReply::Here
+                            }
+                            Holder::Later(_) | Holder::AlwaysLater => ResultReply::Later,
+                            Holder::NotHere => ResultReply::NotHere,
+                            Holder::Dead => ResultReply::Failed("refused".into()),
+                            Holder::Lies => ResultReply::Wrong("of another step".into()),
                             Holder::Mute => continue,
                             Holder::Trickles(bytes) => {
                                 arrivals.insert(then, Input::Begun { number, bytes });

@@ -4,7 +4,7 @@ use starling_topology::{Digest, Progress};
 
 /// What the driver is to know, in the order in which it is told. What a download replaces is never told of what comes with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
+pub enum StepEvent {
     /// The state that was asked for is loaded, and all results after it are applied: say
     /// [`Input::Synced`](starling_topology::Input::Synced).
     Synced,
@@ -46,18 +46,18 @@ impl Notices {
         !is_synced && !is_too_far_behind && held.is_none() && digest.is_none() && finished.is_none()
     }
 
-    pub(super) fn take(&mut self) -> Option<Notice> {
+    pub(super) fn take(&mut self) -> Option<StepEvent> {
         // That a state is here comes first: all others are about it.
         if std::mem::take(&mut self.is_synced) {
-            return Some(Notice::Synced);
+            return Some(StepEvent::Synced);
         }
         if std::mem::take(&mut self.is_too_far_behind) {
-            return Some(Notice::TooFarBehind);
+            return Some(StepEvent::TooFarBehind);
         }
-        let held = self.held.take().map(Notice::Held);
-        let digest = || self.digest.take().map(|(step, digest)| Notice::Digest { step, digest });
+        let held = self.held.take().map(StepEvent::Held);
+        let digest = || self.digest.take().map(|(step, digest)| StepEvent::Digest { step, digest });
         let word = held.or_else(digest);
-        let finished = |(step, digest, is_saved)| Notice::Finished { step, digest, is_saved };
+        let finished = |(step, digest, is_saved)| StepEvent::Finished { step, digest, is_saved };
         word.or_else(|| self.finished.take().map(finished))
     }
 }

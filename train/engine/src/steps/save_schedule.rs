@@ -9,7 +9,7 @@ pub const LAST_TRIES: u32 = 3;
 /// Which occasions to save a state are taken: each, or where the disk falls behind, each second, fourth, and so on. Members
 /// whose disks differ so still save the same steps, at the rate of the slowest; else none of them might become stable.
 #[derive(Debug)]
-pub struct Saving {
+pub struct SaveSchedule {
     every: u64,
     /// The last step, whose state is saved in any case.
     last: u64,
@@ -23,7 +23,7 @@ const MAX_DOUBLINGS: u32 = 6;
 /// A finer stride is tried after so many occasions at which the disk was ready.
 const PATIENCE: u32 = 8;
 
-impl Saving {
+impl SaveSchedule {
     /// Of a member with an occasion after each `every` steps, 0 for none, in a run of `last` steps.
     pub fn new(every: u64, last: u64) -> Self {
         Self { every, last, doublings: 0, ready: 0 }
@@ -64,7 +64,7 @@ mod tests {
 
     /// The steps that a member saves, whose disk takes `needs` steps for each.
     fn saved(needs: u64) -> Vec<u64> {
-        let (mut saving, mut until) = (Saving::new(1, u64::MAX), 0);
+        let (mut saving, mut until) = (SaveSchedule::new(1, u64::MAX), 0);
         let takes = |step: &u64| {
             let taken = saving.takes(*step, *step < until);
             until = if taken { step + needs } else { until };
@@ -76,10 +76,10 @@ mod tests {
     #[test]
     fn a_fast_disk_saves_each_time() {
         assert_eq!(saved(1).len(), 400);
-        let mut saving = Saving::new(5, 25);
+        let mut saving = SaveSchedule::new(5, 25);
         let steps: Vec<u64> = (1..=30).filter(|step| saving.takes(*step, false)).collect();
         assert_eq!(steps, [5, 10, 15, 20]);
-        assert!(!Saving::new(0, 9).takes(0, false) && !Saving::new(0, 9).is_due(5));
+        assert!(!SaveSchedule::new(0, 9).takes(0, false) && !SaveSchedule::new(0, 9).is_due(5));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use starling_topology::ledger::{MAX_SPEED, UNMEASURED};
 
-use crate::training::call::Call;
+use crate::training::call::CallKind;
 
 /// How many words each call has.
 const EACH: u32 = MAX_SPEED / 8;
@@ -15,26 +15,26 @@ const EXACT: u32 = EACH / 2;
 /// The call and the tag of a buffer, as they travel in its member's slot: an exact integer, and never that of a member without a
 /// buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tag(u32);
+pub struct CallHeader(u32);
 
-impl Tag {
+impl CallHeader {
     /// That of a buffer that means `tag` and is to be averaged.
     pub fn new(tag: u64) -> Self {
-        Self::of(Call::AllReduce, tag)
+        Self::of(CallKind::AllReduce, tag)
     }
 
     /// That of a buffer that means `tag`, with what is called. Two different tags are the same once in 250 thousand times, if one
     /// is large.
-    pub fn of(call: Call, tag: u64) -> Self {
+    pub fn of(call: CallKind, tag: u64) -> Self {
         let small = u32::try_from(tag).ok().filter(|tag| *tag < EXACT);
         let number = small.unwrap_or_else(|| EXACT + fingerprint(tag));
-        let at = Call::ALL.iter().position(|known| *known == call).expect("invariant: the list has all calls");
+        let at = CallKind::ALL.iter().position(|known| *known == call).expect("invariant: the list has all calls");
         Self(UNMEASURED + at as u32 * EACH + number)
     }
 
     /// What its member calls; `None` if this program knows no such call.
-    pub fn call(self) -> Option<Call> {
-        Call::ALL.get((self.told() / EACH) as usize).copied()
+    pub fn call(self) -> Option<CallKind> {
+        CallKind::ALL.get((self.told() / EACH) as usize).copied()
     }
 
     /// Whether both can be told in the same step.
@@ -64,7 +64,7 @@ fn fingerprint(tag: u64) -> u32 {
     u32::from_le_bytes(*word) % EXACT
 }
 
-impl fmt::Display for Tag {
+impl fmt::Display for CallHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.told() % EACH;
         match number.checked_sub(EXACT) {
@@ -72,7 +72,7 @@ impl fmt::Display for Tag {
             Some(fingerprint) => write!(f, "a tag of at least {EXACT} with fingerprint {fingerprint:05x}")?,
         }
         match self.call() {
-            Some(Call::AllReduce) => Ok(()),
+            Some(CallKind::AllReduce) => Ok(()),
             Some(call) => write!(f, " for {}", call.name()),
             None => f.write_str(" for what this program does not know"),
         }
@@ -86,15 +86,15 @@ mod tests {
     #[test]
     fn tags_differ_and_fit_a_slot() {
         let numbers = [0, 1, 77, u64::from(EXACT) - 1, u64::from(EXACT), 1 << 40, u64::MAX];
-        let tags: Vec<Tag> =
-            Call::ALL.iter().flat_map(|call| numbers.iter().map(|number| Tag::of(*call, *number))).collect();
+        let tags: Vec<CallHeader> =
+            CallKind::ALL.iter().flat_map(|call| numbers.iter().map(|number| CallHeader::of(*call, *number))).collect();
         for (at, tag) in tags.iter().enumerate() {
             assert!((UNMEASURED..=MAX_SPEED).contains(&tag.slot()), "{tag}");
             assert!(tags[..at].iter().all(|other| other != tag), "{tag}");
-            assert_eq!((Tag::of_slot(tag.slot()), tag.call()), (*tag, Some(Call::ALL[at / numbers.len()])));
+            assert_eq!((CallHeader::of_slot(tag.slot()), tag.call()), (*tag, Some(CallKind::ALL[at / numbers.len()])));
         }
         assert_eq!(tags[2].to_string(), "tag 77");
-        assert_eq!(Tag::of(Call::Receive, 7).to_string(), "tag 7 for broadcast");
+        assert_eq!(CallHeader::of(CallKind::Receive, 7).to_string(), "tag 7 for broadcast");
         assert!(tags[5].to_string().starts_with("a tag of at least 262144 with fingerprint "), "{}", tags[5]);
     }
 }

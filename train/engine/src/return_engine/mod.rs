@@ -20,11 +20,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use starling_topology::way_back;
-use starling_topology::{self as topology, Flaw, Noted, PeerId, Presence, Record, Root, Time, Way};
+use starling_topology::{
+    self as topology, FlawKind, MarkStatus, PeerId, PresenceStatus, Record, ReturnAction, Root, Time,
+};
 
-use crate::comeback::returning::{Return, Returning};
-use crate::member::lookout::Apart;
-use crate::search::{self, Answer};
+use crate::member::quorum_search::AbsenceReason;
+use crate::return_engine::returning::{ReturningMember, SeatDecision};
+use crate::search::{self, SearchReply};
 
 /// From one time that those are asked who may be ahead to the next.
 pub const PAUSE: Duration = Duration::from_secs(1);
@@ -36,7 +38,7 @@ pub const MAX_KEEPERS: usize = 16;
 
 /// What a machine has of a run besides checkpoints.
 #[derive(Debug, Clone)]
-pub struct Past {
+pub struct SavedState {
     /// Who it is.
     pub me: PeerId,
     /// Whether it has taken part before, as far as it knows.
@@ -44,7 +46,7 @@ pub struct Past {
     /// Its seat in a view, if it has not given it up.
     pub seat: Option<Record>,
     /// What it had saved to sign it.
-    pub noted: Noted,
+    pub noted: MarkStatus,
     /// Whether it has lost its seat: the file is there, and can't be read.
     pub has_lost_its_seat: bool,
     /// Whether it has lost whom it knows.
@@ -54,12 +56,12 @@ pub struct Past {
     /// Who keeps checkpoints.
     pub keepers: Vec<PeerId>,
     /// How it has given its seat up, if it has.
-    pub left: Option<Left>,
+    pub left: Option<LeaveRecord>,
 }
 
 /// What a machine notes that gives its seat up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
+pub struct LeaveRecord {
     /// To whom: those who stayed; nobody, if the run was complete.
     pub stayed: Vec<PeerId>,
     /// Which checkpoints are of the branch that it was on: only the end of that one is the end of its run.
@@ -68,16 +70,16 @@ pub struct Left {
     pub forked: bool,
 }
 
-impl Left {
+impl LeaveRecord {
     /// What it waits for when it is back, and nobody lets it in.
-    pub fn apart(&self) -> Apart {
-        Apart::Waits { root: self.root, forked: self.forked }
+    pub fn apart(&self) -> AbsenceReason {
+        AbsenceReason::Waits { root: self.root, forked: self.forked }
     }
 }
 
 /// What its user says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct UserChoice {
+pub struct ReturnOptions {
     /// It is to join others, whatever it has.
     pub joins: bool,
     /// It is to go on alone where nobody else does, as a fork.
@@ -88,7 +90,7 @@ pub struct UserChoice {
 
 /// What is the run's.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
+pub struct ReturnConfig {
     /// The last step.
     pub last_step: u64,
     /// A state is saved after each so many steps; 0 for none but the last.
@@ -100,7 +102,7 @@ pub struct Terms {
 
 /// What can be loaded from this disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Holdings {
+pub struct DiskSummary {
     /// The step of the best checkpoint.
     pub loadable: Option<u64>,
     /// Whether the state before the first step can be computed, and nothing is damaged that may have been a later one.
@@ -115,12 +117,12 @@ pub enum Input {
     /// The search is over: what was answered, and whether a checkpoint was fetched.
     Searched {
         /// Who has said what.
-        answers: Vec<(PeerId, Answer)>,
+        answers: Vec<(PeerId, SearchReply)>,
         /// Whether the disk holds another checkpoint now.
         fetched: bool,
     },
     /// What the disk holds.
-    Holds(Holdings),
+    Holds(DiskSummary),
     /// The time that was asked for has come.
     Expired,
 }
@@ -133,7 +135,7 @@ pub enum Output {
         /// Whom.
         peers: Vec<PeerId>,
         /// Which checkpoints count.
-        terms: search::Terms,
+        terms: search::SearchConfig,
     },
     /// Look what can be loaded, of what this root admits; without one, of what was not put aside. Then [`Input::Holds`].
     Look {
@@ -163,7 +165,7 @@ pub enum Decision {
         /// Whom, in this order.
         members: Vec<PeerId>,
         /// Whom it waits for.
-        awaited: Awaited,
+        awaited: WaitStatus,
     },
     /// Alone, as a fork.
     Fork,
@@ -179,28 +181,28 @@ pub enum Decision {
 
 /// Whom a machine waits for that is in no view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Awaited {
+pub struct WaitStatus {
     /// Those.
     pub peers: Vec<PeerId>,
     /// What for.
-    pub why: Wait,
+    pub why: WaitKind,
 }
 
-impl Awaited {
+impl WaitStatus {
     /// What keeps one from taking part that waits so and has this seat on its disk, with what counts for it.
-    pub fn apart(&self, seat: &Record) -> Option<Apart> {
+    pub fn apart(&self, seat: &Record) -> Option<AbsenceReason> {
         match self.why {
-            Wait::Live => Some(Apart::Outside(seat.root)),
+            WaitKind::Live => Some(AbsenceReason::Outside(seat.root)),
             // Its seat is of no use to anybody: it stays until nobody lacks what it holds.
-            Wait::Lacking => Some(Apart::Waits { root: seat.root, forked: seat.view.forked }),
-            Wait::Stayed | Wait::Known => None,
+            WaitKind::Lacking => Some(AbsenceReason::Waits { root: seat.root, forked: seat.view.forked }),
+            WaitKind::Stayed | WaitKind::Known => None,
         }
     }
 }
 
 /// What a machine waits for that is in no view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitKind {
     /// They said that they go on: they will let it in.
     Live,
     /// They stayed when it left: one of them may come back and let it in.
@@ -224,26 +226,26 @@ enum Stage {
 
 /// One machine that is started. See the module's picture.
 #[derive(Debug)]
-pub struct Comeback {
-    past: Past,
-    choice: UserChoice,
-    terms: Terms,
+pub struct ReturnEngine {
+    past: SavedState,
+    choice: ReturnOptions,
+    terms: ReturnConfig,
     stage: Stage,
     /// What was answered last.
-    answers: Vec<(PeerId, Answer)>,
+    answers: Vec<(PeerId, SearchReply)>,
     /// Who has ever said what it holds, and handed over what is stable of it.
     heard: BTreeSet<PeerId>,
-    holdings: Option<Holdings>,
+    holdings: Option<DiskSummary>,
     /// Until when those are asked again who may be ahead.
     until: Time,
     outputs: VecDeque<Output>,
-    flaw: Option<Flaw>,
+    flaw: Option<FlawKind>,
 }
 
-impl Comeback {
+impl ReturnEngine {
     /// A machine with this past is started with this word.
-    pub fn new(past: Past, choice: UserChoice, terms: Terms, now: Time) -> Self {
-        let mut comeback = Self {
+    pub fn new(past: SavedState, choice: ReturnOptions, terms: ReturnConfig, now: Time) -> Self {
+        let mut engine = Self {
             past,
             choice,
             terms,
@@ -256,12 +258,12 @@ impl Comeback {
             flaw: None,
         };
         // Whoever knows nobody has nobody to ask who may lack the last state.
-        if comeback.is_settled() && comeback.past.members.is_empty() && !choice.joins && !choice.goes_back {
-            comeback.look();
+        if engine.is_settled() && engine.past.members.is_empty() && !choice.joins && !choice.goes_back {
+            engine.look();
         } else {
-            comeback.begin();
+            engine.begin();
         }
-        comeback
+        engine
     }
 
     /// What to do next; drain to `None` after every [`Self::handle`], and at first.
@@ -293,7 +295,7 @@ impl Comeback {
 
     /// Has it make a mistake from now on.
     #[cfg(feature = "flaws")]
-    pub fn plant(&mut self, flaw: Flaw) {
+    pub fn plant(&mut self, flaw: FlawKind) {
         self.flaw = Some(flaw);
     }
 
@@ -309,7 +311,7 @@ impl Comeback {
 
     /// Which checkpoints are of its branch, if it knows that.
     fn root(&self) -> Option<Root> {
-        let Past { seat, left, .. } = &self.past;
+        let SavedState { seat, left, .. } = &self.past;
         seat.as_ref().map(|seat| seat.root).or_else(|| left.as_ref().map(|left| left.root))
     }
 
@@ -319,7 +321,7 @@ impl Comeback {
             // By the ticket: the one that answered comes first.
             (false, true) => {
                 let first = self.past.members.first().copied();
-                let awaited = Awaited { peers: first.into_iter().collect(), why: Wait::Live };
+                let awaited = WaitStatus { peers: first.into_iter().collect(), why: WaitKind::Live };
                 self.end(Decision::Join { members: self.past.members.clone(), awaited });
             }
             (false, false) => self.end(Decision::Found),
@@ -327,12 +329,12 @@ impl Comeback {
     }
 
     fn search(&mut self) {
-        let Past { me, members, keepers, seat, left, .. } = &self.past;
+        let SavedState { me, members, keepers, seat, left, .. } = &self.past;
         let peers = search::sought(*me, keepers.iter().copied(), members.iter().copied());
-        let of_fork = |left: &Left| seat.is_none() && left.forked;
+        let of_fork = |left: &LeaveRecord| seat.is_none() && left.forked;
         let from_forks = seat.as_ref().is_some_and(|seat| seat.view.forked) || left.as_ref().is_some_and(of_fork);
-        let (root, Terms { last_step, max_stall, .. }) = (self.root(), self.terms);
-        let terms = search::Terms { root, even_if_live: false, from_forks, beyond: None, last_step, max_stall };
+        let (root, ReturnConfig { last_step, max_stall, .. }) = (self.root(), self.terms);
+        let terms = search::SearchConfig { root, even_if_live: false, from_forks, beyond: None, last_step, max_stall };
         self.stage = Stage::Searches;
         self.outputs.push_back(Output::Search { peers, terms });
     }
@@ -342,7 +344,7 @@ impl Comeback {
         self.outputs.push_back(Output::Look { root });
     }
 
-    fn take_answers(&mut self, now: Time, answers: Vec<(PeerId, Answer)>, fetched: bool) {
+    fn take_answers(&mut self, now: Time, answers: Vec<(PeerId, SearchReply)>, fetched: bool) {
         self.heard.extend(answers.iter().map(|(peer, _)| *peer));
         self.answers = answers;
         // Without a seat, what it holds counts only where it may be the last state, and is of its branch for sure.
@@ -367,7 +369,7 @@ impl Comeback {
     /// Whether it holds the last state of its run. It may have been killed before it heard that the others had finished too: then it
     /// has its seat still, and a quorum has signed that state.
     fn holds_the_end(&self) -> bool {
-        let Some(Holdings { loadable, stable, .. }) = self.holdings else { return false };
+        let Some(DiskSummary { loadable, stable, .. }) = self.holdings else { return false };
         let is_last = |step: Option<u64>| step >= Some(self.terms.last_step);
         is_last(loadable) && (is_last(stable) || self.is_settled())
     }
@@ -378,7 +380,7 @@ impl Comeback {
         let (last, keepers) = (self.terms.last_step, &self.past.keepers);
         let is_signed = self.holdings.is_some_and(|holdings| holdings.stable >= Some(last));
         let joins = self.past.seat.is_some() || self.choice.joins;
-        let wants = move |(peer, answer): &&(PeerId, Answer)| match answer.live {
+        let wants = move |(peer, answer): &&(PeerId, SearchReply)| match answer.live {
             true => joins,
             false => is_signed && search::lacks(*peer, answer, keepers, last),
         };
@@ -388,7 +390,7 @@ impl Comeback {
     /// Whether all that those who are there may want of it is the last state: none of them goes on, or needs its vote.
     fn is_wanted_for_the_end(&self) -> bool {
         let votes = |peer| self.past.seat.as_ref().is_some_and(|seat| seat.view.contains(peer));
-        self.holds_the_end() && self.presence() == Presence::There && !self.wanting().any(votes)
+        self.holds_the_end() && self.presence() == PresenceStatus::There && !self.wanting().any(votes)
     }
 
     fn decide(&mut self, now: Time) {
@@ -398,47 +400,47 @@ impl Comeback {
         }
         let presence = self.presence();
         let way = match is_over {
-            true => Some(Way::Found),
-            false if self.is_wanted_for_the_end() => Some(Way::Join),
+            true => Some(ReturnAction::Found),
+            false if self.is_wanted_for_the_end() => Some(ReturnAction::Join),
             false => way_back(self.known(), presence, self.choice.alone),
         };
         match way {
             None => self.end(Decision::Unknown),
             Some(way) if self.choice.goes_back => self.go_back(way),
             // Whoever has a ticket to a run does not begin it.
-            Some(Way::Found) if self.choice.joins => self.end(self.join()),
-            Some(Way::Found) => self.end(Decision::Found),
-            Some(Way::Fork) => self.end(Decision::Fork),
-            Some(Way::Join) => self.end(self.join()),
-            Some(Way::Recover) => self.recover(now),
+            Some(ReturnAction::Found) if self.choice.joins => self.end(self.join()),
+            Some(ReturnAction::Found) => self.end(Decision::Found),
+            Some(ReturnAction::Fork) => self.end(Decision::Fork),
+            Some(ReturnAction::Join) => self.end(self.join()),
+            Some(ReturnAction::Recover) => self.recover(now),
         }
     }
 
     /// Who of those who were asked last is there.
-    fn presence(&self) -> Presence {
+    fn presence(&self) -> PresenceStatus {
         search::presence(self.answers.iter().copied(), |peer| self.past.keepers.contains(&peer))
     }
 
     /// Whether somebody goes on, be it as a fork.
     fn is_gone_on(&self) -> bool {
-        matches!(self.presence(), Presence::Live | Presence::Forked)
+        matches!(self.presence(), PresenceStatus::Live | PresenceStatus::Forked)
     }
 
-    fn known(&self) -> topology::Past<'_> {
-        let Past { me, seat, has_lost_its_seat, has_lost_its_contacts, members, .. } = &self.past;
+    fn known(&self) -> topology::LocalState<'_> {
+        let SavedState { me, seat, has_lost_its_seat, has_lost_its_contacts, members, .. } = &self.past;
         let had_others = *has_lost_its_contacts || *has_lost_its_seat || !members.is_empty();
         let (record, left) = (seat.as_ref(), !self.stayed().is_empty());
         let joins = self.choice.joins;
-        topology::Past { me: *me, record, left, had_others, joins }
+        topology::LocalState { me: *me, record, left, had_others, joins }
     }
 
     /// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.
-    fn go_back(&mut self, way: Way) {
+    fn go_back(&mut self, way: ReturnAction) {
         let outcome = match way {
-            Way::Fork => Decision::Fork,
-            Way::Found | Way::Recover if self.past.members.is_empty() => Decision::Found,
-            Way::Found | Way::Recover if self.choice.alone && !self.is_gone_on() => Decision::Fork,
-            Way::Found | Way::Recover | Way::Join => Decision::OthersBranch,
+            ReturnAction::Fork => Decision::Fork,
+            ReturnAction::Found | ReturnAction::Recover if self.past.members.is_empty() => Decision::Found,
+            ReturnAction::Found | ReturnAction::Recover if self.choice.alone && !self.is_gone_on() => Decision::Fork,
+            ReturnAction::Found | ReturnAction::Recover | ReturnAction::Join => Decision::OthersBranch,
         };
         self.end(outcome);
     }
@@ -449,35 +451,35 @@ impl Comeback {
         let mut members = self.past.members.clone();
         members.sort_by_key(|peer| !live.contains(peer));
         let awaited = match self.stayed() {
-            _ if !live.is_empty() => Awaited { peers: live, why: Wait::Live },
-            _ if self.holds_the_end() => Awaited { peers: self.wanting().collect(), why: Wait::Lacking },
-            [] => Awaited { peers: self.past.members.clone(), why: Wait::Known },
-            stayed => Awaited { peers: stayed.to_vec(), why: Wait::Stayed },
+            _ if !live.is_empty() => WaitStatus { peers: live, why: WaitKind::Live },
+            _ if self.holds_the_end() => WaitStatus { peers: self.wanting().collect(), why: WaitKind::Lacking },
+            [] => WaitStatus { peers: self.past.members.clone(), why: WaitKind::Known },
+            stayed => WaitStatus { peers: stayed.to_vec(), why: WaitKind::Stayed },
         };
         Decision::Join { members, awaited }
     }
 
     fn recover(&mut self, now: Time) {
         let record = self.past.seat.as_ref().expect("invariant: nobody else recovers");
-        let Holdings { loadable, can_begin, .. } = self.holdings.expect("invariant: whoever has a seat looks first");
+        let DiskSummary { loadable, can_begin, .. } = self.holdings.expect("invariant: whoever has a seat looks first");
         let (me, noted, stride, heard) = (self.past.me, self.past.noted, self.terms.stride, &self.heard);
-        let outcome = Returning { me, record, found: loadable, noted, can_begin, stride, heard }.outcome();
+        let outcome = ReturningMember { me, record, found: loadable, noted, can_begin, stride, heard }.outcome();
         match outcome {
             // What it had is lost, and its user does not want it to wait for who may hold that.
-            Return::Seat { has_state: false, .. } if self.choice.alone && !self.is_gone_on() => {
+            SeatDecision::Seat { has_state: false, .. } if self.choice.alone && !self.is_gone_on() => {
                 self.end(Decision::Fork)
             }
-            Return::Seat { has_state, can_begin } => {
-                let has_state = has_state || self.flaw == Some(Flaw::ClaimsState);
+            SeatDecision::Seat { has_state, can_begin } => {
+                let has_state = has_state || self.flaw == Some(FlawKind::ClaimsState);
                 self.end(Decision::Recover { has_state, can_begin });
             }
             // Who goes on alone waits for nobody.
-            Return::Behind(_) if self.choice.alone => self.end(Decision::Fork),
-            Return::Behind(_) if now + PAUSE <= self.until && self.flaw != Some(Flaw::AsksOnce) => {
+            SeatDecision::Behind(_) if self.choice.alone => self.end(Decision::Fork),
+            SeatDecision::Behind(_) if now + PAUSE <= self.until && self.flaw != Some(FlawKind::AsksOnce) => {
                 self.stage = Stage::Pauses;
                 self.outputs.push_back(Output::SetTimer(now + PAUSE));
             }
-            Return::Behind(ahead) => self.end(Decision::Behind(ahead)),
+            SeatDecision::Behind(ahead) => self.end(Decision::Behind(ahead)),
         }
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which transports a node uses for its links. Both ends of a link take the best that both have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DataPlane {
+pub enum TransportPolicy {
     /// Shared memory within a machine, direct connections where they can be made, libp2p streams elsewhere.
     #[default]
     Auto,
@@ -21,7 +21,7 @@ pub enum DataPlane {
     Universal,
 }
 
-impl FromStr for DataPlane {
+impl FromStr for TransportPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -30,7 +30,7 @@ impl FromStr for DataPlane {
     }
 }
 
-impl DataPlane {
+impl TransportPolicy {
     /// What they are called.
     pub const NAMES: [&str; 5] = ["auto", "direct", "local", "universal", "plaintext"];
     const ALL: [Self; 5] = [Self::Auto, Self::Direct, Self::Local, Self::Universal, Self::Plaintext];

@@ -10,13 +10,13 @@ use super::{SnapshotError, SnapshotManifest, hash};
 use crate::state::{ReplicatedState, StateError};
 
 /// A snapshot of which some chunks are here.
-pub struct Assembly {
+pub struct PartialSnapshot {
     manifest: SnapshotManifest,
     /// The distinct chunks; `None` while one is missing.
     chunks: BTreeMap<Digest, Option<Vec<u8>>>,
 }
 
-impl Assembly {
+impl PartialSnapshot {
     /// Begins with nothing. Holds no more than the manifest announces, and nothing in advance.
     ///
     /// # Errors
@@ -83,10 +83,10 @@ impl Assembly {
     }
 }
 
-impl std::fmt::Debug for Assembly {
+impl std::fmt::Debug for PartialSnapshot {
     /// Names and sizes only: the state may be gigabytes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Assembly")
+        f.debug_struct("PartialSnapshot")
             .field("step", &self.manifest.step)
             .field("chunks", &self.chunks.len())
             .finish_non_exhaustive()

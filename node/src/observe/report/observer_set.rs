@@ -7,15 +7,15 @@ use std::time::SystemTime;
 use super::{Observer, Report};
 
 /// Tells several observers, in order.
-pub struct Tee(pub Vec<Arc<dyn Observer>>);
+pub struct ObserverSet(pub Vec<Arc<dyn Observer>>);
 
-impl fmt::Debug for Tee {
+impl fmt::Debug for ObserverSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tee").field("observers", &self.0.len()).finish()
+        f.debug_struct("ObserverSet").field("observers", &self.0.len()).finish()
     }
 }
 
-impl Observer for Tee {
+impl Observer for ObserverSet {
     fn report(&self, report: &Report) {
         self.report_at(SystemTime::now(), report);
     }

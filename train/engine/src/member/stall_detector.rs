@@ -1,4 +1,4 @@
-//! Whether an operation has come to a standstill.
+//! Whether an operation has come to a detector.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SHORTEST: u32 = 8;
 /// A step that has stood still once is given half as much time when it is tried again, and so on: it was not slowness that
 /// kept it, and each try may only find one more link over which nothing comes.
 #[derive(Debug)]
-pub struct Standstill {
+pub struct StallDetector {
     longest: Duration,
     limit: Duration,
     /// The step that has stood still last.
@@ -23,7 +23,7 @@ pub struct Standstill {
     since: Time,
 }
 
-impl Standstill {
+impl StallDetector {
     /// One that is told of after `limit`.
     pub fn new(limit: Duration) -> Self {
         Self { longest: limit, limit, stood: None, seen: None, since: Time::ZERO }
@@ -64,21 +64,18 @@ mod tests {
     fn who_waits_for_long_and_sees_nothing_move_stands_still() {
         let second = Duration::from_secs(1);
         let at = |seconds: u32| Time::ZERO + second * seconds;
-        let mut standstill = Standstill::new(3 * second);
-        assert!(!standstill.look(at(9), None, 7), "nothing is under way");
-        assert!(!standstill.look(at(10), Some((1, 5)), 7));
-        assert!(!standstill.look(at(12), Some((1, 5)), 7) && standstill.look(at(13), Some((1, 5)), 7));
-        assert!(!standstill.look(at(14), Some((1, 5)), 8), "a byte came");
-        assert!(!standstill.look(at(17), Some((1, 6)), 8), "the next step");
-        standstill.begin_anew();
-        assert!(!standstill.look(at(30), Some((1, 6)), 8), "nobody looked");
-        assert!(standstill.look(at(33), Some((1, 6)), 8));
-        assert!(
-            !standstill.look(at(34), None, 8) && !standstill.look(at(34), Some((2, 6)), 8),
-            "held, then tried again"
-        );
-        assert!(standstill.look(at(36), Some((2, 6)), 8), "in half the time");
-        assert!(!standstill.look(at(37), Some((2, 7)), 9) && !standstill.look(at(39), Some((2, 7)), 9), "it went on");
-        assert!(standstill.look(at(40), Some((2, 7)), 9));
+        let mut detector = StallDetector::new(3 * second);
+        assert!(!detector.look(at(9), None, 7), "nothing is under way");
+        assert!(!detector.look(at(10), Some((1, 5)), 7));
+        assert!(!detector.look(at(12), Some((1, 5)), 7) && detector.look(at(13), Some((1, 5)), 7));
+        assert!(!detector.look(at(14), Some((1, 5)), 8), "a byte came");
+        assert!(!detector.look(at(17), Some((1, 6)), 8), "the next step");
+        detector.begin_anew();
+        assert!(!detector.look(at(30), Some((1, 6)), 8), "nobody looked");
+        assert!(detector.look(at(33), Some((1, 6)), 8));
+        assert!(!detector.look(at(34), None, 8) && !detector.look(at(34), Some((2, 6)), 8), "held, then tried again");
+        assert!(detector.look(at(36), Some((2, 6)), 8), "in half the time");
+        assert!(!detector.look(at(37), Some((2, 7)), 9) && !detector.look(at(39), Some((2, 7)), 9), "it went on");
+        assert!(detector.look(at(40), Some((2, 7)), 9));
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Violation;
 use crate::id::{PeerId, RunId, ViewId};
 use crate::message::MAX_MEMBERS;
 use crate::view::{MAX_VIEW_BYTES, View};
-use crate::vote::certificate::{Notary, Seal, Succession};
+use crate::vote::certificate::{Signer, SuccessionProof, WireSignature};
 
 /// The longest encoded leg, in bytes: two views, and who accepted the second one.
 pub const MAX_LEG_BYTES: usize = 2 * MAX_VIEW_BYTES + 98 * MAX_MEMBERS + 256;
@@ -18,16 +18,16 @@ const PURPOSE: &[u8] = b"starling begins a branch 1";
 /// A view, and what shows that it is one of the run's to whoever knows the one before it on the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::large_enum_variant, reason = "most are the larger ones")]
-pub enum Leg {
+pub enum ViewProof {
     /// The first one of a branch: the founder's key has signed it.
-    Founded(View, Seal),
+    Founded(View, WireSignature),
     /// The first one of a branch that somebody has begun alone. Nobody has signed it: it is of those who were members before.
     Apart(View),
     /// The next one: a quorum of the one before has accepted it.
-    Next(Succession),
+    Next(SuccessionProof),
     /// A later one, with the view that it follows: those of that view's quorum that have accepted it are also a quorum of the one
     /// before on the way.
-    Over(View, Succession),
+    Over(View, SuccessionProof),
     /// The one that the one before on the way follows.
     Back(View),
 }
@@ -37,7 +37,7 @@ pub fn beginning(run: RunId, view: ViewId) -> Vec<u8> {
     [PURPOSE, &run.0, &view.0].concat()
 }
 
-impl Leg {
+impl ViewProof {
     /// Where it leads.
     pub fn view(&self) -> &View {
         match self {
@@ -60,14 +60,14 @@ impl Leg {
     }
 
     /// Whether the founder has signed that a branch of `run` begins with it.
-    pub(super) fn is_founders(&self, notary: &dyn Notary, founder: PeerId, run: RunId) -> bool {
+    pub(super) fn is_founders(&self, notary: &dyn Signer, founder: PeerId, run: RunId) -> bool {
         let Self::Founded(view, seal) = self else { return false };
         let is_first = view.run == run && view.parent.is_none() && !view.forked;
         is_first && notary.is_signed(founder, &beginning(run, view.id()), &seal.bytes())
     }
 
     /// Whether it leads on from `last` to whoever knows that.
-    pub(super) fn follows(&self, notary: &dyn Notary, last: &View) -> bool {
+    pub(super) fn follows(&self, notary: &dyn Signer, last: &View) -> bool {
         match self {
             Self::Founded(..) | Self::Apart(_) => false,
             Self::Next(link) => link.follows(notary, last),
@@ -83,7 +83,7 @@ impl Leg {
 
 /// Whether `link`, which follows `parent`, may be shown to those who know `last`, an earlier one: if a quorum of `last` is among those
 /// who accepted it. One of these at least is honest, was in `parent`, and would not have accepted there what is not to follow it.
-pub(super) fn is_over(last: &View, parent: &View, link: &Succession) -> bool {
+pub(super) fn is_over(last: &View, parent: &View, link: &SuccessionProof) -> bool {
     let is_later = parent.generation > last.generation && link.view.generation > parent.generation;
     let is_of_one = |view: &View| {
         (view.run, view.branch, view.forked, view.quorum) == (last.run, last.branch, last.forked, last.quorum)

@@ -15,7 +15,7 @@ const MOST_LOOKS: u32 = 2;
 ///
 /// Only time counts in which the process ran: a machine that sleeps does not hang.
 #[derive(Debug)]
-pub struct Watchdog {
+pub struct HangDetector {
     limit: Duration,
     interval: Duration,
     work: Option<u64>,
@@ -24,14 +24,14 @@ pub struct Watchdog {
 
 /// What is to be done about work that takes too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Overdue {
+pub enum OverdueAction {
     /// End: others wait.
     End,
     /// Tell the user, once for each piece of work: beside others, it would have to end.
     Warn,
 }
 
-impl Watchdog {
+impl HangDetector {
     /// Of a member of a run with this longest stall, whose driver looks at this interval.
     pub fn new(max_stall: Duration, interval: Duration) -> Self {
         Self { limit: max_stall * 9 / 10, interval, work: None, spent: Duration::ZERO }
@@ -43,14 +43,14 @@ impl Watchdog {
     }
 
     /// Looks again, `since` after the last look. Each piece of work has a number of its own; `None` is none.
-    pub fn look(&mut self, work: Option<u64>, since: Duration, has_others: bool) -> Option<Overdue> {
+    pub fn look(&mut self, work: Option<u64>, since: Duration, has_others: bool) -> Option<OverdueAction> {
         let before = self.spent;
         let is_same = work.is_some() && work == self.work;
         self.spent = if is_same { before + since.min(self.interval * MOST_LOOKS) } else { Duration::ZERO };
         self.work = work;
         match self.spent > self.limit {
-            true if has_others => Some(Overdue::End),
-            true if before <= self.limit => Some(Overdue::Warn),
+            true if has_others => Some(OverdueAction::End),
+            true if before <= self.limit => Some(OverdueAction::Warn),
             true | false => None,
         }
     }
@@ -64,32 +64,32 @@ mod tests {
 
     #[test]
     fn only_one_piece_of_own_work_adds_up() {
-        let mut watchdog = Watchdog::new(10 * TICK, TICK);
+        let mut hang_detector = HangDetector::new(10 * TICK, TICK);
         for round in 0..3 {
-            let looks: Vec<_> = (0..=9).map(|_| watchdog.look(Some(round), TICK, true)).collect();
+            let looks: Vec<_> = (0..=9).map(|_| hang_detector.look(Some(round), TICK, true)).collect();
             assert_eq!(looks, [None; 10], "it may have begun just before the first look");
         }
-        assert_eq!(watchdog.look(None, TICK, true), None);
+        assert_eq!(hang_detector.look(None, TICK, true), None);
         for _ in 0..=9 {
-            assert_eq!(watchdog.look(Some(7), TICK, true), None);
+            assert_eq!(hang_detector.look(Some(7), TICK, true), None);
         }
-        assert_eq!(watchdog.look(Some(7), TICK, true), Some(Overdue::End));
+        assert_eq!(hang_detector.look(Some(7), TICK, true), Some(OverdueAction::End));
     }
 
     #[test]
     fn who_is_alone_is_told_once() {
-        let mut watchdog = Watchdog::new(10 * TICK, TICK);
-        let looks: Vec<_> = (0..100).filter_map(|_| watchdog.look(Some(1), TICK, false)).collect();
-        assert_eq!(looks, [Overdue::Warn]);
-        assert_eq!(watchdog.look(Some(1), TICK, true), Some(Overdue::End), "somebody came");
+        let mut hang_detector = HangDetector::new(10 * TICK, TICK);
+        let looks: Vec<_> = (0..100).filter_map(|_| hang_detector.look(Some(1), TICK, false)).collect();
+        assert_eq!(looks, [OverdueAction::Warn]);
+        assert_eq!(hang_detector.look(Some(1), TICK, true), Some(OverdueAction::End), "somebody came");
     }
 
     #[test]
     fn a_process_that_was_stopped_has_not_worked() {
-        let mut watchdog = Watchdog::new(10 * TICK, TICK);
+        let mut hang_detector = HangDetector::new(10 * TICK, TICK);
         for _ in 0..5 {
-            assert_eq!(watchdog.look(Some(1), 1000 * TICK, true), None);
+            assert_eq!(hang_detector.look(Some(1), 1000 * TICK, true), None);
         }
-        assert_eq!(watchdog.look(Some(1), 1000 * TICK, true), Some(Overdue::End), "it is at it still");
+        assert_eq!(hang_detector.look(Some(1), 1000 * TICK, true), Some(OverdueAction::End), "it is at it still");
     }
 }

@@ -35,9 +35,9 @@ pub fn departs(end: &Event, last_step: u64, is_saved: bool) -> Option<Vec<PeerId
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Call back with [`Settling::look`].
+    /// Call back with [`CompletionTracker::look`].
     SetTimer(Time),
-    /// Ask these keepers what they hold; then [`Settling::holds`].
+    /// Ask these keepers what they hold; then [`CompletionTracker::holds`].
     Ask(Vec<PeerId>),
     /// These have not fetched it for long: the user hears what is waited for, once.
     Tell(Vec<PeerId>),
@@ -47,7 +47,7 @@ pub enum Output {
 
 /// Stays, as long as that is of use.
 #[derive(Debug)]
-pub struct Settling {
+pub struct CompletionTracker {
     max_stall: Duration,
     /// The last step whose state a quorum has signed, on this branch.
     stable: u64,
@@ -70,7 +70,7 @@ struct Last {
     is_told: bool,
 }
 
-impl Settling {
+impl CompletionTracker {
     /// Of a run with this longest stall.
     pub fn new(max_stall: Duration) -> Self {
         Self { max_stall, stable: 0, last: None, leaves_keepers: false, outputs: VecDeque::new() }
@@ -78,8 +78,8 @@ impl Settling {
 
     /// Has it make a mistake from now on.
     #[cfg(feature = "flaws")]
-    pub fn plant(&mut self, flaw: starling_topology::Flaw) {
-        self.leaves_keepers |= flaw == starling_topology::Flaw::LeavesKeepers;
+    pub fn plant(&mut self, flaw: starling_topology::FlawKind) {
+        self.leaves_keepers |= flaw == starling_topology::FlawKind::LeavesKeepers;
     }
 
     /// What to do next; drain to `None` after each call of the others.
@@ -163,15 +163,15 @@ mod tests {
         Time::ZERO + Duration::from_secs(seconds)
     }
 
-    fn said(settling: &mut Settling) -> Vec<Output> {
-        std::iter::from_fn(|| settling.poll()).filter(|output| !matches!(output, Output::SetTimer(_))).collect()
+    fn said(completion: &mut CompletionTracker) -> Vec<Output> {
+        std::iter::from_fn(|| completion.poll()).filter(|output| !matches!(output, Output::SetTimer(_))).collect()
     }
 
-    fn complete(stable: u64) -> Settling {
-        let mut settling = Settling::new(STALL);
-        settling.note_stable(at(0), stable);
-        settling.complete(at(1), END, true);
-        settling
+    fn complete(stable: u64) -> CompletionTracker {
+        let mut completion = CompletionTracker::new(STALL);
+        completion.note_stable(at(0), stable);
+        completion.complete(at(1), END, true);
+        completion
     }
 
     #[test]
@@ -186,55 +186,55 @@ mod tests {
 
     #[test]
     fn where_no_keeper_is_signatures_are_enough() {
-        let mut settling = complete(90);
-        settling.look(at(1), &[]);
-        assert_eq!((said(&mut settling), settling.is_under_way()), (Vec::new(), true));
-        settling.note_stable(at(2), 100);
-        settling.look(at(2), &[]);
-        assert_eq!((said(&mut settling), settling.is_under_way()), (vec![Output::End], false));
+        let mut completion = complete(90);
+        completion.look(at(1), &[]);
+        assert_eq!((said(&mut completion), completion.is_under_way()), (Vec::new(), true));
+        completion.note_stable(at(2), 100);
+        completion.look(at(2), &[]);
+        assert_eq!((said(&mut completion), completion.is_under_way()), (vec![Output::End], false));
     }
 
     #[test]
     fn signatures_that_do_not_come_are_not_waited_for_for_long() {
-        let mut settling = complete(90);
-        settling.look(at(10), &KEEPERS);
-        assert_eq!(said(&mut settling), []);
-        settling.look(at(11), &KEEPERS);
-        assert_eq!(said(&mut settling), [Output::End]);
-        settling.look(at(12), &KEEPERS);
-        assert_eq!(said(&mut settling), [], "once");
+        let mut completion = complete(90);
+        completion.look(at(10), &KEEPERS);
+        assert_eq!(said(&mut completion), []);
+        completion.look(at(11), &KEEPERS);
+        assert_eq!(said(&mut completion), [Output::End]);
+        completion.look(at(12), &KEEPERS);
+        assert_eq!(said(&mut completion), [], "once");
     }
 
     #[test]
     fn keepers_that_are_there_are_asked_until_they_hold_it() {
-        let mut settling = complete(100);
-        settling.look(at(1), &KEEPERS);
-        assert_eq!(said(&mut settling), [Output::Ask(KEEPERS.to_vec())]);
-        settling.holds(at(1), KEEPERS[0], &[(99, END.1), (100, Digest([8; 32]))]);
-        settling.holds(at(1), KEEPERS[1], &[END, (100, Digest([8; 32]))]);
-        settling.look(at(1), &KEEPERS);
-        assert_eq!(said(&mut settling), [], "not so soon again");
-        settling.look(at(2), &KEEPERS);
-        assert_eq!(said(&mut settling), [Output::Ask(vec![KEEPERS[0]])]);
-        settling.look(at(3), &KEEPERS[1..]);
-        assert_eq!(said(&mut settling), [Output::End], "the other one is gone");
+        let mut completion = complete(100);
+        completion.look(at(1), &KEEPERS);
+        assert_eq!(said(&mut completion), [Output::Ask(KEEPERS.to_vec())]);
+        completion.holds(at(1), KEEPERS[0], &[(99, END.1), (100, Digest([8; 32]))]);
+        completion.holds(at(1), KEEPERS[1], &[END, (100, Digest([8; 32]))]);
+        completion.look(at(1), &KEEPERS);
+        assert_eq!(said(&mut completion), [], "not so soon again");
+        completion.look(at(2), &KEEPERS);
+        assert_eq!(said(&mut completion), [Output::Ask(vec![KEEPERS[0]])]);
+        completion.look(at(3), &KEEPERS[1..]);
+        assert_eq!(said(&mut completion), [Output::End], "the other one is gone");
     }
 
     #[test]
     fn a_keeper_that_never_fetches_it_is_told_and_costs_a_bounded_time() {
-        let mut settling = complete(100);
-        settling.look(at(12), &KEEPERS[..1]);
-        settling.look(at(13), &KEEPERS[..1]);
+        let mut completion = complete(100);
+        completion.look(at(12), &KEEPERS[..1]);
+        completion.look(at(13), &KEEPERS[..1]);
         let ask = Output::Ask(vec![KEEPERS[0]]);
-        assert_eq!(said(&mut settling), [Output::Tell(vec![KEEPERS[0]]), ask.clone(), ask]);
-        settling.look(at(61), &KEEPERS[..1]);
-        assert_eq!(said(&mut settling), [Output::End]);
+        assert_eq!(said(&mut completion), [Output::Tell(vec![KEEPERS[0]]), ask.clone(), ask]);
+        completion.look(at(61), &KEEPERS[..1]);
+        assert_eq!(said(&mut completion), [Output::End]);
     }
 
     #[test]
     fn a_state_that_no_disk_took_is_waited_for_by_nobody() {
-        let mut settling = Settling::new(STALL);
-        settling.complete(at(1), END, false);
-        assert_eq!(said(&mut settling), [Output::End]);
+        let mut completion = CompletionTracker::new(STALL);
+        completion.complete(at(1), END, false);
+        assert_eq!(said(&mut completion), [Output::End]);
     }
 }

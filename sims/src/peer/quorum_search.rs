@@ -1,6 +1,6 @@
 //! Looking out for a run that has gone on without this peer.
 
-use starling_engine::member::lookout::Searched;
+use starling_engine::member::quorum_search::SearchResult;
 use starling_topology::{Root, Time, View};
 
 use super::Peer;
@@ -38,7 +38,7 @@ impl Peer {
     }
 
     /// They have been asked.
-    pub fn searched(&mut self, now: Time, came_to: Searched<'_>) {
+    pub fn searched(&mut self, now: Time, came_to: SearchResult<'_>) {
         self.member.searched(now, came_to);
         self.obey(now);
     }

@@ -1,10 +1,10 @@
 //! How a peer is led from what it knows to a view that somebody has named.
 
-use super::{Anchors, Descent, Leg, MAX_BYTES, MAX_PAGE_LEGS, WalkQuestion};
-use crate::heads::follower::{Branch, branch};
+use super::{AnchorSet, BranchOrigin, MAX_BYTES, MAX_PAGE_LEGS, ViewProof, ViewSearchRequest};
+use crate::heads::follower::{BranchKey, branch};
 use crate::id::ViewId;
 use crate::view::View;
-use crate::vote::certificate::Notary;
+use crate::vote::certificate::Signer;
 
 /// Answers that are taken in, at most.
 pub const MAX_PAGES: usize = 64;
@@ -13,8 +13,8 @@ const MAX_ALONE: usize = 16;
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// Ask [`Walk::question`] once more.
+pub enum ViewSearchStatus {
+    /// Ask [`ViewSearch::question`] once more.
     Ask,
     /// The view is one of the run's.
     There,
@@ -24,20 +24,20 @@ pub enum Way {
 
 /// The way to one view. Whoever is asked may answer what it likes: only legs that hold are taken.
 #[derive(Debug, Clone)]
-pub struct Walk {
-    anchors: Anchors,
+pub struct ViewSearch {
+    anchors: AnchorSet,
     to: ViewId,
-    last: Option<(View, Descent)>,
-    legs: Vec<(Leg, Descent)>,
+    last: Option<(View, BranchOrigin)>,
+    legs: Vec<(ViewProof, BranchOrigin)>,
     bytes: usize,
     /// How far it was told the way, while nothing of that has led on from what is known.
     told: Option<ViewId>,
     pages: usize,
 }
 
-impl Walk {
+impl ViewSearch {
     /// From these views to the one called `to`.
-    pub fn new(anchors: Anchors, to: ViewId) -> Self {
+    pub fn new(anchors: AnchorSet, to: ViewId) -> Self {
         Self { anchors, to, last: None, legs: Vec::new(), bytes: 0, told: None, pages: 0 }
     }
 
@@ -47,13 +47,13 @@ impl Walk {
     }
 
     /// What to ask.
-    pub fn question(&self) -> WalkQuestion {
+    pub fn question(&self) -> ViewSearchRequest {
         let last = self.last.as_ref().map(|(view, _)| view.id()).or(self.told);
-        WalkQuestion { known: last.into_iter().chain(self.anchors.names()).collect(), to: self.to }
+        ViewSearchRequest { known: last.into_iter().chain(self.anchors.names()).collect(), to: self.to }
     }
 
     /// Takes in an answer. Checks signatures, some 50 us each.
-    pub fn hear(&mut self, notary: &dyn Notary, page: Vec<Leg>) -> Way {
+    pub fn hear(&mut self, notary: &dyn Signer, page: Vec<ViewProof>) -> ViewSearchStatus {
         self.pages += 1;
         let before = (self.legs.len(), self.told);
         for leg in page.into_iter().take(MAX_PAGE_LEGS) {
@@ -61,8 +61,9 @@ impl Walk {
                 break;
             }
             // What was decided after an earlier view is another matter than what came before a later one.
-            let is_turn = matches!(self.legs.last(), Some((Leg::Back(_), _))) && !matches!(leg, Leg::Back(_));
-            let is_taken = matches!(leg, Leg::Apart(_)) && !self.may_begin(branch(leg.view()));
+            let is_turn =
+                matches!(self.legs.last(), Some((ViewProof::Back(_), _))) && !matches!(leg, ViewProof::Back(_));
+            let is_taken = matches!(leg, ViewProof::Apart(_)) && !self.may_begin(branch(leg.view()));
             match self.anchors.judge(notary, self.last.as_ref(), &leg).filter(|_| !is_turn && !is_taken) {
                 Some(descent) => {
                     self.bytes += leg.bytes();
@@ -75,17 +76,19 @@ impl Walk {
             }
         }
         match self.is_there() {
-            true => Way::There,
-            false if (self.legs.len(), self.told) == before => Way::Lost,
-            false if self.pages < MAX_PAGES && self.bytes < MAX_BYTES => Way::Ask,
-            false => Way::Lost,
+            true => ViewSearchStatus::There,
+            false if (self.legs.len(), self.told) == before => ViewSearchStatus::Lost,
+            false if self.pages < MAX_PAGES && self.bytes < MAX_BYTES => ViewSearchStatus::Ask,
+            false => ViewSearchStatus::Lost,
         }
     }
 
     /// Whether somebody may have begun this branch alone: not if the way has come over it as one of the founder's.
-    fn may_begin(&self, place: Branch) -> bool {
-        let alone = self.legs.iter().filter(|(leg, _)| matches!(leg, Leg::Apart(_))).count();
-        let is_founders = |(leg, descent): &(Leg, Descent)| *descent == Descent::Proven && branch(leg.view()) == place;
+    fn may_begin(&self, place: BranchKey) -> bool {
+        let alone = self.legs.iter().filter(|(leg, _)| matches!(leg, ViewProof::Apart(_))).count();
+        let is_founders = |(leg, descent): &(ViewProof, BranchOrigin)| {
+            *descent == BranchOrigin::Proven && branch(leg.view()) == place
+        };
         alone < MAX_ALONE && !self.legs.iter().any(is_founders)
     }
 
@@ -101,12 +104,12 @@ impl Walk {
     }
 
     /// What has led so far.
-    pub fn legs(&self) -> impl Iterator<Item = &Leg> {
+    pub fn legs(&self) -> impl Iterator<Item = &ViewProof> {
         self.legs.iter().map(|(leg, _)| leg)
     }
 
     /// What `anchors` know besides, if this was the way to a view of the run.
-    pub fn arrive(&self, anchors: &mut Anchors) {
+    pub fn arrive(&self, anchors: &mut AnchorSet) {
         if self.is_there() {
             self.legs.iter().for_each(|(leg, descent)| anchors.admit(leg.view(), *descent));
         }

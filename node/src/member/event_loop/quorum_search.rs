@@ -1,10 +1,10 @@
-//! Looks out for a run that has gone on without this member, as the engine's [`Lookout`](starling_engine::Lookout) says.
+//! Looks out for a run that has gone on without this member, as the engine's [`QuorumSearch`](starling_engine::QuorumSearch) says.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use starling_engine::member::lookout::Searched;
-use starling_engine::search::{Terms, sought};
+use starling_engine::member::quorum_search::SearchResult;
+use starling_engine::search::{SearchConfig, sought};
 use starling_run::{CheckpointStore, Manifest};
 use starling_topology::{Contact, PeerId, Time};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -31,13 +31,13 @@ type Outcome = (SearchOutcome, Option<u64>);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Lookout {
+pub(super) struct QuorumSearch {
     quest: Quest,
     twins: TwinWatch,
     search: Option<JoinHandle<Result<Outcome, NodeError>>>,
 }
 
-impl Lookout {
+impl QuorumSearch {
     pub(super) fn new(quest: Quest, twins: TwinWatch) -> Self {
         Self { quest, twins, search: None }
     }
@@ -47,7 +47,7 @@ impl Lookout {
     }
 }
 
-impl Drop for Lookout {
+impl Drop for QuorumSearch {
     fn drop(&mut self) {
         self.give_up();
     }
@@ -61,7 +61,7 @@ impl EventLoop {
         }
         self.chunk_providers.checkpoints.tell(self.member.goes_on(), self.member.apart().is_some());
         self.member.look_out(now, step);
-        if let Some(search) = self.lookout.search.take_if(|search| search.is_finished()) {
+        if let Some(search) = self.quorum_search.search.take_if(|search| search.is_finished()) {
             let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
             let (found, stable) = found.unwrap_or_else(|error| {
                 tracing::warn!(%error, "others can't be asked whether the run has gone on");
@@ -76,7 +76,7 @@ impl EventLoop {
                 );
                 self.observer.report(&Report::Warning { message });
             }
-            let came_to = Searched { fetched: fetched.is_some(), stable, answers: &answers, keepers: &keepers };
+            let came_to = SearchResult { fetched: fetched.is_some(), stable, answers: &answers, keepers: &keepers };
             self.member.searched(now, came_to);
         }
         None
@@ -88,12 +88,15 @@ impl EventLoop {
         let asking = || TwinQuery {
             me: self.me,
             run: self.config.run,
-            credentials: Credentials { secret: self.network.access.secret(), ..self.lookout.quest.credentials.clone() },
+            credentials: Credentials {
+                secret: self.network.access.secret(),
+                ..self.quorum_search.quest.credentials.clone()
+            },
             incarnation: Some(self.chunk_providers.checkpoints.incarnation()),
             others: self.member.membership().contacts().filter(|contact| contact.peer != self.me).cloned().collect(),
             limit: self.config.max_stall / 2,
         };
-        let is_there = self.lookout.twins.look(now, takes_part, asking);
+        let is_there = self.quorum_search.twins.look(now, takes_part, asking);
         is_there.then(|| End::Failed(twin::error(self.me, self.data_dir())))
     }
 
@@ -102,15 +105,15 @@ impl EventLoop {
         self.books.record.path().parent().unwrap_or_else(|| Path::new(""))
     }
 
-    pub(super) fn search(&mut self, terms: Terms) {
+    pub(super) fn search(&mut self, terms: SearchConfig) {
         let (members, keepers) = (self.books.contacts.members(), self.books.contacts.keepers());
         let known: Vec<&Contact> = keepers.iter().chain(self.member.membership().contacts()).chain(members).collect();
         let name = |contact: &Contact| contact.peer;
         let peers = sought(self.me, keepers.iter().map(name), known.iter().copied().map(name));
         let contacts = contacts_of(&peers, &known);
-        let quest = self.lookout.quest.clone();
+        let quest = self.quorum_search.quest.clone();
         let secret = self.network.access.secret();
-        self.lookout.search = Some(tokio::spawn(async move {
+        self.quorum_search.search = Some(tokio::spawn(async move {
             let Quest { manifest, credentials, store, guide, .. } = quest;
             let credentials = Credentials { secret, ..credentials };
             let counts = terms.clone();

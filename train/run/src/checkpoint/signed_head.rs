@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use starling_topology::heads::follower::{MAX_BRANCHES, branch};
-use starling_topology::heads::retention::{Forked, Held};
+use starling_topology::heads::retention::{CheckpointRecord, ForkStatus};
 use starling_topology::ledger::MAX_SHARES;
 use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{Head, PeerId, Proof, Root, Signature, View};
 
-use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
+use super::{CheckpointError, CheckpointStore, CheckpointSummary, write_atomically};
 use crate::state::snapshot::parse_digest;
 
 /// The format's name and version.
@@ -19,7 +19,7 @@ const MAX_FILE_BYTES: u64 = (512 << 10) + 2 * MAX_VIEW_BYTES as u64;
 
 /// A head with what was collected for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Signed {
+pub struct SignedHead {
     /// What is signed.
     pub head: Head,
     /// The view whose members sign.
@@ -30,7 +30,7 @@ pub struct Signed {
     pub stable: bool,
 }
 
-impl Signed {
+impl SignedHead {
     /// What convinces others that the checkpoint is stable; `None` if it is not.
     pub fn proof(&self) -> Option<Proof> {
         let proof = Proof { head: self.head, view: self.view.clone(), signatures: self.signatures.clone() };
@@ -55,7 +55,7 @@ impl CheckpointStore {
         view: &View,
         signatures: &[Signature],
         verify: impl Fn(PeerId, &[u8], &[u8; 64]) -> bool,
-    ) -> Result<Signed, CheckpointError> {
+    ) -> Result<SignedHead, CheckpointError> {
         let Some((info, _)) = self.find(head.manifest)? else {
             return Err(self.not_found(Some(head.step))?);
         };
@@ -72,7 +72,7 @@ impl CheckpointStore {
         let mut signed = match &before {
             Some(signed) if signed.head == *head => signed.clone(),
             Some(signed) if signed.stable => return Ok(signed.clone()),
-            Some(_) | None => Signed { head: *head, view: view.clone(), signatures: Vec::new(), stable: false },
+            Some(_) | None => SignedHead { head: *head, view: view.clone(), signatures: Vec::new(), stable: false },
         };
         let message = head.encode();
         for (peer, signature) in signatures {
@@ -92,7 +92,7 @@ impl CheckpointStore {
     }
 
     /// The signatures of a checkpoint, if it has any. A file that cannot be read counts for none: they come again.
-    pub fn signed(&self, checkpoint: &CheckpointInfo) -> Option<Signed> {
+    pub fn signed(&self, checkpoint: &CheckpointSummary) -> Option<SignedHead> {
         let path = signatures_path(&checkpoint.path);
         let len = std::fs::metadata(&path).ok()?.len();
         if len > MAX_FILE_BYTES {
@@ -110,9 +110,9 @@ impl CheckpointStore {
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn newest_stable(&self, root: Option<&Root>) -> Result<Option<CheckpointInfo>, CheckpointError> {
+    pub fn newest_stable(&self, root: Option<&Root>) -> Result<Option<CheckpointSummary>, CheckpointError> {
         let (mut candidates, abandoned) = (self.intact()?, self.abandoned()?);
-        let counts = |info: &CheckpointInfo| match root {
+        let counts = |info: &CheckpointSummary| match root {
             Some(root) => root.admits(info.step, info.lineage),
             None => !abandoned.all.contains(&info.id),
         };
@@ -143,15 +143,15 @@ impl CheckpointStore {
         Ok(found)
     }
 
-    pub(super) fn is_stable(&self, checkpoint: &CheckpointInfo) -> bool {
+    pub(super) fn is_stable(&self, checkpoint: &CheckpointSummary) -> bool {
         self.signed(checkpoint).is_some_and(|signed| signed.stable)
     }
 
     /// What decides whether it is gone on from, and whether it stays.
-    pub(super) fn held_as(&self, checkpoint: &CheckpointInfo) -> Held {
+    pub(super) fn held_as(&self, checkpoint: &CheckpointSummary) -> CheckpointRecord {
         let signed = self.signed(checkpoint).filter(|signed| signed.stable);
-        let stable = signed.map(|signed| Forked(signed.view.forked));
-        Held { step: checkpoint.step, lineage: checkpoint.lineage, stable }
+        let stable = signed.map(|signed| ForkStatus(signed.view.forked));
+        CheckpointRecord { step: checkpoint.step, lineage: checkpoint.lineage, stable }
     }
 }
 
@@ -170,7 +170,7 @@ struct Json {
     signatures: Vec<(String, String)>,
 }
 
-pub(crate) fn encode(signed: &Signed) -> Vec<u8> {
+pub(crate) fn encode(signed: &SignedHead) -> Vec<u8> {
     let signatures = signed.signatures.iter().map(|(peer, signature)| (peer.to_string(), hex::encode(signature)));
     let json = Json {
         format: FORMAT.to_owned(),
@@ -182,7 +182,7 @@ pub(crate) fn encode(signed: &Signed) -> Vec<u8> {
     serde_json::to_vec_pretty(&json).expect("invariant: signatures have no type that cannot be JSON")
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Option<Signed> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<SignedHead> {
     let json: Json = serde_json::from_slice(bytes).ok()?;
     (json.format == FORMAT && json.signatures.len() <= MAX_SHARES).then_some(())?;
     let head = Head::decode(&hex::decode(json.head).ok()?)?;
@@ -194,7 +194,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Signed> {
     };
     let signatures = json.signatures.iter().map(signature).collect::<Option<Vec<_>>>()?;
     let is_sound = signatures.is_sorted_by(|(a, _), (b, _)| a < b) && view.id() == head.view;
-    let signed = Signed { head, view, signatures, stable: json.stable };
+    let signed = SignedHead { head, view, signatures, stable: json.stable };
     // What says of itself that it is stable need not be.
     (is_sound && signed.proof().is_none_or(|proof| proof.is_quorum())).then_some(signed)
 }

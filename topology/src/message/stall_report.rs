@@ -14,7 +14,7 @@ use crate::vote::promise::Promise;
 
 /// What a member waits for that has all of its own contribution to an operation brought, and sees nothing move.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Awaited {
+pub struct StallReport {
     /// The operation's step.
     pub step: u64,
     /// The first place in it of which something is missing. What is sent there rests on places before it alone.
@@ -24,7 +24,7 @@ pub struct Awaited {
     pub from: Vec<PeerId>,
 }
 
-impl Awaited {
+impl StallReport {
     /// Of whoever waits for it does not know what.
     pub fn nothing(step: u64) -> Self {
         Self { step, place: u64::MAX, from: Vec::new() }
@@ -67,7 +67,7 @@ mod tests {
     fn pairs(said: &[Said]) -> Vec<(PeerId, PeerId)> {
         let progress = Progress { step: 4, lineage: Lineage::default(), has_state: true, has_result: false };
         let promise = |missing: Option<(u64, &'static [u8])>| Promise {
-            missing: missing.map(|(place, from)| Awaited {
+            missing: missing.map(|(place, from)| StallReport {
                 step: 5,
                 place,
                 from: from.iter().map(|name| peer(*name)).collect(),

@@ -1,7 +1,7 @@
 //! A text that goes on: byte after byte, each drawn from what the model says of the next one.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use starling_topology::SplitMix64;
+use starling_topology::SplitMix64Generator;
 
 use super::{Model, ModelError};
 use crate::network::transformer::Cache;
@@ -11,7 +11,7 @@ const BEGINNING: &[u8] = b"\n";
 
 /// How the next byte is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sampling {
+pub struct SamplingOptions {
     /// What logits are divided by: below 1, what is probable becomes more so. 0: the most probable byte, whatever the seed.
     pub temperature: f64,
     /// So many of the most probable bytes are drawn from; `None`: all.
@@ -23,7 +23,7 @@ pub struct Sampling {
     pub seed: u64,
 }
 
-impl Default for Sampling {
+impl Default for SamplingOptions {
     fn default() -> Self {
         Self { temperature: 0.8, top_k: None, top_p: 1.0, seed: 42 }
     }
@@ -33,10 +33,10 @@ impl Default for Sampling {
 ///
 /// What the model sees begins with the prompt's last bytes. When it sees as many as it can, it goes on with the later half of them.
 #[derive(Debug)]
-pub struct Continuation<'m> {
+pub struct TextGenerator<'m> {
     model: &'m Model,
-    sampling: Sampling,
-    generator: SplitMix64,
+    sampling: SamplingOptions,
+    generator: SplitMix64Generator,
     /// What the model sees.
     seen: Vec<u8>,
     /// What was computed of it; `None`: everything is computed anew for each byte.
@@ -49,16 +49,16 @@ impl Model {
     ///
     /// # Errors
     /// If it has learned no text.
-    pub fn generate(&self, prompt: &[u8], sampling: Sampling) -> Result<Continuation<'_>, ModelError> {
+    pub fn generate(&self, prompt: &[u8], sampling: SamplingOptions) -> Result<TextGenerator<'_>, ModelError> {
         let context = self.transformer()?.0.context();
         let prompt = if prompt.is_empty() { BEGINNING } else { prompt };
         let seen = prompt[prompt.len().saturating_sub(context)..].to_vec();
-        let generator = SplitMix64::for_purpose("starling generation", sampling.seed, 0);
-        Ok(Continuation { model: self, sampling, generator, seen, cache: Some(Cache::default()), context })
+        let generator = SplitMix64Generator::for_purpose("starling generation", sampling.seed, 0);
+        Ok(TextGenerator { model: self, sampling, generator, seen, cache: Some(Cache::default()), context })
     }
 }
 
-impl Continuation<'_> {
+impl TextGenerator<'_> {
     /// The same, computed anew for each byte: slower, and for comparisons alone.
     #[must_use]
     pub fn without_cache(self) -> Self {
@@ -112,7 +112,7 @@ impl Continuation<'_> {
 }
 
 /// The token that is drawn. Of equally probable ones, those of lower numbers come first.
-fn chosen(logits: &[f32], sampling: &Sampling, generator: &mut SplitMix64) -> u8 {
+fn chosen(logits: &[f32], sampling: &SamplingOptions, generator: &mut SplitMix64Generator) -> u8 {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
     let byte = |token: usize| u8::try_from(token).expect("invariant: tokens are bytes");
@@ -144,8 +144,8 @@ fn chosen(logits: &[f32], sampling: &Sampling, generator: &mut SplitMix64) -> u8
 mod tests {
     use super::*;
 
-    fn drawn(logits: &[f32], sampling: Sampling) -> Vec<usize> {
-        let mut generator = SplitMix64::new(sampling.seed);
+    fn drawn(logits: &[f32], sampling: SamplingOptions) -> Vec<usize> {
+        let mut generator = SplitMix64Generator::new(sampling.seed);
         let mut counts = vec![0; logits.len()];
         (0..1000).for_each(|_| counts[usize::from(chosen(logits, &sampling, &mut generator))] += 1);
         counts
@@ -155,21 +155,24 @@ mod tests {
     fn bytes_are_drawn_as_probable_as_they_are() {
         // Of probabilities 1/8, 1/2, 1/8, 1/4.
         let logits = [0.0, 4.0_f32.ln(), 0.0, 2.0_f32.ln()];
-        let plain = Sampling { temperature: 1.0, ..Sampling::default() };
+        let plain = SamplingOptions { temperature: 1.0, ..SamplingOptions::default() };
         let near = |counts: Vec<usize>, shares: [f64; 4]| {
             let is_near = |(count, share): (&usize, f64)| (*count as f64 / 1000.0 - share).abs() < 0.05;
             assert!(counts.iter().zip(shares).all(is_near), "{counts:?} of {shares:?}");
         };
         near(drawn(&logits, plain), [0.125, 0.5, 0.125, 0.25]);
         assert_eq!(drawn(&logits, plain), drawn(&logits, plain));
-        assert_ne!(drawn(&logits, plain), drawn(&logits, Sampling { seed: 1, ..plain }));
+        assert_ne!(drawn(&logits, plain), drawn(&logits, SamplingOptions { seed: 1, ..plain }));
         // The square of each.
-        near(drawn(&logits, Sampling { temperature: 0.5, ..plain }), [1.0 / 22.0, 16.0 / 22.0, 1.0 / 22.0, 4.0 / 22.0]);
-        assert_eq!(drawn(&logits, Sampling { temperature: 0.0, ..plain }), [0, 1000, 0, 0]);
-        near(drawn(&logits, Sampling { top_k: Some(2), ..plain }), [0.0, 2.0 / 3.0, 0.0, 1.0 / 3.0]);
+        near(
+            drawn(&logits, SamplingOptions { temperature: 0.5, ..plain }),
+            [1.0 / 22.0, 16.0 / 22.0, 1.0 / 22.0, 4.0 / 22.0],
+        );
+        assert_eq!(drawn(&logits, SamplingOptions { temperature: 0.0, ..plain }), [0, 1000, 0, 0]);
+        near(drawn(&logits, SamplingOptions { top_k: Some(2), ..plain }), [0.0, 2.0 / 3.0, 0.0, 1.0 / 3.0]);
         // The first of the two that are equal.
-        near(drawn(&logits, Sampling { top_k: Some(3), ..plain }), [1.0 / 7.0, 4.0 / 7.0, 0.0, 2.0 / 7.0]);
-        near(drawn(&logits, Sampling { top_p: 0.7, ..plain }), [0.0, 2.0 / 3.0, 0.0, 1.0 / 3.0]);
-        assert_eq!(drawn(&logits, Sampling { top_p: 0.0001, ..plain }), [0, 1000, 0, 0]);
+        near(drawn(&logits, SamplingOptions { top_k: Some(3), ..plain }), [1.0 / 7.0, 4.0 / 7.0, 0.0, 2.0 / 7.0]);
+        near(drawn(&logits, SamplingOptions { top_p: 0.7, ..plain }), [0.0, 2.0 / 3.0, 0.0, 1.0 / 3.0]);
+        assert_eq!(drawn(&logits, SamplingOptions { top_p: 0.0001, ..plain }), [0, 1000, 0, 0]);
     }
 }

@@ -8,27 +8,27 @@
 //!                             '- whoever knows but the founder's key begins here
 //! ```
 //!
-//! Each peer has some views that it takes for the run's: its [`Anchors`]. A [`Walk`] leads from these to a view that somebody has
-//! named, by [legs](Leg) that it is told and checks, so a signature counts for the run only if its view does. Those who were members
+//! Each peer has some views that it takes for the run's: its [`AnchorSet`]. A [`ViewSearch`] leads from these to a view that somebody has
+//! named, by [legs](ViewProof) that it is told and checks, so a signature counts for the run only if its view does. Those who were members
 //! once could decide another view after theirs, so the founder's key is where to begin only for those who know nothing later.
 //!
-//! Annals grow with each view. What they hold is bounded: of old views those stay over which the others are led.
+//! A history grows with each view. What it holds is bounded: of old views those stay over which the others are led.
 
 mod anchors;
-mod leg;
-mod walk;
+mod view_proof;
+mod view_search;
 
 use serde::{Deserialize, Serialize};
 
-pub use anchors::{Anchors, Descent, MAX_APART, MAX_PROVEN};
-pub use leg::{Leg, MAX_LEG_BYTES, beginning};
-pub use walk::{MAX_PAGES, Walk, Way};
+pub use anchors::{AnchorSet, BranchOrigin, MAX_APART, MAX_PROVEN};
+pub use view_proof::{MAX_LEG_BYTES, ViewProof, beginning};
+pub use view_search::{MAX_PAGES, ViewSearch, ViewSearchStatus};
 
 use crate::error::Violation;
-use crate::heads::follower::{Branch, branch};
+use crate::heads::follower::{BranchKey, branch};
 use crate::id::{PeerId, ViewId};
 use crate::view::View;
-use crate::vote::certificate::Succession;
+use crate::vote::certificate::SuccessionProof;
 use crate::vote::record::Record;
 
 /// What one answer holds, in encoded bytes, or a single leg.
@@ -39,7 +39,7 @@ pub const MAX_PAGE_BYTES: usize = PAGE_BYTES + MAX_LEG_BYTES;
 pub const MAX_PAGE_LEGS: usize = 1024;
 /// The most views that one question begins from.
 pub const MAX_KNOWN: usize = 8;
-/// What annals hold, in encoded bytes. Where there is more, the earlier half is thinned.
+/// What a history holds, in encoded bytes. Where there is more, the earlier half is thinned.
 pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// One is led over views where what there is to tell takes more than this, in encoded bytes. Else each is told: whoever is led there can
 /// lead on those who know one in between.
@@ -51,7 +51,7 @@ const MAX_BACK: usize = 64;
 
 /// Lead from one of the views called `known` to the one called `to`, or if none is known, from a branch's beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WalkQuestion {
+pub struct ViewSearchRequest {
     /// What the one knows that asks: at most [`MAX_KNOWN`].
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_KNOWN>")]
     pub known: Vec<ViewId>,
@@ -63,33 +63,33 @@ pub struct WalkQuestion {
 #[derive(Debug, Clone)]
 struct Entry {
     id: ViewId,
-    leg: Leg,
+    leg: ViewProof,
     bytes: usize,
 }
 
 impl Entry {
-    fn of(leg: Leg) -> Self {
+    fn of(leg: ViewProof) -> Self {
         Self { id: leg.view().id(), bytes: leg.bytes(), leg }
     }
 }
 
 /// The views of a run as far as they are known here, each after those that lead to it. See the module's picture.
 #[derive(Debug, Clone, Default)]
-pub struct Annals {
+pub struct ViewHistory {
     entries: Vec<Entry>,
     bytes: usize,
 }
 
-impl Annals {
+impl ViewHistory {
     /// Takes in what a member's record says of its view, and of those before. True if that is news.
     pub fn note(&mut self, record: &Record) -> bool {
         if self.contains(record.view.id()) {
             return false;
         }
-        let own = || Some(Succession::to(record.origin.as_ref()?, record.certificate.clone()?));
-        let legs: Vec<Leg> = match own().filter(|own| own.view == record.view) {
-            Some(own) => record.chain.iter().cloned().chain([own]).map(Leg::Next).collect(),
-            None => vec![Leg::Apart(record.view.clone())],
+        let own = || Some(SuccessionProof::to(record.origin.as_ref()?, record.certificate.clone()?));
+        let legs: Vec<ViewProof> = match own().filter(|own| own.view == record.view) {
+            Some(own) => record.chain.iter().cloned().chain([own]).map(ViewProof::Next).collect(),
+            None => vec![ViewProof::Apart(record.view.clone())],
         };
         // Of what a joiner was told so it has checked the last one alone.
         let new = legs.into_iter().filter(|leg| !self.contains(leg.view().id())).collect::<Vec<_>>();
@@ -99,14 +99,14 @@ impl Annals {
 
     /// Takes in legs that were checked, each after those that lead to it. One that is there stays, but for a certificate that was told
     /// only, and for a beginning that the founder's key had not signed yet.
-    pub fn take(&mut self, legs: impl IntoIterator<Item = Leg>) {
+    pub fn take(&mut self, legs: impl IntoIterator<Item = ViewProof>) {
         for leg in legs {
             let entry = Entry::of(leg);
             match self.place(entry.id).map(|at| &mut self.entries[at]) {
                 Some(known) => {
                     let is_better = matches!(
                         (&known.leg, &entry.leg),
-                        (Leg::Next(_), Leg::Next(_)) | (Leg::Apart(_), Leg::Founded(..))
+                        (ViewProof::Next(_), ViewProof::Next(_)) | (ViewProof::Apart(_), ViewProof::Founded(..))
                     );
                     if is_better {
                         self.bytes = self.bytes - known.bytes + entry.bytes;
@@ -123,7 +123,7 @@ impl Annals {
     }
 
     /// Takes in what leads to the first view that is known here, so as to lead others there too.
-    pub fn take_before(&mut self, legs: Vec<Leg>) {
+    pub fn take_before(&mut self, legs: Vec<ViewProof>) {
         let later = std::mem::take(self);
         self.take(legs);
         self.take(later.entries.into_iter().map(|entry| entry.leg));
@@ -134,14 +134,14 @@ impl Annals {
         let newest = self.entries.len().checked_sub(1)?;
         let first = *self.way(newest, |_| false).last()?;
         match &self.entries[first].leg {
-            Leg::Founded(..) | Leg::Apart(_) => None,
+            ViewProof::Founded(..) | ViewProof::Apart(_) => None,
             leg => leg.view().parent,
         }
     }
 
     /// What leads to the view that is asked for, one page of it. Nothing if that is not known here.
-    pub fn answer(&self, question: &WalkQuestion) -> Vec<Leg> {
-        let WalkQuestion { known, to } = question;
+    pub fn answer(&self, question: &ViewSearchRequest) -> Vec<ViewProof> {
+        let ViewSearchRequest { known, to } = question;
         let Some(last) = self.place(*to) else { return Vec::new() };
         let mut way = self.way(last, |id| known.contains(&id));
         way.reverse();
@@ -158,11 +158,11 @@ impl Annals {
     }
 
     /// Of each branch the newest view, and what it goes back to. Where its beginning is not known here, this peer was there itself.
-    fn ends(&self) -> Vec<(View, Descent)> {
-        let mut ends: Vec<(View, Descent)> = Vec::new();
+    fn ends(&self) -> Vec<(View, BranchOrigin)> {
+        let mut ends: Vec<(View, BranchOrigin)> = Vec::new();
         for entry in &self.entries {
             let view = entry.leg.view();
-            let descent = if self.is_apart(branch(view)) { Descent::Apart } else { Descent::Proven };
+            let descent = if self.is_apart(branch(view)) { BranchOrigin::Apart } else { BranchOrigin::Proven };
             match ends.iter_mut().find(|(known, _)| branch(known) == branch(view)) {
                 Some(known) if known.0.generation < view.generation => *known = (view.clone(), descent),
                 Some(_) => {}
@@ -173,9 +173,9 @@ impl Annals {
     }
 
     /// Whether somebody has begun this branch alone.
-    fn is_apart(&self, of: Branch) -> bool {
+    fn is_apart(&self, of: BranchKey) -> bool {
         let is_root = |entry: &&Entry| entry.leg.is_root() && branch(entry.leg.view()) == of;
-        self.entries.iter().find(is_root).is_some_and(|root| matches!(root.leg, Leg::Apart(_)))
+        self.entries.iter().find(is_root).is_some_and(|root| matches!(root.leg, ViewProof::Apart(_)))
     }
 
     /// How many bytes they take when they are encoded, about.
@@ -185,7 +185,7 @@ impl Annals {
 
     /// The canonical bytes (postcard).
     pub fn encode(&self) -> Vec<u8> {
-        let legs: Vec<&Leg> = self.entries.iter().map(|entry| &entry.leg).collect();
+        let legs: Vec<&ViewProof> = self.entries.iter().map(|entry| &entry.leg).collect();
         postcard::to_allocvec(&legs).expect("invariant: legs always encode")
     }
 
@@ -194,14 +194,14 @@ impl Annals {
     /// # Errors
     /// A [`Violation`] if they are no legs, or exceed a bound.
     pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
-        let (legs, rest) = postcard::take_from_bytes::<Vec<Leg>>(bytes).map_err(|_| Violation::Undecodable)?;
+        let (legs, rest) = postcard::take_from_bytes::<Vec<ViewProof>>(bytes).map_err(|_| Violation::Undecodable)?;
         if !rest.is_empty() || bytes.len() > MAX_BYTES + MAX_LEG_BYTES {
             return Err(Violation::Undecodable);
         }
-        legs.iter().try_for_each(Leg::validate)?;
-        let mut annals = Self::default();
-        annals.take(legs);
-        Ok(annals)
+        legs.iter().try_for_each(ViewProof::validate)?;
+        let mut history = Self::default();
+        history.take(legs);
+        Ok(history)
     }
 
     /// Whether a view is known here.
@@ -217,16 +217,18 @@ impl Annals {
     fn before(&self, at: usize) -> Option<usize> {
         let earlier = &self.entries[..at];
         match &self.entries[at].leg {
-            Leg::Founded(..) => None,
-            Leg::Apart(view) => {
+            ViewProof::Founded(..) => None,
+            ViewProof::Apart(view) => {
                 let last = |knows: fn(&View, PeerId) -> bool| {
                     earlier.iter().rposition(|entry| view.voters().all(|voter| knows(entry.leg.view(), voter)))
                 };
                 last(View::votes).or_else(|| last(View::contains))
             }
-            Leg::Next(link) => earlier.iter().rposition(|entry| Some(entry.id) == link.view.parent),
-            Leg::Over(parent, link) => earlier.iter().rposition(|entry| leg::is_over(entry.leg.view(), parent, link)),
-            Leg::Back(view) => {
+            ViewProof::Next(link) => earlier.iter().rposition(|entry| Some(entry.id) == link.view.parent),
+            ViewProof::Over(parent, link) => {
+                earlier.iter().rposition(|entry| view_proof::is_over(entry.leg.view(), parent, link))
+            }
+            ViewProof::Back(view) => {
                 let id = view.id();
                 earlier.iter().rposition(|entry| entry.leg.view().parent == Some(id))
             }
@@ -246,13 +248,13 @@ impl Annals {
     }
 
     /// What leads back to an entry from a view that is known and came after it.
-    fn back(&self, to: usize, known: &[ViewId]) -> Option<Vec<Leg>> {
+    fn back(&self, to: usize, known: &[ViewId]) -> Option<Vec<ViewProof>> {
         let later = self.entries[to + 1..].iter().filter(|entry| known.contains(&entry.id)).map(|entry| &entry.leg);
         later.into_iter().find_map(|from| {
             let (mut legs, mut last) = (Vec::new(), from.view());
             while last.id() != self.entries[to].id {
                 let before = self.entries[self.place(last.parent?)?].leg.view();
-                legs.push(Leg::Back(before.clone()));
+                legs.push(ViewProof::Back(before.clone()));
                 last = before;
                 (legs.len() <= MAX_BACK).then_some(())?;
             }
@@ -261,7 +263,7 @@ impl Annals {
     }
 
     /// As much of a way as one answer holds, on from what is known already.
-    fn page(&self, known: Option<usize>, way: &[usize]) -> Vec<Leg> {
+    fn page(&self, known: Option<usize>, way: &[usize]) -> Vec<ViewProof> {
         let (mut page, mut bytes, mut last, mut at) = (Vec::new(), 0, known, 0);
         let mut left: usize = way.iter().map(|at| self.entries[*at].bytes).sum();
         while at < way.len() {
@@ -281,16 +283,16 @@ impl Annals {
     }
 
     /// The leg that leads farthest along a way from where one is, and to which place of it.
-    fn farthest(&self, from: Option<usize>, way: &[usize]) -> (usize, Leg) {
+    fn farthest(&self, from: Option<usize>, way: &[usize]) -> (usize, ViewProof) {
         let leg = |at: usize| &self.entries[way[at]].leg;
         let over = |at: usize| {
             let last = self.entries[from?].leg.view();
             let (parent, link) = match leg(at) {
-                Leg::Next(link) => (self.entries[way[at.checked_sub(1)?]].leg.view(), link),
-                Leg::Over(parent, link) => (parent, link),
-                Leg::Founded(..) | Leg::Apart(_) | Leg::Back(_) => return None,
+                ViewProof::Next(link) => (self.entries[way[at.checked_sub(1)?]].leg.view(), link),
+                ViewProof::Over(parent, link) => (parent, link),
+                ViewProof::Founded(..) | ViewProof::Apart(_) | ViewProof::Back(_) => return None,
             };
-            leg::is_over(last, parent, link).then(|| (at, Leg::Over(parent.clone(), link.clone())))
+            view_proof::is_over(last, parent, link).then(|| (at, ViewProof::Over(parent.clone(), link.clone())))
         };
         (1..way.len().min(MAX_REACH)).rev().find_map(over).unwrap_or_else(|| (0, leg(0).clone()))
     }
@@ -318,7 +320,7 @@ impl Annals {
     /// Of each branch, the entries over which one is led from its first to its last one.
     fn thinned(&self) -> Vec<Entry> {
         let place = |at: usize| branch(self.entries[at].leg.view());
-        let mut branches: Vec<Branch> = Vec::new();
+        let mut branches: Vec<BranchKey> = Vec::new();
         for of in (0..self.entries.len()).map(place) {
             if !branches.contains(&of) {
                 branches.push(of);

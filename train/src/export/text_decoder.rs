@@ -2,14 +2,14 @@
 
 /// Makes text of bytes: whole characters, until a text comes that ends it.
 #[derive(Debug, Clone, Default)]
-pub struct Speech {
+pub struct TextDecoder {
     stops: Vec<Vec<u8>>,
     /// What was not handed out yet: part of a character, or what may become a text that ends it.
     held: Vec<u8>,
     has_ended: bool,
 }
 
-impl Speech {
+impl TextDecoder {
     /// Which any of these texts ends. Empty ones end nothing.
     pub fn new(stops: &[String]) -> Self {
         let stops = stops.iter().filter(|stop| !stop.is_empty()).map(|stop| stop.as_bytes().to_vec());
@@ -68,7 +68,7 @@ mod tests {
     /// What is shown after each byte, and at the end.
     fn shown(stops: &[&str], bytes: &[u8]) -> (Vec<String>, String, bool) {
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
-        let mut speech = Speech::new(&stops);
+        let mut speech = TextDecoder::new(&stops);
         let parts = bytes.iter().map(|byte| speech.push(*byte)).collect();
         (parts, speech.finish(), speech.has_ended())
     }
