@@ -54,9 +54,10 @@ impl Stranger {
             Manner::Silent => drop(tokio::time::timeout(STAY, connection.closed()).await),
             Manner::Slow => {
                 let (mut send, _receive) = connection.open_bi().await?;
+                let mut pause = tokio::time::interval(PAUSE);
                 for _ in 0..STAY.as_millis() / PAUSE.as_millis() {
+                    pause.tick().await;
                     send.write_all(&[0]).await?;
-                    tokio::time::sleep(PAUSE).await;
                 }
             }
             Manner::Babbling => drop(tokio::join!(babble(&connection), babble(&connection))),

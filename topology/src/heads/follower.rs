@@ -81,7 +81,7 @@ pub enum Output {
         /// Who should have it.
         from: Vec<PeerId>,
     },
-    /// [ViewSearch] to this view, by what these peers answer; then [`Input::Walked`].
+    /// Make a [`ViewSearch`] to this view, by what these peers answer; then [`Input::Walked`].
     Ask {
         /// The view's id.
         view: ViewId,

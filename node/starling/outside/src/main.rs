@@ -9,7 +9,7 @@ use starling::burn::tensor::activation::relu;
 use starling::burn::tensor::{Device, Int, Tensor, TensorData};
 use starling::data::{DataOptions, Dataset};
 use starling::parts::JsonObserver;
-use starling::{DeviceSpec, FoundOptions, JoinOptions, ModelSpec, Run, RunSpec, Settings, Task, SampleSummary, burn};
+use starling::{DeviceSpec, FoundOptions, JoinOptions, ModelSpec, Run, RunSpec, SampleSummary, Settings, Task, burn};
 
 /// How wide the hidden layer is.
 const WIDTH: u32 = 64;

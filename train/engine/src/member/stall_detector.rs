@@ -1,4 +1,4 @@
-//! Whether an operation has come to a detector.
+//! Whether an operation has come to a standstill.
 
 use std::time::Duration;
 
