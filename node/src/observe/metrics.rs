@@ -243,10 +243,7 @@ impl MetricsFile {
     pub(crate) fn close(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let until = Instant::now() + LAST_WRITE;
-        while writer.as_ref().is_some_and(|writer| !writer.is_finished()) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        writer.map(|writer| host::join_until(writer, Instant::now() + LAST_WRITE));
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tracing::Span;
@@ -20,6 +21,9 @@ use crate::store::data_dir_lock::DataDirLock;
 
 /// Threads for the network: the event loop, and what it waits for. What computes has threads of its own.
 const THREADS: usize = 2;
+
+/// How often it is looked whether a thread has ended.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What a node of a program runs on, and the span that all of it logs in: `member`, with its data directory as `dir` and, as soon as it
 /// is known, its `run`. So what members of one process log can be told apart. Who blocks on the runtime enters the span first.
@@ -53,6 +57,17 @@ pub(crate) fn thread<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     let span = Span::current();
     std::thread::Builder::new().name(name.to_owned()).spawn(move || span.in_scope(work))
+}
+
+/// What a thread returned, or that it panicked; `None` if it runs on beyond `until`, as where a disk hangs.
+pub(crate) fn join_until<T>(thread: JoinHandle<T>, until: Instant) -> Option<std::thread::Result<T>> {
+    while !thread.is_finished() {
+        if Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(LOOK);
+    }
+    Some(thread.join())
 }
 
 /// Runs a node in its data directory: no other is there meanwhile, and what it reports to `observer` also goes into the status

@@ -143,15 +143,11 @@ impl CheckpointWriter {
         let is_lost = self.is_lost && last.is_none();
         let until = Instant::now() + if self.hangs { LAST_CHANCE } else { self.limit };
         // Of a thread that has ended, the error comes from the join.
-        let mut is_over = self.hand_over(Task::End(last), until);
-        while is_over && !self.thread.is_finished() {
-            std::thread::sleep(LOOK);
-            is_over = Instant::now() < until;
-        }
-        if !is_over {
+        let is_taken = self.hand_over(Task::End(last), until);
+        let Some(ended) = is_taken.then(|| host::join_until(self.thread, until)).flatten() else {
             return Err(NodeError::Unsaved { step, place: self.place, limit: self.limit });
-        }
-        let outcome = self.thread.join().map_err(|_| NodeError::Stopped("checkpoint thread"))?;
+        };
+        let outcome = ended.map_err(|_| NodeError::Stopped("checkpoint thread"))?;
         outcome.map_err(|source| if is_lost { NodeError::NotKept { step, source } } else { source.into() })
     }
 }

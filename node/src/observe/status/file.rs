@@ -8,13 +8,13 @@ use std::time::{Duration, Instant, SystemTime};
 use super::{Phase, Process, Status};
 use crate::observe::clock;
 use crate::observe::report::{Observer, Report};
+use crate::start::host;
 
 /// How often news that can wait is written.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// What the last write may take.
 const LAST_WRITE: Duration = Duration::from_secs(2);
 /// How often somebody who waits for it looks.
-const LOOK: Duration = Duration::from_millis(2);
 
 /// Writes what it is told to the status file, on a thread of its own: about twice a second, sooner for what matters.
 #[derive(Debug)]
@@ -64,14 +64,9 @@ impl StatusFile {
         self.shared.lock().is_closed = true;
         self.shared.changed.notify_one();
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let until = Instant::now() + LAST_WRITE;
-        while writer.as_ref().is_some_and(|writer| !writer.is_finished()) {
-            if Instant::now() >= until {
-                return; // A disk that hangs is told of elsewhere.
-            }
-            std::thread::sleep(LOOK);
-        }
-        if let Some(Err(_)) = writer.map(JoinHandle::join) {
+        // A disk that hangs is told of elsewhere.
+        let ended = writer.and_then(|writer| host::join_until(writer, Instant::now() + LAST_WRITE));
+        if let Some(Err(_)) = ended {
             tracing::error!("the thread that writes the status file panicked");
         }
     }

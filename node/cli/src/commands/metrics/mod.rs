@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use starling_node::observe::metrics::{Metrics, MetricsRecord};
+use starling_node::observe::report::ACCURACY;
 use starling_node::observe::status::Status;
 use starling_node::store::data_dir::DataDirError;
 
@@ -123,7 +124,7 @@ fn said(row: &MetricsRecord) -> String {
 
 fn measured(name: &str, mean: f64) -> String {
     match name {
-        "accuracy" => format::measure((&name.to_owned(), &mean)),
+        ACCURACY => format::measure((&name.to_owned(), &mean)),
         _ => format!("{name} {}", figure(mean)),
     }
 }
