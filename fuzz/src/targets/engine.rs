@@ -449,6 +449,7 @@ fn comes_back(form: u8, inputs: impl Iterator<Item = [u8; 3]>) {
             loadable,
             can_begin: of & 2 != 0,
             stable: loadable.filter(|_| of & 4 != 0),
+            ended: None,
         })
     };
     loop {

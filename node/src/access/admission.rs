@@ -132,7 +132,7 @@ pub(crate) struct Admission {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
-    CheckpointDialer,
+    Dialer,
     Listener,
 }
 
@@ -152,13 +152,15 @@ impl Admission {
         dialed: bool,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     ) -> Result<(), AdmissionError> {
-        let role = if dialed { Role::CheckpointDialer } else { Role::Listener };
+        let role = if dialed { Role::Dialer } else { Role::Listener };
         let result = match timeout_at(deadline, self.exchange(role, peer, stream)).await {
             Ok(result) => result,
             Err(_) => Err(AdmissionError::Late),
         };
         if let Err(error) = &result {
-            let _ = tokio::time::timeout(FAREWELL, part(stream)).await;
+            if !matches!(error, AdmissionError::Late | AdmissionError::Broken(_)) {
+                let _ = tokio::time::timeout(FAREWELL, part(stream)).await;
+            }
             self.tell(Some(peer), dialed, error);
         }
         result
@@ -177,7 +179,7 @@ impl Admission {
     ) -> Result<(), AdmissionError> {
         let ours: [u8; 32] = rand::random();
         match role {
-            Role::CheckpointDialer => {
+            Role::Dialer => {
                 self.send_hello(stream, &ours).await?;
                 let theirs = self.receive_hello(stream).await?;
                 let secret = self.access.secret_for(&peer);

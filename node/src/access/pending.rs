@@ -5,6 +5,7 @@
 //! the places has the whole deadline, and among its own neighbours as long as they take to fill them anew. Members of the view
 //! have places of their own, which nobody from elsewhere can take.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -30,6 +31,8 @@ use crate::net::network::is_quic;
 const MAX_PLACES: usize = 128;
 /// For those who come from where a member of the view is.
 const MAX_EXPECTED: usize = 64;
+/// The same over QUIC, where each costs ten times as much memory, and for some seconds more once it has been put out.
+const MAX_QUIC: [usize; 2] = [24, 16];
 /// Addresses of members that are remembered.
 const MAX_MEMBERS: usize = 4096;
 /// The ranges that are compared, as bits of an IPv4 and of an IPv6 address: what one machine has, one network, one provider.
@@ -43,9 +46,16 @@ pub(crate) struct Pending(Arc<Mutex<Table>>);
 struct Table {
     /// Of the newest place: a lower one is older.
     number: u64,
+    tcp: Places,
+    quic: Places,
+    members: BTreeSet<IpAddr>,
+}
+
+/// Those of one transport.
+#[derive(Debug, Default)]
+struct Places {
     unknown: BTreeMap<u64, Held>,
     expected: BTreeMap<u64, Held>,
-    members: BTreeSet<IpAddr>,
 }
 
 #[derive(Debug)]
@@ -68,22 +78,47 @@ impl Pending {
     pub(crate) fn enter(&self, ip: IpAddr) -> Option<Place> {
         let mut table = self.lock();
         let table = &mut *table;
-        table.number += 1;
-        let (number, ip) = (table.number, ip.to_canonical());
+        let (number, ip) = table.next(ip);
         let (held, most) = match table.members.contains(&ip) {
-            true => (&mut table.expected, MAX_EXPECTED),
-            false => (&mut table.unknown, MAX_PLACES),
+            true => (&mut table.tcp.expected, MAX_EXPECTED),
+            false => (&mut table.tcp.unknown, MAX_PLACES),
         };
-        let (keep, kept) = oneshot::channel();
-        held.insert(number, Held { ip, _keep: keep });
+        let kept = enter(held, number, ip);
         if held.len() > most {
-            let goes = too_many(held).unwrap_or(number);
+            let goes = too_many(held).map_or(number, |(oldest, _)| oldest);
             held.remove(&goes);
             if goes == number {
                 return None;
             }
         }
         Some(Place { number, pending: self.clone(), kept })
+    }
+
+    /// The same for one over QUIC. Nobody is put out for one of a range that has as many: each that goes costs memory for some
+    /// seconds more, and who comes as fast as it can would fill it.
+    pub(crate) fn enter_quic(&self, ip: IpAddr) -> Option<Place> {
+        let mut table = self.lock();
+        let table = &mut *table;
+        let (number, ip) = table.next(ip);
+        let (held, most) = match table.members.contains(&ip) {
+            true => (&mut table.quic.expected, MAX_QUIC[1]),
+            false => (&mut table.quic.unknown, MAX_QUIC[0]),
+        };
+        let kept = enter(held, number, ip);
+        if held.len() > most {
+            let goes = too_many(held).filter(|(_, bits)| !is_of_the_fullest(held, ip, *bits));
+            let goes = goes.map_or(number, |(oldest, _)| oldest);
+            held.remove(&goes);
+            if goes == number {
+                return None;
+            }
+        }
+        Some(Place { number, pending: self.clone(), kept })
+    }
+
+    /// Whether members are there.
+    pub(crate) fn expects(&self, ip: IpAddr) -> bool {
+        self.lock().members.contains(&ip.to_canonical())
     }
 
     /// From now on, members are there, and nowhere else.
@@ -97,6 +132,14 @@ impl Pending {
     }
 }
 
+impl Table {
+    /// The number of a new place, and where its connection is from.
+    fn next(&mut self, ip: IpAddr) -> (u64, IpAddr) {
+        self.number += 1;
+        (self.number, ip.to_canonical())
+    }
+}
+
 impl Place {
     /// Ends when somebody else has got it.
     pub(crate) async fn lost(&mut self) {
@@ -107,23 +150,43 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut table = self.pending.lock();
-        table.unknown.remove(&self.number);
-        table.expected.remove(&self.number);
+        let Table { tcp, quic, .. } = &mut *table;
+        for held in [&mut tcp.unknown, &mut tcp.expected, &mut quic.unknown, &mut quic.expected] {
+            held.remove(&self.number);
+        }
     }
 }
 
-/// The oldest of the fullest range, of the smallest ranges of which one has several.
-fn too_many(held: &BTreeMap<u64, Held>) -> Option<u64> {
+fn enter(held: &mut BTreeMap<u64, Held>, number: u64, ip: IpAddr) -> oneshot::Receiver<Infallible> {
+    let (keep, kept) = oneshot::channel();
+    held.insert(number, Held { ip, _keep: keep });
+    kept
+}
+
+/// The oldest of the fullest range, of the smallest ranges of which one has several, and which ranges those are.
+fn too_many(held: &BTreeMap<u64, Held>) -> Option<(u64, (u32, u32))> {
     RANGES.into_iter().find_map(|bits| {
-        let mut ranges: BTreeMap<u128, (usize, u64)> = BTreeMap::new();
-        for (number, held) in held {
-            let (count, oldest) = ranges.entry(range(held.ip, bits)).or_insert((0, *number));
-            *count += 1;
-            *oldest = (*oldest).min(*number);
-        }
-        let fullest = ranges.into_values().max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)));
-        fullest.filter(|(count, _)| *count > 1).map(|(_, oldest)| oldest)
+        let fullest = ranges(held, bits).into_values().max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
+        fullest.filter(|(count, _)| *count > 1).map(|(_, oldest)| (oldest, bits))
     })
+}
+
+/// Whether no range has more than the one that this address is of.
+fn is_of_the_fullest(held: &BTreeMap<u64, Held>, ip: IpAddr, bits: (u32, u32)) -> bool {
+    let ranges = ranges(held, bits);
+    let most = ranges.values().map(|(count, _)| *count).max();
+    ranges.get(&range(ip, bits)).map(|(count, _)| *count) == most
+}
+
+/// How many each range has, and its oldest.
+fn ranges(held: &BTreeMap<u64, Held>, bits: (u32, u32)) -> BTreeMap<u128, (usize, u64)> {
+    let mut ranges: BTreeMap<u128, (usize, u64)> = BTreeMap::new();
+    for (number, held) in held {
+        let (count, oldest) = ranges.entry(range(held.ip, bits)).or_insert((0, *number));
+        *count += 1;
+        *oldest = (*oldest).min(*number);
+    }
+    ranges
 }
 
 /// What the first bits of an address are. IPv4 ranges are none of IPv6.
@@ -271,7 +334,7 @@ mod tests {
         assert!(!is_lost(&mut joiner), "it has older neighbours");
         assert!(others.iter_mut().all(|place| !is_lost(place)));
         let table = pending.lock();
-        assert_eq!((table.unknown.len(), table.expected.len()), (MAX_PLACES, 0));
+        assert_eq!((table.tcp.unknown.len(), table.tcp.expected.len()), (MAX_PLACES, 0));
     }
 
     #[test]
@@ -292,7 +355,7 @@ mod tests {
         assert!(pending.enter(ip("200.0.0.1")).is_none());
         drop(places);
         assert!(pending.enter(ip("200.0.0.1")).is_some());
-        assert!(pending.lock().unknown.is_empty(), "a place that is dropped is free");
+        assert!(pending.lock().tcp.unknown.is_empty(), "a place that is dropped is free");
     }
 
     #[test]
@@ -305,7 +368,25 @@ mod tests {
             drop(pending.enter(ip(&format!("10.0.0.{}", at % 256))));
         }
         assert!(!is_lost(&mut member));
-        assert!(pending.lock().expected.len() <= MAX_EXPECTED);
+        assert!(pending.lock().tcp.expected.len() <= MAX_EXPECTED);
+    }
+
+    #[test]
+    fn over_quic_the_fullest_range_waits_and_others_and_members_come_in() {
+        let pending = Pending::default();
+        pending.expect([ip("192.0.2.7")]);
+        let from = |at: usize| ip(&format!("{}.{at}", ["192.0.2", "203.0.113"][at % 2]));
+        let mut many: Vec<Place> = (0..MAX_QUIC[0]).filter_map(|at| pending.enter_quic(from(at + 10))).collect();
+        assert_eq!(many.len(), MAX_QUIC[0]);
+        for at in 0..99 {
+            assert!(pending.enter_quic(from(at + 100)).is_none(), "its range has as many as any");
+        }
+        assert!(many.iter_mut().all(|place| !is_lost(place)), "so nobody was put out");
+        let _joiner = pending.enter_quic(ip("198.51.100.1")).expect("from elsewhere");
+        assert_eq!(many.iter_mut().filter_map(|place| is_lost(place).then_some(())).count(), 1);
+        let _member = pending.enter_quic(ip("192.0.2.7")).expect("it has places of its own");
+        assert!(pending.expects(ip("::ffff:192.0.2.7")) && !pending.expects(ip("192.0.2.8")));
+        assert!(pending.enter(ip("192.0.2.9")).is_some(), "over TCP there are others");
     }
 
     #[test]

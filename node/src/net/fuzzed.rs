@@ -271,7 +271,7 @@ pub const HANDSHAKE: Decoder = Decoder {
     },
     take: |bytes| {
         let Some((role, said)) = bytes.split_first() else { return false };
-        let role = if role % 2 == 0 { Role::CheckpointDialer } else { Role::Listener };
+        let role = if role % 2 == 0 { Role::Dialer } else { Role::Listener };
         let (me, other) = (to_libp2p(peer(1)), to_libp2p(peer(2)));
         let credentials = Credentials { secret: Some([9; 32]), ..Credentials::default() };
         let access = Access::visiting(me, Some(RUN), &credentials);

@@ -300,16 +300,14 @@ async fn look(
     blocking(move || {
         let recovered = store.recover(root.as_ref())?;
         let last = recovered.found.as_ref().filter(|(_, state)| state.is_last(&manifest));
-        // A state with which the run has ended counts as that after its last step: nothing follows it.
-        let counts =
-            |step: u64| if last.is_some_and(|(_, state)| state.step == step) { step.max(manifest.steps) } else { step };
-        let loadable = recovered.found.as_ref().map(|(_, state)| counts(state.step));
+        let loadable = recovered.found.as_ref().map(|(_, state)| state.step);
         let stable = match last {
-            Some(_) => store.newest_stable(root.as_ref())?.map(|stable| counts(stable.step)),
+            Some(_) => store.newest_stable(root.as_ref())?.map(|stable| stable.step),
             None => None,
         };
+        let ended = last.map(|(_, state)| state.step);
         let can_begin = recovered.damaged.is_empty() && is_initial;
-        Ok((DiskSummary { loadable, can_begin, stable }, recovered))
+        Ok((DiskSummary { loadable, can_begin, stable, ended }, recovered))
     })
     .await
 }

@@ -33,7 +33,7 @@ impl Peer {
 
     /// The time has come to ask others whether the run has gone on without it.
     pub fn look_out(&mut self, now: Time) {
-        self.member.look_out(now, self.steps.progress().step);
+        self.member.look_out(now, self.steps.progress().step, self.steps.last_step());
         self.obey(now);
     }
 

@@ -325,6 +325,7 @@ impl<T: Task> StateReplica for Replica<T> {
 
     fn load(&mut self, state: ReplicatedState) -> Result<(), starling_run::Error> {
         self.training.load(state)?;
+        self.evaluated = None;
         self.write_parameters();
         Ok(())
     }

@@ -55,12 +55,12 @@ impl Drop for QuorumSearch {
 
 impl EventLoop {
     /// Looks whether it is time to ask, and what that came to. `Some` if this process has a twin.
-    pub(super) async fn look_out(&mut self, now: Time, step: u64) -> Option<End> {
+    pub(super) async fn look_out(&mut self, now: Time, (step, last_step): (u64, u64)) -> Option<End> {
         if let Some(end) = self.look_for_twin(now) {
             return Some(end);
         }
         self.chunk_providers.checkpoints.tell(self.member.goes_on(), self.member.apart().is_some());
-        self.member.look_out(now, step);
+        self.member.look_out(now, step, last_step);
         if let Some(search) = self.quorum_search.search.take_if(|search| search.is_finished()) {
             let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
             let (found, stable) = found.unwrap_or_else(|error| {

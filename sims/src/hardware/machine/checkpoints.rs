@@ -189,6 +189,7 @@ pub fn holdings(disk: &Disk, root: Option<&Root>, sabotage: Option<Sabotage>) ->
         loadable: if sabotage == Some(Sabotage::BelievesNames) { named } else { loadable },
         can_begin,
         stable,
+        ended: None,
     }
 }
 

@@ -93,7 +93,7 @@ impl Membership {
         seat.view.contains(peer) || self.put_out.contains_key(&peer)
     }
 
-    /// Whether there is time yet to wait for somebody who was with us.
+    /// Whether there is time yet to wait for somebody who was with us; always before we have finished.
     pub(in crate::membership) fn has_time(&self, now: Time) -> bool {
         self.finished.is_none_or(|finish| now - finish.at < self.config.max_stall)
     }

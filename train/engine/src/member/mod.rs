@@ -394,8 +394,10 @@ impl Member {
         self.membership.view().is_some() && !self.membership.has_no_quorum()
     }
 
-    /// The time may have come to ask others whether the run has gone on without it. It holds the state after `step`.
-    pub fn look_out(&mut self, now: Time, step: u64) {
+    /// The time may have come to ask others whether the run has gone on without it. It holds the state after `step`, of a run that ends
+    /// with `last_step`, as far as it knows.
+    pub fn look_out(&mut self, now: Time, step: u64, last_step: u64) {
+        self.quorum_search.end_with(last_step);
         if let Some(apart) = self.apart() {
             self.quorum_search.expired(now, step, apart);
         }

@@ -109,6 +109,11 @@ impl QuorumSearch {
         Self { max_stall, last_step, stage: Stage::Idle, outputs: VecDeque::new() }
     }
 
+    /// The run's last step, which comes sooner where the run ends early.
+    pub fn end_with(&mut self, last_step: u64) {
+        self.last_step = last_step;
+    }
+
     /// What to do next; drain to `None` after each call of the others.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()

@@ -109,6 +109,8 @@ pub struct DiskSummary {
     pub can_begin: bool,
     /// The step of the newest one that a quorum has signed. Where the last state is not there, it need not be known.
     pub stable: Option<u64>,
+    /// If the run has ended early with the best checkpoint, its step: it is the last one.
+    pub ended: Option<u64>,
 }
 
 /// What happened.
@@ -333,7 +335,7 @@ impl ReturnEngine {
         let peers = search::sought(*me, keepers.iter().copied(), members.iter().copied());
         let of_fork = |left: &LeaveRecord| seat.is_none() && left.forked;
         let from_forks = seat.as_ref().is_some_and(|seat| seat.view.forked) || left.as_ref().is_some_and(of_fork);
-        let (root, ReturnConfig { last_step, max_stall, .. }) = (self.root(), self.terms);
+        let (root, last_step, max_stall) = (self.root(), self.last_step(), self.terms.max_stall);
         let terms = search::SearchConfig { root, even_if_live: false, from_forks, beyond: None, last_step, max_stall };
         self.stage = Stage::Searches;
         self.outputs.push_back(Output::Search { peers, terms });
@@ -358,11 +360,16 @@ impl ReturnEngine {
         }
     }
 
+    /// The run's last step, as far as this machine knows.
+    fn last_step(&self) -> u64 {
+        self.holdings.and_then(|holdings| holdings.ended).unwrap_or(self.terms.last_step)
+    }
+
     /// Whether the run is over: it holds the last state, and nobody who is there wants anything of it; or its user does not want it to
     /// wait for those.
     fn is_over(&self) -> bool {
         // Who has not heard of the end gets the last state from whoever else holds it; or else from this machine.
-        let is_elsewhere = || self.answers.iter().any(|(_, answer)| answer.holds(self.terms.last_step));
+        let is_elsewhere = || self.answers.iter().any(|(_, answer)| answer.holds(self.last_step()));
         self.holds_the_end() && (self.choice.alone || is_elsewhere() || self.wanting().next().is_none())
     }
 
@@ -370,14 +377,14 @@ impl ReturnEngine {
     /// has its seat still, and a quorum has signed that state.
     fn holds_the_end(&self) -> bool {
         let Some(DiskSummary { loadable, stable, .. }) = self.holdings else { return false };
-        let is_last = |step: Option<u64>| step >= Some(self.terms.last_step);
+        let is_last = |step: Option<u64>| step >= Some(self.last_step());
         is_last(loadable) && (is_last(stable) || self.is_settled())
     }
 
     /// Of those who are there, who goes on, where it is a member or is to join; and who lacks the last state. Nobody can fetch one that
     /// no quorum has signed.
     fn wanting(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let (last, keepers) = (self.terms.last_step, &self.past.keepers);
+        let (last, keepers) = (self.last_step(), &self.past.keepers);
         let is_signed = self.holdings.is_some_and(|holdings| holdings.stable >= Some(last));
         let joins = self.past.seat.is_some() || self.choice.joins;
         let wants = move |(peer, answer): &&(PeerId, SearchReply)| match answer.live {

@@ -7,7 +7,7 @@ const TERMS: ReturnConfig = ReturnConfig { last_step: 100, stride: 5, max_stall:
 const JOINS: ReturnOptions = ReturnOptions { joins: true, alone: false, goes_back: false };
 const ALONE: ReturnOptions = ReturnOptions { joins: false, alone: true, goes_back: false };
 const BACK: ReturnOptions = ReturnOptions { joins: false, alone: false, goes_back: true };
-const LAST: DiskSummary = DiskSummary { loadable: Some(100), can_begin: true, stable: Some(100) };
+const LAST: DiskSummary = DiskSummary { loadable: Some(100), can_begin: true, stable: Some(100), ended: None };
 
 fn peer(name: u8) -> PeerId {
     PeerId([name; 32])
@@ -44,7 +44,7 @@ fn left(stayed: &[u8]) -> Option<LeaveRecord> {
 }
 
 fn holds(step: u64) -> DiskSummary {
-    DiskSummary { loadable: Some(step), can_begin: true, stable: None }
+    DiskSummary { loadable: Some(step), can_begin: true, ..DiskSummary::default() }
 }
 
 fn answer(name: u8, live: bool) -> (PeerId, SearchReply) {
@@ -201,13 +201,21 @@ fn a_run_that_is_over_is_not_gone_on_with() {
         outcome(seated(), ReturnOptions::default(), &[there(Some(95))], LAST),
         Decision::Recover { has_state: true, can_begin: false }
     );
+    // A run that has ended early ends with the state that this machine holds, and whoever holds less lacks that.
+    let early = DiskSummary { loadable: Some(57), stable: Some(57), ended: Some(57), ..LAST };
+    assert_eq!(outcome(seated(), ReturnOptions::default(), silent, early), Decision::Over);
+    assert_eq!(outcome(seated(), ReturnOptions::default(), &[there(Some(57))], early), Decision::Over);
+    assert_eq!(
+        outcome(seated(), ReturnOptions::default(), &[there(Some(50))], early),
+        Decision::Recover { has_state: true, can_begin: false }
+    );
     let unsigned = DiskSummary { stable: Some(95), ..LAST };
     assert_eq!(
         outcome(seated(), ReturnOptions::default(), silent, unsigned),
         Decision::Recover { has_state: true, can_begin: false }
     );
     // The file is there, and what is in it is not.
-    let torn = DiskSummary { loadable: Some(95), can_begin: false, stable: Some(95) };
+    let torn = DiskSummary { loadable: Some(95), can_begin: false, stable: Some(95), ended: None };
     assert_eq!(
         outcome(seated(), ReturnOptions::default(), silent, torn),
         Decision::Recover { has_state: true, can_begin: false }

@@ -59,7 +59,8 @@ impl Best {
         };
         let word = |share| whole(share, WORD).and_then(|number| u32::try_from(number).ok());
         let (step, loss, without) = (whole(step, STEP)?, f32::from_bits(word(loss)?), word(without)?);
-        let is_possible = loss.is_finite() && without <= terms.patience && (step > 0 || without == 0);
+        let is_due = step == 0 || terms.is_due(step);
+        let is_possible = loss.is_finite() && without <= terms.patience && (step > 0 || without == 0) && is_due;
         is_possible.then_some(Self { terms, values, step, loss, without })
     }
 
@@ -131,7 +132,7 @@ mod tests {
             assert_eq!((back.found(), back.without), (best.found(), best.without));
             assert!(best.scalars().iter().all(|scalar| (0.0..=1.0).contains(scalar)));
         }
-        let far = Best { step: (1 << 53) - 1, loss: f32::MIN, ..best.clone() };
+        let far = Best { step: (1 << 53) - 2, loss: f32::MIN, ..best.clone() };
         let back = Best::restore(TERMS, far.values.clone(), &far.scalars()).expect("a state's");
         assert_eq!(back.found(), far.found());
     }
@@ -146,6 +147,7 @@ mod tests {
             [1.0, good[1], good[2]],
             [0.5 / STEP, good[1], good[2]],
             [0.0, good[1], good[2]],
+            [11.0 / STEP, good[1], good[2]],
             [good[0], word(f32::NAN.to_bits()), good[2]],
             [good[0], 1.0, good[2]],
             [good[0], 1e-30, good[2]],

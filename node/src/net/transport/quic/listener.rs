@@ -59,6 +59,11 @@ impl Listener {
         &self.port
     }
 
+    /// Whether it listens on all addresses of this machine.
+    pub(super) fn is_on_all(&self) -> bool {
+        self.at.ip().is_unspecified()
+    }
+
     /// Whether something that is sent from here gets there.
     pub(super) fn reaches(&self, to: SocketAddr) -> bool {
         let (ours, theirs) = (self.at.ip(), to.ip());
@@ -68,11 +73,11 @@ impl Listener {
     }
 
     /// Takes nobody any more.
-    pub(super) fn close(&mut self) {
+    pub(super) fn close(&mut self, reason: Result<(), AdmissionError>) {
         if !self.is_closed {
             self.is_closed = true;
             self.port.endpoint().close(0_u32.into(), &[]);
-            self.event = Some(TransportEvent::ListenerClosed { listener_id: self.id, reason: Ok(()) });
+            self.event = Some(TransportEvent::ListenerClosed { listener_id: self.id, reason });
             self.waker.take().into_iter().for_each(Waker::wake);
         }
     }
@@ -85,15 +90,18 @@ impl Listener {
             return None;
         }
         let from = incoming.remote_address();
-        let place = self.port.has_room().then(|| self.port.admission.pending.enter(from.ip())).flatten();
-        let Some(mut place) = place else {
+        let pending = &self.port.admission.pending;
+        let has_room = self.port.has_room(pending.expects(from.ip()));
+        let Some(mut place) = has_room.then(|| pending.enter_quic(from.ip())).flatten() else {
             incoming.refuse();
             return None;
         };
+        // Here, not once somebody looks at it: it has to count before the next one is.
+        let connecting = incoming.accept().ok()?;
         let port = self.port.clone();
         let upgrade = async move {
             tokio::select! {
-                admitted = port.admit(false, async { Ok(incoming.await?) }) => admitted,
+                admitted = port.admit(false, async { Ok(connecting.await?) }) => admitted,
                 () = place.lost() => Err(AdmissionError::Crowded),
             }
         };
@@ -147,7 +155,7 @@ impl Stream for Listener {
                 return Poll::Pending;
             };
             let Some(incoming) = incoming else {
-                this.close();
+                this.close(Err(AdmissionError::Broken("its UDP socket failed".to_owned())));
                 return Poll::Ready(this.event.take());
             };
             this.accept = accept(this.port.endpoint());

@@ -23,7 +23,7 @@ use libp2p::PeerId;
 use libp2p::core::multiaddr::Protocol;
 use libp2p::core::muxing::StreamMuxerBox;
 use libp2p::core::transport::{DialOpts, ListenerId, PortUse, TransportError, TransportEvent};
-use libp2p::core::{Multiaddr, Transport};
+use libp2p::core::{Endpoint, Multiaddr, Transport};
 
 use crate::access::admission::{Admission, AdmissionError};
 use crate::credentials::identity::Identity;
@@ -54,7 +54,9 @@ impl Quic {
     /// Where to dial an address from: if it may be, a port that we listen on, so that the other side sees one address of ours.
     fn port(&mut self, to: SocketAddr, port_use: PortUse) -> io::Result<Port> {
         if port_use == PortUse::Reuse {
-            let listener = self.listeners.iter().find(|listener| listener.reaches(to)).map(Listener::port);
+            let reaching = self.listeners.iter().filter(|listener| listener.reaches(to));
+            // One on all addresses has the right one for each way.
+            let listener = reaching.max_by_key(|listener| listener.is_on_all()).map(Listener::port);
             if let Some(port) = listener.or_else(|| self.dialers.get(&to.is_ipv6())) {
                 return Ok(port.clone());
             }
@@ -90,15 +92,21 @@ impl Transport for Quic {
 
     fn remove_listener(&mut self, id: ListenerId) -> bool {
         let listener = self.listeners.iter_mut().find(|listener| listener.id() == id);
-        listener.map(Listener::close).is_some()
+        listener.map(|listener| listener.close(Ok(()))).is_some()
     }
 
     fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<Self::Dial, TransportError<Self::Error>> {
         let to = socket_address(&address).filter(|to| to.port() != 0 && !to.ip().is_unspecified());
+        // No holes are punched here.
+        let to = to.filter(|_| options.role == Endpoint::Dialer);
         let to = to.ok_or(TransportError::MultiaddrNotSupported(address))?;
         let other = |error: io::Error| TransportError::Other(error.into());
         let port = self.port(to, options.port_use).map_err(other)?;
-        let connecting = port.connect(self.settings.client(), to).map_err(other)?;
+        let connecting = port.connect(self.settings.client(), to).map_err(|error| {
+            // If it is the port that has failed, the next one is another.
+            self.dialers.remove(&to.is_ipv6());
+            other(error)
+        })?;
         Ok(async move { port.admit(true, async { Ok(connecting.await?) }).await }.boxed())
     }
 

@@ -9,7 +9,7 @@ use futures::{AsyncRead, AsyncWrite, FutureExt as _, ready};
 use libp2p::core::muxing::{StreamMuxer, StreamMuxerEvent};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
 
-use super::port::IsAdmitted;
+use super::port::IsOurs;
 
 type Opening = BoxFuture<'static, Result<(SendStream, RecvStream), ConnectionError>>;
 
@@ -19,12 +19,12 @@ pub(super) struct Muxer {
     inbound: Option<Opening>,
     outbound: Option<Opening>,
     closing: Option<BoxFuture<'static, ConnectionError>>,
-    _is_admitted: IsAdmitted,
+    _is_ours: IsOurs,
 }
 
 impl Muxer {
-    pub(super) fn new(connection: Connection, is_admitted: IsAdmitted) -> Self {
-        Self { connection, inbound: None, outbound: None, closing: None, _is_admitted: is_admitted }
+    pub(super) fn new(connection: Connection, is_ours: IsOurs) -> Self {
+        Self { connection, inbound: None, outbound: None, closing: None, _is_ours: is_ours }
     }
 }
 

@@ -16,35 +16,37 @@ use crate::access::admission::{Admission, AdmissionError, DEADLINE};
 
 /// Peers have no names: the certificate says who it is. TLS wants one all the same.
 const NOBODY: &str = "l";
-/// Connections that are not admitted and take memory, some 60 KiB each. One that is closed counts for some seconds more, in which
-/// it answers what is still on its way (RFC 9000, section 10.2), so that who loses a place doesn't make room at once.
-const MAX_OPEN: usize = 48;
+/// Connections that came in, are not admitted, and take memory, some 60 KiB each: more than there are places for, as one that is
+/// closed stays for some seconds more, in which it answers what is still on its way (RFC 9000, section 10.2).
+const MAX_OPEN: usize = 56;
+/// So many more from where members are.
+const MORE_EXPECTED: usize = 16;
 
 /// A port. Clones are the same one.
 #[derive(Debug, Clone)]
 pub(super) struct Port {
     endpoint: Endpoint,
     pub(super) admission: Admission,
-    /// Each connection that is admitted refers to it, weakly.
-    admitted: Arc<()>,
+    /// Each connection that is admitted refers to it, weakly, and each that we have begun and that is not.
+    ours: Arc<()>,
 }
 
-/// That a connection counts among those that are admitted, for as long as it lives.
-pub(super) type IsAdmitted = Weak<()>;
+/// That a connection is one that is admitted, or that we have begun, for as long as it lives.
+pub(super) type IsOurs = Weak<()>;
 
 impl Port {
     pub(super) fn new(endpoint: Endpoint, admission: Admission) -> Self {
-        Self { endpoint, admission, admitted: Arc::default() }
+        Self { endpoint, admission, ours: Arc::default() }
     }
 
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Whether one more connection may come in.
-    pub(super) fn has_room(&self) -> bool {
-        let admitted = Arc::weak_count(&self.admitted);
-        self.endpoint.open_connections().saturating_sub(admitted) < MAX_OPEN
+    /// Whether one more connection may come in; `expected` from where a member is.
+    pub(super) fn has_room(&self, expected: bool) -> bool {
+        let most = MAX_OPEN + if expected { MORE_EXPECTED } else { 0 };
+        self.endpoint.open_connections().saturating_sub(Arc::weak_count(&self.ours)) < most
     }
 
     /// Begins a connection.
@@ -59,6 +61,7 @@ impl Port {
         connecting: impl Future<Output = io::Result<Connection>>,
     ) -> Admitted {
         let deadline = Instant::now() + DEADLINE;
+        let dialing = dialed.then(|| Arc::downgrade(&self.ours));
         let encrypted = async {
             let connection = connecting.await?;
             let peer = peer_of(&connection).ok_or(AdmissionError::Foreign)?;
@@ -72,7 +75,8 @@ impl Port {
         let (peer, mut stream, connection) = encrypted.inspect_err(|error| self.admission.tell(None, dialed, error))?;
         self.admission.admit_stream(deadline, peer, dialed, &mut stream).await?;
         settings::widen(&connection);
-        Ok((peer, StreamMuxerBox::new(Muxer::new(connection, Arc::downgrade(&self.admitted)))))
+        let is_ours = dialing.unwrap_or_else(|| Arc::downgrade(&self.ours));
+        Ok((peer, StreamMuxerBox::new(Muxer::new(connection, is_ours))))
     }
 }
 
