@@ -14,7 +14,6 @@ use crate::start::host;
 const INTERVAL: Duration = Duration::from_millis(500);
 /// What the last write may take.
 const LAST_WRITE: Duration = Duration::from_secs(2);
-/// How often somebody who waits for it looks.
 
 /// Writes what it is told to the status file, on a thread of its own: about twice a second, sooner for what matters.
 #[derive(Debug)]

@@ -126,10 +126,20 @@ fn open(bytes: &[u8]) -> Result<impl ImageDecoder + '_, String> {
     }
 }
 
-/// Whether the last data of a JPEG file has its end: the decoder fills in grey for whatever is missing. Within those data no mark can be.
+/// Whether the data of a JPEG file's image have an end: the decoder fills in grey for whatever is missing. What stands before the data, such
+/// as a preview, has ends of its own, and whatever comes behind the end, as phones add films, does not matter.
 fn has_end(bytes: &[u8]) -> bool {
-    let last = |mark: [u8; 2]| bytes.windows(2).rposition(|pair| pair == mark);
-    last([0xff, 0xd9]).is_some_and(|end| last([0xff, 0xda]).is_none_or(|begin| begin < end))
+    let mut at = 2;
+    while let Some(&[0xff, mark, high, low]) = bytes.get(at..at.saturating_add(4)) {
+        match mark {
+            // Marks may be filled up.
+            0xff => at += 1,
+            0xd9 => return true,
+            0xda => return bytes[at..].windows(2).any(|pair| pair == [0xff, 0xd9]),
+            _ => at += 2 + usize::from(u16::from_be_bytes([high, low])),
+        }
+    }
+    false
 }
 
 /// How a camera held it. Notes that can't be read turn nothing.

@@ -166,7 +166,16 @@ fn entries(folder: &Path, skipped: &mut Skipped) -> Result<Entries, DataError> {
             continue;
         }
         let is_image = path.extension().is_some_and(|of| ENDINGS.iter().any(|ending| of.eq_ignore_ascii_case(ending)));
-        let metadata = fs::metadata(&path).map_err(unreadable(&path))?;
+        let metadata = match fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            // A link that leads nowhere is nobody's image.
+            Err(_) if !is_image => {
+                skipped.others += 1;
+                skipped.first.get_or_insert(path);
+                continue;
+            }
+            Err(error) => return Err(unreadable(&path)(error)),
+        };
         match (metadata.is_dir(), is_image) {
             (true, _) => entries.folders.push(path),
             (false, true) if metadata.is_file() => entries.images.push(path),

@@ -17,6 +17,9 @@ use crate::table::row_text::{BadRow, END_OF_NAMES, END_OF_ROW, RowSource, push};
 
 /// The longest line, in bytes.
 const MAX_LINE: u64 = 16 << 20;
+/// So many cells may be empty for each byte that is read, and so many in any case: work and memory are for what is there.
+const EMPTY_PER_BYTE: u64 = 16;
+const MAX_EMPTY: u64 = 1 << 22;
 /// What is wrong with a key that is repeated.
 const TWICE: &str = "it is there twice";
 
@@ -32,11 +35,13 @@ pub(crate) struct JsonLines<R> {
     /// What the first row has: each key and its place.
     columns: Option<BTreeMap<String, usize>>,
     line: u64,
+    /// How many more cells may be empty.
+    empty: u64,
 }
 
 impl<R: Read> JsonLines<R> {
     pub(crate) fn new(text: R) -> Self {
-        Self { text: BufReader::new(text), columns: None, line: 0 }
+        Self { text: BufReader::new(text), columns: None, line: 0, empty: MAX_EMPTY }
     }
 
     fn row(&mut self, line: &[u8], into: &mut Vec<u8>) -> Result<(), BadRow> {
@@ -58,6 +63,13 @@ impl<R: Read> JsonLines<R> {
                 self.columns.insert(columns)
             }
         };
+        let empty = columns.len().saturating_sub(fields.len()) as u64;
+        let allowed = self.empty.saturating_add(EMPTY_PER_BYTE * line.len() as u64).min(u64::MAX / 2);
+        let Some(left) = allowed.checked_sub(empty) else {
+            let reason = "most of the keys of the first row are missing here and in the rows before; leave out those that are seldom there";
+            return Err(fault(None, reason.to_owned()));
+        };
+        self.empty = left;
         let mut cells = vec![None; columns.len()];
         for (key, cell) in &fields {
             let Some(place) = columns.get(key) else {
@@ -153,6 +165,15 @@ mod tests {
             "\n\"a\",\"b\",\"c\"\r\"1.50\",\"x, \"\"y\"\"\",\"\"\n\n\"-1e400\",\"\",\"true\"\n"
         );
         assert_eq!(read(b"{\"a\\nb\":\"c\\r\\nd\"}\r\n").expect("rows"), "\"a b\"\r\"c  d\"\n");
+    }
+
+    #[test]
+    fn rows_that_are_mostly_empty_end_before_they_cost_more_than_was_read() {
+        let keys: Vec<String> = (0..4096).map(|key| format!("\"{key}\":1")).collect();
+        let text = |rows: usize| format!("{{{}}}\n{}", keys.join(","), "{\"0\":1}\n".repeat(rows));
+        read(text(900).as_bytes()).expect("some of it may be empty");
+        let error = read(text(2000).as_bytes()).expect_err("too much is empty");
+        assert!(error.to_string().contains("leave out those that are seldom there"), "{error}");
     }
 
     #[test]

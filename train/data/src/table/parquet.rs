@@ -21,7 +21,7 @@ use starling_run::panics::said;
 
 use crate::DataOptions;
 use crate::error::DataError;
-use crate::samples::raw::Raw;
+use crate::samples::raw::{MAX_VALUES, Raw};
 use crate::shorten;
 use crate::source::Source;
 use crate::table::csv::{self, TableForm};
@@ -127,6 +127,11 @@ impl Rows {
                 "its column `{name}` is of type {kind}, but a cell holds a number, a truth, a text, a date or a time: leave it out when you \
                  write the file, or take it apart into columns"
             ));
+        }
+        let rows: i64 =
+            builder.metadata().row_groups().iter().map(|group| group.num_rows().max(0)).fold(0, i64::saturating_add);
+        if (rows as u64).saturating_mul(fields.len() as u64) > MAX_VALUES {
+            return Err(format!("its {rows} rows of {} columns are more than {MAX_VALUES} values", fields.len()));
         }
         let names = fields.iter().map(|field| field.name().clone()).collect();
         let batches = builder.with_batch_size(AT_ONCE).build().map_err(damaged)?;

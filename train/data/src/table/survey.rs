@@ -67,7 +67,8 @@ impl Survey {
         let rows = &table.rows;
         rows.check_width(record)?;
         let from = self.plain.as_ref().map_or(0, Vec::len);
-        if (from + taken.len()) as u64 > MAX_VALUES {
+        let rows_now = self.labels.len() as u64 + 1;
+        if rows_now.saturating_mul(taken.len() as u64) > MAX_VALUES {
             let reason = format!("the file has more than {MAX_VALUES} values");
             return Err(DataError::File { path: rows.path.clone(), reason });
         }
