@@ -129,7 +129,7 @@ fn open(bytes: &[u8]) -> Result<impl ImageDecoder + '_, String> {
 /// Whether the data of a JPEG file's image have an end: the decoder fills in grey for whatever is missing. What stands before the data, such
 /// as a preview, has ends of its own, and whatever comes behind the end, as phones add films, does not matter.
 fn has_end(bytes: &[u8]) -> bool {
-    let mut at = 2;
+    let mut at = 2_usize;
     while let Some(&[0xff, mark, high, low]) = bytes.get(at..at.saturating_add(4)) {
         match mark {
             // Marks may be filled up.
