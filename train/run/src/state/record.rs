@@ -31,7 +31,7 @@ pub struct ResultRecord {
     pub after: Lineage,
     /// The members of the view whose ring reduced it, sorted.
     pub members: Vec<PeerId>,
-    /// The reduced buffer, divided by the batch size, as [`BufferLayout`] says and
+    /// The reduced buffer, divided by the batch size, as [`BufferLayout`](crate::BufferLayout) says and
     /// [`contribution`](crate::training::contribution) lays them out.
     pub mean: Vec<f32>,
 }
