@@ -395,7 +395,7 @@ impl EventLoop {
         if let Some(since) = looked.stood_still {
             tracing::warn!(?since, "this process stood still");
         }
-        if let Some(end) = self.look_out(now, (step, self.shared_steps.act(|steps| steps.last_step()))).await {
+        if let Some(end) = self.look_out(now, step).await {
             return Some(end);
         }
         match looked.overdue {

@@ -378,7 +378,7 @@ pub(crate) async fn open(
     if let Start::Recover { kept, .. } = &start {
         kept.contacts.iter().for_each(|contact| network.learn(contact));
     }
-    let Memory { record, kept, file, noted, mut contacts, .. } = memory;
+    let Memory { record, kept, file, noted, ended, mut contacts, .. } = memory;
     contacts.min_members = u32::try_from(membership.min_members).unwrap_or(u32::MAX);
     for contact in contacts.members().iter().chain(contacts.keepers()) {
         // It knows where this peer was, which may have changed, and it may wait for this one.
@@ -391,7 +391,7 @@ pub(crate) async fn open(
     let outside = outside.or_else(|| contacts.left.as_ref().map(LeaveRecord::apart));
     let guide = Guide::open(&settings.data_dir, run, of_run.founder);
     chunk_providers.checkpoints.lead_by(guide.clone());
-    let quest = Quest { manifest: of_run, credentials, store: store.clone(), guide: guide.clone() };
+    let quest = Quest { manifest: of_run, credentials, store: store.clone(), guide: guide.clone(), ended };
     let (checkpoint_writer, writer_handle) =
         CheckpointWriter::start(store, (file.clone(), record.marks.clone()), observer.clone(), patience)?;
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };

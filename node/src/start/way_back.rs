@@ -38,6 +38,8 @@ pub(crate) struct Memory {
     pub(crate) contacts: Contacts,
     /// What it had saved to sign it.
     pub(crate) noted: MarkStatus,
+    /// The step with which the run has ended early, if its own checkpoints say so.
+    pub(crate) ended: Option<u64>,
     /// What is wrong with that.
     unmarked: Option<String>,
     damaged: Option<Damaged>,
@@ -74,14 +76,14 @@ impl Memory {
         let mark_file::Loaded { noted, damage } = record.marks.load();
         // Without a vote it has signed nothing that counts.
         let unmarked = damage.filter(|_| kept.is_some());
-        Self { me, kept, record, file, contacts, noted, unmarked, damaged, vote }
+        Self { me, kept, record, file, contacts, noted, ended: None, unmarked, damaged, vote }
     }
 
     /// Nothing, about a run that is new here.
     pub(crate) fn none(data_dir: &Path, run: RunId, me: PeerId) -> Self {
         let (record, file) = (RecordFile::new(data_dir, run, me), ContactsFile::new(data_dir, run));
         let (contacts, noted) = (Contacts::default(), MarkStatus::Nothing);
-        Self { me, kept: None, record, file, contacts, noted, unmarked: None, damaged: None, vote: None }
+        Self { me, kept: None, record, file, contacts, noted, ended: None, unmarked: None, damaged: None, vote: None }
     }
 
     /// Tells what can't be read.
@@ -165,7 +167,7 @@ impl Memory {
     /// # Errors
     /// Where only its user can know, too: it says what to pass.
     pub(crate) async fn come_back(
-        &self,
+        &mut self,
         was_here: bool,
         choice: ReturnOptions,
         asking: SearchContext<'_>,
@@ -186,6 +188,7 @@ impl Memory {
                 }
                 Output::Look { root } => {
                     let (holdings, recovered) = look(root, manifest, store).await?;
+                    self.ended = holdings.ended;
                     loaded = Some(recovered);
                     Input::Holds(holdings)
                 }

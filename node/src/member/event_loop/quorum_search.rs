@@ -24,6 +24,8 @@ pub(crate) struct Quest {
     pub(crate) credentials: Credentials,
     pub(crate) store: CheckpointStore,
     pub(crate) guide: Arc<Guide>,
+    /// The step with which the run has ended early, if this machine's checkpoints said so as it began.
+    pub(crate) ended: Option<u64>,
 }
 
 /// What was found, with the step of the newest stable checkpoint here that counts, if it can be read.
@@ -55,11 +57,13 @@ impl Drop for QuorumSearch {
 
 impl EventLoop {
     /// Looks whether it is time to ask, and what that came to. `Some` if this process has a twin.
-    pub(super) async fn look_out(&mut self, now: Time, (step, last_step): (u64, u64)) -> Option<End> {
+    pub(super) async fn look_out(&mut self, now: Time, step: u64) -> Option<End> {
         if let Some(end) = self.look_for_twin(now) {
             return Some(end);
         }
         self.chunk_providers.checkpoints.tell(self.member.goes_on(), self.member.apart().is_some());
+        let last_step = self.shared_steps.act(|steps| steps.last_step());
+        let last_step = self.quorum_search.quest.ended.map_or(last_step, |ended| ended.min(last_step));
         self.member.look_out(now, step, last_step);
         if let Some(search) = self.quorum_search.search.take_if(|search| search.is_finished()) {
             let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
