@@ -118,7 +118,7 @@ pub(crate) async fn founder(
     }
     let founding = &founding;
     let me = own_name(&identity);
-    let memory = Memory::load(&settings.data_dir, manifest.run_id(), me);
+    let mut memory = Memory::load(&settings.data_dir, manifest.run_id(), me);
     memory.warn(&*observer);
     let was_here = !memory.is_new();
     let kept = secret::load(&settings.data_dir, manifest.run_id())?;
