@@ -76,38 +76,34 @@ pub(crate) struct Place {
 impl Pending {
     /// Takes a place for a connection from there; somebody else may lose one. `None` if there is nobody who should.
     pub(crate) fn enter(&self, ip: IpAddr) -> Option<Place> {
-        let mut table = self.lock();
-        let table = &mut *table;
-        let (number, ip) = table.next(ip);
-        let (held, most) = match table.members.contains(&ip) {
-            true => (&mut table.tcp.expected, MAX_EXPECTED),
-            false => (&mut table.tcp.unknown, MAX_PLACES),
-        };
-        let kept = enter(held, number, ip);
-        if held.len() > most {
-            let goes = too_many(held).map_or(number, |(oldest, _)| oldest);
-            held.remove(&goes);
-            if goes == number {
-                return None;
-            }
-        }
-        Some(Place { number, pending: self.clone(), kept })
+        self.take(ip, |table| &mut table.tcp, [MAX_PLACES, MAX_EXPECTED], |_, _, _| true)
     }
 
     /// The same for one over QUIC. Nobody is put out for one of a range that has as many: each that goes costs memory for some
     /// seconds more, and who comes as fast as it can would fill it.
     pub(crate) fn enter_quic(&self, ip: IpAddr) -> Option<Place> {
+        self.take(ip, |table| &mut table.quic, MAX_QUIC, |held, ip, bits| !is_of_the_fullest(held, ip, bits))
+    }
+
+    /// Takes one of the `places` of a transport, at `most` so many unknown and expected ones. If there are too many, the oldest of the
+    /// fullest range goes where it `may`, for one from there, of ranges of so many bits; else the newest one.
+    fn take(
+        &self,
+        ip: IpAddr,
+        places: impl FnOnce(&mut Table) -> &mut Places,
+        most: [usize; 2],
+        may: impl FnOnce(&BTreeMap<u64, Held>, IpAddr, (u32, u32)) -> bool,
+    ) -> Option<Place> {
         let mut table = self.lock();
-        let table = &mut *table;
-        let (number, ip) = table.next(ip);
-        let (held, most) = match table.members.contains(&ip) {
-            true => (&mut table.quic.expected, MAX_QUIC[1]),
-            false => (&mut table.quic.unknown, MAX_QUIC[0]),
-        };
-        let kept = enter(held, number, ip);
-        if held.len() > most {
-            let goes = too_many(held).filter(|(_, bits)| !is_of_the_fullest(held, ip, *bits));
-            let goes = goes.map_or(number, |(oldest, _)| oldest);
+        table.number += 1;
+        let (number, ip) = (table.number, ip.to_canonical());
+        let is_expected = table.members.contains(&ip);
+        let places = places(&mut table);
+        let held = if is_expected { &mut places.expected } else { &mut places.unknown };
+        let (keep, kept) = oneshot::channel();
+        held.insert(number, Held { ip, _keep: keep });
+        if held.len() > most[usize::from(is_expected)] {
+            let goes = too_many(held).filter(|(_, bits)| may(held, ip, *bits)).map_or(number, |(oldest, _)| oldest);
             held.remove(&goes);
             if goes == number {
                 return None;
@@ -132,14 +128,6 @@ impl Pending {
     }
 }
 
-impl Table {
-    /// The number of a new place, and where its connection is from.
-    fn next(&mut self, ip: IpAddr) -> (u64, IpAddr) {
-        self.number += 1;
-        (self.number, ip.to_canonical())
-    }
-}
-
 impl Place {
     /// Ends when somebody else has got it.
     pub(crate) async fn lost(&mut self) {
@@ -155,12 +143,6 @@ impl Drop for Place {
             held.remove(&self.number);
         }
     }
-}
-
-fn enter(held: &mut BTreeMap<u64, Held>, number: u64, ip: IpAddr) -> oneshot::Receiver<Infallible> {
-    let (keep, kept) = oneshot::channel();
-    held.insert(number, Held { ip, _keep: keep });
-    kept
 }
 
 /// The oldest of the fullest range, of the smallest ranges of which one has several, and which ranges those are.

@@ -155,6 +155,17 @@ pub(crate) async fn preprocessing(
     }
 }
 
+/// Tells of a download, now and then and when it is whole.
+pub(crate) fn downloading(observer: &dyn Observer) -> impl FnMut(u64, u64) {
+    let mut told: Option<Instant> = None;
+    move |bytes, of| {
+        if bytes == of || told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
+            told = Some(Instant::now());
+            observer.report(&Report::Downloading { bytes, of });
+        }
+    }
+}
+
 /// Downloads the data set of a run into its place, from those of `members` who share it.
 async fn download<S, Open>(
     open: &impl Fn(PeerId) -> Open,
@@ -167,13 +178,6 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let mut told: Option<Instant> = None;
-    let progress = |bytes, of| {
-        if bytes == of || told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
-            told = Some(Instant::now());
-            observer.report(&Report::Downloading { bytes, of });
-        }
-    };
     let mut taken = None;
     // Who names other files than most may only have them in another form, or it may lie.
     let check = async || -> Result<(), String> {
@@ -186,7 +190,7 @@ where
     let description = &place.manifest.data;
     let wanted =
         DataRequest { files: FileSet::DataSet, names: place.kind.files, folder: &place.part, max_bytes: limit };
-    let fetched = data::fetch(open, members, wanted, progress, check).await;
+    let fetched = data::fetch(open, members, wanted, downloading(observer), check).await;
     let Err(Failure { reason, is_shared, too_large }) = fetched else {
         return taken.ok_or(NodeError::Stopped("download"));
     };

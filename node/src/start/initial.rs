@@ -5,14 +5,12 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use starling_run::checkpoint::write_atomically;
 use starling_run::state::bytes::write_numbers;
 use starling_run::state::initial;
 use starling_run::{Manifest, SharedDataset};
 use starling_topology::PeerId;
-use tokio::time::Instant;
 
 use crate::access::Access;
 use crate::credentials::identity::{Identity, to_libp2p};
@@ -22,7 +20,7 @@ use crate::observe::report::{Observer, Report};
 use crate::settings::Settings;
 use crate::start::client::Client;
 use crate::start::client::ask::Member;
-use crate::start::dataset::Members;
+use crate::start::dataset::{Members, downloading};
 use crate::start::node::blocking;
 use crate::transfer::data::{self, DataRequest, Failure, FileSet};
 
@@ -30,8 +28,6 @@ use crate::transfer::data::{self, DataRequest, Failure, FileSet};
 const DATA: &str = "data";
 /// What the file is called, here and on the wire.
 const NAME: &str = "initial.f32";
-/// How often the progress of a download is told.
-const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Where a run's initial values are kept.
 #[derive(Debug, Clone)]
@@ -82,13 +78,6 @@ pub(crate) async fn of_run(
     let client = Client::start(identity, access, settings.mdns, Protocols::new(manifest.run_id()).state)?;
     let members = Members::ask(&client, identity, member).await;
     let open = |peer: PeerId| client.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
-    let mut told: Option<Instant> = None;
-    let progress = |bytes, of| {
-        if bytes == of || told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
-            told = Some(Instant::now());
-            observer.report(&Report::Downloading { bytes, of });
-        }
-    };
     let mut taken = None;
     let check = async || -> Result<(), String> {
         let here = place.clone();
@@ -97,7 +86,7 @@ pub(crate) async fn of_run(
         Ok(())
     };
     let wanted = DataRequest { files: FileSet::Initial, names: &[NAME], folder: &place.part, max_bytes: place.bytes() };
-    match data::fetch(&open, &members.asked, wanted, progress, check).await {
+    match data::fetch(&open, &members.asked, wanted, downloading(observer), check).await {
         Ok(()) => taken.map(Some).ok_or(NodeError::Stopped("download")),
         Err(Failure { reason, .. }) => Err(NodeError::NoInitial { reason }),
     }

@@ -237,19 +237,8 @@ fn columns_are_coded_as_in_training() {
     let ignored = vec![crate::TableColumn::Written("id".to_owned())];
     let options = DataOptions { source: path.display().to_string(), held_out: 0.0, ignored, ..DataOptions::default() };
     let dataset = Dataset::load(&options).expect("a table");
-    let (description, preprocessing) = (dataset.description(), dataset.preprocessing());
-    let inputs = InputSpec {
-        features: description.features as usize,
-        shape: description.shape,
-        is_text: false,
-        names: preprocessing.features.clone(),
-        columns: preprocessing.columns.clone(),
-        label: description.label,
-        label_name: preprocessing.label.clone(),
-        header: description.header,
-        delimiter: description.delimiter,
-        separated_by: None,
-    };
+    let preprocessing = dataset.preprocessing();
+    let inputs = crate::tests::inputs(&dataset);
     let features = |text: &str, inputs: &InputSpec| {
         let values = read(text.as_bytes(), inputs).map(|blocks| blocks.into_iter().flat_map(|block| block.values));
         values.map(|values| values.collect::<Vec<f64>>()).map_err(|error| error.to_string())

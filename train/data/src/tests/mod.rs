@@ -8,6 +8,7 @@ use starling_topology::SplitMix64Generator;
 use tempfile::TempDir;
 
 use super::*;
+use crate::stream::InputSpec;
 use crate::table::csv::TableForm;
 
 /// A directory with one file.
@@ -44,6 +45,23 @@ fn refused(bytes: impl AsRef<[u8]>, change: impl FnOnce(&mut DataOptions), parts
     let message = load_csv(bytes.as_ref(), change).expect_err("bad data").to_string();
     for part in parts.iter().chain(&["data.csv"]) {
         assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+}
+
+/// What a model that was trained on this reads.
+pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
+    let (description, preprocessing) = (dataset.description(), dataset.preprocessing());
+    InputSpec {
+        features: description.features as usize,
+        shape: description.shape,
+        is_text: false,
+        names: preprocessing.features.clone(),
+        columns: preprocessing.columns.clone(),
+        label: description.label,
+        label_name: preprocessing.label.clone(),
+        header: description.header,
+        delimiter: description.delimiter,
+        separated_by: None,
     }
 }
 

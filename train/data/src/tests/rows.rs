@@ -3,7 +3,7 @@
 use starling_run::Delimiter;
 
 use super::*;
-use crate::stream::{InputSpec, LabelPolicy, Reader};
+use crate::stream::{LabelPolicy, Reader};
 
 const ROWS: &str = r#"{"area": 50, "kind": "flat", "note": "a;b", "price": "low"}
 {"area": 1.2e2, "price": "high", "kind": "house"}
@@ -62,19 +62,7 @@ fn what_is_wrong_with_an_object_is_told_with_its_row_and_key() {
 #[test]
 fn a_trained_model_takes_objects_by_their_keys() {
     let dataset = load("a.csv", TEXT.as_bytes(), |_| {}).expect("a table");
-    let (description, preprocessing) = (dataset.description(), dataset.preprocessing());
-    let inputs = InputSpec {
-        features: description.features as usize,
-        shape: description.shape,
-        is_text: false,
-        names: preprocessing.features.clone(),
-        columns: preprocessing.columns.clone(),
-        label: description.label,
-        label_name: preprocessing.label.clone(),
-        header: description.header,
-        delimiter: description.delimiter,
-        separated_by: None,
-    };
+    let inputs = crate::tests::inputs(&dataset);
     let read = |text: &'static str| {
         let mut reader = Reader::of(text.as_bytes(), Path::new("new.jsonl"), &inputs, LabelPolicy::Unused)?;
         let (mut values, mut rows) = (Vec::new(), Vec::new());
