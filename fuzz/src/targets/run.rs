@@ -24,6 +24,7 @@ pub(super) const STATE: Target = Target {
             step: ledger.step().saturating_sub(1),
             lineage: Lineage::NONE,
             parameters: vec![1.0, -0.0, 3.5e-40].into(),
+            frozen: vec![2.5].into(),
             moments: vec![vec![0.5, 0.25, 0.0].into(), vec![1.0, 2.0, 3.0].into()],
             scalars: vec![0.9, 0.999],
             ledger,

@@ -341,7 +341,8 @@ pub(crate) async fn open(
         most: manifest.most(),
         batch_size: manifest.batch_size,
         shape: Shape {
-            parameters: manifest.parameters(),
+            parameters: manifest.changing(),
+            frozen: manifest.frozen(),
             moments: manifest.moments(),
             scalars: manifest.scalars(),
             seed: manifest.seed,

@@ -373,7 +373,7 @@ pub(crate) fn own_name(identity: &Identity) -> PeerId {
 pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
     let max_stall = Duration::from_millis(manifest.max_stall_ms);
     // Without the few numbers that travel with a gradient, which are as many as there are members.
-    let elements = manifest.parameters();
+    let elements = manifest.trained();
     let bytes = |elements: usize| manifest.codec.payload_bytes(elements) as u64;
     let segment = layout_config(manifest.layout).segment_elements;
     let bucket = Bucket { bytes: bytes(elements), segment_bytes: bytes(segment) };
@@ -448,12 +448,12 @@ fn open(
     let learner = workload.open_with(manifest, given)?;
     let state = learner.state();
     let moments = state.moments.iter().map(|moment| moment.len()).collect();
-    let found = (state.parameters.len(), moments, state.scalars.len());
-    let elements = manifest.parameters();
-    let expected = (elements, vec![elements; manifest.moments()], manifest.scalars());
+    let found = ([state.parameters.len(), state.frozen.len()], moments, state.scalars.len());
+    let elements = manifest.changing();
+    let expected = ([elements, manifest.frozen()], vec![elements; manifest.moments()], manifest.scalars());
     if found != expected {
-        let lengths = |(parameters, moments, scalars): (usize, Vec<usize>, usize)| {
-            format!("{parameters} parameters, moments of {moments:?} and {scalars} scalars")
+        let lengths = |([parameters, frozen], moments, scalars): ([usize; 2], Vec<usize>, usize)| {
+            format!("{parameters} parameters and {frozen} frozen ones, moments of {moments:?} and {scalars} scalars")
         };
         let (expected, found) = (lengths(expected), lengths(found));
         return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());

@@ -333,7 +333,16 @@ mod tests {
         ledger.assign(&members);
         (1..=step).for_each(|step| drop(ledger.commit(step, &members, &[1])));
         let (parameters, moments, scalars) = (vec![1.0; 4].into(), Vec::new(), Vec::new());
-        ReplicatedState { run: RunId([1; 32]), step, lineage: Lineage::NONE, parameters, moments, scalars, ledger }
+        ReplicatedState {
+            run: RunId([1; 32]),
+            step,
+            lineage: Lineage::NONE,
+            parameters,
+            frozen: Arc::default(),
+            moments,
+            scalars,
+            ledger,
+        }
     }
 
     fn files(dir: &std::path::Path) -> (ContactsFile, MarkFile) {

@@ -53,7 +53,7 @@ pub(crate) async fn start(
     let run = terms.manifest.run_id();
     let stall = Duration::from_millis(terms.manifest.max_stall_ms);
     let segment_bytes = terms.manifest.layout.segment_bytes as usize;
-    let operation_bytes = terms.manifest.codec.payload_bytes(terms.manifest.parameters());
+    let operation_bytes = terms.manifest.codec.payload_bytes(terms.manifest.trained());
     let mut network = Network::new(identity, access, settings, (run, Part::Member), stall)?;
     let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
     let (events_in, events) = mpsc::channel(MAX_EVENTS);

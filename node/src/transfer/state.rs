@@ -33,7 +33,9 @@ pub(crate) struct StateRequest {
 /// What all states of the run have in common. A learner that loads another one has to end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
+    /// All but the frozen ones.
     pub(crate) parameters: usize,
+    pub(crate) frozen: usize,
     pub(crate) moments: usize,
     pub(crate) scalars: usize,
     /// The ledger's, as what follows.
@@ -47,8 +49,8 @@ pub(crate) struct Shape {
 impl Shape {
     fn fits(&self, state: &ReplicatedState) -> bool {
         let ledger = &state.ledger;
-        (state.parameters.len(), state.moments.len(), state.scalars.len())
-            == (self.parameters, self.moments, self.scalars)
+        (state.parameters.len(), state.frozen.len(), state.moments.len(), state.scalars.len())
+            == (self.parameters, self.frozen, self.moments, self.scalars)
             && (ledger.seed(), ledger.batch_size(), ledger.micro_batch())
                 == (self.seed, self.batch_size, self.micro_batch)
             && self.samples.is_none_or(|samples| ledger.samples() == samples)

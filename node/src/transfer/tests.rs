@@ -52,8 +52,16 @@ fn peer(name: u8) -> PeerId {
 }
 
 /// That of [`state`].
-const SHAPE: Shape =
-    Shape { parameters: 800_000, moments: 0, scalars: 0, seed: 1, batch_size: 5, micro_batch: 0, samples: Some(10) };
+const SHAPE: Shape = Shape {
+    parameters: 800_000,
+    frozen: 0,
+    moments: 0,
+    scalars: 0,
+    seed: 1,
+    batch_size: 5,
+    micro_batch: 0,
+    samples: Some(10),
+};
 
 /// Of a little more than three chunks.
 fn state(seed: f32) -> ReplicatedState {
@@ -68,6 +76,7 @@ fn state(seed: f32) -> ReplicatedState {
         step: STEP,
         lineage: starling_topology::Lineage::NONE,
         parameters,
+        frozen: <_>::default(),
         moments: Vec::new(),
         scalars: Vec::new(),
         ledger,

@@ -111,6 +111,15 @@ pub enum Error {
         /// The state's step.
         step: u64,
     },
+    /// A state whose frozen parameters are others.
+    #[error(
+        "the state of step {step} has other frozen parameters than the run began with; load the state of another member, or an earlier \
+         checkpoint"
+    )]
+    OtherFrozen {
+        /// The state's step.
+        step: u64,
+    },
     /// A result of another step than the next one.
     #[error("the result is of step {found}, but step {expected} is the next one to apply")]
     OtherStep {

@@ -35,7 +35,7 @@ pub use manifest::balance::{BalanceError, BalancePolicy};
 pub use manifest::call_header::CallHeader;
 pub use manifest::early_stop::{EarlyStopPolicy, MAX_PATIENCE};
 pub use manifest::schedule::{DecayKind, Schedule};
-pub use manifest::schema::Schema;
+pub use manifest::schema::{LeafKind, Schema};
 pub use manifest::spec::{
     AugmentPolicy, ClassWeightPolicy, LayoutSpec, LeafSpec, LossKind, ModelOptions, ModelSpec, RunSpec,
 };

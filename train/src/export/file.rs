@@ -82,13 +82,16 @@ impl Export<'_> {
         if state.run != manifest.run_id() {
             return Err(Error::OtherRun { ours: manifest.run_id(), theirs: state.run });
         }
-        if state.parameters.len() != schema.parameters() {
-            let (expected, found) = (format!("{} parameters", schema.parameters()), state.parameters.len().to_string());
+        let held = state.parameters.len() + state.frozen.len();
+        if held != schema.parameters() || state.frozen.len() != manifest.frozen() {
+            let (expected, found) = (format!("{} parameters", schema.parameters()), held.to_string());
             return Err(Error::OtherShape { step: state.step, expected, found });
         }
         let model = state.model(manifest);
-        let mut bytes = Vec::with_capacity(4 * model.len());
-        write_numbers(&model, &mut bytes).expect("invariant: writing to memory does not fail");
+        let mut bytes = Vec::with_capacity(4 * held);
+        for numbers in [&*model, &state.frozen] {
+            write_numbers(numbers, &mut bytes).expect("invariant: writing to memory does not fail");
+        }
         let mut rest = bytes.as_slice();
         let mut tensors = Vec::with_capacity(schema.entries().len());
         for entry in schema.entries() {
@@ -220,6 +223,7 @@ mod tests {
             step: 77,
             lineage: starling_topology::Lineage::NONE,
             parameters: parameters.clone().into(),
+            frozen: <_>::default(),
             moments: Vec::new(),
             scalars: Vec::new(),
             ledger: Ledger::new(1, 1, 1),

@@ -91,8 +91,8 @@ impl Model {
             return Err(ModelError::UnknownModel { path: path.to_owned(), model, ours });
         }
         let chosen = models::choose(&description.model).map_err(|error| none(error.to_string()))?;
-        let models::Chosen { model, sizes, .. } = chosen;
-        let computes = model.computes(&sizes, description.shape, description.classes).map_err(none)?;
+        let models::Chosen { model, sizes, options } = chosen;
+        let computes = model.computes(&sizes, &options, description.shape, description.classes).map_err(none)?;
         // Before any of it is built: what a file claims to be is as large as what it holds.
         let schema = computes.schema();
         let parameters = in_order(schema.entries(), &description.parameters, &values).map_err(none)?;

@@ -107,7 +107,7 @@ pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Held, ModelError> {
     let Tensors { metadata, tensors } = tensors(bytes, path)?;
     let entry = |(name, tensor): &(String, TensorView<'_>)| {
         let (path, shape) = (name.clone(), tensor.shape().to_vec());
-        (tensor.dtype() == Dtype::F32).then_some(Entry { path, shape, dtype: "f32" })
+        (tensor.dtype() == Dtype::F32).then(|| Entry::trained(&path, &shape))
     };
     let entries: Option<Vec<Entry>> = tensors.iter().map(entry).collect();
     let entries = entries.ok_or_else(|| none("it has numbers that are not F32".to_owned()))?;

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn entry(path: &str, shape: &[usize]) -> Entry {
-        Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" }
+        Entry::trained(path, shape)
     }
 
     fn schema() -> Schema {

@@ -64,7 +64,8 @@ pub(crate) fn choose(borders: &[usize], parameters: usize, least: usize) -> Vec<
         .iter()
         .rev()
         .map(|border| {
-            let is_far = end.saturating_sub(*border) >= least;
+            // Of what is before the first one, nothing need be trained.
+            let is_far = *border > 0 && end.saturating_sub(*border) >= least;
             is_far.then(|| {
                 end = *border;
                 *border
@@ -86,5 +87,6 @@ mod tests {
         assert_eq!(choose(&[10, 20, 30], 40, 31), [None, None, None]);
         assert_eq!(choose(&[1, 39], 40, 2), [Some(1), None]);
         assert_eq!(choose(&[], 40, 1), []);
+        assert_eq!(choose(&[0, 0, 20], 40, 1), [None, None, Some(20)]);
     }
 }

@@ -1,12 +1,22 @@
-//! Gradients and parameters of a module to and from one flat vector, in visit order.
+//! Gradients and parameters of a module to and from flat vectors, each kind of leaf in visit order.
 
 use std::ops::Range;
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Flag, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData, Transaction};
+use starling_run::LeafKind;
+use starling_run::manifest::freeze::is_under;
 
-/// The gradients of some of the flat parameters of `module`, then `loss` if there is one, each as it lies on the device.
-/// One read-back moves everything off it.
+/// What is written into the leaves of a module, by what becomes of them. `None`: these leaves stay as they are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeafValues<'a> {
+    pub(crate) trained: Option<&'a [f32]>,
+    pub(crate) running: &'a [f32],
+    pub(crate) frozen: Option<&'a [f32]>,
+}
+
+/// The gradients of some of the flat trained parameters of `module`, then `others`, each as it lies on the device. One read-back moves
+/// everything off it.
 ///
 /// A parameter without a gradient contributes zeros.
 ///
@@ -16,12 +26,12 @@ pub(crate) fn read_gradients<M: Module>(
     module: &M,
     parameters: Range<usize>,
     gradients: &mut Gradients,
-    loss: Option<Tensor<1>>,
+    others: Vec<Tensor<1>>,
 ) -> Result<Vec<TensorData>, ExecutionError> {
     let mut gather = Gather { parameters, at: 0, gradients, transaction: Transaction::default() };
     module.visit(&mut gather);
     let Gather { transaction, .. } = gather;
-    loss.into_iter().fold(transaction, Transaction::register).try_execute()
+    others.into_iter().fold(transaction, Transaction::register).try_execute()
 }
 
 /// The numbers that were read.
@@ -29,17 +39,41 @@ pub(crate) fn numbers(data: &TensorData) -> &[f32] {
     data.as_slice::<f32>().expect("invariant: every device computes in f32")
 }
 
-/// `module` with its parameters replaced by `flat`, on `device` (an autodiff device).
+/// The values of the leaves of `module` that run along, each flat, as its last forward pass left them. `kinds` are those of all its leaves.
+pub(crate) fn running_values<M: Module>(module: &M, kinds: &[LeafKind]) -> Vec<Tensor<1>> {
+    let mut running = Running { kinds: kinds.iter(), values: Vec::new() };
+    // Burn keeps what the last pass left for whoever leaves training: before that, it is not seen.
+    module.valid().visit(&mut running);
+    running.values
+}
+
+/// `module` with its parameters replaced by `flat`, those of all leaves in visit order, and all trained; on `device` (an autodiff device).
 ///
 /// # Panics
 /// If `flat` is shorter than the parameters.
 pub(crate) fn write_parameters<M: Module>(module: M, flat: &[f32], device: &Device) -> M {
-    module.map(&mut Scatter { flat, device })
+    let values = LeafValues { trained: Some(flat), running: &[], frozen: None };
+    module.map(&mut Scatter { kinds: None, values, device })
+}
+
+/// `module`, whose leaves are of these `kinds` in visit order, with their values replaced, on `device`. What is trained requires gradients if
+/// that has autodiff. Modules that were cloned from one another share the leaves that run along.
+///
+/// # Panics
+/// If there are fewer values or kinds than leaves.
+pub(crate) fn write_leaves<M: Module>(module: M, kinds: &[LeafKind], values: LeafValues<'_>, device: &Device) -> M {
+    module.map(&mut Scatter { kinds: Some(kinds.iter()), values, device })
+}
+
+/// `module`, in which what is under one of `paths` no longer behaves as in training: there, dropout drops nothing, and a batch normalization takes
+/// its running values and leaves them as they are.
+pub(crate) fn disable<M: Module>(module: M, paths: &[String]) -> M {
+    module.map(&mut Disable { paths, path: Vec::new() })
 }
 
 struct Gather<'a> {
     parameters: Range<usize>,
-    /// How many parameters have been visited.
+    /// How many trained parameters have been visited.
     at: usize,
     gradients: &'a mut Gradients,
     transaction: Transaction,
@@ -47,6 +81,9 @@ struct Gather<'a> {
 
 impl ModuleVisitor for Gather<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if !param.is_require_grad() {
+            return;
+        }
         let start = self.at;
         self.at += param.lazy_shape().num_elements();
         if !self.parameters.contains(&start) {
@@ -60,20 +97,65 @@ impl ModuleVisitor for Gather<'_> {
     }
 }
 
+struct Running<'a> {
+    kinds: std::slice::Iter<'a, LeafKind>,
+    values: Vec<Tensor<1>>,
+}
+
+impl ModuleVisitor for Running<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.kinds.next() == Some(&LeafKind::Running) {
+            let value = param.val();
+            let elements = value.shape().num_elements();
+            self.values.push(value.reshape([elements]));
+        }
+    }
+}
+
 struct Scatter<'a> {
+    /// Of the leaves that come next; `None` if all are trained.
+    kinds: Option<std::slice::Iter<'a, LeafKind>>,
     /// What is not written yet.
-    flat: &'a [f32],
+    values: LeafValues<'a>,
     device: &'a Device,
 }
 
 impl ModuleMapper for Scatter<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let next = self.kinds.as_mut().map(|kinds| *kinds.next().expect("invariant: each leaf is of a kind"));
+        let kind = next.unwrap_or_default();
+        let from = match kind {
+            LeafKind::Trained => self.values.trained.as_mut(),
+            LeafKind::Running => Some(&mut self.values.running),
+            LeafKind::Frozen => self.values.frozen.as_mut(),
+        };
+        let Some(from) = from else { return param };
         let shape = param.lazy_shape();
-        let (values, rest) = self.flat.split_at(shape.num_elements());
-        self.flat = rest;
-        let data = TensorData::new(values.to_vec(), shape);
+        let (values, rest) = from.split_at(shape.num_elements());
+        *from = rest;
+        let tensor = Tensor::from_data(TensorData::new(values.to_vec(), shape), self.device);
+        let requires = kind == LeafKind::Trained && self.device.is_autodiff();
         // `initialized` keeps the id and never runs the lazy draw that the value replaces.
-        Param::initialized(param.id, Tensor::from_data(data, self.device).require_grad())
+        Param::initialized(param.id, if requires { tensor.require_grad() } else { tensor })
+    }
+}
+
+struct Disable<'a> {
+    paths: &'a [String],
+    path: Vec<String>,
+}
+
+impl ModuleMapper for Disable<'_> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
+        if is_under(self.paths, &self.path.join(".")) { flag.with_value(false) } else { flag }
     }
 }
 
@@ -122,7 +204,7 @@ mod tests {
         let loss = network.forward(samples.clone()).sum();
         let mut gradients = loss.backward();
         let all = |gradients: &mut Gradients, loss: Tensor<1>| {
-            let read = read_gradients(&network, 0..parameters, gradients, Some(loss.inner())).expect("computed");
+            let read = read_gradients(&network, 0..parameters, gradients, vec![loss.inner()]).expect("computed");
             read.iter().flat_map(numbers).copied().collect::<Vec<f32>>()
         };
         let read = all(&mut gradients, loss);

@@ -14,7 +14,7 @@ pub mod transformer;
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
+use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
@@ -25,6 +25,9 @@ pub struct LayerSpec {
     pub convolutions: Vec<u32>,
     /// Of each hidden linear layer, which relu follows: its width.
     pub hidden: Vec<u32>,
+    /// Whether what comes out of each of them is normalized over the samples that are computed together, before relu (Ioffe and Szegedy: "Batch
+    /// Normalization", 2015).
+    pub batch_norm: bool,
 }
 
 /// A classifier: convolutions, then hidden linear layers, then a linear output. Softmax regression has neither of the
@@ -34,7 +37,9 @@ pub struct LayerSpec {
 #[derive(Module, Debug)]
 pub struct Network {
     convolutions: Vec<Conv2d>,
+    convolution_norms: Vec<BatchNorm>,
     hidden: Vec<Linear>,
+    hidden_norms: Vec<BatchNorm>,
     output: Linear,
     pool: MaxPool2d,
     #[module(skip)]
@@ -48,6 +53,10 @@ impl Network {
         let shape = shape.map(|dimension| dimension as usize);
         let mut convolutions = Vec::new();
         let mut hidden = Vec::new();
+        let norms = |sizes: &[u32]| -> Vec<BatchNorm> {
+            let normalized = sizes.iter().filter(|_| layers.batch_norm);
+            normalized.map(|size| BatchNormConfig::new(*size as usize).init(device)).collect()
+        };
         let mut inputs = if layers.convolutions.is_empty() { shape.iter().product() } else { shape[0] };
         for outputs in layers.convolutions.iter().map(|channels| *channels as usize) {
             let convolution = Conv2dConfig::new([inputs, outputs], [3, 3]);
@@ -60,7 +69,9 @@ impl Network {
         }
         Self {
             convolutions,
+            convolution_norms: norms(&layers.convolutions),
             hidden,
+            hidden_norms: norms(&layers.hidden),
             output: LinearConfig::new(inputs, classes as usize).init(device),
             pool: MaxPool2dConfig::new([2, 2]).init(),
             shape,
@@ -83,14 +94,19 @@ impl Network {
         if !self.convolutions.is_empty() {
             features = drop(features);
         }
-        for hidden in &self.hidden {
-            features = border(drop(relu(hidden.forward(features))));
+        for (at, hidden) in self.hidden.iter().enumerate() {
+            let outputs = normalized(self.hidden_norms.get(at), hidden.forward(features));
+            features = border(drop(relu(outputs)));
         }
         self.output.forward(features)
     }
 
-    /// How many parameters lie before each of those borders.
+    /// How many parameters lie before each of those borders; none if parameters of normalizations, which lie behind those of all layers, are
+    /// needed before a border.
     pub(crate) fn borders(&self) -> Vec<usize> {
+        if !self.hidden_norms.is_empty() {
+            return Vec::new();
+        }
         let layers: Vec<&Linear> = self.hidden.iter().chain([&self.output]).collect();
         let mut before = self.num_params();
         let borders = layers[1..].iter().rev().map(|layer| {
@@ -110,13 +126,21 @@ impl Network {
         let [count, _] = samples.dims();
         let [channels, height, width] = self.shape;
         let mut images: Tensor<4> = samples.reshape([count, channels, height, width]);
-        for convolution in &self.convolutions {
-            images = self.pool.forward(relu(convolution.forward(images)));
+        for (at, convolution) in self.convolutions.iter().enumerate() {
+            let outputs = normalized(self.convolution_norms.get(at), convolution.forward(images));
+            images = self.pool.forward(relu(outputs));
         }
         let [_, channels, height, width] = images.dims();
         // The mean over the positions that are left makes the output independent of the image size.
         let positions: Tensor<3> = images.reshape([count, channels, height * width]);
         positions.mean_dim(2).reshape([count, channels])
+    }
+}
+
+fn normalized<const D: usize>(norm: Option<&BatchNorm>, outputs: Tensor<D>) -> Tensor<D> {
+    match norm {
+        Some(norm) => norm.forward(outputs),
+        None => outputs,
     }
 }
 

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use starling_data::Dataset;
-use starling_run::manifest::micro_batch;
+use starling_run::manifest::schema::Entry;
+use starling_run::manifest::{freeze, micro_batch};
 use starling_run::{
     ClassWeightPolicy, DataRecord, Learner, Manifest, ManifestError, ModelOptions, ModelSpec, RunSpec, Schema,
 };
@@ -20,7 +21,7 @@ use starling_run::{
 use crate::device::DeviceSpec;
 use crate::error::Error;
 use crate::network::forward::{AnyModule, OutputKind};
-use crate::network::schema;
+use crate::network::schema::{self, LazyLeaf};
 use crate::replica::{self, Replica};
 use crate::task::Task;
 
@@ -76,6 +77,9 @@ pub trait Model: fmt::Debug + Sync {
             ModelOptions { dropout, .. } if *dropout > 0.0 => Err(format!(
                 "{name} has no layers to drop numbers between; leave --dropout out, or take mlp, regression, cnn or gpt"
             )),
+            ModelOptions { batch_norm: true, .. } => Err(format!(
+                "{name} has no layers to normalize; leave --batch-norm out, or take mlp, regression or cnn"
+            )),
             ModelOptions { augment, .. } if !augment.is_empty() => {
                 Err(format!("{name} takes no images as such; leave --augment out, or take cnn"))
             }
@@ -108,13 +112,27 @@ pub trait Model: fmt::Debug + Sync {
     ///
     /// # Errors
     /// Why it can't work on those, as a sentence.
-    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn AnyModule>, String>;
+    fn computes(
+        &self,
+        sizes: &[u32],
+        options: &ModelOptions,
+        shape: [u32; 3],
+        classes: u32,
+    ) -> Result<Box<dyn AnyModule>, String>;
 }
 
 /// A task of any module.
 pub trait AnyTask: Send + Sync {
-    /// The parameters of its module, which is described and not drawn.
-    fn schema(&self) -> Schema;
+    /// The leaves of its module in the order in which Burn visits them, which are described and not drawn.
+    fn leaves(&self) -> Vec<Entry>;
+
+    /// Its parameters in a run that freezes what is under these paths.
+    ///
+    /// # Errors
+    /// If a path is of none, or nothing is left to be trained.
+    fn schema(&self, frozen: &[String]) -> Result<Schema, Error> {
+        Ok(Schema::new(freeze::freeze(self.leaves(), frozen).map_err(replica::unfreezable)?))
+    }
 
     /// The values that a run of this `seed` begins with.
     ///
@@ -136,9 +154,9 @@ pub trait AnyTask: Send + Sync {
 }
 
 impl<T: Task> AnyTask for T {
-    fn schema(&self) -> Schema {
-        // Parameters are lazy: the visit reads shapes and draws nothing.
-        schema::of_module(&self.module(&Device::flex()))
+    fn leaves(&self) -> Vec<Entry> {
+        // Parameters are lazy: the visit reads shapes and draws nothing. A model of the command line trains all of them.
+        schema::leaves(self.module(&Device::flex().autodiff()), LazyLeaf::IsTrained)
     }
 
     fn initial(&self, schema: &Schema, seed: u64) -> Result<Vec<f32>, Error> {
@@ -152,8 +170,8 @@ impl<T: Task> AnyTask for T {
         notes: DataRecord,
         device: DeviceSpec,
     ) -> Result<Box<dyn Learner>, Error> {
-        let task: Arc<T> = self.into();
-        Ok(Box::new(Replica::open(task, manifest, given, notes, device)?))
+        let (leaves, task): (_, Arc<T>) = (self.leaves(), self.into());
+        Ok(Box::new(Replica::open(task, leaves, manifest, given, notes, device)?))
     }
 }
 
@@ -228,12 +246,8 @@ pub(crate) fn check_masks(options: &ModelOptions, spec: &RunSpec) -> Result<(), 
     if options.dropout == 0.0 || spec.micro_batch > 0 {
         return Ok(());
     }
-    let fitting = micro_batch::fitting(spec.batch_size, spec.batch_size.div_ceil(4));
-    let reason = format!(
-        "it is 0, but dropout needs micro-batches: their masks are the same whoever computes them; take --micro-batch {fitting}, for \
-         example, which divides the batch of {}",
-        spec.batch_size
-    );
+    let reason = "it is 0, but dropout needs micro-batches: their masks are the same whoever computes them";
+    let reason = micro_batch::with_example(reason, spec.batch_size);
     Err(starling_run::Error::from(ManifestError::Invalid { field: "micro_batch", reason }).into())
 }
 
@@ -254,7 +268,7 @@ pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manife
     chosen.model.check_batch(&chosen.sizes, dataset.description().shape, at_once).map_err(unusable)?;
     let task = chosen.model.task(&chosen.sizes, &chosen.options, dataset).map_err(unusable)?;
     let manifest = Manifest { model: chosen.spec(), ..Manifest::of(spec, dataset.description()) };
-    Ok((manifest.with_schema(&task.schema()), task))
+    Ok((manifest.with_schema(&task.schema(&spec.freeze)?), task))
 }
 
 fn unusable(reason: String) -> Error {
@@ -280,6 +294,7 @@ mod tests {
             ("regression+loss=huber", "regression:64+loss=huber"),
             ("linear+loss=quantile:0.90", "linear+loss=quantile:0.9"),
             ("softmax+class-weights=balanced", "softmax+class-weights=balanced"),
+            ("cnn+batch-norm", "cnn:8,16+batch-norm"),
             ("gpt", "gpt:4x128x4"),
             ("gpt:2x64", "gpt:2x64x2"),
             ("gpt:2x384+dropout=0.1", "gpt:2x384x6+dropout=0.1"),
@@ -304,6 +319,9 @@ mod tests {
             ),
             (of("gpt+loss=huber"), "gpt learns bytes, by cross-entropy"),
             (of("gpt+augment=flip"), "gpt takes no images"),
+            (of("gpt+batch-norm"), "gpt has no layers to normalize; leave --batch-norm out"),
+            (of("softmax+batch-norm"), "softmax has no layers to normalize"),
+            (of("linear+batch-norm"), "linear has no layers to normalize"),
             (of("softmax:3"), "softmax has no sizes"),
             (of("mlp:0"), "a hidden layer has size 0, but 1 to 65536"),
             (of("mlp:70000"), "a hidden layer has size 70000"),
@@ -352,11 +370,14 @@ mod tests {
             let refused = describe(&spec, other).err().expect("it learns something else").to_string();
             assert!(refused.contains("text"), "{refused}");
             let (manifest, task) = describe(&spec, dataset).expect("a run");
-            assert_eq!((manifest.check(), manifest.listed()), (Ok(()), task.schema()), "{text}");
-            assert_eq!(task.initial(&task.schema(), 1).expect("drawn").len(), manifest.parameters());
+            let schema = task.schema(&[]).expect("nothing is frozen");
+            assert_eq!((manifest.check(), manifest.listed()), (Ok(()), schema.clone()), "{text}");
+            assert_eq!(task.initial(&schema, 1).expect("drawn").len(), manifest.parameters());
             let Chosen { model, sizes, .. } = choose(&manifest.model).expect("a model");
-            let computes = model.computes(&sizes, manifest.data.shape, manifest.data.classes).expect("a module");
-            assert_eq!(computes.schema(), task.schema(), "{text}");
+            let computes = model
+                .computes(&sizes, &ModelOptions::default(), manifest.data.shape, manifest.data.classes)
+                .expect("a module");
+            assert_eq!(computes.schema(), schema, "{text}");
         }
     }
 }

@@ -1,39 +1,62 @@
 //! The parameters of a model, as Burn visits them.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
-use starling_run::Schema;
 use starling_run::manifest::schema::Entry;
+use starling_run::{LeafKind, Schema};
 
-/// The schema of a built model: its float leaves, as Burn visits them.
+/// The float leaves of a built model, as Burn visits them, as if all were trained: what a file of them holds.
 pub fn of_module<M: Module>(module: &M) -> Schema {
-    let mut entries = Vec::new();
-    module.visit(&mut Collect { path: Vec::new(), found: |entry: Entry, _: &dyn Fn() -> bool| entries.push(entry) });
-    Schema::new(entries)
+    Schema::new(visit(module, |_| LeafKind::Trained))
 }
 
-/// A float leaf of a module.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Visited {
-    pub(crate) entry: Entry,
-    pub(crate) is_trained: bool,
+/// How the kind of a leaf is found whose value is not drawn yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LazyLeaf {
+    /// It is trained: nothing is drawn.
+    IsTrained,
+    /// It is drawn, and then says it.
+    IsDrawn,
 }
 
-/// The float leaves of a module on a device with autodiff. Their values are drawn for it.
-pub(crate) fn leaves<M: Module>(module: &M) -> Vec<Visited> {
-    let mut leaves = Vec::new();
-    let found = |entry: Entry, is_trained: &dyn Fn() -> bool| leaves.push(Visited { entry, is_trained: is_trained() });
-    module.visit(&mut Collect { path: Vec::new(), found });
+/// The float leaves of a module on a device with autodiff, as Burn visits them, by what becomes of them.
+pub(crate) fn leaves<M: Module>(module: M, lazy: LazyLeaf) -> Vec<Entry> {
+    let is_known = |is_initialized| is_initialized || lazy == LazyLeaf::IsDrawn;
+    let mut leaves = visit(&module, |leaf| match is_known(leaf.is_initialized) && !(leaf.requires_grad)() {
+        true => LeafKind::Frozen,
+        false => LeafKind::Trained,
+    });
+    // What keeps requiring no gradients, whoever asks it to, is what Burn keeps running.
+    let thawed = visit(&module.map(&mut Thaw), |leaf| match leaf.is_initialized && !(leaf.requires_grad)() {
+        true => LeafKind::Running,
+        false => LeafKind::Trained,
+    });
+    for (leaf, _) in leaves.iter_mut().zip(thawed).filter(|(_, thawed)| thawed.kind == LeafKind::Running) {
+        leaf.kind = LeafKind::Running;
+    }
     leaves
 }
 
-/// Tells of each leaf, and how to find out whether it is trained.
-struct Collect<Found> {
-    path: Vec<String>,
-    found: Found,
+/// What is known of a leaf that is visited.
+struct Leaf<'a> {
+    is_initialized: bool,
+    /// Draws its value.
+    requires_grad: &'a dyn Fn() -> bool,
 }
 
-impl<Found: FnMut(Entry, &dyn Fn() -> bool)> ModuleVisitor for Collect<Found> {
+fn visit<M: Module>(module: &M, kind: impl Fn(Leaf<'_>) -> LeafKind) -> Vec<Entry> {
+    let mut collect = Collect { path: Vec::new(), kind, entries: Vec::new() };
+    module.visit(&mut collect);
+    collect.entries
+}
+
+struct Collect<K> {
+    path: Vec<String>,
+    kind: K,
+    entries: Vec<Entry>,
+}
+
+impl<K: Fn(Leaf<'_>) -> LeafKind> ModuleVisitor for Collect<K> {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.path.push(name.to_owned());
     }
@@ -43,8 +66,17 @@ impl<Found: FnMut(Entry, &dyn Fn() -> bool)> ModuleVisitor for Collect<Found> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let entry = Entry { path: self.path.join("."), shape: param.lazy_shape().to_vec(), dtype: "f32" };
-        (self.found)(entry, &|| param.val().is_require_grad());
+        let leaf = Leaf { is_initialized: param.is_initialized(), requires_grad: &|| param.val().is_require_grad() };
+        let kind = (self.kind)(leaf);
+        self.entries.push(Entry { kind, ..Entry::trained(&self.path.join("."), &param.lazy_shape().to_vec()) });
+    }
+}
+
+struct Thaw;
+
+impl ModuleMapper for Thaw {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.set_require_grad(true)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::device::DeviceSpec;
 use crate::error::{self, TrainingKind};
 use crate::export::read_weights;
 use crate::network::forward::OutputKind;
-use crate::network::models::{self, ClassifierModel};
+use crate::network::models::{self, AnyTask, ClassifierModel};
 use crate::replica::Replica;
 use crate::task::classification::ClassificationTask;
 
@@ -99,7 +99,7 @@ impl Workload for OnData {
 
     fn read_initial(&self, spec: &RunSpec, path: &Path) -> Result<Vec<f32>, Error> {
         let (_, task) = models::describe(spec, &self.dataset)?;
-        Ok(read_weights(path, &task.schema()).map_err(error::Error::from)?)
+        Ok(read_weights(path, &task.schema(&spec.freeze)?).map_err(error::Error::from)?)
     }
 
     fn open_with(self: Box<Self>, manifest: &Manifest, given: Option<Vec<f32>>) -> Result<Box<dyn Learner>, Error> {
@@ -124,7 +124,8 @@ impl ClassifierReplica {
         let notes = notes(manifest, &dataset);
         let (layers, options) = ClassifierModel::find(&manifest.model)?;
         let task = ClassificationTask::new(layers, dataset).with_options(options);
-        Self::open(Arc::new(task), manifest, None, notes, device)
+        let leaves = task.leaves();
+        Self::open(Arc::new(task), leaves, manifest, None, notes, device)
     }
 }
 
@@ -142,7 +143,7 @@ fn found_on(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<Manifest, error::E
     let (mut manifest, task) = models::describe(spec, dataset)?;
     // Before initial values are drawn: that they are not too many must be known.
     manifest.check().map_err(starling_run::Error::from)?;
-    manifest.initial = initial::digest(&task.initial(&task.schema(), manifest.seed)?);
+    manifest.initial = initial::digest(&task.initial(&task.schema(&spec.freeze)?, manifest.seed)?);
     Ok(manifest)
 }
 

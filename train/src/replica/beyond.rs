@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::TensorData;
 use starling_collective::codec::kernel;
 use starling_run::ContributionError;
 
 use super::Replica;
-use crate::network::flatten;
 use crate::task::Task;
 
 /// For tests, in the environment: by what the gradient of a step that is computed here is multiplied, as `step:factor` with
@@ -26,11 +24,11 @@ impl<T: Task> Replica<T> {
             if kernel::magnitude(piece) > most {
                 let is_beyond = |value: &f32| value.is_nan() || value.abs() > most;
                 let found = piece.iter().position(is_beyond).unwrap_or_default();
+                let (schema, trained) = (self.training.schema(), self.training.trained());
                 let what = match at + found {
-                    place if place < self.training.parameters().len() => {
-                        format!("gradient of `{}`", self.training.schema().path_at(place))
-                    }
-                    _ => "loss".to_owned(),
+                    place if place < trained => format!("gradient of `{}`", schema.path_at(place)),
+                    place if place == trained => "loss".to_owned(),
+                    place => format!("change of the running `{}`", schema.path_at(place - 1)),
                 };
                 let (step, value) = (self.training.ledger().step(), piece[found]);
                 return Some(ContributionError { step, what, value, most, samples: weight, is_whole: false });
@@ -89,11 +87,6 @@ impl Factors {
         let from = || self.from.range(..=step).next_back().map(|(_, factor)| *factor);
         self.once.get(&step).copied().or_else(from)
     }
-}
-
-/// A copy of what was read, multiplied.
-pub(super) fn scaled(read: &[TensorData], factor: f32) -> Vec<Vec<f32>> {
-    read.iter().map(|data| flatten::numbers(data).iter().map(|number| number * factor).collect()).collect()
 }
 
 #[cfg(test)]

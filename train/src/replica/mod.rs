@@ -24,10 +24,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::{Device, ExecutionError, Tensor};
+use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData};
+use starling_run::manifest::freeze;
+use starling_run::manifest::schema::Entry;
 use starling_run::{
-    ContributionError, DataRecord, EvaluationReport, Gradient, Learner, Manifest, PreprocessingSpec, ReplicatedState,
-    ResultRecord, Schema, StateReplica, StepReport, TrainingState,
+    ContributionError, DataRecord, EvaluationReport, Gradient, LeafKind, Learner, Manifest, ManifestError,
+    PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport, TrainingState,
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
@@ -35,7 +37,7 @@ use crate::device::DeviceSpec;
 use crate::error::Error;
 use crate::export::Export;
 use crate::network::cut::{self, Cut};
-use crate::network::flatten;
+use crate::network::flatten::{self, LeafValues};
 use crate::network::schema;
 use crate::panics::caught;
 use crate::replica::loader::Loader;
@@ -65,6 +67,8 @@ pub struct Replica<T: Task> {
     /// Of the micro-batches of the present share that were computed.
     sums: Sums,
     module: T::Module,
+    /// What becomes of its leaves, in visit order.
+    kinds: Vec<LeafKind>,
     /// Where backward pauses, of the task's borders.
     borders: Vec<Option<usize>>,
     /// What was wrong with the gradient that was computed last.
@@ -76,13 +80,14 @@ pub struct Replica<T: Task> {
 }
 
 impl<T: Task> Replica<T> {
-    /// A member's part in the run that `manifest` describes, at step 0, with the initial parameters that were `given`, or else drawn. That
-    /// the data is the run's is the caller's concern.
+    /// A member's part in the run that `manifest` describes, at step 0, with the initial parameters that were `given`, or else drawn. The `leaves`
+    /// are the module's, in visit order. That the data is the run's is the caller's concern.
     ///
     /// # Errors
     /// If the initial parameters are given by the run and not here, the device can't be opened, or the module has another schema or other initial parameters than the run's.
     pub fn open(
         task: Arc<T>,
+        leaves: Vec<Entry>,
         manifest: &Manifest,
         given: Option<Vec<f32>>,
         notes: DataRecord,
@@ -92,7 +97,15 @@ impl<T: Task> Replica<T> {
         let open = device.open()?;
         let device = open.device.clone().autodiff();
         let module = beside_others(|| caught(task.name(), "module", || task.module(&device)))?;
-        let schema = schema::of_module(&module);
+        let path = |entry: &Entry| (entry.path.clone(), entry.shape.clone());
+        if !schema::of_module(&module).entries().iter().map(path).eq(leaves.iter().map(path)) {
+            let reason = "built once more, it has other leaves; build it from the task's settings alone".to_owned();
+            return Err(Error::Module { task: task.name().to_owned(), reason });
+        }
+        let leaves = freeze::freeze(leaves, &manifest.freeze).map_err(unfreezable)?;
+        let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();
+        let borders = trained_before(&leaves, &task.borders(&module));
+        let schema = Schema::new(leaves);
         let parameters = match given {
             Some(given) if given.len() == schema.parameters() => given,
             None if !manifest.given => initial(&*task, &schema, manifest.seed)?,
@@ -102,9 +115,12 @@ impl<T: Task> Replica<T> {
             return Err(Error::NothingHeldOut { task: task.name().to_owned() });
         }
         let training = TrainingState::new(manifest, schema, parameters, data.training)?;
-        let borders = cut::choose(&task.borders(&module), training.parameters().len(), BLOCK_PARAMETERS);
+        let borders = cut::choose(&borders, training.trained(), BLOCK_PARAMETERS);
+        let values = LeafValues { frozen: Some(training.frozen()), ..changing(&training, training.parameters()) };
+        let module = flatten::disable(module, &manifest.freeze);
         Ok(Self {
-            module: flatten::write_parameters(module, training.parameters(), &device),
+            module: flatten::write_leaves(module, &kinds, values, &device),
+            kinds,
             task,
             data,
             notes,
@@ -128,29 +144,52 @@ impl<T: Task> Replica<T> {
         &self.training
     }
 
-    /// The loss over a batch of training.
-    fn forward(&self, batch: T::Batch, draw: DrawSeed, cut: &mut Cut<'_>) -> Result<Tensor<1>, Error> {
+    /// The loss over a batch of training, and behind it what leaves that run along have come to; in the module, these are as before.
+    fn forward(&mut self, batch: T::Batch, draw: DrawSeed, cut: &mut Cut<'_>) -> Result<Vec<Tensor<1>>, Error> {
         let compute = || caught(self.task.name(), "loss", || self.task.loss_in_blocks(&self.module, batch, cut));
         let loss = self.drawing(draw, "loss", compute)?;
         if loss.dims() != [1] {
             return Err(Error::Loss { task: self.task.name().to_owned(), shape: loss.dims().to_vec() });
         }
-        Ok(loss)
+        let mut figures = vec![loss];
+        if self.kinds.contains(&LeafKind::Running) {
+            figures.extend(flatten::running_values(&self.module, &self.kinds));
+            let (module, running) = (self.module.clone(), &self.training.parameters()[self.training.trained()..]);
+            let values = LeafValues { trained: None, running, frozen: None };
+            self.module = flatten::write_leaves(module, &self.kinds, values, &self.device);
+        }
+        Ok(figures)
+    }
+
+    /// What was read, in pieces: of leaves that run along, which are behind `gradients` pieces and the loss, by how much they change.
+    fn pieces<'a>(&self, read: &'a [TensorData], gradients: usize) -> Vec<Cow<'a, [f32]>> {
+        let mut before = &self.training.parameters()[self.training.trained()..];
+        let factor = self.factors.of(self.training.ledger().step());
+        let piece = |(at, data): (usize, &'a TensorData)| {
+            let mut piece = Cow::Borrowed(flatten::numbers(data));
+            if at > gradients {
+                let (own, others) = before.split_at(piece.len());
+                before = others;
+                piece = Cow::Owned(piece.iter().zip(own).map(|(number, before)| number - before).collect());
+            }
+            match factor {
+                None => piece,
+                Some(factor) => Cow::Owned(piece.iter().map(|number| number * factor).collect()),
+            }
+        };
+        read.iter().enumerate().map(piece).collect()
     }
 
     /// Adds the gradient over a batch of `weight` samples to what this share comes to. Says whether it may be contributed.
     fn add(&mut self, batch: T::Batch, draw: DrawSeed, weight: u64) -> Result<bool, Error> {
         self.delays.pass();
-        let loss = self.forward(batch, draw, &mut Cut::nowhere())?;
-        let mut gradients = loss.backward();
-        let all = 0..self.training.parameters().len();
-        let read = flatten::read_gradients(&self.module, all, &mut gradients, Some(loss.inner()));
+        let (mut gradients, figures) = backward(self.forward(batch, draw, &mut Cut::nowhere())?);
+        let behind = figures.len();
+        let all = 0..self.training.trained();
+        let read = flatten::read_gradients(&self.module, all, &mut gradients, figures);
         let read = read.map_err(|source| self.failed(source))?;
-        let scaled = self.factors.of(self.training.ledger().step()).map(|factor| beyond::scaled(&read, factor));
-        let pieces: Vec<&[f32]> = match &scaled {
-            None => read.iter().map(flatten::numbers).collect(),
-            Some(scaled) => scaled.iter().map(Vec::as_slice).collect(),
-        };
+        let pieces = self.pieces(&read, read.len() - behind);
+        let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
         let beyond = self.find_beyond(0, &pieces, weight);
         match beyond {
             None => self.sums.add(weight, &pieces),
@@ -170,23 +209,21 @@ impl<T: Task> Replica<T> {
     ) -> Result<(), Error> {
         let held_out_loss = self.held_out_loss()?;
         self.delays.pass();
-        let mut cut = Cut::new(&self.borders);
-        let loss = self.forward(batch, draw, &mut cut)?;
+        let borders = self.borders.clone();
+        let mut cut = Cut::new(&borders);
+        let (mut gradients, mut behind_them) = backward(self.forward(batch, draw, &mut cut)?);
         let mut passed = cut.passed();
-        let mut gradients = loss.backward();
-        let mut loss = Some(loss.inner());
         let mut figures = held_out_loss.as_slice();
-        let parameters = self.training.parameters().len();
+        let parameters = self.training.trained();
         let mut end = parameters;
         loop {
             let (start, behind) = passed.pop().map_or((0, None), |(start, behind)| (start, Some(behind)));
-            let read = flatten::read_gradients(&self.module, start..end, &mut gradients, loss.take());
+            let others = std::mem::take(&mut behind_them);
+            let count = others.len();
+            let read = flatten::read_gradients(&self.module, start..end, &mut gradients, others);
             let read = read.map_err(|source| self.failed(source))?;
-            let scaled = self.factors.of(self.training.ledger().step()).map(|factor| beyond::scaled(&read, factor));
-            let pieces: Vec<&[f32]> = match &scaled {
-                None => read.iter().map(flatten::numbers).collect(),
-                Some(scaled) => scaled.iter().map(Vec::as_slice).collect(),
-            };
+            let pieces = self.pieces(&read, read.len() - count);
+            let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
             if let Some(beyond) = self.find_beyond(start, &pieces, weight) {
                 self.beyond = Some(ContributionError { is_whole: end == parameters, ..beyond });
                 gradient.give_up();
@@ -209,13 +246,16 @@ impl<T: Task> Replica<T> {
         }
     }
 
-    /// What is told of the present state behind the loss, in a run that may end early: its held-out loss if it is judged by that, else 0.
+    /// What is told of the present state behind all else, in a run that may end early: its held-out loss if it is judged by that, else 0.
     /// What no contribution may have counts as the worst that one may.
     fn held_out_loss(&mut self) -> Result<Vec<f32>, Error> {
         let manifest = self.training.manifest();
-        let (figures, most) = (manifest.reduced().figures, manifest.bound);
-        if figures < 2 || !self.training.is_judged() {
-            return Ok(vec![0.0; figures - 1]);
+        let most = manifest.bound;
+        if manifest.early_stop.is_none() {
+            return Ok(Vec::new());
+        }
+        if !self.training.is_judged() {
+            return Ok(vec![0.0]);
         }
         let step = self.training.step();
         if self.evaluated.as_ref().is_none_or(|(of, _)| *of != step) {
@@ -227,7 +267,10 @@ impl<T: Task> Replica<T> {
 
     /// As [`Learner::evaluate_while`]; of the `best` model if there is one, else of the present one.
     fn evaluate_model(&mut self, best: bool, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error> {
-        let written = |numbers| flatten::write_parameters(self.module.clone(), numbers, &self.device).valid();
+        // Not of a clone: that would share what runs along.
+        let written = |numbers| {
+            flatten::write_leaves(self.module.valid(), &self.kinds, changing(&self.training, numbers), &self.inner)
+        };
         let (module, step) = match (self.training.best().filter(|_| best), self.training.model()) {
             (Some((best, step, _)), _) => (written(best), step),
             (None, Cow::Borrowed(_)) => (self.module.valid(), self.training.step()),
@@ -282,13 +325,45 @@ impl<T: Task> Replica<T> {
 
     fn write_parameters(&mut self) {
         // The module is moved out and back: Burn maps modules by value. The clone shares its tensors.
-        let module = self.module.clone();
-        self.module = flatten::write_parameters(module, self.training.parameters(), &self.device);
+        let (module, values) = (self.module.clone(), changing(&self.training, self.training.parameters()));
+        self.module = flatten::write_leaves(module, &self.kinds, values, &self.device);
     }
 
     fn failed(&self, source: ExecutionError) -> Error {
         Error::Execution { device: self.device_name.clone(), step: self.training.step(), source }
     }
+}
+
+/// Of numbers as those of [`TrainingState::parameters`], what is written. What is frozen is there from the start.
+fn changing<'a>(training: &TrainingState, parameters: &'a [f32]) -> LeafValues<'a> {
+    let (trained, running) = parameters.split_at(training.trained());
+    LeafValues { trained: Some(trained), running, frozen: None }
+}
+
+/// Goes backward from the loss, the first of these figures, and moves them off what that needs.
+fn backward(mut figures: Vec<Tensor<1>>) -> (Gradients, Vec<Tensor<1>>) {
+    let loss = figures.remove(0);
+    let gradients = loss.backward();
+    figures.insert(0, loss.inner());
+    (gradients, figures)
+}
+
+/// Of borders by how many of all parameters lie before each, by how many that are trained.
+fn trained_before(leaves: &[Entry], borders: &[usize]) -> Vec<usize> {
+    let before = |border: &usize| {
+        let mut end = 0;
+        let before = leaves.iter().take_while(|leaf| {
+            end += leaf.elements();
+            end <= *border
+        });
+        before.filter(|leaf| leaf.kind == LeafKind::Trained).map(Entry::elements).sum()
+    };
+    borders.iter().map(before).collect()
+}
+
+/// Why a run can't freeze what it is to freeze.
+pub(crate) fn unfreezable(reason: String) -> Error {
+    starling_run::Error::from(ManifestError::Invalid { field: "freeze", reason }).into()
 }
 
 /// The values that a run of this seed begins with.

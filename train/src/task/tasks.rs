@@ -7,18 +7,20 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Device;
+use starling_run::manifest::freeze;
+use starling_run::manifest::schema::Entry;
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataOptions, DataRecord, Error, Kind, Learner, Manifest, ManifestError, ModelOptions, ModelSpec,
-    Program, ReplicatedState, RunSpec, Schema, Workload,
+    DataDescription, DataOptions, DataRecord, Error, Kind, LeafKind, Learner, Manifest, ManifestError, ModelOptions,
+    ModelSpec, Program, ReplicatedState, RunSpec, Schema, Workload,
 };
 
 use crate::device::DeviceSpec;
 use crate::error::{self, TrainingKind};
 use crate::export::read_weights;
-use crate::network::flatten;
+use crate::network::flatten::{self, LeafValues};
 use crate::network::models;
-use crate::network::schema::{self, Visited};
+use crate::network::schema::{self, LazyLeaf};
 use crate::panics::caught;
 use crate::replica::{self, Replica};
 use crate::task::draw::beside_others;
@@ -36,17 +38,19 @@ impl<T: Task> TaskProgram<T> {
         Self { task: Arc::new(task), device }
     }
 
-    /// The schema of the module, which is built and visited twice.
-    fn schema(&self) -> Result<Schema, error::Error> {
+    /// The leaves of the module, which is built and visited twice.
+    fn leaves(&self) -> Result<Vec<Entry>, error::Error> {
         let device = self.device.open()?.device.autodiff();
         let leaves = || {
             // The visit draws the values.
-            beside_others(|| caught(self.task.name(), "module", || schema::leaves(&self.task.module(&device))))
+            beside_others(|| {
+                caught(self.task.name(), "module", || schema::leaves(self.task.module(&device), LazyLeaf::IsDrawn))
+            })
         };
         let (leaves, again) = (leaves()?, leaves()?);
         check_leaves(&leaves, &again)
             .map_err(|reason| error::Error::Module { task: self.task.name().to_owned(), reason })?;
-        Ok(Schema::new(leaves.into_iter().map(|leaf| leaf.entry).collect()))
+        Ok(leaves)
     }
 
     /// The module with the values of `state`, which is of the run that `manifest` describes, on the device without autodiff.
@@ -55,17 +59,24 @@ impl<T: Task> TaskProgram<T> {
     /// If it is another task's run, the module has other leaves, or the device can't be opened.
     pub fn module(&self, manifest: &Manifest, state: &ReplicatedState) -> Result<(T::Module, Device), error::Error> {
         self.check_task(manifest)?;
-        let schema = self.schema()?;
+        let leaves = frozen(self.leaves()?, &manifest.freeze)?;
+        let schema = Schema::new(leaves.clone());
         let ours = Manifest { model: self.model()?, ..manifest.clone() }.with_schema(&schema);
         error::Error::unless_alike(manifest, &ours)?;
-        if state.parameters.len() != schema.parameters() {
-            let (expected, found) = (schema.parameters().to_string(), state.parameters.len().to_string());
+        if (state.parameters.len(), state.frozen.len()) != (manifest.changing(), manifest.frozen()) {
+            let shape = |parameters: usize, frozen: usize| format!("{parameters} parameters and {frozen} frozen ones");
+            let expected = shape(manifest.changing(), manifest.frozen());
+            let found = shape(state.parameters.len(), state.frozen.len());
             return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());
         }
         let open = self.device.open()?.device;
         let device = open.clone().autodiff();
         let module = beside_others(|| caught(self.task.name(), "module", || self.task.module(&device)))?;
-        Ok((flatten::write_parameters(module, &state.model(manifest), &device).valid(), open))
+        let model = state.model(manifest);
+        let (trained, running) = model.split_at(manifest.trained());
+        let values = LeafValues { trained: Some(trained), running, frozen: Some(&state.frozen) };
+        let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();
+        Ok((flatten::write_leaves(module, &kinds, values, &device).valid(), open))
     }
 
     fn check_task(&self, manifest: &Manifest) -> Result<(), error::Error> {
@@ -144,8 +155,8 @@ impl<T: Task> Program for TaskProgram<T> {
 
     fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {
         self.check_samples()?;
-        let schema = self.schema()?;
-        Ok(Box::new(Own { model: self.model()?, schema, task: self.task.clone(), device: self.device }))
+        let leaves = self.leaves()?;
+        Ok(Box::new(Own { model: self.model()?, leaves, task: self.task.clone(), device: self.device }))
     }
 }
 
@@ -159,8 +170,20 @@ impl<T: Task> fmt::Debug for TaskProgram<T> {
 struct Own<T> {
     task: Arc<T>,
     device: DeviceSpec,
-    schema: Schema,
+    /// In visit order.
+    leaves: Vec<Entry>,
     model: ModelSpec,
+}
+
+impl<T> Own<T> {
+    /// Its parameters in a run that freezes what is under these paths.
+    fn schema(&self, paths: &[String]) -> Result<Schema, error::Error> {
+        Ok(Schema::new(frozen(self.leaves.clone(), paths)?))
+    }
+}
+
+fn frozen(leaves: Vec<Entry>, paths: &[String]) -> Result<Vec<Entry>, error::Error> {
+    freeze::freeze(leaves, paths).map_err(replica::unfreezable)
 }
 
 impl<T: Task> Workload for Own<T> {
@@ -178,7 +201,7 @@ impl<T: Task> Workload for Own<T> {
 
     fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {
         let spec = RunSpec { model: self.model.clone(), ..spec.clone() };
-        Ok(Manifest::of(&spec, self.description()).with_schema(&self.schema))
+        Ok(Manifest::of(&spec, self.description()).with_schema(&self.schema(&spec.freeze)?))
     }
 
     fn found(&self, spec: &RunSpec) -> Result<Manifest, Error> {
@@ -187,12 +210,13 @@ impl<T: Task> Workload for Own<T> {
         }
         let mut manifest = self.describe(spec)?;
         manifest.check()?;
-        manifest.initial = initial::digest(&replica::initial(&*self.task, &self.schema, manifest.seed)?);
+        let schema = self.schema(&spec.freeze)?;
+        manifest.initial = initial::digest(&replica::initial(&*self.task, &schema, manifest.seed)?);
         Ok(manifest)
     }
 
-    fn read_initial(&self, _: &RunSpec, path: &Path) -> Result<Vec<f32>, Error> {
-        Ok(read_weights(path, &self.schema).map_err(error::Error::from)?)
+    fn read_initial(&self, spec: &RunSpec, path: &Path) -> Result<Vec<f32>, Error> {
+        Ok(read_weights(path, &self.schema(&spec.freeze)?).map_err(error::Error::from)?)
     }
 
     fn open_with(self: Box<Self>, manifest: &Manifest, given: Option<Vec<f32>>) -> Result<Box<dyn Learner>, Error> {
@@ -200,32 +224,27 @@ impl<T: Task> Workload for Own<T> {
         let data = self.description().in_form_of(&manifest.data);
         // Another seed would hold out other samples.
         let seed = self.task.stands_for().map_or(manifest.seed, |(_, dataset)| dataset.seed());
-        let ours = Manifest { model: self.model.clone(), data, seed, ..manifest.clone() }.with_schema(&self.schema);
+        let ours = Manifest { model: self.model.clone(), data, seed, ..manifest.clone() }
+            .with_schema(&self.schema(&manifest.freeze)?);
         error::Error::unless_alike(manifest, &ours)?;
-        Ok(Box::new(Replica::open(self.task, manifest, given, DataRecord::default(), self.device)?))
+        let notes = DataRecord::default();
+        Ok(Box::new(Replica::open(self.task, self.leaves, manifest, given, notes, self.device)?))
     }
 }
 
 /// What of a module's leaves can't be, as a sentence.
-fn check_leaves(leaves: &[Visited], again: &[Visited]) -> Result<(), String> {
+fn check_leaves(leaves: &[Entry], again: &[Entry]) -> Result<(), String> {
     if leaves != again {
         let differs = leaves.iter().zip(again).find(|(first, second)| first != second);
-        let place = differs.map(|(leaf, _)| format!(", from `{}` on", leaf.entry.path)).unwrap_or_default();
+        let place = differs.map(|(leaf, _)| format!(", from `{}` on", leaf.path)).unwrap_or_default();
         return Err(format!("built twice, it has other leaves{place}; build it from the task's settings alone"));
     }
-    if leaves.is_empty() {
+    if !leaves.iter().any(|leaf| leaf.kind == LeafKind::Trained) {
         return Err("it has no trained leaf; give it a layer, or a `Param`".to_owned());
     }
-    if let Some(frozen) = leaves.iter().find(|leaf| !leaf.is_trained) {
-        let path = &frozen.entry.path;
-        return Err(format!(
-            "its leaf `{path}` is not trained, so that nothing keeps it equal on all members; leave it out of the module's \
-             parameters (`#[module(skip)]`), or take a layer that keeps no running values"
-        ));
-    }
     let mut paths = BTreeSet::new();
-    match leaves.iter().find(|leaf| !paths.insert(&leaf.entry.path)) {
-        Some(leaf) => Err(format!("two of its leaves are called `{}`", leaf.entry.path)),
+    match leaves.iter().find(|leaf| !paths.insert(&leaf.path)) {
+        Some(leaf) => Err(format!("two of its leaves are called `{}`", leaf.path)),
         None => Ok(()),
     }
 }

@@ -207,6 +207,7 @@ mod tests {
             step: 5,
             lineage: starling_topology::Lineage::NONE,
             parameters: vec![1.0].into(),
+            frozen: <_>::default(),
             moments: vec![],
             scalars: vec![],
             ledger: ledger_after(5),

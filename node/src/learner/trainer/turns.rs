@@ -49,7 +49,7 @@ impl Turns {
         (shared_steps, snapshots): (Arc<SharedSteps>, Arc<Snapshots>),
         events: mpsc::Sender<TrainerEvent>,
     ) -> Self {
-        let feedback = manifest.codec.is_lossy().then(|| FeedbackState::new(manifest.parameters()));
+        let feedback = manifest.codec.is_lossy().then(|| FeedbackState::new(manifest.trained()));
         let most = manifest.most();
         Self {
             me,

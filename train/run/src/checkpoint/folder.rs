@@ -97,6 +97,7 @@ mod tests {
             step,
             lineage: starling_topology::Lineage::NONE,
             parameters: vec![0.5; 8].into(),
+            frozen: <_>::default(),
             moments: vec![],
             scalars: vec![],
             ledger: crate::checkpoint::tests::ledger(step),

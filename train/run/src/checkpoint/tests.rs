@@ -22,6 +22,7 @@ fn state(step: u64) -> ReplicatedState {
         step,
         lineage: Lineage::NONE,
         parameters: Arc::new((0..1000).map(|at| at as f32 + step as f32).collect()),
+        frozen: <_>::default(),
         moments: vec![vec![step as f32; 1000].into()],
         scalars: vec![0.5],
         ledger: ledger(step),
@@ -76,6 +77,7 @@ fn a_state_of_several_chunks_is_put_together() {
     let (_directory, store) = store(2);
     let large = ReplicatedState {
         parameters: vec![1.5; 1_300_000].into(),
+        frozen: <_>::default(),
         moments: vec![vec![0.0; 1_300_000].into(); 2],
         ..state(1)
     };
@@ -732,6 +734,7 @@ fn a_save_that_fails_leaves_no_chunks_behind() {
     // Of many chunks, the one that comes last can't be written.
     let large = ReplicatedState {
         parameters: Arc::new((0..1_300_000).map(|at| at as f32).collect()),
+        frozen: <_>::default(),
         moments: vec![],
         ..state(6)
     };

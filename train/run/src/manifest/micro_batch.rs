@@ -7,6 +7,12 @@ pub fn fitting(batch_size: u32, most: u32) -> u32 {
     (1..=most.min(batch_size)).rev().find(|size| batch_size.is_multiple_of(*size)).unwrap_or(1)
 }
 
+/// A sentence that says to take micro-batches, with some that batches of `batch_size` samples can have.
+pub fn with_example(sentence: &str, batch_size: u32) -> String {
+    let fitting = fitting(batch_size, batch_size.div_ceil(4));
+    format!("{sentence}; --micro-batch {fitting}, for example, divides the batch of {batch_size}")
+}
+
 /// Checks a run's micro-batch; 0 is none. The numbers may be a stranger's.
 ///
 /// # Errors

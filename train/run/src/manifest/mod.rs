@@ -1,9 +1,11 @@
 //! What all members of a run share: the model by its [`spec`] and [`schema`], the [`schedule`] of the learning rate, how a batch is divided
-//! ([`balance`], [`micro_batch`]), whether it ends early ([`early_stop`]); and for programs' buffers their [`call_header`].
+//! ([`balance`], [`micro_batch`]), whether it ends early ([`early_stop`]), what of the model stays as it is ([`freeze`]); and for programs'
+//! buffers their [`call_header`].
 
 pub mod balance;
 pub mod call_header;
 pub mod early_stop;
+pub mod freeze;
 pub mod hint;
 pub mod micro_batch;
 pub mod schedule;
@@ -28,7 +30,7 @@ use crate::error::Error;
 use crate::manifest::balance::BalancePolicy;
 use crate::manifest::early_stop::EarlyStopPolicy;
 use crate::manifest::schedule::Schedule;
-use crate::manifest::schema::{Entry, Schema};
+use crate::manifest::schema::{Entry, LeafKind, Schema};
 use crate::manifest::spec::{LayoutSpec, LeafSpec, ModelSpec, RunSpec, check_leaves};
 use crate::state::max_encoded_len;
 use crate::training::best::Best;
@@ -36,11 +38,13 @@ use crate::training::buffer::ReducedSize;
 use crate::training::optimizer::OptimizerSpec;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 24;
+pub const WIRE_VERSION: u32 = 25;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
 pub const MAX_PARAMETERS: u64 = 1 << 30;
+/// The most of them that run along: they travel with each step as they are, whatever the codec.
+pub const MAX_RUNNING: u64 = 1 << 20;
 /// The most features a sample may have.
 pub const MAX_FEATURES: u32 = 1 << 24;
 /// The most classes a label may have.
@@ -54,7 +58,7 @@ pub const CLIP: RangeInclusive<f64> = 1e-6..=1e6;
 pub const MAX_STALL_MS: RangeInclusive<u64> = 500..=3_600_000;
 
 /// What a manifest says of its model: each follows from those before it.
-pub const FROM_MODEL: [&str; 4] = ["model", "leaves", "parameters", "schema"];
+pub const FROM_MODEL: [&str; 6] = ["model", "leaves", "parameters", "running", "frozen", "schema"];
 
 /// What a manifest has as a hash alone.
 const DIGESTS: [&str; 5] = ["data.fingerprint", "data.preprocessing", "schema", "initial", "from"];
@@ -69,6 +73,10 @@ pub struct Manifest {
     pub model: ModelSpec,
     /// How many parameters it has, or numbers a buffer. What holds a state needs no more of the model; who trains it checks this.
     pub parameters: u64,
+    /// How many of these forward passes change, such as the running mean of a batch normalization.
+    pub running: u64,
+    /// How many of these nothing changes.
+    pub frozen: u64,
     /// What the parameters are, in their order; none if they are too many to be listed.
     pub leaves: Vec<LeafSpec>,
     /// The data, as each member must find it on its own disk.
@@ -81,6 +89,8 @@ pub struct Manifest {
     pub clip: Option<f32>,
     /// When the run ends before its last step; `None`: it takes all steps.
     pub early_stop: Option<EarlyStopPolicy>,
+    /// Paths of parameters, or of modules, that are frozen though the model would train them: sorted, each once.
+    pub freeze: Vec<String>,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How many of them are computed together, from one seed; 0: a member's whole share, whatever that is.
@@ -164,6 +174,38 @@ impl Manifest {
         self.parameters.try_into().expect("invariant: a manifest's sizes are checked")
     }
 
+    /// How many of these are frozen.
+    ///
+    /// # Panics
+    /// As [`Self::parameters`].
+    pub fn frozen(&self) -> usize {
+        self.frozen.try_into().expect("invariant: a manifest's sizes are checked")
+    }
+
+    /// How many of them run along.
+    ///
+    /// # Panics
+    /// As [`Self::parameters`].
+    pub fn running(&self) -> usize {
+        self.running.try_into().expect("invariant: a manifest's sizes are checked")
+    }
+
+    /// How many of them change from step to step: those that are trained and those that run along.
+    ///
+    /// # Panics
+    /// As [`Self::parameters`].
+    pub fn changing(&self) -> usize {
+        self.parameters() - self.frozen()
+    }
+
+    /// How many of them are trained: so many numbers has a gradient.
+    ///
+    /// # Panics
+    /// As [`Self::parameters`].
+    pub fn trained(&self) -> usize {
+        self.changing() - self.running()
+    }
+
     /// The largest magnitude of a number of a contribution, which is a mean times samples. What tells of a member's speed goes
     /// with it in any case.
     pub fn most(&self) -> f32 {
@@ -172,7 +214,7 @@ impl Manifest {
 
     /// How long the canonical bytes of a state of this run may be.
     pub fn max_state_bytes(&self) -> u64 {
-        max_encoded_len(self.parameters(), self.moments(), self.scalars())
+        max_encoded_len([self.changing(), self.frozen()], self.moments(), self.scalars())
     }
 
     /// How many vectors a state has besides the parameters: the optimizer's, and with early stopping the best model.
@@ -187,8 +229,7 @@ impl Manifest {
 
     /// What each member brings to a step, besides its slot.
     pub fn reduced(&self) -> ReducedSize {
-        let trained = self.parameters();
-        if self.early_stop.is_some() { ReducedSize::with_held_out_loss(trained) } else { ReducedSize::from(trained) }
+        ReducedSize { trained: self.trained(), figures: 1 + self.running() + usize::from(self.early_stop.is_some()) }
     }
 
     /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
@@ -204,6 +245,7 @@ impl Manifest {
             schedule: Schedule::default(),
             clip: None,
             early_stop: None,
+            freeze: Vec::new(),
             batch_size: 1,
             micro_batch: 0,
             balance: BalancePolicy::default(),
@@ -224,12 +266,15 @@ impl Manifest {
             wire_version: WIRE_VERSION,
             model: spec.model.clone(),
             parameters: 0,
+            running: 0,
+            frozen: 0,
             leaves: Vec::new(),
             data,
             optimizer: spec.optimizer,
             schedule: spec.schedule,
             clip: spec.clip,
             early_stop: spec.early_stop.in_manifest(),
+            freeze: freeze::frozen(spec.freeze.iter().cloned()),
             batch_size: spec.batch_size,
             balance: spec.balance,
             steps: spec.steps,
@@ -253,18 +298,15 @@ impl Manifest {
     /// The manifest of a model with these parameters.
     #[must_use]
     pub fn with_schema(self, schema: &Schema) -> Self {
-        let parameters = schema.parameters() as u64;
-        Self { parameters, leaves: LeafSpec::list(schema), schema: schema.fingerprint(), ..self }
+        let [running, frozen] = [LeafKind::Running, LeafKind::Frozen].map(|kind| schema.numbers_of(kind) as u64);
+        let (parameters, leaves) = (schema.parameters() as u64, LeafSpec::list(schema));
+        Self { parameters, running, frozen, leaves, schema: schema.fingerprint(), ..self }
     }
 
     /// The parameters as it lists them; one row of numbers if it lists none.
     pub fn listed(&self) -> Schema {
         if self.leaves.is_empty() {
-            return Schema::new(vec![Entry {
-                path: "values".to_owned(),
-                shape: vec![self.parameters()],
-                dtype: "f32",
-            }]);
+            return Schema::new(vec![Entry::trained("values", &[self.parameters()])]);
         }
         LeafSpec::schema(&self.leaves)
     }
@@ -277,6 +319,7 @@ impl Manifest {
             schedule: self.schedule,
             clip: self.clip,
             early_stop: self.early_stop.unwrap_or_default(),
+            freeze: self.freeze.clone(),
             batch_size: self.batch_size,
             balance: self.balance,
             steps: self.steps,
@@ -350,8 +393,25 @@ impl Manifest {
             let found = self.parameters;
             return invalid("model", format!("it has {found} parameters, but 1 to {MAX_PARAMETERS} are possible"));
         }
-        if let Err(reason) = check_leaves(&self.leaves, self.parameters) {
+        let trained = self.parameters.checked_sub(self.frozen).and_then(|changing| changing.checked_sub(self.running));
+        let Some(trained) = trained.filter(|trained| *trained > 0 && self.running <= MAX_RUNNING) else {
+            let Self { parameters, running, frozen, .. } = self;
+            return invalid(
+                "model",
+                format!(
+                    "of its {parameters} parameters {running} run along, of {MAX_RUNNING} that may, and {frozen} are frozen, which leaves too \
+                     few to be trained, or too many that run along"
+                ),
+            );
+        };
+        if let Err(reason) = check_leaves(&self.leaves, [trained, self.running, self.frozen]) {
             return invalid("model", reason);
+        }
+        if let Err(reason) = freeze::check(&self.freeze) {
+            return invalid("freeze", reason);
+        }
+        if self.model == ModelSpec::Raw && (trained < self.parameters || !self.freeze.is_empty()) {
+            return invalid("freeze", "buffers have nothing that could be frozen or run along".to_owned());
         }
         if self.given && self.model == ModelSpec::Raw {
             return invalid("given", "a run of buffers begins with what its programs bring".to_owned());
@@ -380,6 +440,11 @@ impl Manifest {
         }
         if let Err(reason) = micro_batch::check(self.micro_batch, self.batch_size, &self.model) {
             return invalid("micro_batch", reason);
+        }
+        if self.running > 0 && self.micro_batch == 0 {
+            let reason = "it is 0, but the model keeps running values, which follow from the samples that are computed together: take \
+                          micro-batches, which are the same whoever computes them";
+            return invalid("micro_batch", micro_batch::with_example(reason, self.batch_size));
         }
         if !(1..=u64::MAX >> 1).contains(&self.steps) {
             return invalid("steps", format!("they are {}, but 1 to 2^63 - 1 are possible", self.steps));
@@ -471,7 +536,11 @@ fn is_leaf(value: &Value) -> bool {
 /// Names the parameters in which two modules differ, by their paths.
 fn compare_leaves(field: &str, ours: &[Value], theirs: &[Value], into: &mut Vec<Difference>) {
     let listed = |leaves: &[Value]| -> BTreeMap<String, String> {
-        leaves.iter().map(|leaf| (show(&leaf["path"]), format!("[{}]", show(&leaf["shape"])))).collect()
+        let described = |leaf: &Value| {
+            let kind = leaf["kind"].as_str().filter(|kind| *kind != "trained").map(|kind| format!(", {kind}"));
+            format!("[{}]{}", show(&leaf["shape"]), kind.unwrap_or_default())
+        };
+        leaves.iter().map(|leaf| (show(&leaf["path"]), described(leaf))).collect()
     };
     let (a, b) = (listed(ours), listed(theirs));
     if a == b {
@@ -530,8 +599,7 @@ mod tests {
     }
 
     fn schema(outputs: usize) -> Schema {
-        let entry = |path: &str, shape: &[usize]| Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" };
-        Schema::new(vec![entry("output.weight", &[64, outputs]), entry("output.bias", &[outputs])])
+        Schema::new(vec![Entry::trained("output.weight", &[64, outputs]), Entry::trained("output.bias", &[outputs])])
     }
 
     #[test]

@@ -1,6 +1,33 @@
 //! The order, names and shapes of a model's parameters.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
+
+/// What becomes of a leaf of a model's module in training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeafKind {
+    /// The optimizer changes it: it has a gradient, and moments.
+    #[default]
+    Trained,
+    /// Forward passes of training change it, such as the running mean of a batch normalization: it has no gradient, and what members come to
+    /// is averaged.
+    Running,
+    /// Nothing changes it. It is not in what members send each other in a step.
+    Frozen,
+}
+
+impl fmt::Display for LeafKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Trained => "trained",
+            Self::Running => "running",
+            Self::Frozen => "frozen",
+        })
+    }
+}
 
 /// One parameter of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,25 +39,35 @@ pub struct Entry {
     pub shape: Vec<usize>,
     /// Its element type. All parameters are `f32` on the wire and on disk.
     pub dtype: &'static str,
+    /// What becomes of it.
+    pub kind: LeafKind,
 }
 
 impl Entry {
+    /// One that is trained.
+    pub fn trained(path: &str, shape: &[usize]) -> Self {
+        Self { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32", kind: LeafKind::Trained }
+    }
+
     /// How many numbers the parameter has.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 }
 
-/// A model's parameters, in the order in which Burn visits them: by field, then by index. The flat vector of a run's
-/// parameters, its gradients and its optimizer's moments all have this order.
+/// A model's parameters: those that are trained, then those that [run](LeafKind::Running) along, then those that are frozen; each in the order in
+/// which Burn visits them, by field, then by index. The flat vectors of a run's parameters, its gradients and its optimizer's moments have this
+/// order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     entries: Vec<Entry>,
 }
 
 impl Schema {
-    /// The schema of these parameters.
-    pub fn new(entries: Vec<Entry>) -> Self {
+    /// The schema of these parameters, which come in the order in which Burn visits them.
+    pub fn new(mut entries: Vec<Entry>) -> Self {
+        // Stable: among those of a kind the order stays.
+        entries.sort_by_key(|entry| entry.kind);
         Self { entries }
     }
 
@@ -44,18 +81,26 @@ impl Schema {
         self.entries.iter().map(Entry::elements).sum()
     }
 
-    /// The path of the parameter that the flat index `at` lies in; `loss` for the element after the last parameter,
-    /// `speed` for those after it.
+    /// How many numbers the parameters of a kind have together.
+    pub fn numbers_of(&self, kind: LeafKind) -> usize {
+        self.entries.iter().filter(|entry| entry.kind == kind).map(Entry::elements).sum()
+    }
+
+    /// The path of the parameter that the flat index `at` lies in.
+    ///
+    /// # Panics
+    /// If none does.
     pub fn path_at(&self, at: usize) -> &str {
         let mut end = 0;
         let entry = self.entries.iter().find(|entry| {
             end += entry.elements();
             at < end
         });
-        entry.map_or(if at == end { "loss" } else { "speed" }, |entry| &entry.path)
+        &entry.expect("invariant: only places of parameters are looked up").path
     }
 
-    /// blake3 of the list of (path, shape, dtype): two models with equal fingerprints have the same flat vector.
+    /// blake3 of the list of (path, shape, dtype) and, where it is not trained, the kind: two models with equal fingerprints have the same flat
+    /// vector.
     pub fn fingerprint(&self) -> Digest {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&(self.entries.len() as u64).to_le_bytes());
@@ -66,6 +111,9 @@ impl Schema {
                 hasher.update(&(*dimension as u64).to_le_bytes());
             }
             hasher.update(&(entry.dtype.len() as u64).to_le_bytes()).update(entry.dtype.as_bytes());
+            if entry.kind != LeafKind::Trained {
+                hasher.update(entry.kind.to_string().as_bytes());
+            }
         }
         Digest(*hasher.finalize().as_bytes())
     }
@@ -77,13 +125,29 @@ mod tests {
 
     #[test]
     fn a_flat_index_is_named_by_its_parameter() {
-        let entry =
-            |(path, shape): (&str, &[usize])| Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" };
-        let entries: [(&str, &[usize]); 2] = [("output.weight", &[3, 2]), ("output.bias", &[2])];
-        let schema = Schema::new(entries.map(entry).to_vec());
-        let names: Vec<&str> = (0..schema.parameters() + 3).map(|at| schema.path_at(at)).collect();
+        let schema = Schema::new(vec![Entry::trained("output.weight", &[3, 2]), Entry::trained("output.bias", &[2])]);
+        let names: Vec<&str> = (0..schema.parameters()).map(|at| schema.path_at(at)).collect();
         assert_eq!(names[..6], ["output.weight"; 6]);
-        assert_eq!(names[6..8], ["output.bias"; 2]);
-        assert_eq!(names[8..], ["loss", "speed", "speed"]);
+        assert_eq!(names[6..], ["output.bias"; 2]);
+    }
+
+    #[test]
+    fn what_is_trained_comes_first_and_what_is_frozen_last() {
+        let of = |path: &str, kind| Entry { kind, ..Entry::trained(path, &[2]) };
+        let visited = vec![
+            of("stem.weight", LeafKind::Frozen),
+            of("norm.mean", LeafKind::Running),
+            of("norm.gamma", LeafKind::Trained),
+            of("output.weight", LeafKind::Trained),
+        ];
+        let schema = Schema::new(visited.clone());
+        let paths: Vec<&str> = schema.entries().iter().map(|entry| entry.path.as_str()).collect();
+        assert_eq!(paths, ["norm.gamma", "output.weight", "norm.mean", "stem.weight"]);
+        let kinds = [LeafKind::Trained, LeafKind::Running, LeafKind::Frozen];
+        assert_eq!(kinds.map(|kind| schema.numbers_of(kind)), [4, 2, 2]);
+        assert_eq!(schema.path_at(5), "norm.mean");
+        // What becomes of a leaf tells models apart.
+        let thawed = visited.into_iter().map(|entry| Entry { kind: LeafKind::Trained, ..entry }).collect();
+        assert_ne!(Schema::new(thawed).fingerprint(), schema.fingerprint());
     }
 }

@@ -72,6 +72,8 @@ pub struct RunSpec {
     pub clip: Option<f32>,
     /// When the run ends before its last step.
     pub early_stop: EarlyStopPolicy,
+    /// Paths of parameters, or of modules, that are frozen though the model would train them, as `convolutions` or `hidden.0.weight`.
+    pub freeze: Vec<String>,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How many samples are computed together, from one seed: the batch is a multiple of it. 0: a member's whole share.
@@ -108,6 +110,7 @@ impl Default for RunSpec {
             schedule: Schedule::default(),
             clip: None,
             early_stop: EarlyStopPolicy::default(),
+            freeze: Vec::new(),
             batch_size: 64,
             micro_batch: 0,
             balance: BalancePolicy::default(),

@@ -5,11 +5,11 @@
 
 use starling_topology::{Digest, SplitMix64Generator};
 
-use crate::manifest::schema::Schema;
+use crate::manifest::schema::{LeafKind, Schema};
 
 /// Draws the initial parameters in visit order: uniform in `[-k, k)` with `k = sqrt(1 / fan_in)`, the default of Burn's
 /// linear and convolution layers. A bias has the fan-in of the weight before it. The `gamma` and `beta` of a normalization
-/// are ones and zeros.
+/// are ones and zeros, and so are its running variance and its running mean.
 pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
     let mut generator = SplitMix64Generator::for_purpose("starling initial parameters", seed, 0);
     let mut parameters = Vec::with_capacity(schema.parameters());
@@ -20,10 +20,11 @@ pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
             [_outputs, ref inputs @ ..] if inputs.len() > 1 => inputs.iter().product(),
             _ => fan_in,
         };
-        let constant = match (entry.shape.len(), entry.path.rsplit('.').next()) {
-            (1, Some("gamma")) => Some(1.0),
-            (1, Some("beta")) => Some(0.0),
-            _ => None,
+        let name = entry.path.rsplit('.').next();
+        let constant = match (entry.shape.len(), name) {
+            (1, Some("gamma" | "running_var")) => Some(1.0),
+            (1, Some("beta" | "running_mean")) => Some(0.0),
+            _ => (entry.kind == LeafKind::Running).then_some(0.0),
         };
         if let Some(constant) = constant {
             parameters.extend(std::iter::repeat_n(constant, entry.elements()));
@@ -63,7 +64,7 @@ mod tests {
     fn parameters_are_scaled_by_fan_in_and_depend_on_the_seed() {
         // Of `cnn:8,16`.
         let shapes: [&[usize]; 6] = [&[8, 1, 3, 3], &[8], &[16, 8, 3, 3], &[16], &[16, 10], &[10]];
-        let entry = |shape: &[usize]| Entry { path: format!("{shape:?}"), shape: shape.to_vec(), dtype: "f32" };
+        let entry = |shape: &[usize]| Entry::trained(&format!("{shape:?}"), shape);
         let schema = Schema::new(shapes.map(entry).to_vec());
         let parameters = draw(&schema, 1);
         assert_eq!(parameters.len(), schema.parameters());
@@ -82,8 +83,7 @@ mod tests {
 
     #[test]
     fn a_normalization_begins_with_ones_and_zeros() {
-        let entry =
-            |(path, shape): (&str, &[usize])| Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" };
+        let entry = |(path, shape): (&str, &[usize])| Entry::trained(path, shape);
         let leaves: [(&str, &[usize]); 5] = [
             ("a.weight", &[2, 3]),
             ("norm.gamma", &[3]),

@@ -1,8 +1,8 @@
 //! What all members hold alike after a step: the replicated state, in one canonical form.
 //!
 //! ```text
-//!   "STRLST03" | run: 32 bytes | step: u64 | parameters P: u64 | moments M: u32 | scalars S: u32 | ledger L: u32
-//!   | P x f32 parameters | M x P x f32 moments | S x f64 scalars | L bytes of ledger    all little-endian, no padding
+//!   "STRLST04" | run: 32 bytes | step: u64 | parameters P: u64 | frozen F: u64 | moments M: u32 | scalars S: u32 | ledger L: u32
+//!   | P x f32 parameters | M x P x f32 moments | F x f32 frozen | S x f64 scalars | L bytes of ledger    all little-endian, no padding
 //! ```
 
 pub mod bytes;
@@ -27,8 +27,8 @@ use crate::state::values::Values;
 use crate::training::best::Best;
 use crate::training::optimizer::averaged;
 
-const MAGIC: &[u8; 8] = b"STRLST03";
-const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 4 + 4 + 4;
+const MAGIC: &[u8; 8] = b"STRLST04";
+const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 8 + 4 + 4 + 4;
 /// The most vectors an optimizer keeps.
 pub(crate) const MAX_MOMENTS: u32 = 8;
 /// The most scalars an optimizer keeps.
@@ -44,8 +44,10 @@ pub struct ReplicatedState {
     /// The view in which that step was committed: two states of one step and one lineage are equal. It is kept and sent
     /// beside the bytes, whose digest is that of equal trainings in any views. [`Lineage::NONE`] before the first step.
     pub lineage: Lineage,
-    /// All parameters, in visit order. A copy of a state shares the vectors.
+    /// All parameters but the frozen ones: those that are trained, then those that run along. A copy of a state shares the vectors.
     pub parameters: Arc<Vec<f32>>,
+    /// The frozen parameters, the same in all states of a run: a state is all of the model.
+    pub frozen: Arc<Vec<f32>>,
     /// The optimizer's vectors, each as long as the parameters; in a run that may end early, the best model behind them.
     pub moments: Vec<Arc<Vec<f32>>>,
     /// The optimizer's scalars; behind them, what is known of the best model.
@@ -81,7 +83,7 @@ pub enum StateError {
     /// A number that is not finite.
     #[error("number {at} of the state's {what} is not finite")]
     NotFinite {
-        /// `parameters` or `moments`.
+        /// `parameters`, `moments` or `frozen parameters`.
         what: &'static str,
         /// Its index.
         at: u64,
@@ -106,8 +108,8 @@ pub enum StateError {
 }
 
 impl ReplicatedState {
-    /// The parameters of the model that is exported, `[parameters]`: the best one so far, in a run of `manifest` that may end early and
-    /// has evaluated one; else the moving average of the parameters, if one is kept; else these.
+    /// The parameters of the model that is exported, `[parameters]` without the frozen ones: the best one so far, in a run of `manifest` that
+    /// may end early and has evaluated one; else the moving average of what is trained, if one is kept, with what runs along; else these.
     pub fn model(&self, manifest: &Manifest) -> Cow<'_, [f32]> {
         if self.best(manifest).is_some()
             && let Some(best) = self.moments.last()
@@ -118,7 +120,10 @@ impl ReplicatedState {
         let (moments, scalars) =
             (self.moments.iter().take(optimizer.moments()), self.scalars.iter().take(optimizer.scalars()));
         let (moments, scalars): (Vec<_>, Vec<_>) = (moments.cloned().collect(), scalars.copied().collect());
-        averaged(optimizer, &moments, &scalars).map_or(Cow::Borrowed(&self.parameters), Cow::Owned)
+        let average = averaged(optimizer, &moments, &scalars);
+        average.map_or(Cow::Borrowed(&self.parameters), |average| {
+            Cow::Owned(with_running(average, &self.parameters, manifest.trained()))
+        })
     }
 
     /// The step after which the best model was the present one, and its held-out loss; `None` if a run of `manifest` takes all steps, or
@@ -152,6 +157,7 @@ impl ReplicatedState {
     pub fn encoded_len(&self) -> usize {
         HEADER_BYTES
             + 4 * self.parameters.len() * (1 + self.moments.len())
+            + 4 * self.frozen.len()
             + 8 * self.scalars.len()
             + self.ledger.encoded_len()
     }
@@ -167,7 +173,7 @@ impl ReplicatedState {
     /// blake3 over parameters, moments and scalars alone: two runs that learned alike have the same, whatever they are called and
     /// whoever took part.
     pub fn values(&self) -> Digest {
-        Values::of(&self.parameters, &self.moments, &self.scalars)
+        Values::of(&self.parameters, &self.moments, &self.frozen, &self.scalars)
     }
 
     /// Reads a state from its canonical bytes, which do not tell its lineage.
@@ -191,10 +197,16 @@ impl ReplicatedState {
             }
             vectors.push(Arc::new(numbers));
         }
+        values.begin_frozen(header.frozen as usize);
+        let frozen = values.read(header.frozen as usize, from).map_err(|_| header.length(found))?;
+        if let Some(at) = kernel::first_non_finite(&frozen) {
+            return Err(StateError::NotFinite { what: FROZEN, at: at as u64 });
+        }
+        let frozen = Arc::new(frozen);
         let (scalars, ledger) = header.read_tail(found, from)?;
         let parameters = vectors.remove(0);
         let (lineage, moments, values) = (Lineage::NONE, vectors, values.finish(&scalars));
-        Ok((Self { run: header.run, step: header.step, lineage, parameters, moments, scalars, ledger }, values))
+        Ok((Self { run: header.run, step: header.step, lineage, parameters, frozen, moments, scalars, ledger }, values))
     }
 
     /// Checks that `found` bytes, which come one after the other, are those of a state: what [`Self::decode`] would check, in
@@ -205,17 +217,27 @@ impl ReplicatedState {
     pub(crate) fn check(found: u64, from: &mut impl Read) -> Result<(RunId, u64, Digest), StateError> {
         let header = Header::read(found, from)?;
         let mut values = Values::default();
-        for vector in 0..=header.moments as usize {
-            values.begin(header.parameters as usize);
+        let mut look = |values: &mut Values, total: u64| -> Result<Option<u64>, StateError> {
             let mut at = 0;
-            while at < header.parameters {
-                let count = (header.parameters - at).min(CHECKED_AT_ONCE);
+            while at < total {
+                let count = (total - at).min(CHECKED_AT_ONCE);
                 let numbers = values.read(count as usize, from).map_err(|_| header.length(found))?;
                 if let Some(bad) = kernel::first_non_finite(&numbers) {
-                    return Err(header.not_finite(vector, at + bad as u64));
+                    return Ok(Some(at + bad as u64));
                 }
                 at += count;
             }
+            Ok(None)
+        };
+        for vector in 0..=header.moments as usize {
+            values.begin(header.parameters as usize);
+            if let Some(at) = look(&mut values, header.parameters)? {
+                return Err(header.not_finite(vector, at));
+            }
+        }
+        values.begin_frozen(header.frozen as usize);
+        if let Some(at) = look(&mut values, header.frozen)? {
+            return Err(StateError::NotFinite { what: FROZEN, at });
         }
         let (scalars, _) = header.read_tail(found, from)?;
         Ok((header.run, header.step, values.finish(&scalars)))
@@ -227,7 +249,8 @@ impl ReplicatedState {
     /// [`StateError::NotFinite`], [`StateError::Scalar`].
     pub fn check_numbers(&self) -> Result<(), StateError> {
         let vectors = std::iter::once(("parameters", &self.parameters));
-        for (what, numbers) in vectors.chain(self.moments.iter().map(|moment| ("moments", moment))) {
+        let moments = self.moments.iter().map(|moment| ("moments", moment));
+        for (what, numbers) in vectors.chain(moments).chain([(FROZEN, &self.frozen)]) {
             if let Some(at) = kernel::first_non_finite(numbers) {
                 return Err(StateError::NotFinite { what, at: at as u64 });
             }
@@ -245,16 +268,26 @@ impl ReplicatedState {
     /// without a copy. Gives the hash of its [values](Self::values).
     pub(crate) fn write_out(self, into: &mut impl Write) -> io::Result<Digest> {
         StateView::of(&self).write_head(into)?;
-        let Self { parameters, moments, scalars, ledger, .. } = self;
+        let Self { parameters, frozen, moments, scalars, ledger, .. } = self;
         let mut values = Values::default();
         for numbers in std::iter::once(parameters).chain(moments) {
             values.write(&numbers, into)?;
         }
+        values.write_frozen(&frozen, into)?;
+        drop(frozen);
         write_tail(&scalars, &ledger, into)?;
         Ok(values.finish(&scalars))
     }
 }
 
+/// What runs along is no part of a moving average: it belongs to the newest parameters, behind what is trained.
+pub(crate) fn with_running(mut average: Vec<f32>, parameters: &[f32], trained: usize) -> Vec<f32> {
+    average[trained..].copy_from_slice(&parameters[trained..]);
+    average
+}
+
+/// What an error calls the numbers that nothing changes.
+const FROZEN: &str = "frozen parameters";
 /// Numbers that are read at a time to be looked at.
 const CHECKED_AT_ONCE: u64 = 1 << 16;
 
@@ -263,6 +296,7 @@ struct Header {
     run: RunId,
     step: u64,
     parameters: u64,
+    frozen: u64,
     moments: u32,
     scalars: u32,
     ledger: u32,
@@ -283,10 +317,11 @@ impl Header {
         let complete = "invariant: the header has all of its fields";
         let run = RunId(fields.array().expect(complete));
         let step = fields.u64().expect(complete);
-        let parameters = fields.u64().expect(complete);
+        let [parameters, frozen] = [(); 2].map(|()| fields.u64().expect(complete));
         let [moments, scalars, ledger] = [(); 3].map(|()| fields.u32().expect(complete));
         for (what, found, limit) in [
             ("parameters", parameters, MAX_PARAMETERS),
+            (FROZEN, frozen, MAX_PARAMETERS),
             ("moments", u64::from(moments), u64::from(MAX_MOMENTS)),
             ("scalars", u64::from(scalars), u64::from(MAX_SCALARS)),
             ("bytes of ledger", u64::from(ledger), MAX_LEDGER_BYTES as u64),
@@ -295,13 +330,14 @@ impl Header {
                 return Err(StateError::TooMany { what, found, limit });
             }
         }
-        let header = Self { run, step, parameters, moments, scalars, ledger };
+        let header = Self { run, step, parameters, frozen, moments, scalars, ledger };
         if header.bytes() == found { Ok(header) } else { Err(header.length(found)) }
     }
 
     /// How many bytes it announces. Within the limits, nothing here overflows.
     fn bytes(&self) -> u64 {
-        let numbers = 4 * self.parameters * (1 + u64::from(self.moments)) + 8 * u64::from(self.scalars);
+        let vectors = 4 * self.parameters * (1 + u64::from(self.moments)) + 4 * self.frozen;
+        let numbers = vectors + 8 * u64::from(self.scalars);
         HEADER_BYTES as u64 + numbers + u64::from(self.ledger)
     }
 
@@ -346,8 +382,8 @@ fn check_scalars(scalars: &[f64]) -> Result<(), StateError> {
 }
 
 /// How long the canonical bytes of a state with these numbers of values are at most: with the longest ledger.
-pub(crate) fn max_encoded_len(parameters: usize, moments: usize, scalars: usize) -> u64 {
-    (HEADER_BYTES + 4 * parameters * (1 + moments) + 8 * scalars + MAX_LEDGER_BYTES) as u64
+pub(crate) fn max_encoded_len([parameters, frozen]: [usize; 2], moments: usize, scalars: usize) -> u64 {
+    (HEADER_BYTES + 4 * parameters * (1 + moments) + 4 * frozen + 8 * scalars + MAX_LEDGER_BYTES) as u64
 }
 
 /// A state whose parts are borrowed: whoever holds one in parts has its digest without a copy.
@@ -359,6 +395,8 @@ pub struct StateView<'a> {
     pub step: u64,
     /// As of [`ReplicatedState`].
     pub parameters: &'a [f32],
+    /// As of [`ReplicatedState`].
+    pub frozen: &'a [f32],
     /// As of [`ReplicatedState`].
     pub moments: &'a [Arc<Vec<f32>>],
     /// As of [`ReplicatedState`].
@@ -373,6 +411,7 @@ impl<'a> StateView<'a> {
             run: state.run,
             step: state.step,
             parameters: &state.parameters,
+            frozen: &state.frozen,
             moments: &state.moments,
             scalars: &state.scalars,
             ledger: &state.ledger,
@@ -393,6 +432,7 @@ impl<'a> StateView<'a> {
         self.write_head(into)?;
         write_numbers(self.parameters, into)?;
         self.moments.iter().try_for_each(|moment| write_numbers(moment, into))?;
+        write_numbers(self.frozen, into)?;
         write_tail(self.scalars, self.ledger, into)
     }
 
@@ -404,6 +444,7 @@ impl<'a> StateView<'a> {
         into.write_all(&self.run.0)?;
         into.write_all(&self.step.to_le_bytes())?;
         into.write_all(&(self.parameters.len() as u64).to_le_bytes())?;
+        into.write_all(&(self.frozen.len() as u64).to_le_bytes())?;
         into.write_all(&(self.moments.len() as u32).to_le_bytes())?;
         into.write_all(&(self.scalars.len() as u32).to_le_bytes())?;
         into.write_all(&(self.ledger.encoded_len() as u32).to_le_bytes())
@@ -437,6 +478,7 @@ mod tests {
             step: 12,
             lineage: Lineage::NONE,
             parameters: vec![1.0, -0.0, 3.5e-40].into(),
+            frozen: vec![-7.5, 0.25].into(),
             moments: vec![vec![0.5, 0.25, 0.0].into(), vec![1.0, 2.0, 3.0].into()],
             scalars: vec![0.9, 0.999],
             ledger: ledger(12),
@@ -451,7 +493,14 @@ mod tests {
             scalars: Vec::new(),
             ..state()
         };
-        let empty = ReplicatedState { parameters: Arc::default(), moments: Vec::new(), scalars: Vec::new(), ..state() };
+        let none = Arc::<Vec<f32>>::default();
+        let empty = ReplicatedState {
+            parameters: none.clone(),
+            frozen: none,
+            moments: Vec::new(),
+            scalars: Vec::new(),
+            ..state()
+        };
         let fresh = ReplicatedState { step: 0, ledger: Ledger::new(3, 50, 7), ..state() };
         let begun = ReplicatedState { step: 0, ledger: ledger(0), ..state() };
         for state in [state(), large, empty, fresh, begun] {
@@ -487,12 +536,12 @@ mod tests {
     #[test]
     fn vectors_are_given_up_once_they_are_written() {
         let state = state();
-        let all = std::iter::once(&state.parameters).chain(&state.moments);
+        let all = std::iter::once(&state.parameters).chain(&state.moments).chain([&state.frozen]);
         let mut witness = Witness { vectors: all.map(Arc::downgrade).collect(), seen: Vec::new(), bytes: 0 };
         let length = state.encoded_len();
         state.write_out(&mut witness).expect("written");
         let vector = |at: usize| HEADER_BYTES + at * 12;
-        for expected in [(0, 3), (vector(0), 3), (vector(1), 2), (vector(2), 1), (vector(3), 0)] {
+        for expected in [(0, 4), (vector(0), 4), (vector(1), 3), (vector(2), 2), (vector(3), 1), (vector(3) + 8, 0)] {
             assert!(witness.seen.contains(&expected), "{expected:?} in {:?}", witness.seen);
         }
         assert_eq!(witness.bytes, length);
@@ -500,11 +549,12 @@ mod tests {
 
     #[test]
     fn the_digest_covers_everything() {
-        let changes: [fn(&mut ReplicatedState); 7] = [
+        let changes: [fn(&mut ReplicatedState); 8] = [
             |state| state.run.0[31] ^= 1,
             |state| state.step += 1,
             |state| Arc::make_mut(&mut state.parameters)[1] = 0.0,
             |state| Arc::make_mut(&mut state.moments[1])[2] = 4.0,
+            |state| Arc::make_mut(&mut state.frozen)[1] = 4.0,
             |state| state.scalars[1] = 0.998,
             |state| state.moments.swap(0, 1),
             |state| state.ledger = ledger(13),
@@ -539,12 +589,13 @@ mod tests {
         assert_eq!(with(0, b"STRLST01"), StateError::Magic);
         let too_many = |what, found, limit| StateError::TooMany { what, found, limit };
         assert_eq!(with(48, &u64::MAX.to_le_bytes()), too_many("parameters", u64::MAX, MAX_PARAMETERS));
-        assert_eq!(with(56, &9_u32.to_le_bytes()), too_many("moments", 9, 8));
-        assert_eq!(with(60, &u32::MAX.to_le_bytes()), too_many("scalars", u64::from(u32::MAX), 64));
+        assert_eq!(with(56, &u64::MAX.to_le_bytes()), too_many("frozen parameters", u64::MAX, MAX_PARAMETERS));
+        assert_eq!(with(64, &9_u32.to_le_bytes()), too_many("moments", 9, 8));
+        assert_eq!(with(68, &u32::MAX.to_le_bytes()), too_many("scalars", u64::from(u32::MAX), 64));
         let found = state().encoded_len() as u64;
         let too_long = too_many("bytes of ledger", u64::from(u32::MAX), MAX_LEDGER_BYTES as u64);
-        assert_eq!(with(64, &u32::MAX.to_le_bytes()), too_long);
-        let expected = 68 + 4 * MAX_PARAMETERS * 3 + 16 + state().ledger.encoded_len() as u64;
+        assert_eq!(with(72, &u32::MAX.to_le_bytes()), too_long);
+        let expected = 76 + 4 * MAX_PARAMETERS * 3 + 8 + 16 + state().ledger.encoded_len() as u64;
         assert_eq!(with(48, &MAX_PARAMETERS.to_le_bytes()), StateError::Length { expected, found });
     }
 
@@ -570,6 +621,8 @@ mod tests {
         let not_finite = |what, at| StateError::NotFinite { what, at };
         assert_eq!(refused(|state| Arc::make_mut(&mut state.parameters)[2] = f32::NAN), not_finite("parameters", 2));
         assert_eq!(refused(|state| Arc::make_mut(&mut state.moments[1])[0] = f32::INFINITY), not_finite("moments", 0));
+        let frozen = not_finite("frozen parameters", 1);
+        assert_eq!(refused(|state| Arc::make_mut(&mut state.frozen)[1] = f32::NAN), frozen);
         let changes: [fn(&mut ReplicatedState); 2] =
             [|state| state.scalars[1] = f64::NAN, |state| state.scalars[1] = 1.5];
         for change in changes {
@@ -580,8 +633,9 @@ mod tests {
     #[test]
     fn what_can_not_be_read_back_is_known_before_it_is_written() {
         assert_eq!(state().check_numbers(), Ok(()));
-        let changes: [fn(&mut ReplicatedState); 3] = [
+        let changes: [fn(&mut ReplicatedState); 4] = [
             |state| Arc::make_mut(&mut state.parameters)[2] = f32::NAN,
+            |state| Arc::make_mut(&mut state.frozen)[0] = f32::NAN,
             |state| Arc::make_mut(&mut state.moments[1])[0] = f32::INFINITY,
             |state| state.scalars[1] = f64::NEG_INFINITY,
         ];

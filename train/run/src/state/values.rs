@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   blake3 of, for each vector:  its name, a zero byte | how many numbers: u64 | the numbers     all little-endian
-//!   "parameters" (f32), "moment" for each of the optimizer's (f32), "scalars" (f64)
+//!   "parameters" (f32), "moment" for each of the optimizer's (f32), "frozen" (f32) if there are any, "scalars" (f64)
 //! ```
 //!
 //! Run, step, lineage, ledger and speeds are not in it: who took part, and what the run was called, is not what it learned.
@@ -23,11 +23,12 @@ pub(crate) struct Values {
 
 impl Values {
     /// The hash of all of them.
-    pub(crate) fn of(parameters: &[f32], moments: &[Arc<Vec<f32>>], scalars: &[f64]) -> Digest {
+    pub(crate) fn of(parameters: &[f32], moments: &[Arc<Vec<f32>>], frozen: &[f32], scalars: &[f64]) -> Digest {
         let mut values = Self::default();
         for numbers in std::iter::once(parameters).chain(moments.iter().map(|moment| moment.as_slice())) {
             values.write(numbers, &mut io::sink()).expect("invariant: nothing is written");
         }
+        values.write_frozen(frozen, &mut io::sink()).expect("invariant: nothing is written");
         values.finish(scalars)
     }
 
@@ -35,6 +36,19 @@ impl Values {
     pub(crate) fn write(&mut self, numbers: &[f32], into: &mut impl Write) -> io::Result<()> {
         self.begin(numbers.len());
         write_numbers(numbers, &mut Both(&mut self.hasher, into))
+    }
+
+    /// The same of the frozen parameters, which come behind the moments.
+    pub(crate) fn write_frozen(&mut self, numbers: &[f32], into: &mut impl Write) -> io::Result<()> {
+        self.begin_frozen(numbers.len());
+        write_numbers(numbers, &mut Both(&mut self.hasher, into))
+    }
+
+    /// Begins the frozen parameters, of which there may be none, as [`Self::begin`].
+    pub(crate) fn begin_frozen(&mut self, count: usize) {
+        if count > 0 {
+            self.name("frozen", count);
+        }
     }
 
     /// Begins a vector of `count` numbers, which [`Self::read`] reads in pieces.
@@ -94,14 +108,15 @@ mod tests {
     fn a_number_is_told_from_the_same_one_elsewhere() {
         let moment = |numbers: &[f32]| Arc::new(numbers.to_vec());
         let all = [
-            Values::of(&[1.0, 2.0], &[], &[]),
-            Values::of(&[2.0, 1.0], &[], &[]),
-            Values::of(&[1.0], &[moment(&[2.0])], &[]),
-            Values::of(&[1.0], &[moment(&[]), moment(&[2.0])], &[]),
-            Values::of(&[1.0, 2.0], &[moment(&[])], &[]),
-            Values::of(&[1.0, 2.0], &[], &[0.0]),
-            Values::of(&[1.0, 2.0], &[], &[-0.0]),
-            Values::of(&[], &[], &[]),
+            Values::of(&[1.0, 2.0], &[], &[], &[]),
+            Values::of(&[2.0, 1.0], &[], &[], &[]),
+            Values::of(&[1.0], &[moment(&[2.0])], &[], &[]),
+            Values::of(&[1.0], &[moment(&[]), moment(&[2.0])], &[], &[]),
+            Values::of(&[1.0, 2.0], &[moment(&[])], &[], &[]),
+            Values::of(&[1.0, 2.0], &[], &[], &[0.0]),
+            Values::of(&[1.0, 2.0], &[], &[], &[-0.0]),
+            Values::of(&[1.0], &[], &[2.0], &[]),
+            Values::of(&[], &[], &[], &[]),
         ];
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len(), "{all:?}");
@@ -113,6 +128,7 @@ mod tests {
         let (mut bytes, mut written) = (Vec::new(), Values::default());
         written.write(&parameters, &mut bytes).expect("memory");
         written.write(&moment, &mut bytes).expect("memory");
+        written.write_frozen(&[4.0], &mut bytes).expect("memory");
         let mut read = Values::default();
         let mut from = bytes.as_slice();
         for _ in 0..2 {
@@ -120,7 +136,9 @@ mod tests {
             read.read(2, &mut from).expect("two numbers");
             read.read(1, &mut from).expect("one more");
         }
-        let whole = Values::of(&parameters, &[moment], &scalars);
+        read.begin_frozen(1);
+        read.read(1, &mut from).expect("a frozen one");
+        let whole = Values::of(&parameters, &[moment], &[4.0], &scalars);
         assert_eq!((written.finish(&scalars), read.finish(&scalars)), (whole, whole));
     }
 }

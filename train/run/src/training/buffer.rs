@@ -7,16 +7,12 @@ use std::ops::Range;
 pub struct ReducedSize {
     /// How many numbers are trained, or a program's own.
     pub trained: usize,
-    /// How many means follow that are no gradients: the loss; in a run that may end early, the held-out loss.
+    /// How many means follow that are no gradients: the loss; by how much each parameter that runs along changes; in a run that may end
+    /// early, the held-out loss.
     pub figures: usize,
 }
 
 impl ReducedSize {
-    /// So many numbers, and both.
-    pub const fn with_held_out_loss(trained: usize) -> Self {
-        Self { trained, figures: 2 }
-    }
-
     /// How many numbers a member brings.
     pub const fn elements(self) -> usize {
         self.trained + self.figures
@@ -38,8 +34,8 @@ impl From<usize> for ReducedSize {
 /// Where what lies in a buffer that the members of a view reduce.
 ///
 /// ```text
-///   | trained: gradients, or a program's numbers | figures: the loss, perhaps the held-out loss | slots: one per member, in their order |
-///                                                |<--------------------- exact: no codec of gradients ------------------------------->|
+///   | trained: gradients, or a program's numbers | figures: the loss, perhaps more  | slots: one per member, in their order |
+///                                                |<--------------- exact: no codec of gradients ------------------------->|
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferLayout {
@@ -82,7 +78,7 @@ mod tests {
     #[test]
     fn its_parts_are_all_of_it() {
         for (trained, members) in [(0, 1), (3, 2), (1000, 64)] {
-            for reduced in [ReducedSize::from(trained), ReducedSize::with_held_out_loss(trained)] {
+            for reduced in [ReducedSize::from(trained), ReducedSize { trained, figures: 9 }] {
                 let layout = reduced.buffer(members);
                 assert_eq!((layout.slots().len(), layout.slots().end), (members, layout.elements()));
                 assert_eq!(layout.elements() - layout.exact(), trained);

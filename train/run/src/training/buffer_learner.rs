@@ -191,6 +191,7 @@ impl StateReplica for BufferLearner {
             step: self.step,
             lineage: self.lineage,
             parameters: Arc::new(self.newest()),
+            frozen: <_>::default(),
             moments: Vec::new(),
             scalars: Vec::new(),
             ledger: self.ledger.clone(),
@@ -203,7 +204,7 @@ impl StateReplica for BufferLearner {
         }
         let shape = |numbers: usize, others: usize| format!("{numbers} numbers and {others} besides");
         let expected = shape(self.elements(), 0);
-        let found = shape(state.parameters.len(), state.moments.len() + state.scalars.len());
+        let found = shape(state.parameters.len(), state.moments.len() + state.scalars.len() + state.frozen.len());
         if expected != found {
             return Err(Error::OtherShape { step: state.step, expected, found });
         }

@@ -22,10 +22,10 @@ use starling_topology::{Digest, Ledger, Lineage, PeerId, RunId};
 
 use crate::error::Error;
 use crate::manifest::Manifest;
-use crate::manifest::schema::Schema;
+use crate::manifest::schema::{LeafKind, Schema};
 use crate::state::initial;
 use crate::state::record::ResultRecord;
-use crate::state::{ReplicatedState, StateView};
+use crate::state::{ReplicatedState, StateView, with_running};
 use crate::training::best::{Best, JudgedReport};
 use crate::training::gradient::Gradient;
 use crate::training::optimizer::OptimizerState;
@@ -69,8 +69,10 @@ pub struct TrainingState {
     step: u64,
     /// The view in which it was committed.
     lineage: Lineage,
-    /// Copies of the state share them until the next update.
+    /// Those that change: what is trained, then what runs along. Copies of the state share them until the next update.
     parameters: Arc<Vec<f32>>,
+    /// Those that don't.
+    frozen: Arc<Vec<f32>>,
     optimizer: OptimizerState,
     /// The best model so far, in a run that may end early.
     best: Option<Best>,
@@ -88,7 +90,7 @@ impl TrainingState {
     ///
     /// # Panics
     /// If the parameters are not as many as the schema says.
-    pub fn new(manifest: &Manifest, schema: Schema, parameters: Vec<f32>, samples: u32) -> Result<Self, Error> {
+    pub fn new(manifest: &Manifest, schema: Schema, mut parameters: Vec<f32>, samples: u32) -> Result<Self, Error> {
         assert_eq!(parameters.len(), schema.parameters(), "a schema says how many parameters there are");
         if schema.fingerprint() != manifest.schema {
             return Err(Error::OtherSchema { ours: schema.fingerprint(), theirs: manifest.schema });
@@ -97,6 +99,7 @@ impl TrainingState {
         if digest != manifest.initial {
             return Err(Error::OtherInitial { ours: digest, theirs: manifest.initial });
         }
+        let frozen = parameters.split_off(schema.parameters() - schema.numbers_of(LeafKind::Frozen));
         Ok(Self {
             run: manifest.run_id(),
             ledger: Ledger::new(manifest.seed, samples, manifest.batch_size).with_micro_batch(manifest.micro_batch),
@@ -107,6 +110,7 @@ impl TrainingState {
             step: 0,
             lineage: Lineage::NONE,
             parameters: Arc::new(parameters),
+            frozen: Arc::new(frozen),
             staged_update: None,
             update_buffers: UpdateWorkspace::default(),
         })
@@ -127,17 +131,30 @@ impl TrainingState {
         &self.schema
     }
 
-    /// The parameters after the last step, `[parameters]`.
+    /// The parameters after the last step that change: what is trained, then what runs along.
     pub fn parameters(&self) -> &[f32] {
         &self.parameters
     }
 
-    /// The parameters of the present model, `[parameters]`: their moving average, if one is kept.
-    pub fn model(&self) -> Cow<'_, [f32]> {
-        self.optimizer.average().map_or(Cow::Borrowed(&self.parameters), Cow::Owned)
+    /// The frozen ones.
+    pub fn frozen(&self) -> &[f32] {
+        &self.frozen
     }
 
-    /// The best model so far, `[parameters]`, with the step after which it was that and its held-out loss; `None` if the run takes all
+    /// How many of [those that change](Self::parameters) are trained.
+    pub fn trained(&self) -> usize {
+        self.schema.numbers_of(LeafKind::Trained)
+    }
+
+    /// The parameters of the present model without the frozen ones: the moving average of what is trained, if one is kept.
+    pub fn model(&self) -> Cow<'_, [f32]> {
+        let average = self.optimizer.average();
+        average.map_or(Cow::Borrowed(&self.parameters), |average| {
+            Cow::Owned(with_running(average, &self.parameters, self.trained()))
+        })
+    }
+
+    /// The best model so far, without the frozen parameters, with the step after which it was that and its held-out loss; `None` if the run takes all
     /// steps, or nothing was evaluated yet.
     pub fn best(&self) -> Option<(&[f32], u64, f32)> {
         let best = self.best.as_ref()?;
@@ -203,6 +220,7 @@ impl TrainingState {
             step: self.step,
             lineage: self.lineage,
             parameters: self.parameters.clone(),
+            frozen: self.frozen.clone(),
             moments: self.moments(),
             scalars: self.scalars(),
             ledger: self.ledger.clone(),
@@ -215,6 +233,7 @@ impl TrainingState {
             run: self.run,
             step: self.step,
             parameters: &self.parameters,
+            frozen: &self.frozen,
             moments: &self.moments(),
             scalars: &self.scalars(),
             ledger: &self.ledger,
@@ -270,6 +289,9 @@ impl TrainingState {
             return Err(Error::OtherShape { step: state.step, expected, found });
         }
         state.check_numbers()?;
+        if state.frozen != self.frozen {
+            return Err(Error::OtherFrozen { step: state.step });
+        }
         let ReplicatedState { mut moments, mut scalars, .. } = state;
         let best = match self.manifest.early_stop {
             None => None,

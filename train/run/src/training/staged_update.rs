@@ -30,18 +30,19 @@ pub struct UpdateWorkspace {
 }
 
 impl StagedUpdate {
-    /// The state after `optimizer`'s next step: nothing of it yet. Takes over the room.
+    /// The state after `optimizer`'s next step: nothing of it yet. Of vectors of so many numbers, the first ones are trained; what is behind them
+    /// is not written. Takes over the room.
     pub fn new(
-        parameters: usize,
+        [trained, length]: [usize; 2],
         optimizer: &OptimizerState,
         factors: StepFactors,
         mut update_buffers: UpdateWorkspace,
     ) -> Self {
         update_buffers.moments.resize(optimizer.moments().len(), Vec::new());
         for vector in std::iter::once(&mut update_buffers.parameters).chain(&mut update_buffers.moments) {
-            vector.resize(parameters, 0.0);
+            vector.resize(length, 0.0);
         }
-        Self { update: optimizer.next(factors), factors, from: parameters, largest: 0.0, update_buffers }
+        Self { update: optimizer.next(factors), factors, from: trained, largest: 0.0, update_buffers }
     }
 
     /// Where what is computed begins.
@@ -125,7 +126,7 @@ mod tests {
             for piece in [100, BLOCK - 1, BLOCK + 1, PARAMETERS, 1000] {
                 let gradients = numbers();
                 in_place.1.step(Arc::make_mut(&mut in_place.0).as_mut_slice(), &gradients, half).expect("finite");
-                let mut staged_update = StagedUpdate::new(PARAMETERS, &drafted.1, half, update_buffers);
+                let mut staged_update = StagedUpdate::new([PARAMETERS; 2], &drafted.1, half, update_buffers);
                 for gradients in gradients.rchunks(piece) {
                     staged_update.prepend(&drafted.0, &drafted.1, gradients);
                 }
@@ -134,7 +135,7 @@ mod tests {
                 assert_eq!(drafted, in_place, "{spec:?} in pieces of {piece}");
                 // One that comes to nothing changes nothing.
                 let mut staged_update =
-                    StagedUpdate::new(PARAMETERS, &drafted.1, StepFactors::scaled(2.0), update_buffers);
+                    StagedUpdate::new([PARAMETERS; 2], &drafted.1, StepFactors::scaled(2.0), update_buffers);
                 staged_update.prepend(&drafted.0, &drafted.1, &vec![f32::MAX; piece]);
                 assert!(!staged_update.is_finite(), "twice the largest number");
                 update_buffers = staged_update.forget();

@@ -1,5 +1,6 @@
 //! How a step's result becomes the next state.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use starling_collective::codec::kernel;
@@ -26,16 +27,16 @@ impl TrainingState {
     /// As [`Learner::stage`](crate::Learner::stage).
     pub fn stage(&mut self, members: &[PeerId], start: usize, part: &[f32]) {
         let is_finite = kernel::first_non_finite(part).is_none();
-        if start == self.parameters.len() {
+        if start == self.trained() {
             self.forget_staged();
             let reduced = self.manifest.reduced();
             if is_finite && self.ledger.is_assigned() && part.len() == reduced.buffer(members.len()).exact() {
                 let (_, weight, scale) = self.weigh(members, &part[reduced.figures..]);
                 let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale).filter(|_| weight > 0);
-                let (parameters, optimizer, update_buffers) =
-                    (self.parameters.len(), &self.optimizer, &mut self.update_buffers);
-                self.staged_update = factors
-                    .map(|factors| StagedUpdate::new(parameters, optimizer, factors, std::mem::take(update_buffers)));
+                let sizes = [self.trained(), self.parameters.len()];
+                let (optimizer, update_buffers) = (&self.optimizer, &mut self.update_buffers);
+                self.staged_update =
+                    factors.map(|factors| StagedUpdate::new(sizes, optimizer, factors, std::mem::take(update_buffers)));
             }
         } else if let Some(staged_update) = &mut self.staged_update
             && is_finite
@@ -72,8 +73,9 @@ impl TrainingState {
         record.check(reduced)?;
         // The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
         self.begin(&record.members);
-        let (gradients, rest) = record.mean.split_at(self.parameters.len());
+        let (gradients, rest) = record.mean.split_at(reduced.trained);
         let (figures, slots) = rest.split_at(reduced.figures);
+        let running = &figures[1..=self.manifest.running()];
         let (speeds, weight, scale) = self.weigh(&record.members, slots);
         let who_gave_up = record.members.iter().zip(&speeds).filter(|(_, speed)| **speed == GAVE_UP);
         let given_up: Vec<_> = who_gave_up.map(|(member, _)| (*member, self.ledger.share_len(*member))).collect();
@@ -84,7 +86,7 @@ impl TrainingState {
             0 if given_up.is_empty() => None,
             0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
             0 => Some("whoever computed a share of it came to numbers that no contribution may have".to_owned()),
-            _ => self.update(staged_update, gradients, scale).err().map(|unfit| self.unfit(unfit)),
+            _ => self.update(staged_update, gradients, running, scale).err().map(|unfit| self.unfit(unfit)),
         };
         let ledger = &mut self.ledger;
         let committed = match skipped {
@@ -113,10 +115,15 @@ impl TrainingState {
         if !self.is_judged() || weight == 0 {
             return None;
         }
-        let loss = self.mean(figures[1], weight);
-        let (parameters, optimizer) = (&self.parameters, &self.optimizer);
-        let model = || optimizer.average().map_or_else(|| parameters.clone(), Arc::new);
-        self.best.as_mut().map(|best| best.judge(self.step, loss, model))
+        let loss = self.mean(*figures.last()?, weight);
+        let mut best = self.best.take();
+        let model = || match self.model() {
+            Cow::Borrowed(_) => self.parameters.clone(),
+            Cow::Owned(average) => Arc::new(average),
+        };
+        let report = best.as_mut().map(|best| best.judge(self.step, loss, model));
+        self.best = best;
+        report
     }
 
     /// A figure over the samples that were contributed; 0 if none were.
@@ -125,8 +132,34 @@ impl TrainingState {
         if mean.is_finite() { mean } else { f32::MAX }
     }
 
-    /// Updates the state as far as that was not drafted; nothing changes if it would not be finite.
-    fn update(&mut self, staged_update: Option<StagedUpdate>, gradients: &[f32], scale: f32) -> Result<(), StepError> {
+    /// Updates the state as far as that was not drafted; nothing changes if it would not be finite. What runs along changes by the mean of what
+    /// members came to: whatever does not change here and there is the same to the bit.
+    fn update(
+        &mut self,
+        staged_update: Option<StagedUpdate>,
+        gradients: &[f32],
+        changes: &[f32],
+        scale: f32,
+    ) -> Result<(), StepError> {
+        let trained = gradients.len();
+        let before = &self.parameters[trained..];
+        let running: Vec<f32> = before.iter().zip(changes).map(|(number, change)| number + change * scale).collect();
+        if let Some(at) = kernel::first_non_finite(&running) {
+            return Err(StepError { what: "running value", at: trained + at });
+        }
+        self.update_trained(staged_update, gradients, scale)?;
+        if !running.is_empty() {
+            Arc::make_mut(&mut self.parameters)[trained..].copy_from_slice(&running);
+        }
+        Ok(())
+    }
+
+    fn update_trained(
+        &mut self,
+        staged_update: Option<StagedUpdate>,
+        gradients: &[f32],
+        scale: f32,
+    ) -> Result<(), StepError> {
         let factors = StepFactors::of(&self.manifest, self.step + 1, gradients, scale);
         if let Some(mut staged_update) = staged_update {
             assert_eq!(staged_update.factors(), factors, "invariant: only the record's own parts are drafted");
@@ -141,7 +174,7 @@ impl TrainingState {
             }
         }
         // What was drafted in vain comes to the same here, and to what it was.
-        self.optimizer.step(Arc::make_mut(&mut self.parameters).as_mut_slice(), gradients, factors)
+        self.optimizer.step(&mut Arc::make_mut(&mut self.parameters)[..gradients.len()], gradients, factors)
     }
 
     fn unfit(&self, StepError { what, at }: StepError) -> String {

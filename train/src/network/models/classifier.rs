@@ -46,7 +46,7 @@ impl ClassifierModel {
         let Chosen { model, sizes, options } = choose(spec)?;
         let found = [Self::SOFTMAX, Self::MLP, Self::CNN].into_iter().find(|own| own.name == model.name());
         let found = found.ok_or_else(|| unusable(format!("{} is no classifier", model.name())))?;
-        Ok((found.layers(&sizes), options))
+        Ok((found.layers(&sizes, &options), options))
     }
 
     /// The same of a text.
@@ -73,11 +73,12 @@ impl ClassifierModel {
         Ok(())
     }
 
-    fn layers(&self, sizes: &[u32]) -> LayerSpec {
+    fn layers(&self, sizes: &[u32], options: &ModelOptions) -> LayerSpec {
+        let layers = LayerSpec { batch_norm: options.batch_norm, ..LayerSpec::default() };
         match self.sizes {
-            Sizes::None => LayerSpec::default(),
-            Sizes::Widths => LayerSpec { hidden: sizes.to_vec(), ..LayerSpec::default() },
-            Sizes::Channels => LayerSpec { convolutions: sizes.to_vec(), ..LayerSpec::default() },
+            Sizes::None => layers,
+            Sizes::Widths => LayerSpec { hidden: sizes.to_vec(), ..layers },
+            Sizes::Channels => LayerSpec { convolutions: sizes.to_vec(), ..layers },
         }
     }
 }
@@ -117,7 +118,10 @@ impl Model for ClassifierModel {
             Sizes::Channels => Ok(()),
             Sizes::Widths if options.augment.is_empty() => Ok(()),
             Sizes::Widths => Err(format!("{} takes no images as such; leave --augment out, or take cnn", self.name)),
-            Sizes::None if options.dropout == 0.0 && options.augment.is_empty() => Ok(()),
+            Sizes::None if options.dropout == 0.0 && options.augment.is_empty() && !options.batch_norm => Ok(()),
+            Sizes::None if options.batch_norm => {
+                Err(format!("{} has no layers to normalize; leave --batch-norm out, or take mlp or cnn", self.name))
+            }
             Sizes::None => Err(format!(
                 "{} has no layers to drop numbers between, and takes no images as such; leave --dropout and --augment out, or take \
                  mlp or cnn",
@@ -127,7 +131,7 @@ impl Model for ClassifierModel {
     }
 
     fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String> {
-        let layers = self.layers(sizes);
+        let layers = self.layers(sizes, options);
         if let Some(fraction) = dataset.class_names().iter().find(|label| is_fraction(label)) {
             return Err(format!(
                 "`{fraction}` is a measurement, not a class, but {} learns classes; take `--model regression`, which learns numbers, or \
@@ -139,8 +143,14 @@ impl Model for ClassifierModel {
         Ok(Box::new(ClassificationTask::new(layers, dataset.clone()).with_options(options.clone())))
     }
 
-    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn AnyModule>, String> {
-        let layers = self.layers(sizes);
+    fn computes(
+        &self,
+        sizes: &[u32],
+        options: &ModelOptions,
+        shape: [u32; 3],
+        classes: u32,
+    ) -> Result<Box<dyn AnyModule>, String> {
+        let layers = self.layers(sizes, options);
         self.check_images(&layers, shape)?;
         Ok(Box::new(Network::new(&layers, shape, classes, &Device::flex())))
     }

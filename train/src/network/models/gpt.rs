@@ -138,7 +138,13 @@ impl Model for Gpt {
         OutputKind::Text
     }
 
-    fn computes(&self, sizes: &[u32], shape: [u32; 3], classes: u32) -> Result<Box<dyn AnyModule>, String> {
+    fn computes(
+        &self,
+        sizes: &[u32],
+        _: &ModelOptions,
+        shape: [u32; 3],
+        classes: u32,
+    ) -> Result<Box<dyn AnyModule>, String> {
         let [1, 1, context] = shape else { return Err("its samples are no windows of a text".to_owned()) };
         if !CONTEXT.contains(&context) || classes != BYTES {
             return Err(format!("it sees {context} of {classes} tokens, which is no text of bytes"));

@@ -29,8 +29,8 @@ impl Regressor {
     }
 }
 
-fn layers(sizes: &[u32]) -> LayerSpec {
-    LayerSpec { hidden: sizes.to_vec(), ..LayerSpec::default() }
+fn layers(sizes: &[u32], options: &ModelOptions) -> LayerSpec {
+    LayerSpec { hidden: sizes.to_vec(), batch_norm: options.batch_norm, ..LayerSpec::default() }
 }
 
 impl Model for Regressor {
@@ -60,19 +60,31 @@ impl Model for Regressor {
                 self.name
             ));
         }
+        if options.batch_norm && !self.has_layers() {
+            return Err(format!(
+                "{} has no layers to normalize; leave --batch-norm out, or take regression",
+                self.name
+            ));
+        }
         Ok(())
     }
 
     fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String> {
-        Ok(Box::new(RegressionTask::new(self.name, layers(sizes), options.clone(), dataset.clone())?))
+        Ok(Box::new(RegressionTask::new(self.name, layers(sizes, options), options.clone(), dataset.clone())?))
     }
 
     fn learns(&self) -> OutputKind {
         OutputKind::Numbers
     }
 
-    fn computes(&self, sizes: &[u32], shape: [u32; 3], _: u32) -> Result<Box<dyn AnyModule>, String> {
-        Ok(Box::new(Network::new(&layers(sizes), shape, 1, &Device::flex())))
+    fn computes(
+        &self,
+        sizes: &[u32],
+        options: &ModelOptions,
+        shape: [u32; 3],
+        _: u32,
+    ) -> Result<Box<dyn AnyModule>, String> {
+        Ok(Box::new(Network::new(&layers(sizes, options), shape, 1, &Device::flex())))
     }
 }
 

@@ -31,10 +31,16 @@ impl Run {
 
 /// All that is random at once, and one model of each kind.
 const RANDOM: [&str; 2] = ["cnn:4,6+dropout=0.2+augment=crop,flip", "mlp:24,16+dropout=0.3"];
+/// With values that run along, besides.
+const RUNNING: [&str; 2] = ["cnn:4,6+batch-norm+dropout=0.2+augment=crop,flip", "mlp:24,16+batch-norm"];
+
+fn all() -> impl Iterator<Item = &'static str> {
+    RANDOM.into_iter().chain(RUNNING)
+}
 
 #[test]
 fn three_members_take_the_same_random_steps_as_one() {
-    for model in RANDOM {
+    for model in all() {
         let run = Run::new(model, 60, 6);
         let mut alone = run.trainer();
         // Through two ends of an epoch, whose last micro-batch is short.
@@ -55,7 +61,7 @@ fn three_members_take_the_same_random_steps_as_one() {
 
 #[test]
 fn whoever_computes_a_micro_batch_comes_to_the_same_bits_also_after_a_loss() {
-    for model in RANDOM {
+    for model in all() {
         let run = Run::new(model, 48, 8);
         let mut swarm = Swarm::of(&[100, 300, 200], 48, &|| run.trainer());
         // It computes what each of the others does.
@@ -116,6 +122,143 @@ fn what_is_random_differs_between_steps_and_is_not_there_in_evaluation() {
         assert_eq!(computed(&mut trainer, ME).expect("computed again").values(), gradient);
         assert_eq!(trainer.evaluate().expect("evaluated"), plain.1, "{model}");
     }
+}
+
+/// A step of one micro-batch, by hand: a tenth of the way to the mean and the variance of what the first layer puts out.
+#[test]
+fn running_values_follow_what_is_normalized_and_evaluation_takes_them() {
+    let mut trainer = Run::new("mlp:4+batch-norm", 64, 64).trainer();
+    trainer.begin(&[ME]);
+    let (before, parameters) = (trainer.evaluate().expect("evaluated"), trainer.training().parameters().to_vec());
+    let running =
+        |trainer: &ClassifierReplica| trainer.training().parameters()[trainer.training().trained()..].to_vec();
+    assert_eq!(running(&trainer), [[0.0; 4], [1.0; 4]].concat());
+    let samples = trainer.ledger().indices(trainer.ledger().share_of(ME));
+    computed(&mut trainer, ME).expect("computed");
+    assert_eq!(
+        (running(&trainer), trainer.evaluate().expect("evaluated")),
+        ([[0.0; 4], [1.0; 4]].concat(), before.clone())
+    );
+    advance(&mut trainer, &mut Vec::new());
+    let (dataset, places) = (Dataset::load(&DataOptions::default()).expect("the embedded digits"), samples);
+    let rows = dataset.training().gather(&places);
+    for unit in 0..4 {
+        let output = |row: &[f32]| -> f64 {
+            let terms =
+                row.iter().enumerate().map(|(at, value)| f64::from(*value) * f64::from(parameters[at * 4 + unit]));
+            terms.sum::<f64>() + f64::from(parameters[64 * 4 + unit])
+        };
+        let outputs: Vec<f64> = rows.chunks(64).map(output).collect();
+        let mean = outputs.iter().sum::<f64>() / 64.0;
+        let variance = outputs.iter().map(|output| (output - mean).powi(2)).sum::<f64>() / 64.0;
+        let (found, unbiased) = (running(&trainer), variance * 64.0 / 63.0);
+        assert!((f64::from(found[unit]) - 0.1 * mean).abs() < 1e-5, "{} for a mean of {mean}", found[unit]);
+        let matches = |expected: f64| (f64::from(found[4 + unit]) - (0.9 + 0.1 * expected)).abs() < 1e-5;
+        assert!(matches(variance) || matches(unbiased), "{} for a variance of {variance}", found[4 + unit]);
+    }
+    // The evaluated model is one with other values.
+    assert_ne!(trainer.evaluate().expect("evaluated").loss.to_bits(), before.loss.to_bits());
+    let (state, mut again) = (trainer.state(), Run::new("mlp:4+batch-norm", 64, 64).trainer());
+    again.load(state).expect("the same run");
+    assert_eq!(again.evaluate().expect("evaluated"), trainer.evaluate().expect("evaluated"));
+    assert_eq!(advance(&mut again, &mut Vec::new()), advance(&mut trainer, &mut Vec::new()));
+    assert_eq!(again.digest(), trainer.digest());
+}
+
+/// A moving average of what is trained is exported with the newest of what runs along, and the best model with that of its step.
+#[test]
+fn averages_and_best_models_have_the_running_values_of_their_step() {
+    let spec = RunSpec {
+        model: "mlp:8+batch-norm".parse().expect("a model"),
+        optimizer: OptimizerSpec::sgd(0.5).with("ema", 0.9),
+        early_stop: starling_run::EarlyStopPolicy { patience: 90, every: 3 },
+        micro_batch: 16,
+        steps: 60,
+        ..RunSpec::default()
+    };
+    let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+    let manifest = found(&spec, &dataset).expect("a run");
+    assert_eq!((manifest.running(), manifest.reduced().figures, manifest.frozen()), (16, 18, 0));
+    let mut trainer = ClassifierReplica::new(&manifest, dataset, DeviceSpec::Cpu).expect("a trainer");
+    let mut told = Vec::new();
+    for _ in 0..20 {
+        let state = trainer.state();
+        let (trained, model) = (manifest.trained(), trainer.training().model().into_owned());
+        assert_eq!(model[trained..], state.parameters[trained..], "of the newest parameters");
+        assert!(state.step == 0 || model[..trained] != state.parameters[..trained], "an average is another model");
+        let report = advance(&mut trainer, &mut Vec::new());
+        if let Some(judged) = report.judged {
+            told.push((judged.loss, model));
+        }
+    }
+    let best = told.iter().min_by(|a, b| a.0.total_cmp(&b.0)).expect("some were evaluated");
+    let (values, _, loss) = trainer.training().best().expect("one is kept");
+    assert_eq!((values, loss), (&*best.1, best.0));
+    assert_eq!(&*trainer.state().model(&manifest), &*best.1);
+}
+
+#[test]
+fn what_is_frozen_stays_as_it_is_and_is_not_contributed() {
+    let run = |freeze: &[&str]| {
+        let spec = RunSpec {
+            model: "cnn:4,6+batch-norm".parse().expect("a model"),
+            optimizer: OptimizerSpec::adam_w(0.05).with("weight_decay", 0.5),
+            freeze: freeze.iter().map(|path| (*path).to_owned()).collect(),
+            batch_size: 60,
+            micro_batch: 6,
+            ..RunSpec::default()
+        };
+        let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+        found(&spec, &dataset).map(|manifest| Run { manifest, dataset })
+    };
+    let whole = run(&[]).expect("a run").manifest;
+    let frozen = run(&["convolutions.0", "convolution_norms.0"]).expect("a run");
+    let stem = 4 * 9 + 4 + 4 * 4;
+    assert_eq!((frozen.manifest.frozen(), frozen.manifest.running()), (stem, 12));
+    assert_eq!(frozen.manifest.parameters(), whole.parameters());
+    assert_eq!(frozen.manifest.trained(), whole.trained() - (4 * 9 + 4 + 4 * 2));
+    let mut swarm = Swarm::of(&[100, 300], 60, &|| frozen.trainer());
+    let before = swarm.members[&peer(1)].trainer.state();
+    for _ in 0..20 {
+        swarm.step();
+        swarm.check_digests();
+    }
+    let after = swarm.members[&peer(1)].trainer.state();
+    assert_eq!((&before.frozen, before.frozen.len()), (&after.frozen, stem));
+    assert!(after.moments.iter().all(|moment| moment.len() == frozen.manifest.changing()), "none of what is frozen");
+    let moved = before.parameters.iter().zip(&*after.parameters).filter(|(before, after)| before != after).count();
+    assert!(moved > before.parameters.len() * 9 / 10, "{moved} of {}", before.parameters.len());
+    let other = ReplicatedState { frozen: vec![0.5; stem].into(), ..after.clone() };
+    let mut trainer = frozen.trainer();
+    assert!(trainer.load(other).expect_err("not the run's").to_string().contains("other frozen parameters"));
+    trainer.load(after).expect("the run's");
+    // The first layer behaves as in evaluation: what it normalizes by does not depend on the batch.
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("model.safetensors");
+    trainer.export(&path).expect("exported");
+    let model = crate::export::Model::open(&path, DeviceSpec::Cpu).expect("a model");
+    assert_eq!(model.description().parameters.len(), whole.leaves.len());
+    for (paths, reason) in [
+        (
+            &["convolution"][..],
+            "the model has no parameter `convolution`, and nothing in it; it has convolutions.0.weight",
+        ),
+        (&["convolutions", "convolution_norms", "output"], "nothing of the model would be trained"),
+    ] {
+        let error = run(paths).err().expect("refused").to_string();
+        assert!(error.contains("`freeze` is not usable") && error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn values_that_run_along_need_micro_batches() {
+    let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+    let spec = RunSpec { model: "mlp:8+batch-norm".parse().expect("a model"), ..RunSpec::default() };
+    let error = found(&spec, &dataset).expect_err("refused").to_string();
+    assert!(
+        error.contains("it is 0, but the model keeps running values") && error.contains("--micro-batch 16"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::{Value, json};
 use starling_data::Dataset;
-use starling_run::{Gradient, Learner, TrainingState};
+use starling_run::{Gradient, Learner, ReducedSize, TrainingState};
 use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
 
@@ -21,8 +21,6 @@ enum Flaw {
     None,
     OtherLeaves,
     NoLeaf,
-    FrozenLeaf,
-    RunningValues,
     LossOfEach,
     PanicInBatch,
     NoSample,
@@ -37,18 +35,21 @@ struct Plane {
     settings: Value,
     shift: f32,
     built: std::sync::atomic::AtomicUsize,
+    /// Whether its module has a frozen leaf, and a normalization before the layer.
+    has_more: bool,
 }
 
 #[derive(Module, Debug)]
 struct Model {
-    linear: Option<Linear>,
     scale: Option<Param<Tensor<1>>>,
     norm: Option<BatchNorm>,
+    linear: Option<Linear>,
 }
 
 impl Plane {
     fn new(flaw: Flaw) -> Self {
-        Self { flaw, settings: json!({ "rate": 0.5 }), shift: 1.0, built: std::sync::atomic::AtomicUsize::new(0) }
+        let built = std::sync::atomic::AtomicUsize::new(0);
+        Self { flaw, settings: json!({ "rate": 0.5 }), shift: 1.0, built, has_more: false }
     }
 
     fn point(&self, sample: u32) -> [f32; 3] {
@@ -86,11 +87,10 @@ impl Task for Plane {
             Flaw::OtherShape => 3,
             _ => 2,
         };
-        let frozen = || Param::from_tensor(Tensor::<1>::ones([1], device)).set_require_grad(false);
         Model {
+            scale: self.has_more.then(|| Param::from_tensor(Tensor::<1>::ones([1], device)).set_require_grad(false)),
+            norm: self.has_more.then(|| BatchNormConfig::new(2).init(device)),
             linear: (self.flaw != Flaw::NoLeaf).then(|| LinearConfig::new(inputs, 1).init(device)),
-            scale: (self.flaw == Flaw::FrozenLeaf).then(frozen),
-            norm: (self.flaw == Flaw::RunningValues).then(|| BatchNormConfig::new(2).init(device)),
         }
     }
 
@@ -106,6 +106,8 @@ impl Task for Plane {
 
     fn loss(&self, module: &Model, (inputs, targets): Self::Batch) -> Tensor<1> {
         let linear = module.linear.as_ref().expect("a layer");
+        let inputs = module.norm.iter().fold(inputs, |inputs, norm| norm.forward(inputs));
+        let inputs = module.scale.iter().fold(inputs, |inputs, scale| inputs * scale.val().reshape([1, 1]));
         let squares = (linear.forward(inputs) - targets).powf_scalar(2.0);
         if self.flaw == Flaw::LossOfEach { squares.squeeze_dim(1) } else { squares.mean() }
     }
@@ -133,9 +135,9 @@ fn found(task: Plane) -> Result<(Manifest, Box<dyn Learner>), Error> {
 }
 
 /// One step alone.
-fn advance(learner: &mut dyn Learner, parameters: usize) -> f32 {
+fn advance(learner: &mut dyn Learner, reduced: impl Into<ReducedSize>) -> f32 {
     learner.begin(&[ME]);
-    let gradient = Gradient::new(parameters);
+    let gradient = Gradient::new(reduced);
     let weight = learner.compute(ME, &gradient, &mut |_| ()).expect("computed");
     let step = learner.ledger().step();
     let batch_size = learner.manifest().batch_size;
@@ -176,12 +178,50 @@ fn a_task_learns_and_goes_on_from_its_state_with_the_same_bits() {
 }
 
 #[test]
+fn what_a_module_freezes_and_what_it_keeps_running_is_found() {
+    let open = |freeze: Vec<String>| {
+        let task = Plane { has_more: true, ..Plane::new(Flaw::None) };
+        let workload = program(task).read(&DataOptions::default())?;
+        let manifest = workload.found(&RunSpec { micro_batch: 8, freeze, ..spec() })?;
+        Ok::<_, Error>((manifest.clone(), workload.open(&manifest)?))
+    };
+    let (manifest, mut learner) = open(Vec::new()).expect("a run");
+    let kinds: Vec<(&str, LeafKind)> = manifest.leaves.iter().map(|leaf| (leaf.path.as_str(), leaf.kind)).collect();
+    assert_eq!(
+        kinds,
+        [
+            ("norm.gamma", LeafKind::Trained),
+            ("norm.beta", LeafKind::Trained),
+            ("linear.weight", LeafKind::Trained),
+            ("linear.bias", LeafKind::Trained),
+            ("norm.running_mean", LeafKind::Running),
+            ("norm.running_var", LeafKind::Running),
+            ("scale", LeafKind::Frozen),
+        ]
+    );
+    let (before, state) = (learner.evaluate().expect("evaluated"), learner.state());
+    for _ in 0..150 {
+        advance(learner.as_mut(), manifest.reduced());
+    }
+    let after = learner.evaluate().expect("evaluated");
+    assert!(after.loss < 0.05 && before.loss > 0.1, "{before:?}, {after:?}");
+    assert_eq!(learner.state().frozen, state.frozen);
+    // Whoever takes the module has what the run came to, and what it began with.
+    let own = program(Plane { has_more: true, ..Plane::new(Flaw::None) });
+    let (module, device) = own.module(&manifest, &learner.state()).expect("the run's");
+    let sums = own.task.measure(&module, &(SAMPLES..SAMPLES + 16).collect::<Vec<_>>(), &device).expect("measured");
+    assert_eq!(sums[0].1 / 16.0, after.loss);
+    let (frozen, _) = open(vec!["norm".to_owned()]).expect("a run");
+    assert_eq!((frozen.trained(), frozen.running(), frozen.frozen()), (3, 0, 9));
+    let error = open(vec!["layer".to_owned()]).expect_err("refused").to_string();
+    assert!(error.contains("the model has no parameter `layer`"), "{error}");
+}
+
+#[test]
 fn what_can_not_be_trained_is_refused_with_the_reason() {
     for (flaw, reason) in [
         (Flaw::OtherLeaves, "built twice, it has other leaves, from `linear.weight` on"),
         (Flaw::NoLeaf, "it has no trained leaf"),
-        (Flaw::FrozenLeaf, "its leaf `scale` is not trained"),
-        (Flaw::RunningValues, "its leaf `norm.running_mean"),
         (Flaw::NoSample, "has 0 samples to train on and 16 held out"),
         (Flaw::TooManySamples, "has 96 samples to train on and 4294967295 held out"),
         (Flaw::ShortInitial, "it has 3 parameters, but `initial` gives 1"),

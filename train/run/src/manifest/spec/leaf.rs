@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::manifest::schema::{Entry, Schema};
+use crate::manifest::schema::{Entry, LeafKind, Schema};
 
 /// What all leaves of a module may take in a manifest, in bytes: a module that needs more is known by its fingerprint alone.
 pub const MAX_LEAF_BYTES: usize = 40 * 1024;
@@ -20,6 +20,8 @@ pub struct LeafSpec {
     pub path: String,
     /// Its shape.
     pub shape: Vec<u32>,
+    /// What becomes of it in training.
+    pub kind: LeafKind,
 }
 
 impl LeafSpec {
@@ -27,7 +29,7 @@ impl LeafSpec {
     pub fn list(schema: &Schema) -> Vec<Self> {
         let leaf = |entry: &Entry| {
             let shape = entry.shape.iter().map(|size| u32::try_from(*size).ok()).collect::<Option<_>>()?;
-            Some(Self { path: entry.path.clone(), shape })
+            Some(Self { path: entry.path.clone(), shape, kind: entry.kind })
         };
         let leaves: Option<Vec<Self>> = schema.entries().iter().map(leaf).collect();
         leaves.filter(|leaves| bytes(leaves) <= MAX_LEAF_BYTES).unwrap_or_default()
@@ -39,6 +41,7 @@ impl LeafSpec {
             path: leaf.path.clone(),
             shape: leaf.shape.iter().map(|size| *size as usize).collect(),
             dtype: "f32",
+            kind: leaf.kind,
         };
         Schema::new(leaves.iter().map(entry).collect())
     }
@@ -58,25 +61,34 @@ impl LeafSpec {
 
 /// At most as many as they take in a manifest.
 fn bytes(leaves: &[LeafSpec]) -> usize {
-    leaves.iter().map(|leaf| 4 + leaf.path.len() + 5 * leaf.shape.len()).sum()
+    leaves.iter().map(|leaf| 5 + leaf.path.len() + 5 * leaf.shape.len()).sum()
 }
 
-/// Checks what is said of so many parameters.
+/// Checks what is said of so many parameters, by their kinds: trained, running, frozen.
 ///
 /// # Errors
 /// What is wrong, as a sentence.
-pub(crate) fn check_leaves(leaves: &[LeafSpec], parameters: u64) -> Result<(), String> {
+pub(crate) fn check_leaves(leaves: &[LeafSpec], numbers: [u64; 3]) -> Result<(), String> {
     if bytes(leaves) > MAX_LEAF_BYTES || !leaves.iter().all(LeafSpec::is_sane) {
         return Err(format!(
             "leaves have paths of 1 to {MAX_PATH} printable ASCII letters without blanks, at most {MAX_DIMENSIONS} dimensions, \
              and {MAX_LEAF_BYTES} bytes in all, and these have not"
         ));
     }
-    let total = leaves.iter().try_fold(0_u64, |sum, leaf| sum.checked_add(leaf.elements()?));
-    if leaves.is_empty() || total == Some(parameters) {
+    let mut found = [0_u64; 3];
+    let counted = leaves.iter().try_for_each(|leaf| {
+        let sum = &mut found[leaf.kind as usize];
+        *sum = sum.checked_add(leaf.elements()?)?;
+        Some(())
+    });
+    let is_sorted = leaves.is_sorted_by_key(|leaf| leaf.kind);
+    if leaves.is_empty() || (counted.is_some() && is_sorted && found == numbers) {
         return Ok(());
     }
-    Err(format!("its leaves do not have the {parameters} parameters that it is said to have"))
+    let [trained, running, frozen] = numbers;
+    let also =
+        if running + frozen > 0 { format!(", {running} running and {frozen} frozen ones") } else { String::new() };
+    Err(format!("its leaves do not have the {trained} parameters{also} that it is said to have"))
 }
 
 #[cfg(test)]
@@ -84,14 +96,23 @@ mod tests {
     use super::*;
 
     fn leaf(path: &str, shape: &[u32]) -> LeafSpec {
-        LeafSpec { path: path.to_owned(), shape: shape.to_vec() }
+        LeafSpec { path: path.to_owned(), shape: shape.to_vec(), kind: LeafKind::Trained }
     }
 
     #[test]
     fn leaves_that_cannot_be_are_refused_and_not_repeated() {
         let good = [leaf("linear.weight", &[2, 1]), leaf("linear.bias", &[1])];
         assert_eq!(LeafSpec::list(&LeafSpec::schema(&good)), good);
-        assert_eq!(check_leaves(&good, 3), Ok(()));
+        assert_eq!(check_leaves(&good, [3, 0, 0]), Ok(()));
+        let of = |kind, leaf: &LeafSpec| LeafSpec { kind, ..leaf.clone() };
+        let kinds = [good[0].clone(), of(LeafKind::Running, &good[1]), of(LeafKind::Frozen, &good[0])];
+        assert_eq!(check_leaves(&kinds, [2, 1, 2]), Ok(()));
+        for (leaves, numbers) in
+            [(&kinds[..], [3, 0, 2]), (&kinds[..2], [2, 1, 2]), (&[kinds[1].clone(), good[0].clone()], [2, 1, 0])]
+        {
+            let error = check_leaves(leaves, numbers).expect_err("refused");
+            assert!(error.contains("running and"), "{error}");
+        }
         for (leaves, parameters, reason) in [
             (vec![leaf("a\u{1b}[2J", &[3])], 3, "and these have not"),
             (vec![leaf("", &[3])], 3, "and these have not"),
@@ -101,7 +122,7 @@ mod tests {
             (vec![leaf("a", &[3])], 4, "do not have the 4 parameters"),
             (vec![leaf("a", &[u32::MAX; 3])], 4, "do not have the 4 parameters"),
         ] {
-            let error = check_leaves(&leaves, parameters).expect_err("refused");
+            let error = check_leaves(&leaves, [parameters, 0, 0]).expect_err("refused");
             assert!(error.contains(reason) && !error.contains('\u{1b}'), "{error}");
         }
     }

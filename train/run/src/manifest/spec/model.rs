@@ -43,6 +43,8 @@ pub enum ModelSpec {
 struct WithOptions {
     sizes: Vec<u32>,
     #[serde(default)]
+    batch_norm: bool,
+    #[serde(default)]
     dropout: f64,
     #[serde(default)]
     augment: Vec<AugmentPolicy>,
@@ -76,6 +78,9 @@ impl ModelSpec {
     /// The model of this name and these sizes, with these options.
     pub fn with_options(name: &str, sizes: &[u32], options: &ModelOptions) -> Self {
         let mut settings = json!({ "sizes": sizes });
+        if options.batch_norm {
+            settings["batch_norm"] = json!(true);
+        }
         if options.dropout != 0.0 {
             settings["dropout"] = json!(options.dropout);
         }
@@ -114,11 +119,11 @@ impl ModelSpec {
                 Some((serde_json::from_str(settings).ok()?, ModelOptions::default()))
             }
             Self::Named { name, settings } => {
-                let WithOptions { sizes, dropout, augment, loss, class_weights } =
+                let WithOptions { sizes, batch_norm, dropout, augment, loss, class_weights } =
                     serde_json::from_str(settings).ok()?;
                 // What can be written in two ways is none of ours.
                 let augment = ModelOptions::augmented(augment);
-                let options = ModelOptions { dropout, augment, loss, class_weights };
+                let options = ModelOptions { batch_norm, dropout, augment, loss, class_weights };
                 (Self::with_options(name, &sizes, &options) == *self).then_some((sizes, options))
             }
         }
@@ -254,6 +259,10 @@ mod tests {
         let balanced = ModelSpec::with_options("softmax", &[], &balanced);
         assert_eq!(balanced.to_string(), "softmax+class-weights=balanced");
         assert_eq!(balanced.to_string().parse(), Ok(balanced));
+        let normalized = ModelOptions { batch_norm: true, dropout: 0.1, ..ModelOptions::default() };
+        let normalized = ModelSpec::with_options("cnn", &[8], &normalized);
+        assert_eq!(normalized.to_string(), "cnn:8+batch-norm+dropout=0.1");
+        assert_eq!("cnn:8 + dropout=0.1 + batch-norm".parse(), Ok(normalized));
         assert_eq!("mlp+class-weights=equal".parse(), Ok(ModelSpec::sized("mlp", &[])));
         assert_eq!("mlp+dropout=0".parse(), Ok(ModelSpec::sized("mlp", &[])));
         // A program's own settings are no options.
@@ -261,6 +270,7 @@ mod tests {
             json!({ "dropout": 0.1 }),
             json!({ "sizes": [1], "rate": 2 }),
             json!({ "sizes": [1], "dropout": 0 }),
+            json!({ "sizes": [1], "batch_norm": false }),
             json!({ "sizes": [1], "augment": ["flip", "crop"] }),
         ] {
             let own = ModelSpec::named("own", &settings);
@@ -284,7 +294,7 @@ mod tests {
             ("mlp:1,,2", "`` is not a size"),
             (
                 "mlp:1+drop=0.1",
-                "`drop=0.1` is none of dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS",
+                "`drop=0.1` is none of batch-norm, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS",
             ),
             ("linear+loss=cubic", "`cubic` is no loss; write squared, absolute, huber or quantile:0.9"),
             ("linear+loss=quantile:1", "it learns the quantile 1, but one between 0 and 1"),

@@ -72,12 +72,17 @@ impl FromStr for ClassWeightPolicy {
     }
 }
 
-/// What of a model matters in training alone. Nothing, as it is.
+/// How a model is said to have batch normalizations.
+const BATCH_NORM: &str = "batch-norm";
+
+/// What a model is set to besides its sizes. Nothing, as it is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelOptions {
     /// What share of the numbers between its layers is dropped (Srivastava et al.: "Dropout", 2014); the others are made as
     /// much larger.
     pub dropout: f64,
+    /// Whether its hidden layers and convolutions are followed by batch normalizations.
+    pub batch_norm: bool,
     /// How its images are changed: sorted, and each once.
     pub augment: Vec<AugmentPolicy>,
     /// What it makes small, if that is not the usual one.
@@ -95,12 +100,13 @@ impl ModelOptions {
         ways
     }
 
-    /// Those that `text` says, as in `dropout=0.1`, `augment=crop,flip`, `loss=huber` or `class-weights=balanced`.
+    /// Those that `text` says, as in `batch-norm`, `dropout=0.1`, `augment=crop,flip`, `loss=huber` or `class-weights=balanced`.
     ///
     /// # Errors
     /// What is wrong, as a sentence.
     pub(super) fn read(&mut self, text: &str) -> Result<(), String> {
         match text.split_once('=').map(|(name, value)| (name.trim(), value)) {
+            None if text.trim() == BATCH_NORM => self.batch_norm = true,
             Some(("dropout", share)) => {
                 self.dropout = share.trim().parse().map_err(|_| format!("`{share}` is not a share"))?;
             }
@@ -112,7 +118,7 @@ impl ModelOptions {
             Some(("class-weights", weights)) => self.class_weights = weights.parse()?,
             _ => {
                 return Err(format!(
-                    "`{text}` is none of dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS"
+                    "`{text}` is none of batch-norm, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS"
                 ));
             }
         }
@@ -139,6 +145,9 @@ impl ModelOptions {
 impl fmt::Display for ModelOptions {
     /// What comes behind a model's sizes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.batch_norm {
+            write!(f, "+{BATCH_NORM}")?;
+        }
         if self.dropout != 0.0 {
             write!(f, "+dropout={}", self.dropout)?;
         }

@@ -68,7 +68,7 @@ impl OptimizerState {
         averaged(self.spec, &self.moments, &self.scalars)
     }
 
-    /// Updates `parameters` by one step along `gradients`, if all numbers of the state stay finite. A factor of 1 changes no
+    /// Updates `parameters`, which may be the first of those that it keeps moments for, by one step along `gradients`, if all numbers of the state stay finite. A factor of 1 changes no
     /// bit, and the product is part of the one pass over the vectors in any case.
     ///
     /// Most often the largest numbers before it show that none can leave the finite ones. Where they don't, the step is tried
