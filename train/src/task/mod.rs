@@ -47,7 +47,8 @@ impl From<&Dataset> for SampleSummary {
 ///
 /// Its methods are called from the thread that takes a member's steps. One that panics ends this member and no other.
 pub trait Task: Send + Sync + 'static {
-    /// What is trained: all its float leaves, which are all trained, in the order in which Burn visits them.
+    /// What is trained: its float leaves, but for those that require no gradient, which are frozen, and what its forward passes change, such as the
+    /// running mean of a `BatchNorm`, which is averaged over members.
     type Module: Module;
     /// Samples on a device.
     type Batch: Send;
@@ -116,7 +117,8 @@ pub trait Task: Send + Sync + 'static {
         evaluation::AT_ONCE
     }
 
-    /// Where [`Self::loss_in_blocks`] can be cut, by how many parameters lie before each place: ascending. Nowhere, as it is.
+    /// Where [`Self::loss_in_blocks`] can be cut, by how many numbers of all float leaves lie before each place, in the order in which Burn visits
+    /// them: ascending. Nowhere, as it is.
     fn borders(&self, module: &Self::Module) -> Vec<usize> {
         let _ = module;
         Vec::new()

@@ -47,6 +47,29 @@ pub(super) static RUN: &[Key] = &[
     .flag("--dropout", "SHARE")
     .under(TRAINING),
     Key::new(
+        "run.batch_norm",
+        Kind::Bool,
+        Unset("what the model says, or false"),
+        "Whether the hidden layers of an mlp or a regression, or the convolutions of a cnn, are followed by batch normalizations; they go by \
+         micro-batches, and need them.",
+        KeyTarget::Run(|run, value| option(run, |options| options.batch_norm = value.bool())),
+    )
+    .flag("--batch-norm", "BOOL")
+    .under(TRAINING),
+    Key::new(
+        "run.freeze",
+        Kind::List,
+        Unset("nothing"),
+        "Parameters that stay as they are, by path, as hidden.0.weight, or all in a part of the model, as convolutions; they don't travel in a \
+         step.",
+        KeyTarget::Run(|run, value| {
+            run.freeze = value.list().to_vec();
+            Ok(())
+        }),
+    )
+    .flag("--freeze", "PATHS")
+    .under(TRAINING),
+    Key::new(
         "run.augment",
         Kind::List,
         Unset("what the model says, or nothing"),

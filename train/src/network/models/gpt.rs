@@ -104,6 +104,9 @@ impl Model for Gpt {
             ModelOptions { augment, .. } if !augment.is_empty() => {
                 Err("gpt takes no images; leave --augment out, or take cnn".to_owned())
             }
+            ModelOptions { batch_norm: true, .. } => {
+                Err("gpt has no layers to normalize; leave --batch-norm out, or take mlp, regression or cnn".to_owned())
+            }
             ModelOptions { loss: Some(_), .. } => {
                 Err("gpt learns bytes, by cross-entropy; leave --loss out, or take regression".to_owned())
             }
