@@ -168,7 +168,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         ChunkProviders::new(Snapshots::new(pace), checkpoint_provider.clone(), SharedFiles::default());
     serve_chunks(&network, chunk_providers.clone(), stall);
     let (mismatches_in, mismatches) = tokio::sync::mpsc::channel(MAX_NOTICES);
-    let terms = Terms { manifest: manifest.clone(), min_members: 1 };
+    let terms = Terms { manifest: manifest.clone(), min_members: 1, probe: None };
     serve_welcome(&network, terms, chunk_providers.clone(), Part::Keeper, mismatches_in);
     network.listen(&Places::new(&settings.listen)).await?;
     let keepers = std::iter::once(network.contact()).chain(known.keepers().iter().cloned());

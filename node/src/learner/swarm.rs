@@ -184,7 +184,7 @@ impl Swarm {
         let members = Member::all_of(&joining)?;
         let (member, welcome) =
             span.in_scope(|| runtime.block_on(ask_any(&identity, &members, settings.mdns, &logged)))?;
-        let Terms { manifest, min_members } = welcome.terms;
+        let Terms { manifest, min_members, .. } = welcome.terms;
         let others = welcome.members.into_iter().filter(|contact| contact.peer != prepare::own_name(&identity));
         let contacts: Vec<_> = member.contact().into_iter().chain(others).collect();
         let peers = contacts.iter().map(|contact| contact.peer).collect();
@@ -215,6 +215,7 @@ impl Swarm {
         let logged = Arc::new(logged);
         let ready = Ready {
             twins: TwinWatch::of_new(Duration::from_millis(manifest.max_stall_ms)),
+            probe: None,
             store: prepare::open_store(settings, run)?,
             membership: prepare::membership(settings, &manifest, min_peers),
             memory: Memory::none(&settings.data_dir, run, prepare::own_name(&identity)),

@@ -143,7 +143,7 @@ pub const WELCOME_REPLY: Decoder = Decoder {
     name: "welcome-reply",
     valid: || {
         let (manifest, members, keepers) = (manifest().encode(), contacts(), contacts());
-        vec![encode(&welcome::Reply { manifest, min_members: 2, keeps: false, members, keepers })]
+        vec![encode(&welcome::Reply { manifest, min_members: 2, probe: Some(2.5), keeps: false, members, keepers })]
     },
     take: |bytes| {
         let Ok(reply) = decode::<welcome::Reply>(bytes) else { return false };

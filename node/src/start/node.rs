@@ -306,7 +306,7 @@ pub(crate) async fn open(
     (step, lineage): (u64, Lineage),
     observer: Arc<dyn Observer>,
 ) -> Result<Opened, NodeError> {
-    let Ready { identity, manifest, shared, store, credentials, membership, start, memory, twins } = ready;
+    let Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins } = ready;
     let run = manifest.run_id();
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?;
@@ -364,7 +364,7 @@ pub(crate) async fn open(
     checkpoint_provider.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
     let chunk_providers = ChunkProviders::new(snapshots.clone(), checkpoint_provider, shared);
     let of_run = manifest.clone();
-    let terms = Terms { manifest, min_members: membership.min_members };
+    let terms = Terms { manifest, min_members: membership.min_members, probe };
     let providers = Providers { shared_steps: shared_steps.clone(), chunk_providers: chunk_providers.clone(), terms };
     let listened = if matches!(start, Start::Found) { Vec::new() } else { memory.listened(&start) };
     let (mut network, incoming) = listen_where_it_was(&identity, &access, settings, providers, &listened).await?;

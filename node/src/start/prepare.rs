@@ -10,7 +10,7 @@ use starling_engine::return_engine::{Decision, ReturnOptions, WaitStatus};
 use starling_run::program::export;
 use starling_run::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, PreprocessingSpec,
-    Program, RecoveryResult, ReplicatedState, RunSpec, Workload,
+    Program, RecoveryResult, ReplicatedState, RunSpec, Workload, check_probe,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -52,6 +52,8 @@ pub(crate) struct Prepared {
 pub(crate) struct Ready {
     pub(crate) identity: Identity,
     pub(crate) manifest: Manifest,
+    /// As of [`Learner::probe`].
+    pub(crate) probe: Option<f32>,
     /// The files that it hands out.
     pub(crate) shared: SharedFiles,
     pub(crate) store: CheckpointStore,
@@ -165,7 +167,8 @@ pub(crate) async fn founder(
         observer.report(&Report::Founder { key: key.display().to_string() });
     }
     let membership = membership(settings, &manifest, founding.min_peers);
-    let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory, twins };
+    let probe = learner.probe();
+    let ready = Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins };
     Ok(Prepared { ready, learner, damaged, searched })
 }
 
@@ -189,7 +192,7 @@ pub(crate) async fn joiner(
     }
     // A member that was here before knows the run, and those that it once joined through may be gone.
     let known = run.and_then(|run| remembered(&settings.data_dir, run, me));
-    let (member, Terms { manifest, min_members }, (told, keepers)) = match (known, named.first()) {
+    let (member, Terms { manifest, min_members, probe }, (told, keepers)) = match (known, named.first()) {
         (Some(terms), Some(first)) => (first.clone(), terms, Default::default()),
         _ => match ask_any(&identity, &named, settings.mdns, &*observer).await {
             Ok((member, Welcome { terms, members, keepers, .. })) => (member, terms, (members, keepers)),
@@ -279,6 +282,7 @@ pub(crate) async fn joiner(
             let data = dataset::share(&settings, program.as_ref(), (&source, &manifest))?;
             let shared = SharedFiles { data, initial: initial::share(&settings.data_dir, &manifest)? };
             let mut learner = open(workload, &manifest, given)?;
+            check_probe(learner.probe(), probe)?;
             if let Some(preprocessing) = named_by_run {
                 learner.take_names(preprocessing);
             }
@@ -293,7 +297,8 @@ pub(crate) async fn joiner(
     // Kept, so that it can come back without the ticket.
     secret::store_first(&settings.data_dir, run, &credentials)?;
     let membership = membership(settings, &manifest, min_members);
-    let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory, twins };
+    let probe = learner.probe();
+    let ready = Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins };
     Ok(Prepared { ready, learner, damaged, searched })
 }
 
@@ -363,7 +368,7 @@ fn check_places(settings: &Settings) -> Result<(), NodeError> {
 /// What a run is that this machine takes part in, or did.
 fn remembered(data_dir: &Path, run: RunId, me: PeerId) -> Option<Terms> {
     let min_members = Memory::load(data_dir, run, me).min_members()?;
-    Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members })
+    Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members, probe: None })
 }
 
 pub(crate) fn own_name(identity: &Identity) -> PeerId {

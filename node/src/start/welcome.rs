@@ -34,6 +34,8 @@ pub(crate) struct Reply {
     /// Its manifest's canonical bytes.
     pub(crate) manifest: Vec<u8>,
     pub(crate) min_members: u32,
+    /// What it makes of the run's first samples, as of `Learner::probe`: a number of a stranger's, any bits.
+    pub(crate) probe: Option<f32>,
     /// Whether it stores checkpoints and lets nobody in.
     pub(crate) keeps: bool,
     /// Members that it knows.
@@ -48,6 +50,8 @@ pub(crate) struct Terms {
     pub(crate) manifest: Manifest,
     /// Members needed to take steps. Not part of the run's identity: whoever resumes it may need fewer.
     pub(crate) min_members: usize,
+    /// What it makes of the run's first samples, as of `Learner::probe`.
+    pub(crate) probe: Option<f32>,
 }
 
 /// What a peer says to whoever wants to join.
@@ -83,7 +87,7 @@ pub(crate) async fn ask(
         let min_members = (reply.min_members as usize).clamp(1, MAX_MEMBERS);
         let [members, keepers] = [reply.members, reply.keepers]
             .map(|told| told.into_iter().filter(Contact::is_bounded).take(MAX_TOLD).collect());
-        Ok(Welcome { terms: Terms { manifest, min_members }, keeps: reply.keeps, members, keepers })
+        Ok(Welcome { terms: Terms { manifest, min_members, probe: reply.probe }, keeps: reply.keeps, members, keepers })
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }
@@ -108,7 +112,8 @@ pub(crate) async fn answer(
             let _ = mismatches.try_send(Mismatch { peer, differences });
         }
         let min_members = u32::try_from(terms.min_members).unwrap_or(u32::MAX);
-        let reply = Reply { manifest: terms.manifest.encode(), min_members, keeps, members, keepers };
+        let (manifest, probe) = (terms.manifest.encode(), terms.probe);
+        let reply = Reply { manifest, min_members, probe, keeps, members, keepers };
         frame::write(&mut stream, &frame::encode(&reply)).await
     };
     tokio::time::timeout(DEADLINE, exchange).await?

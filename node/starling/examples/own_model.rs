@@ -4,7 +4,7 @@
 //! its checkpoints in DIR, where it exports the model at the end; Ctrl-C leaves in order.
 
 use starling::burn::module::Module;
-use starling::burn::nn::{Linear, LinearConfig};
+use starling::burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
 use starling::burn::tensor::{Device, Tensor, TensorData, activation::tanh};
 use starling::parts::JsonObserver;
 use starling::{
@@ -16,6 +16,8 @@ use starling::{
 #[derive(Module, Debug)]
 struct Curve {
     hidden: Linear,
+    norm: BatchNorm,
+    dropout: Dropout,
     output: Linear,
 }
 
@@ -41,7 +43,12 @@ impl Task for Sine {
     }
 
     fn module(&self, device: &Device) -> Curve {
-        Curve { hidden: LinearConfig::new(1, 32).init(device), output: LinearConfig::new(32, 1).init(device) }
+        Curve {
+            hidden: LinearConfig::new(1, 32).init(device),
+            norm: BatchNormConfig::new(32).init(device),
+            dropout: DropoutConfig::new(0.05).init(),
+            output: LinearConfig::new(32, 1).init(device),
+        }
     }
 
     fn batch(&self, samples: &[u32], device: &Device) -> Self::Batch {
@@ -52,7 +59,8 @@ impl Task for Sine {
     }
 
     fn loss(&self, curve: &Curve, [x, y]: Self::Batch) -> Tensor<1> {
-        (curve.output.forward(tanh(curve.hidden.forward(x))) - y).square().mean()
+        let hidden = curve.dropout.forward(tanh(curve.norm.forward(curve.hidden.forward(x))));
+        (curve.output.forward(hidden) - y).square().mean()
     }
 }
 
@@ -64,7 +72,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let run = Run::new(Sine).on(DeviceSpec::Cpu).watched_by(JsonObserver).leaving_on_signals();
     let member = if let Ok(steps) = what.parse() {
         let optimizer = OptimizerSpec::adam_w(1e-2);
-        let spec = RunSpec { steps, batch_size: 256, optimizer, ..RunSpec::default() };
+        // What is normalized and dropped follows from the samples that are computed together.
+        let spec = RunSpec { steps, batch_size: 256, micro_batch: 64, optimizer, ..RunSpec::default() };
         run.found(settings, FoundOptions { resume: ResumePolicy::Newest, ..FoundOptions::new(spec) })?
     } else {
         run.join(settings, JoinOptions::new(what.parse()?))?

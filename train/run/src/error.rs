@@ -56,6 +56,18 @@ pub enum Error {
         /// Digest in the manifest.
         theirs: Digest,
     },
+    /// The model is the run's, but what it makes of the data is not.
+    #[error(
+        "with the run's initial parameters, the loss over its first samples is {ours} here and {theirs} at a member: the model and the data are \
+         called and shaped alike, but this program computes another loss, makes other batches or reads other samples; use the program that the \
+         members run, in the same version"
+    )]
+    OtherProbe {
+        /// The loss here.
+        ours: f32,
+        /// The loss at the member that was asked.
+        theirs: f32,
+    },
     /// The initial parameters are not drawn, and are not here.
     #[error(
         "the run begins with parameters of digest {theirs} that its founder has given, and they are not here; take them from a member"

@@ -40,7 +40,7 @@ pub use manifest::spec::{
     AugmentPolicy, ClassWeightPolicy, LayoutSpec, LeafSpec, LossKind, ModelOptions, ModelSpec, RunSpec,
 };
 pub use manifest::{CLIP, Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
-pub use program::learner::{ContributionError, DataRecord, EvaluationReport, Learner, StateReplica};
+pub use program::learner::{ContributionError, DataRecord, EvaluationReport, Learner, StateReplica, check_probe};
 pub use program::{Program, Workload};
 pub use sharing::{DataManifest, Download, SharedDataset, SharedFile, SharingError};
 pub use state::record::{RecordError, ResultRecord};

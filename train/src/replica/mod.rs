@@ -27,6 +27,7 @@ use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData};
 use starling_run::manifest::freeze;
 use starling_run::manifest::schema::Entry;
+use starling_run::program::learner::PROBED;
 use starling_run::{
     ContributionError, DataRecord, EvaluationReport, Gradient, LeafKind, Learner, Manifest, ManifestError,
     PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport, TrainingState,
@@ -73,6 +74,8 @@ pub struct Replica<T: Task> {
     borders: Vec<Option<usize>>,
     /// What was wrong with the gradient that was computed last.
     beyond: Option<ContributionError>,
+    /// The loss over the first samples with the initial parameters.
+    probe: Option<f32>,
     /// What was measured last, of the model after which step.
     evaluated: Option<(u64, EvaluationReport)>,
     delays: Delays,
@@ -117,9 +120,10 @@ impl<T: Task> Replica<T> {
         let training = TrainingState::new(manifest, schema, parameters, data.training)?;
         let borders = cut::choose(&borders, training.trained(), BLOCK_PARAMETERS);
         let values = LeafValues { frozen: Some(training.frozen()), ..changing(&training, training.parameters()) };
-        let module = flatten::disable(module, &manifest.freeze);
+        let module = flatten::write_leaves(flatten::disable(module, &manifest.freeze), &kinds, values, &device);
         Ok(Self {
-            module: flatten::write_leaves(module, &kinds, values, &device),
+            probe: probe(&*task, &module.valid(), data.training, &open.device),
+            module,
             kinds,
             task,
             data,
@@ -334,6 +338,17 @@ impl<T: Task> Replica<T> {
     }
 }
 
+/// The mean loss over the first of `training` samples, by a module without autodiff; `None` if it comes to no number. A task that fails here
+/// fails again where that is told.
+fn probe<T: Task>(task: &T, module: &T::Module, training: u32, device: &Device) -> Option<f32> {
+    let samples: Vec<u32> = (0..training.min(PROBED)).collect();
+    let loss = caught(task.name(), "loss", || {
+        beside_others(|| task.loss(module, task.batch(&samples, device)).try_into_data())
+    });
+    let loss = loss.ok()?.ok()?;
+    loss.as_slice::<f32>().ok()?.first().copied().filter(|loss| loss.is_finite())
+}
+
 /// Of numbers as those of [`TrainingState::parameters`], what is written. What is frozen is there from the start.
 fn changing<'a>(training: &TrainingState, parameters: &'a [f32]) -> LeafValues<'a> {
     let (trained, running) = parameters.split_at(training.trained());
@@ -421,6 +436,10 @@ impl<T: Task> Learner for Replica<T> {
 
     fn notes(&self) -> &DataRecord {
         &self.notes
+    }
+
+    fn probe(&self) -> Option<f32> {
+        self.probe
     }
 
     fn take_names(&mut self, preprocessing: PreprocessingSpec) {

@@ -73,6 +73,12 @@ pub trait Learner: StateReplica + fmt::Debug {
     /// Takes the run's preprocessing instead of this machine's, whose copy has the same values under other names.
     fn take_names(&mut self, preprocessing: PreprocessingSpec);
 
+    /// What it makes of the run's first samples with its initial parameters, for others to compare: the mean loss over [`PROBED`] of them, computed
+    /// as in an evaluation. `None` if it comes to no number. As it is, nothing is compared.
+    fn probe(&self) -> Option<f32> {
+        None
+    }
+
     /// Whether gradients come about in several blocks, so that a reduction can begin before all is computed.
     fn has_blocks(&self) -> bool;
 
@@ -179,6 +185,26 @@ pub trait Learner: StateReplica + fmt::Debug {
     fn export(&self, path: &Path) -> Result<(), Error>;
 }
 
+/// How many samples are looked at before a run is entered, if it has as many: the first ones.
+pub const PROBED: u32 = 8;
+/// By how much two machines' losses over them may differ, as a share of the larger: devices and releases differ in the last bits.
+const PROBE_TOLERANCE: f32 = 1e-3;
+
+/// Compares what this machine makes of the run's first samples with what a member does, if both came to a number.
+///
+/// # Errors
+/// If they differ by more than devices do: then an equal manifest hides another loss, other batches or other data.
+pub fn check_probe(ours: Option<f32>, theirs: Option<f32>) -> Result<(), Error> {
+    match (ours, theirs.filter(|theirs| theirs.is_finite())) {
+        (Some(ours), Some(theirs))
+            if (ours - theirs).abs() > PROBE_TOLERANCE * ours.abs().max(theirs.abs()).max(1e-3) =>
+        {
+            Err(Error::OtherProbe { ours, theirs })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What is known of a run's data on this machine, for people and for exports.
 #[derive(Debug, Clone, Default)]
 pub struct DataRecord {
@@ -234,5 +260,25 @@ fn outcome(is_whole: bool) -> &'static str {
         "it brings zeros, and the samples are given back"
     } else {
         "it brings zeros for this layer and those before it"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_loss_is_told_from_another_device() {
+        let is_alike = |ours, theirs| check_probe(ours, theirs).is_ok();
+        for (ours, theirs) in [(2.0, 2.0), (2.0, 2.0019), (0.0, 9e-7), (-1e30, -1.0005e30)] {
+            assert!(is_alike(Some(ours), Some(theirs)) && is_alike(Some(theirs), Some(ours)), "{ours} and {theirs}");
+        }
+        for (ours, theirs) in [(2.0, 2.003), (0.0, 2e-6), (1.0, -1.0), (1e-3, f32::MAX)] {
+            assert!(!is_alike(Some(ours), Some(theirs)) && !is_alike(Some(theirs), Some(ours)), "{ours} and {theirs}");
+        }
+        // A keeper says nothing, and a stranger what it likes.
+        for theirs in [None, Some(f32::NAN), Some(f32::INFINITY)] {
+            assert!(is_alike(Some(1.0), theirs) && is_alike(None, theirs));
+        }
     }
 }

@@ -22,6 +22,7 @@ enum Flaw {
     OtherLeaves,
     NoLeaf,
     LossOfEach,
+    HalfTheLoss,
     PanicInBatch,
     NoSample,
     TooManySamples,
@@ -109,7 +110,11 @@ impl Task for Plane {
         let inputs = module.norm.iter().fold(inputs, |inputs, norm| norm.forward(inputs));
         let inputs = module.scale.iter().fold(inputs, |inputs, scale| inputs * scale.val().reshape([1, 1]));
         let squares = (linear.forward(inputs) - targets).powf_scalar(2.0);
-        if self.flaw == Flaw::LossOfEach { squares.squeeze_dim(1) } else { squares.mean() }
+        match self.flaw {
+            Flaw::LossOfEach => squares.squeeze_dim(1),
+            Flaw::HalfTheLoss => squares.mean() * 0.5,
+            _ => squares.mean(),
+        }
     }
 
     fn initial(&self, schema: &Schema, seed: u64) -> Vec<f32> {
@@ -215,6 +220,22 @@ fn what_a_module_freezes_and_what_it_keeps_running_is_found() {
     assert_eq!((frozen.trained(), frozen.running(), frozen.frozen()), (3, 0, 9));
     let error = open(vec!["layer".to_owned()]).expect_err("refused").to_string();
     assert!(error.contains("the model has no parameter `layer`"), "{error}");
+}
+
+/// What a manifest does not tell: the same leaves and data under another loss.
+#[test]
+fn a_probe_tells_another_loss() {
+    let probe = |has_more: bool, flaw: Flaw| {
+        let workload = program(Plane { has_more, ..Plane::new(flaw) }).read(&DataOptions::default()).expect("read");
+        let manifest = workload.found(&RunSpec { micro_batch: 8, ..spec() }).expect("a run");
+        workload.open(&manifest).expect("opened").probe()
+    };
+    let [ours, again] = [(); 2].map(|()| probe(true, Flaw::None));
+    assert!(ours.is_some() && starling_run::check_probe(ours, again).is_ok());
+    let halved = probe(true, Flaw::HalfTheLoss);
+    let error = starling_run::check_probe(halved, ours).expect_err("another loss").to_string();
+    assert!(error.contains("the loss over its first samples is"), "{error}");
+    assert_eq!(probe(false, Flaw::PanicInBatch), None, "it fails where it is computed");
 }
 
 #[test]
