@@ -51,6 +51,6 @@ pub use training::buffer::{BufferLayout, ReducedSize};
 pub use training::buffer_learner::{BufferLearner, BufferStepReport};
 pub use training::call::{CallDecision, CallKind};
 pub use training::gradient::Gradient;
-pub use training::optimizer::{Optimizer, OptimizerSpec, OptimizerState, StepError, StepFactors};
+pub use training::optimizer::{GroupSpec, Optimizer, OptimizerSpec, OptimizerState, StepError, StepFactors};
 pub use training::staged_update::StagedUpdate;
 pub use training::{StepReport, TrainingState};

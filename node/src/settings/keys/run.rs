@@ -3,7 +3,8 @@
 use starling_run::manifest::spec::MAX_DROPOUT;
 use starling_run::training::optimizer::{NAMES, OptimizerSpec, SettingSpec};
 use starling_run::{
-    AugmentPolicy, CLIP, ClassWeightPolicy, LossKind, MAX_PATIENCE, MAX_STALL_MS, ModelOptions, ModelSpec, RunSpec,
+    AugmentPolicy, CLIP, ClassWeightPolicy, GroupSpec, LossKind, MAX_PATIENCE, MAX_STALL_MS, ModelOptions, ModelSpec,
+    RunSpec,
 };
 
 use super::DefaultValue::{None as Unset, Value as Is};
@@ -68,6 +69,19 @@ pub(super) static RUN: &[Key] = &[
         }),
     )
     .flag("--freeze", "PATHS")
+    .under(TRAINING),
+    Key::new(
+        "run.groups",
+        Kind::List,
+        Unset("nothing"),
+        "Parameters whose learning rate or weight decay is multiplied by a factor, by path, as convolutions:rate=0.1, or by the last part of a \
+         path, as *.bias:decay=0.",
+        KeyTarget::Run(|run, value| {
+            run.groups = value.list().iter().map(|group| group.parse()).collect::<Result<Vec<GroupSpec>, _>>()?;
+            Ok(())
+        }),
+    )
+    .flag("--groups", "GROUPS")
     .under(TRAINING),
     Key::new(
         "run.augment",

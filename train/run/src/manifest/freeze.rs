@@ -17,10 +17,13 @@ pub fn frozen(paths: impl IntoIterator<Item = String>) -> Vec<String> {
     paths
 }
 
-/// Whether `path` is one of `paths`, or is in a module that is.
+/// Whether `path` is one of `paths`, is in a module that is, or ends as one of them that begins with `*.`.
 pub fn is_under(paths: &[String], path: &str) -> bool {
     let is_in = |rest: &str| rest.is_empty() || rest.starts_with('.');
-    paths.iter().any(|prefix| path.strip_prefix(prefix.as_str()).is_some_and(is_in))
+    paths.iter().any(|prefix| match prefix.strip_prefix("*.") {
+        Some(last) => path.rsplit('.').next() == Some(last),
+        None => path.strip_prefix(prefix.as_str()).is_some_and(is_in),
+    })
 }
 
 /// The parameters with those frozen that are under one of `paths`.
@@ -52,15 +55,24 @@ pub fn freeze(mut entries: Vec<Entry>, paths: &[String]) -> Result<Vec<Entry>, S
 /// # Errors
 /// What is wrong, as a sentence.
 pub(crate) fn check(paths: &[String]) -> Result<(), String> {
-    let is_sane =
-        |path: &String| (1..=MAX_PATH).contains(&path.len()) && path.bytes().all(|byte| byte.is_ascii_graphic());
-    if paths.len() > MAX_PATHS || !paths.iter().all(is_sane) {
-        return Err(format!(
-            "up to {MAX_PATHS} paths of 1 to {MAX_PATH} printable ASCII letters without blanks are possible, and these are others"
-        ));
+    if paths.len() > MAX_PATHS {
+        return Err(format!("there are {}, but {MAX_PATHS} are possible", paths.len()));
     }
+    paths.iter().try_for_each(|path| check_path(path))?;
     let is_sorted = paths.windows(2).all(|pair| pair[0] < pair[1]);
     if is_sorted { Ok(()) } else { Err("its paths are not sorted, or one is there twice".to_owned()) }
+}
+
+/// Checks one path, which may be a stranger's.
+///
+/// # Errors
+/// That it is none, as a sentence.
+pub(crate) fn check_path(path: &str) -> Result<(), String> {
+    let is_sane = (1..=MAX_PATH).contains(&path.len()) && path.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_sane {
+        return Ok(());
+    }
+    Err(format!("paths of 1 to {MAX_PATH} printable ASCII letters without blanks are possible, and this one is none"))
 }
 
 #[cfg(test)]
@@ -82,6 +94,7 @@ mod tests {
         assert_eq!(kinds(&["layers.1"]), [true, false, false, false]);
         assert_eq!(kinds(&["layers", "output"]), [true, true, false, true]);
         assert_eq!(kinds(&["layers.10.weight"]), [false, true, false, false]);
+        assert_eq!(kinds(&["*.weight"]), [true, true, false, false]);
         assert_eq!(kinds(&[]), [false; 4]);
         let refused = |under: &[&str]| freeze(entries.to_vec(), &paths(under)).expect_err("impossible");
         assert!(refused(&["layer"]).contains("no parameter `layer`, and nothing in it; it has layers.1.weight, "));

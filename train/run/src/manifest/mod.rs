@@ -35,7 +35,7 @@ use crate::manifest::spec::{LayoutSpec, LeafSpec, ModelSpec, RunSpec, check_leav
 use crate::state::max_encoded_len;
 use crate::training::best::Best;
 use crate::training::buffer::ReducedSize;
-use crate::training::optimizer::OptimizerSpec;
+use crate::training::optimizer::{GroupSpec, OptimizerSpec};
 
 /// The version of everything members say to each other. Members of one run have the same one.
 pub const WIRE_VERSION: u32 = 25;
@@ -83,6 +83,8 @@ pub struct Manifest {
     pub data: DataDescription,
     /// The optimizer.
     pub optimizer: OptimizerSpec,
+    /// Whose learning rate and weight decay are others: of the groups that a parameter is in, the last one counts.
+    pub groups: Vec<GroupSpec>,
     /// How the learning rate goes with the steps.
     pub schedule: Schedule,
     /// The largest Euclidean norm of a step's mean gradient: a longer one is scaled to it. `None`: whatever it is.
@@ -242,6 +244,7 @@ impl Manifest {
             model: ModelSpec::Raw,
             parameters: elements,
             optimizer: OptimizerSpec::sgd(1.0),
+            groups: Vec::new(),
             schedule: Schedule::default(),
             clip: None,
             early_stop: None,
@@ -271,6 +274,7 @@ impl Manifest {
             leaves: Vec::new(),
             data,
             optimizer: spec.optimizer,
+            groups: spec.groups.clone(),
             schedule: spec.schedule,
             clip: spec.clip,
             early_stop: spec.early_stop.in_manifest(),
@@ -316,6 +320,7 @@ impl Manifest {
         RunSpec {
             model: self.model.clone(),
             optimizer: self.optimizer,
+            groups: self.groups.clone(),
             schedule: self.schedule,
             clip: self.clip,
             early_stop: self.early_stop.unwrap_or_default(),
@@ -422,6 +427,9 @@ impl Manifest {
         }
         if let Err(reason) = self.optimizer.check() {
             return invalid("optimizer", reason);
+        }
+        if let Err(reason) = GroupSpec::check(&self.groups) {
+            return invalid("groups", reason);
         }
         if let Err(reason) = self.schedule.check() {
             return invalid("schedule", reason);

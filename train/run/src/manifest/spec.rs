@@ -19,7 +19,7 @@ pub use options::{AugmentPolicy, ClassWeightPolicy, MAX_DROPOUT, ModelOptions};
 use crate::manifest::balance::BalancePolicy;
 use crate::manifest::early_stop::EarlyStopPolicy;
 use crate::manifest::schedule::Schedule;
-use crate::training::optimizer::OptimizerSpec;
+use crate::training::optimizer::{GroupSpec, OptimizerSpec};
 
 /// How gradients are cut for the ring. It decides the order of summation, so all members share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +66,8 @@ pub struct RunSpec {
     pub model: ModelSpec,
     /// The optimizer.
     pub optimizer: OptimizerSpec,
+    /// Whose learning rate and weight decay are others: of the groups that a parameter is in, the last one counts.
+    pub groups: Vec<GroupSpec>,
     /// How the learning rate goes with the steps.
     pub schedule: Schedule,
     /// The largest norm of a step's mean gradient; `None`: whatever it is.
@@ -107,6 +109,7 @@ impl Default for RunSpec {
         Self {
             model: ModelSpec::default(),
             optimizer: OptimizerSpec::default(),
+            groups: Vec::new(),
             schedule: Schedule::default(),
             clip: None,
             early_stop: EarlyStopPolicy::default(),

@@ -21,14 +21,14 @@ use starling_topology::ledger::GAVE_UP;
 use starling_topology::{Digest, Ledger, Lineage, PeerId, RunId};
 
 use crate::error::Error;
-use crate::manifest::Manifest;
 use crate::manifest::schema::{LeafKind, Schema};
+use crate::manifest::{Manifest, ManifestError};
 use crate::state::initial;
 use crate::state::record::ResultRecord;
 use crate::state::{ReplicatedState, StateView, with_running};
 use crate::training::best::{Best, JudgedReport};
 use crate::training::gradient::Gradient;
-use crate::training::optimizer::OptimizerState;
+use crate::training::optimizer::{GroupLayout, OptimizerState};
 use crate::training::staged_update::{StagedUpdate, UpdateWorkspace};
 
 /// What one step came to: the same on all members.
@@ -99,11 +99,13 @@ impl TrainingState {
         if digest != manifest.initial {
             return Err(Error::OtherInitial { ours: digest, theirs: manifest.initial });
         }
+        let groups = GroupLayout::new(&manifest.groups, &schema)
+            .map_err(|reason| ManifestError::Invalid { field: "groups", reason })?;
         let frozen = parameters.split_off(schema.parameters() - schema.numbers_of(LeafKind::Frozen));
         Ok(Self {
             run: manifest.run_id(),
             ledger: Ledger::new(manifest.seed, samples, manifest.batch_size).with_micro_batch(manifest.micro_batch),
-            optimizer: OptimizerState::new(manifest.optimizer, parameters.len()),
+            optimizer: OptimizerState::new(manifest.optimizer, parameters.len()).with_groups(groups),
             best: manifest.early_stop.map(|terms| Best::new(terms, parameters.len())),
             manifest: manifest.clone(),
             schema,
@@ -304,7 +306,8 @@ impl TrainingState {
             }
         };
         self.forget_staged();
-        self.optimizer = OptimizerState::restore(spec, moments, scalars);
+        let groups = self.optimizer.groups().clone();
+        self.optimizer = OptimizerState::restore(spec, moments, scalars).with_groups(groups);
         self.best = best;
         self.parameters = state.parameters;
         (self.step, self.lineage) = (state.step, state.lineage);

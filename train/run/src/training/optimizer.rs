@@ -15,6 +15,7 @@ mod amsgrad;
 mod average;
 mod clip;
 mod factors;
+mod groups;
 mod lion;
 mod momentum;
 mod rmsprop;
@@ -26,6 +27,7 @@ mod state;
 use std::fmt;
 
 pub use factors::StepFactors;
+pub use groups::{GroupLayout, GroupSpec, GroupUpdate};
 pub use setting::SettingSpec;
 pub use spec::OptimizerSpec;
 pub(crate) use state::{BLOCK, averaged, exchange};

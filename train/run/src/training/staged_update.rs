@@ -8,12 +8,12 @@ use std::sync::Arc;
 use starling_collective::ValueLimit;
 use starling_collective::codec::kernel;
 
-use crate::training::optimizer::{OptimizerState, StepFactors, Update, exchange};
+use crate::training::optimizer::{GroupUpdate, OptimizerState, StepFactors, exchange};
 
 /// Parameters and moments after a step that is not committed yet, from the last ones to the first.
 #[derive(Debug)]
 pub struct StagedUpdate {
-    update: Box<dyn Update>,
+    update: GroupUpdate,
     factors: StepFactors,
     /// Where what is computed begins.
     from: usize,
@@ -67,7 +67,7 @@ impl StagedUpdate {
     pub fn prepend(&mut self, parameters: &[f32], optimizer: &OptimizerState, gradients: &[f32]) {
         let Self { update, from, largest, update_buffers, .. } = self;
         let start = from.checked_sub(gradients.len()).expect("invariant: there is one gradient per parameter");
-        optimizer.beside(&**update, parameters, start..*from, gradients, |range, updated, moments| {
+        optimizer.beside(update, parameters, start..*from, gradients, |range, updated, moments| {
             let mut keep = |into: &mut Vec<f32>, block: &[f32]| {
                 let block = &block[..range.len()];
                 *largest = largest.max(kernel::magnitude(block));

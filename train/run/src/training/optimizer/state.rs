@@ -6,7 +6,7 @@ use std::sync::Arc;
 use starling_collective::codec::kernel;
 use thiserror::Error;
 
-use super::{OptimizerSpec, StepFactors, Update, average};
+use super::{GroupLayout, GroupUpdate, OptimizerSpec, StepFactors, average};
 
 /// Elements that are updated at a time: with their moments they fit the second-level cache, and are many enough to be
 /// written past the caches.
@@ -26,6 +26,7 @@ pub struct StepError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OptimizerState {
     spec: OptimizerSpec,
+    groups: GroupLayout,
     /// Vectors as long as the parameters. Copies of the state share them.
     moments: Vec<Arc<Vec<f32>>>,
     scalars: Vec<f64>,
@@ -37,7 +38,14 @@ impl OptimizerState {
     /// The optimizer before the first step, for `parameters` parameters.
     pub fn new(spec: OptimizerSpec, parameters: usize) -> Self {
         let moments = std::iter::repeat_with(|| Arc::new(vec![0.0; parameters])).take(spec.moments()).collect();
-        Self { spec, moments, scalars: vec![1.0; spec.scalars()], largest: f32::INFINITY }
+        let (groups, scalars) = (GroupLayout::default(), vec![1.0; spec.scalars()]);
+        Self { spec, groups, moments, scalars, largest: f32::INFINITY }
+    }
+
+    /// The same, which updates the parameters of groups in their own ways.
+    #[must_use]
+    pub fn with_groups(self, groups: GroupLayout) -> Self {
+        Self { groups, ..self }
     }
 
     /// The optimizer with the given state.
@@ -50,7 +58,12 @@ impl OptimizerState {
             (spec.moments(), spec.scalars()),
             "the state is of another optimizer"
         );
-        Self { spec, moments, scalars, largest: f32::INFINITY }
+        Self { spec, groups: GroupLayout::default(), moments, scalars, largest: f32::INFINITY }
+    }
+
+    /// Which parameters it updates in which way.
+    pub(crate) fn groups(&self) -> &GroupLayout {
+        &self.groups
     }
 
     /// The vectors it keeps.
@@ -84,7 +97,7 @@ impl OptimizerState {
         assert_eq!(parameters.len(), gradients.len(), "one gradient per parameter");
         let update = self.next(factors);
         if !update.is_safe(self.largest.into(), kernel::magnitude(gradients).into()) {
-            self.try_out(&*update, parameters, gradients)?;
+            self.try_out(&update, parameters, gradients)?;
         }
         let mut moments: Vec<&mut Vec<f32>> = self.moments.iter_mut().map(Arc::make_mut).collect();
         let mut largest = 0_f32;
@@ -92,7 +105,7 @@ impl OptimizerState {
         for (index, (parameters, gradients)) in blocks.enumerate() {
             let block = index * BLOCK..index * BLOCK + gradients.len();
             let mut moments: Vec<&mut [f32]> = moments.iter_mut().map(|moment| &mut moment[block.clone()]).collect();
-            update.run(parameters, gradients, &mut moments);
+            update.run(block.start, parameters, gradients, &mut moments);
             // While they are in the cache.
             let magnitudes = moments.iter().map(|moment| kernel::magnitude(moment));
             largest = magnitudes.fold(largest.max(kernel::magnitude(parameters)), f32::max);
@@ -103,7 +116,7 @@ impl OptimizerState {
         Ok(())
     }
 
-    fn try_out(&self, update: &dyn Update, parameters: &[f32], gradients: &[f32]) -> Result<(), StepError> {
+    fn try_out(&self, update: &GroupUpdate, parameters: &[f32], gradients: &[f32]) -> Result<(), StepError> {
         let mut found = Ok(());
         self.beside(update, parameters, 0..gradients.len(), gradients, |range, parameters, moments| {
             if found.is_err() {
@@ -124,7 +137,7 @@ impl OptimizerState {
     /// moments, which may be longer. The state stays as it is.
     pub(crate) fn beside(
         &self,
-        update: &dyn Update,
+        update: &GroupUpdate,
         parameters: &[f32],
         range: Range<usize>,
         gradients: &[f32],
@@ -141,17 +154,14 @@ impl OptimizerState {
                 moment[..gradients.len()].copy_from_slice(&committed[block.clone()]);
             }
             let mut slices: Vec<&mut [f32]> = moments.iter_mut().map(|moment| &mut moment[..gradients.len()]).collect();
-            update.run(updated, gradients, &mut slices);
+            update.run(at, updated, gradients, &mut slices);
             take(block, updated, &moments);
         }
     }
 
     /// The next step. After it, [`Self::advance`].
-    pub(crate) fn next(&self, factors: StepFactors) -> Box<dyn Update> {
-        let mut values = self.spec.values().to_vec();
-        // Each optimizer's first setting is the learning rate.
-        values[0] *= factors.learning_rate;
-        self.spec.begin(&values, factors.gradient, &self.advanced())
+    pub(crate) fn next(&self, factors: StepFactors) -> GroupUpdate {
+        self.groups.begin(&self.spec, factors, &self.advanced())
     }
 
     /// The step is taken: on to the one after it.
