@@ -16,7 +16,7 @@ use crate::start::welcome;
 use crate::store::manifest_file::{self, Known};
 
 /// Fields of a manifest in which a run may differ from the one that it begins with.
-const MAY_DIFFER: [&str; 14] = [
+const MAY_DIFFER: [&str; 15] = [
     "steps",
     // Of no use any more.
     "initial",
@@ -24,6 +24,7 @@ const MAY_DIFFER: [&str; 14] = [
     "from",
     "founder",
     "optimizer",
+    "groups",
     "schedule",
     "clip",
     "codec",

@@ -327,10 +327,18 @@ impl<T: Task> Replica<T> {
         measured.map_err(|source| self.failed(source))
     }
 
+    /// Writes the parameters that a step has changed.
     fn write_parameters(&mut self) {
         // The module is moved out and back: Burn maps modules by value. The clone shares its tensors.
         let (module, values) = (self.module.clone(), changing(&self.training, self.training.parameters()));
         self.module = flatten::write_leaves(module, &self.kinds, values, &self.device);
+    }
+
+    /// The same, and the frozen ones.
+    fn write_all(&mut self) {
+        let frozen = Some(self.training.frozen());
+        let values = LeafValues { frozen, ..changing(&self.training, self.training.parameters()) };
+        self.module = flatten::write_leaves(self.module.clone(), &self.kinds, values, &self.device);
     }
 
     fn failed(&self, source: ExecutionError) -> Error {
@@ -416,7 +424,7 @@ impl<T: Task> StateReplica for Replica<T> {
     fn load(&mut self, state: ReplicatedState) -> Result<(), starling_run::Error> {
         self.training.load(state)?;
         self.evaluated = None;
-        self.write_parameters();
+        self.write_all();
         Ok(())
     }
 }

@@ -291,7 +291,9 @@ impl TrainingState {
             return Err(Error::OtherShape { step: state.step, expected, found });
         }
         state.check_numbers()?;
-        if state.frozen != self.frozen {
+        // A run that begins with another one's state has the frozen parameters of that.
+        let is_given = self.manifest.from.is_some() && state.frozen.len() == self.frozen.len();
+        if state.frozen != self.frozen && !is_given {
             return Err(Error::OtherFrozen { step: state.step });
         }
         let ReplicatedState { mut moments, mut scalars, .. } = state;
@@ -309,7 +311,7 @@ impl TrainingState {
         let groups = self.optimizer.groups().clone();
         self.optimizer = OptimizerState::restore(spec, moments, scalars).with_groups(groups);
         self.best = best;
-        self.parameters = state.parameters;
+        (self.parameters, self.frozen) = (state.parameters, state.frozen);
         (self.step, self.lineage) = (state.step, state.lineage);
         self.ledger = state.ledger;
         Ok(())
