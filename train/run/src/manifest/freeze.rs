@@ -1,4 +1,5 @@
-//! Which parameters of a model are not trained, though its module would train them.
+//! Which parameters of a model are not trained, though its module would train them. What its forward passes change is none of these: a
+//! normalization that is frozen leaves it as it is.
 
 use crate::manifest::schema::{Entry, LeafKind};
 
@@ -31,17 +32,19 @@ pub fn is_under(paths: &[String], path: &str) -> bool {
 /// # Errors
 /// If a path is of none, or nothing is left to be trained: why and what to do, as a sentence.
 pub fn freeze(mut entries: Vec<Entry>, paths: &[String]) -> Result<Vec<Entry>, String> {
+    let is_trained = |entry: &&Entry| entry.kind == LeafKind::Trained;
     for path in paths {
-        if !entries.iter().any(|entry| is_under(std::slice::from_ref(path), &entry.path)) {
-            let named: Vec<&str> = entries.iter().take(MAX_NAMED).map(|entry| entry.path.as_str()).collect();
+        if !entries.iter().filter(is_trained).any(|entry| is_under(std::slice::from_ref(path), &entry.path)) {
+            let named: Vec<&str> =
+                entries.iter().filter(is_trained).take(MAX_NAMED).map(|entry| entry.path.as_str()).collect();
             let more = if entries.len() > MAX_NAMED { ", ..." } else { "" };
             return Err(format!(
-                "the model has no parameter `{path}`, and nothing in it; it has {}{more}",
+                "the model trains no parameter `{path}`, and none in it; it has {}{more}",
                 named.join(", ")
             ));
         }
     }
-    for entry in entries.iter_mut().filter(|entry| is_under(paths, &entry.path)) {
+    for entry in entries.iter_mut().filter(|entry| entry.kind == LeafKind::Trained && is_under(paths, &entry.path)) {
         entry.kind = LeafKind::Frozen;
     }
     match entries.iter().any(|entry| entry.kind == LeafKind::Trained) {
@@ -97,7 +100,7 @@ mod tests {
         assert_eq!(kinds(&["*.weight"]), [true, true, false, false]);
         assert_eq!(kinds(&[]), [false; 4]);
         let refused = |under: &[&str]| freeze(entries.to_vec(), &paths(under)).expect_err("impossible");
-        assert!(refused(&["layer"]).contains("no parameter `layer`, and nothing in it; it has layers.1.weight, "));
+        assert!(refused(&["layer"]).contains("trains no parameter `layer`, and none in it; it has layers.1.weight, "));
         assert!(refused(&["layers", "norm", "output"]).contains("nothing of the model would be trained"));
     }
 

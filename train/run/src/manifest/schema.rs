@@ -1,7 +1,5 @@
 //! The order, names and shapes of a model's parameters.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
@@ -17,16 +15,6 @@ pub enum LeafKind {
     Running,
     /// Nothing changes it. It is not in what members send each other in a step.
     Frozen,
-}
-
-impl fmt::Display for LeafKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Trained => "trained",
-            Self::Running => "running",
-            Self::Frozen => "frozen",
-        })
-    }
 }
 
 /// One parameter of a model.
@@ -112,7 +100,7 @@ impl Schema {
             }
             hasher.update(&(entry.dtype.len() as u64).to_le_bytes()).update(entry.dtype.as_bytes());
             if entry.kind != LeafKind::Trained {
-                hasher.update(entry.kind.to_string().as_bytes());
+                hasher.update(&[entry.kind as u8]);
             }
         }
         Digest(*hasher.finalize().as_bytes())

@@ -3,23 +3,27 @@
 //! Burn's own initializers draw lazily, from a seed shared by the whole process, and differently on each backend, so two
 //! members would start from different parameters. Here every member draws the same bits.
 
+use std::collections::BTreeMap;
+
 use starling_topology::{Digest, SplitMix64Generator};
 
-use crate::manifest::schema::{LeafKind, Schema};
+use crate::manifest::schema::{Entry, LeafKind, Schema};
 
-/// Draws the initial parameters in visit order: uniform in `[-k, k)` with `k = sqrt(1 / fan_in)`, the default of Burn's
-/// linear and convolution layers. A bias has the fan-in of the weight before it. The `gamma` and `beta` of a normalization
+/// Draws the initial parameters in the order of the schema: uniform in `[-k, k)` with `k = sqrt(1 / fan_in)`, the default of Burn's
+/// linear and convolution layers. A bias has the fan-in of the weight beside it, or, if there is none, of the one before it. The `gamma` and `beta` of a normalization
 /// are ones and zeros, and so are its running variance and its running mean.
 pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
     let mut generator = SplitMix64Generator::for_purpose("starling initial parameters", seed, 0);
     let mut parameters = Vec::with_capacity(schema.parameters());
-    let mut fan_in = 1;
+    let module = |entry: &Entry| entry.path.rsplit_once('.').map_or(String::new(), |(module, _)| module.to_owned());
+    let of_module: BTreeMap<String, usize> =
+        schema.entries().iter().filter_map(|entry| Some((module(entry), fan_in_of(entry)?))).collect();
+    let (mut fan_in, mut seen) = (1, BTreeMap::new());
     for entry in schema.entries() {
-        fan_in = match entry.shape[..] {
-            [inputs, _outputs] => inputs,
-            [_outputs, ref inputs @ ..] if inputs.len() > 1 => inputs.iter().product(),
-            _ => fan_in,
-        };
+        // Wherever the weight is: one of the two may be frozen.
+        let beside = || seen.get(&module(entry)).or_else(|| of_module.get(&module(entry))).copied();
+        fan_in = fan_in_of(entry).or_else(beside).unwrap_or(fan_in);
+        seen.insert(module(entry), fan_in);
         let name = entry.path.rsplit('.').next();
         let constant = match (entry.shape.len(), name) {
             (1, Some("gamma" | "running_var")) => Some(1.0),
@@ -34,6 +38,15 @@ pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
         parameters.extend((0..entry.elements()).map(|_| symmetric(&mut generator, limit)));
     }
     parameters
+}
+
+/// How many inputs each output of a weight has; `None` of what has one dimension.
+fn fan_in_of(entry: &Entry) -> Option<usize> {
+    match entry.shape[..] {
+        [inputs, _outputs] => Some(inputs),
+        [_outputs, ref inputs @ ..] if inputs.len() > 1 => Some(inputs.iter().product()),
+        _ => None,
+    }
 }
 
 /// A uniform number in `[-limit, limit)`, from 24 random bits.
@@ -95,6 +108,23 @@ mod tests {
         assert_eq!(parameters[6..12], [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
         let limit = (1.0_f32 / 15.0).sqrt();
         assert!(parameters[12..].iter().all(|value| value.abs() <= limit && *value != 0.0));
+    }
+
+    #[test]
+    fn a_bias_has_the_fan_in_of_its_weight_wherever_that_is() {
+        let frozen = Entry { kind: LeafKind::Frozen, ..Entry::trained("a.weight", &[100, 50]) };
+        let leaves = [
+            frozen,
+            Entry::trained("a.bias", &[50]),
+            Entry::trained("b.weight", &[4, 50]),
+            Entry::trained("b.bias", &[50]),
+        ];
+        let schema = Schema::new(leaves.to_vec());
+        assert_eq!(schema.entries()[0].path, "a.bias");
+        let parameters = draw(&schema, 1);
+        let largest =
+            |range: std::ops::Range<usize>| parameters[range].iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+        assert!((0.05..=0.1).contains(&largest(0..50)) && (0.25..=0.5).contains(&largest(250..300)));
     }
 
     #[test]

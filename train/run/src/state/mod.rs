@@ -120,10 +120,7 @@ impl ReplicatedState {
         let (moments, scalars) =
             (self.moments.iter().take(optimizer.moments()), self.scalars.iter().take(optimizer.scalars()));
         let (moments, scalars): (Vec<_>, Vec<_>) = (moments.cloned().collect(), scalars.copied().collect());
-        let average = averaged(optimizer, &moments, &scalars);
-        average.map_or(Cow::Borrowed(&self.parameters), |average| {
-            Cow::Owned(with_running(average, &self.parameters, manifest.trained()))
-        })
+        model_of(averaged(optimizer, &moments, &scalars), &self.parameters, manifest.trained())
     }
 
     /// The step after which the best model was the present one, and its held-out loss; `None` if a run of `manifest` takes all steps, or
@@ -280,10 +277,12 @@ impl ReplicatedState {
     }
 }
 
-/// What runs along is no part of a moving average: it belongs to the newest parameters, behind what is trained.
-pub(crate) fn with_running(mut average: Vec<f32>, parameters: &[f32], trained: usize) -> Vec<f32> {
+/// The parameters that are the model: the moving average of what is trained, if one is kept, with what runs along, which belongs to the newest
+/// ones.
+pub(crate) fn model_of(average: Option<Vec<f32>>, parameters: &[f32], trained: usize) -> Cow<'_, [f32]> {
+    let Some(mut average) = average else { return Cow::Borrowed(parameters) };
     average[trained..].copy_from_slice(&parameters[trained..]);
-    average
+    Cow::Owned(average)
 }
 
 /// What an error calls the numbers that nothing changes.

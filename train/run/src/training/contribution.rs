@@ -1,8 +1,8 @@
 //! What members reduce together: the buffer of one operation.
 //!
 //! ```text
-//!   | gradient x weight: parameters | loss x weight: 1 | speeds: one slot per member of the view, in their order |
-//!       own mean over own samples        the same          own slot: own speed; the others': 0
+//!   | gradient x weight: trained | loss and other figures x weight | speeds: one slot per member of the view, in their order |
+//!       own mean over own samples    the same                        own slot: own speed; the others': 0
 //! ```
 //!
 //! The ring sums the members' buffers and divides by the batch size, which never changes, so a member that still

@@ -25,7 +25,7 @@ use crate::manifest::schema::{LeafKind, Schema};
 use crate::manifest::{Manifest, ManifestError};
 use crate::state::initial;
 use crate::state::record::ResultRecord;
-use crate::state::{ReplicatedState, StateView, with_running};
+use crate::state::{ReplicatedState, StateView, model_of};
 use crate::training::best::{Best, JudgedReport};
 use crate::training::gradient::Gradient;
 use crate::training::optimizer::{GroupLayout, OptimizerState};
@@ -150,10 +150,7 @@ impl TrainingState {
 
     /// The parameters of the present model without the frozen ones: the moving average of what is trained, if one is kept.
     pub fn model(&self) -> Cow<'_, [f32]> {
-        let average = self.optimizer.average();
-        average.map_or(Cow::Borrowed(&self.parameters), |average| {
-            Cow::Owned(with_running(average, &self.parameters, self.trained()))
-        })
+        model_of(self.optimizer.average(), &self.parameters, self.trained())
     }
 
     /// The best model so far, without the frozen parameters, with the step after which it was that and its held-out loss; `None` if the run takes all
@@ -307,6 +304,13 @@ impl TrainingState {
                 Some(best.ok_or(Error::OtherBest { step: state.step })?)
             }
         };
+        // An update leaves what is behind them alone, or writes zeros: the two are the same to the bit if there are zeros.
+        let is_still = |moment: &Arc<Vec<f32>>| moment[self.trained()..].iter().all(|number| number.to_bits() == 0);
+        if !moments.iter().all(is_still) {
+            let [expected, found] =
+                ["zeros", "numbers"].map(|what| format!("moments with {what} where nothing is trained"));
+            return Err(Error::OtherShape { step: state.step, expected, found });
+        }
         self.forget_staged();
         let groups = self.optimizer.groups().clone();
         self.optimizer = OptimizerState::restore(spec, moments, scalars).with_groups(groups);

@@ -145,6 +145,7 @@ impl TrainingState {
         let before = &self.parameters[trained..];
         let running: Vec<f32> = before.iter().zip(changes).map(|(number, change)| number + change * scale).collect();
         if let Some(at) = kernel::first_non_finite(&running) {
+            self.update_buffers = staged_update.map(StagedUpdate::forget).unwrap_or_default();
             return Err(StepError { what: "running value", at: trained + at });
         }
         self.update_trained(staged_update, gradients, scale)?;
