@@ -228,6 +228,14 @@ pub enum NodeError {
         /// Each field with both values.
         differences: String,
     },
+    /// A member's program makes something else of the run's data.
+    #[error("{peer} says what does not fit: {reason}")]
+    Probe {
+        /// The member that we asked.
+        peer: String,
+        /// What differs, and what to do.
+        reason: starling_run::Error,
+    },
     /// The configuration asks to resume another run than those that the data directory holds.
     #[error("the checkpoints in {} are of another run; {differences}; use the settings they were made with, leave out --resume to start afresh, or pass --from {} to begin a new run with the newest of them", dir.display(), dir.display())]
     OtherCheckpoint {

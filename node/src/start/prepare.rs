@@ -275,6 +275,7 @@ pub(crate) async fn joiner(
     if outcome == Decision::Over && !comes_back {
         return Err(complete(settings, &manifest, loaded.as_ref()));
     }
+    let asked = member.peer.to_string();
     let (learner, shared, store, memory, start, damaged) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
@@ -282,7 +283,7 @@ pub(crate) async fn joiner(
             let data = dataset::share(&settings, program.as_ref(), (&source, &manifest))?;
             let shared = SharedFiles { data, initial: initial::share(&settings.data_dir, &manifest)? };
             let mut learner = open(workload, &manifest, given)?;
-            check_probe(learner.probe(), probe)?;
+            check_probe(learner.probe(), probe).map_err(|reason| NodeError::Probe { peer: asked, reason })?;
             if let Some(preprocessing) = named_by_run {
                 learner.take_names(preprocessing);
             }
@@ -377,7 +378,7 @@ pub(crate) fn own_name(identity: &Identity) -> PeerId {
 
 pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
     let max_stall = Duration::from_millis(manifest.max_stall_ms);
-    // Without the few numbers that travel with a gradient, which are as many as there are members.
+    // Without the numbers that travel with a gradient, which are few: one for each member, and what runs along.
     let elements = manifest.trained();
     let bytes = |elements: usize| manifest.codec.payload_bytes(elements) as u64;
     let segment = layout_config(manifest.layout).segment_elements;

@@ -156,11 +156,12 @@ pub trait AnyTask: Send + Sync {
 impl<T: Task> AnyTask for T {
     fn leaves(&self) -> Vec<Entry> {
         // Parameters are lazy: the visit reads shapes and draws nothing. A model of the command line trains all of them.
-        schema::leaves(self.module(&Device::flex().autodiff()), LazyLeaf::IsTrained)
+        let leaves = schema::leaves(self.module(&Device::flex().autodiff()), LazyLeaf::IsTrained);
+        leaves.expect("invariant: the module is on the device that it was given")
     }
 
     fn initial(&self, schema: &Schema, seed: u64) -> Result<Vec<f32>, Error> {
-        replica::initial(self, schema, seed)
+        replica::initial::values(self, &self.leaves(), schema, seed)
     }
 
     fn open(
@@ -247,7 +248,20 @@ pub(crate) fn check_masks(options: &ModelOptions, spec: &RunSpec) -> Result<(), 
         return Ok(());
     }
     let reason = "it is 0, but dropout needs micro-batches: their masks are the same whoever computes them";
-    let reason = micro_batch::with_example(reason, spec.batch_size);
+    unfit(micro_batch::with_example(reason, spec.batch_size))
+}
+
+/// Checks that a batch normalization has something to normalize over: of one row, each hidden unit has no variance.
+pub(crate) fn check_norms(chosen: &Chosen, spec: &RunSpec) -> Result<(), Error> {
+    let has_rows = chosen.options.batch_norm && chosen.model.name() != ClassifierModel::CNN.name();
+    if !has_rows || spec.micro_batch != 1 {
+        return Ok(());
+    }
+    let reason = "it is 1, but batch normalizations need several rows: of one, nothing is left";
+    unfit(micro_batch::with_example(reason, spec.batch_size))
+}
+
+fn unfit(reason: String) -> Result<(), Error> {
     Err(starling_run::Error::from(ManifestError::Invalid { field: "micro_batch", reason }).into())
 }
 
@@ -258,6 +272,7 @@ pub(crate) fn check_masks(options: &ModelOptions, spec: &RunSpec) -> Result<(), 
 pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manifest, Box<dyn AnyTask>), Error> {
     let chosen = choose(&spec.model)?;
     check_masks(&chosen.options, spec)?;
+    check_norms(&chosen, spec)?;
     if dataset.description().is_text() && chosen.model.learns() != OutputKind::Text {
         let name = chosen.model.name();
         return Err(unusable(format!(

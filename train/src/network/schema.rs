@@ -20,12 +20,29 @@ pub(crate) enum LazyLeaf {
 }
 
 /// The float leaves of a module on a device with autodiff, as Burn visits them, by what becomes of them.
-pub(crate) fn leaves<M: Module>(module: M, lazy: LazyLeaf) -> Vec<Entry> {
+///
+/// # Errors
+/// The first leaf that lies on a device without autodiff, as a sentence: whether it is trained can't be told.
+pub(crate) fn leaves<M: Module>(module: M, lazy: LazyLeaf) -> Result<Vec<Entry>, String> {
+    let apart = std::cell::Cell::new(None);
     let is_known = |is_initialized| is_initialized || lazy == LazyLeaf::IsDrawn;
-    let mut leaves = visit(&module, |leaf| match is_known(leaf.is_initialized) && !(leaf.requires_grad)() {
-        true => LeafKind::Frozen,
-        false => LeafKind::Trained,
+    let at = std::cell::Cell::new(0);
+    let mut leaves = visit(&module, |leaf| {
+        if !leaf.is_on_autodiff && apart.get().is_none() {
+            apart.set(Some(at.get()));
+        }
+        at.set(at.get() + 1);
+        match is_known(leaf.is_initialized) && !(leaf.requires_grad)() {
+            true => LeafKind::Frozen,
+            false => LeafKind::Trained,
+        }
     });
+    if let Some(leaf) = apart.get().and_then(|at| leaves.get(at)) {
+        return Err(format!(
+            "its leaf `{}` is not on the device that `module` was given; build all of it there",
+            leaf.path
+        ));
+    }
     // What keeps requiring no gradients, whoever asks it to, is what Burn keeps running.
     let thawed = visit(&module.map(&mut Thaw), |leaf| match leaf.is_initialized && !(leaf.requires_grad)() {
         true => LeafKind::Running,
@@ -34,12 +51,13 @@ pub(crate) fn leaves<M: Module>(module: M, lazy: LazyLeaf) -> Vec<Entry> {
     for (leaf, _) in leaves.iter_mut().zip(thawed).filter(|(_, thawed)| thawed.kind == LeafKind::Running) {
         leaf.kind = LeafKind::Running;
     }
-    leaves
+    Ok(leaves)
 }
 
 /// What is known of a leaf that is visited.
 struct Leaf<'a> {
     is_initialized: bool,
+    is_on_autodiff: bool,
     /// Draws its value.
     requires_grad: &'a dyn Fn() -> bool,
 }
@@ -66,7 +84,11 @@ impl<K: Fn(Leaf<'_>) -> LeafKind> ModuleVisitor for Collect<K> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let leaf = Leaf { is_initialized: param.is_initialized(), requires_grad: &|| param.val().is_require_grad() };
+        let leaf = Leaf {
+            is_initialized: param.is_initialized(),
+            is_on_autodiff: param.lazy_device().is_autodiff(),
+            requires_grad: &|| param.val().is_require_grad(),
+        };
         let kind = (self.kind)(leaf);
         self.entries.push(Entry { kind, ..Entry::trained(&self.path.join("."), &param.lazy_shape().to_vec()) });
     }

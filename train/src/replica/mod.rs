@@ -13,6 +13,7 @@
 //! This is the only code that is generic over tasks.
 
 mod beyond;
+pub(crate) mod initial;
 pub(crate) mod loader;
 mod sums;
 mod warm_up;
@@ -42,7 +43,7 @@ use crate::network::flatten::{self, LeafValues};
 use crate::network::schema;
 use crate::panics::caught;
 use crate::replica::loader::Loader;
-use crate::task::draw::{beside_others, by_itself};
+use crate::task::draw::beside_others;
 use crate::task::{DrawSeed, SampleSummary, Task, evaluation};
 use beyond::Factors;
 use sums::Sums;
@@ -105,13 +106,17 @@ impl<T: Task> Replica<T> {
             let reason = "built once more, it has other leaves; build it from the task's settings alone".to_owned();
             return Err(Error::Module { task: task.name().to_owned(), reason });
         }
+        // Of one that is a clone of another, these have what its forward passes change for themselves.
+        let keeps_running = leaves.iter().any(|leaf| leaf.kind == LeafKind::Running);
+        let module = if keeps_running { beside_others(|| module.valid().train()) } else { module };
+        let own = leaves.clone();
         let leaves = freeze::freeze(leaves, &manifest.freeze).map_err(unfreezable)?;
         let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();
         let borders = trained_before(&leaves, &task.borders(&module));
         let schema = Schema::new(leaves);
         let parameters = match given {
             Some(given) if given.len() == schema.parameters() => given,
-            None if !manifest.given => initial(&*task, &schema, manifest.seed)?,
+            None if !manifest.given => initial::values(&*task, &own, &schema, manifest.seed)?,
             _ => return Err(starling_run::Error::NotGiven { theirs: manifest.initial }.into()),
         };
         if manifest.early_stop.is_some() && data.held_out == 0 {
@@ -151,18 +156,20 @@ impl<T: Task> Replica<T> {
     /// The loss over a batch of training, and behind it what leaves that run along have come to; in the module, these are as before.
     fn forward(&mut self, batch: T::Batch, draw: DrawSeed, cut: &mut Cut<'_>) -> Result<Vec<Tensor<1>>, Error> {
         let compute = || caught(self.task.name(), "loss", || self.task.loss_in_blocks(&self.module, batch, cut));
-        let loss = self.drawing(draw, "loss", compute)?;
+        let loss = self.drawing(draw, "loss", compute);
+        // Whatever came of it: what is left in the module is nobody's.
+        let mut running = Vec::new();
+        if self.kinds.contains(&LeafKind::Running) {
+            running = flatten::running_values(&self.module, &self.kinds);
+            let (module, before) = (self.module.clone(), &self.training.parameters()[self.training.trained()..]);
+            let values = LeafValues { trained: None, running: before, frozen: None };
+            self.module = flatten::write_leaves(module, &self.kinds, values, &self.device);
+        }
+        let loss = loss?;
         if loss.dims() != [1] {
             return Err(Error::Loss { task: self.task.name().to_owned(), shape: loss.dims().to_vec() });
         }
-        let mut figures = vec![loss];
-        if self.kinds.contains(&LeafKind::Running) {
-            figures.extend(flatten::running_values(&self.module, &self.kinds));
-            let (module, running) = (self.module.clone(), &self.training.parameters()[self.training.trained()..]);
-            let values = LeafValues { trained: None, running, frozen: None };
-            self.module = flatten::write_leaves(module, &self.kinds, values, &self.device);
-        }
-        Ok(figures)
+        Ok(std::iter::once(loss).chain(running).collect())
     }
 
     /// What was read, in pieces: of leaves that run along, which are behind `gradients` pieces and the loss, by how much they change.
@@ -346,15 +353,17 @@ impl<T: Task> Replica<T> {
     }
 }
 
-/// The mean loss over the first of `training` samples, by a module without autodiff; `None` if it comes to no number. A task that fails here
-/// fails again where that is told.
+/// The mean loss over the first of `training` samples, by a module without autodiff; `None` if it comes to no number, or to another one each
+/// time, as of a loss that draws. A task that fails here fails again where that is told.
 fn probe<T: Task>(task: &T, module: &T::Module, training: u32, device: &Device) -> Option<f32> {
     let samples: Vec<u32> = (0..training.min(PROBED)).collect();
-    let loss = caught(task.name(), "loss", || {
-        beside_others(|| task.loss(module, task.batch(&samples, device)).try_into_data())
-    });
-    let loss = loss.ok()?.ok()?;
-    loss.as_slice::<f32>().ok()?.first().copied().filter(|loss| loss.is_finite())
+    let loss = || {
+        let compute = || beside_others(|| task.loss(module, task.batch(&samples, device)).try_into_data());
+        let loss = caught(task.name(), "loss", compute).ok()?.ok()?;
+        loss.as_slice::<f32>().ok()?.first().copied().filter(|loss| loss.is_finite())
+    };
+    let first = loss()?;
+    loss().filter(|again| again.to_bits() == first.to_bits())
 }
 
 /// Of numbers as those of [`TrainingState::parameters`], what is written. What is frozen is there from the start.
@@ -387,17 +396,6 @@ fn trained_before(leaves: &[Entry], borders: &[usize]) -> Vec<usize> {
 /// Why a run can't freeze what it is to freeze.
 pub(crate) fn unfreezable(reason: String) -> Error {
     starling_run::Error::from(ManifestError::Invalid { field: "freeze", reason }).into()
-}
-
-/// The values that a run of this seed begins with.
-pub(crate) fn initial<T: Task>(task: &T, schema: &Schema, seed: u64) -> Result<Vec<f32>, Error> {
-    let parameters = by_itself(|| caught(task.name(), "initial", || task.initial(schema, seed)))?;
-    let (found, expected) = (parameters.len(), schema.parameters());
-    if found != expected {
-        let reason = format!("it has {expected} parameters, but `initial` gives {found}");
-        return Err(Error::Module { task: task.name().to_owned(), reason });
-    }
-    Ok(parameters)
 }
 
 impl<T: Task> StateReplica for Replica<T> {

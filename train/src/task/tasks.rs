@@ -41,15 +41,16 @@ impl<T: Task> TaskProgram<T> {
     /// The leaves of the module, which is built and visited twice.
     fn leaves(&self) -> Result<Vec<Entry>, error::Error> {
         let device = self.device.open()?.device.autodiff();
-        let leaves = || {
+        let unfit = |reason| error::Error::Module { task: self.task.name().to_owned(), reason };
+        let leaves = || -> Result<Vec<Entry>, error::Error> {
             // The visit draws the values.
             beside_others(|| {
                 caught(self.task.name(), "module", || schema::leaves(self.task.module(&device), LazyLeaf::IsDrawn))
             })
+            .and_then(|leaves| leaves.map_err(unfit))
         };
         let (leaves, again) = (leaves()?, leaves()?);
-        check_leaves(&leaves, &again)
-            .map_err(|reason| error::Error::Module { task: self.task.name().to_owned(), reason })?;
+        check_leaves(&leaves, &again).map_err(unfit)?;
         Ok(leaves)
     }
 
@@ -211,7 +212,8 @@ impl<T: Task> Workload for Own<T> {
         let mut manifest = self.describe(spec)?;
         manifest.check()?;
         let schema = self.schema(&spec.freeze)?;
-        manifest.initial = initial::digest(&replica::initial(&*self.task, &schema, manifest.seed)?);
+        manifest.initial =
+            initial::digest(&replica::initial::values(&*self.task, &self.leaves, &schema, manifest.seed)?);
         Ok(manifest)
     }
 

@@ -213,10 +213,10 @@ fn what_is_frozen_stays_as_it_is_and_is_not_contributed() {
     };
     let whole = run(&[]).expect("a run").manifest;
     let frozen = run(&["convolutions.0", "convolution_norms.0"]).expect("a run");
-    let stem = 4 * 9 + 4 + 4 * 4;
-    assert_eq!((frozen.manifest.frozen(), frozen.manifest.running()), (stem, 12));
+    let stem = 4 * 9 + 4 + 4 * 2;
+    assert_eq!((frozen.manifest.frozen(), frozen.manifest.running()), (stem, 20));
     assert_eq!(frozen.manifest.parameters(), whole.parameters());
-    assert_eq!(frozen.manifest.trained(), whole.trained() - (4 * 9 + 4 + 4 * 2));
+    assert_eq!(frozen.manifest.trained(), whole.trained() - stem);
     let mut swarm = Swarm::of(&[100, 300], 60, &|| frozen.trainer());
     let before = swarm.members[&peer(1)].trainer.state();
     for _ in 0..20 {
@@ -226,8 +226,21 @@ fn what_is_frozen_stays_as_it_is_and_is_not_contributed() {
     let after = swarm.members[&peer(1)].trainer.state();
     assert_eq!((&before.frozen, before.frozen.len()), (&after.frozen, stem));
     assert!(after.moments.iter().all(|moment| moment.len() == frozen.manifest.changing()), "none of what is frozen");
+    // What the frozen normalization keeps running is as it was: it normalizes as in evaluation.
+    let (running, trained) = (frozen.manifest.running(), frozen.manifest.trained());
+    let kept = [[0.0_f32; 4], [1.0; 4]].concat();
+    let paths: Vec<&str> = frozen.manifest.leaves.iter().map(|leaf| leaf.path.as_str()).collect();
+    let first = paths.iter().position(|path| *path == "convolution_norms.0.running_mean").expect("it is there");
+    assert_eq!((paths[first + 1], running), ("convolution_norms.0.running_var", 20));
+    assert_eq!(after.parameters[trained..trained + 8], kept);
+    assert!(
+        after.parameters[trained + 8..]
+            .iter()
+            .zip(&before.parameters[trained + 8..])
+            .all(|(after, before)| after != before)
+    );
     let moved = before.parameters.iter().zip(&*after.parameters).filter(|(before, after)| before != after).count();
-    assert!(moved > before.parameters.len() * 9 / 10, "{moved} of {}", before.parameters.len());
+    assert!(moved + 8 > before.parameters.len() * 9 / 10, "{moved} of {}", before.parameters.len());
     let other = ReplicatedState { frozen: vec![0.5; stem].into(), ..after.clone() };
     let mut trainer = frozen.trainer();
     assert!(trainer.load(other).expect_err("not the run's").to_string().contains("other frozen parameters"));
@@ -241,8 +254,9 @@ fn what_is_frozen_stays_as_it_is_and_is_not_contributed() {
     for (paths, reason) in [
         (
             &["convolution"][..],
-            "the model has no parameter `convolution`, and nothing in it; it has convolutions.0.weight",
+            "the model trains no parameter `convolution`, and none in it; it has convolutions.0.weight",
         ),
+        (&["convolution_norms.0.running_mean"], "the model trains no parameter `convolution_norms.0.running_mean`"),
         (&["convolutions", "convolution_norms", "output"], "nothing of the model would be trained"),
     ] {
         let error = run(paths).err().expect("refused").to_string();
@@ -259,6 +273,10 @@ fn values_that_run_along_need_micro_batches() {
         error.contains("it is 0, but the model keeps running values") && error.contains("--micro-batch 16"),
         "{error}"
     );
+    let error = found(&RunSpec { micro_batch: 1, ..spec.clone() }, &dataset).expect_err("refused").to_string();
+    assert!(error.contains("it is 1, but batch normalizations need several rows"), "{error}");
+    let images = "cnn:4+batch-norm".parse().expect("a model");
+    assert!(found(&RunSpec { micro_batch: 1, model: images, ..spec }, &dataset).is_ok(), "an image has many places");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use serde_json::{Value, json};
 use starling_data::Dataset;
 use starling_run::{Gradient, Learner, ReducedSize, TrainingState};
@@ -23,6 +23,8 @@ enum Flaw {
     NoLeaf,
     LossOfEach,
     HalfTheLoss,
+    DrawnLoss,
+    ElsewhereLeaf,
     PanicInBatch,
     NoSample,
     TooManySamples,
@@ -89,7 +91,13 @@ impl Task for Plane {
             _ => 2,
         };
         Model {
-            scale: self.has_more.then(|| Param::from_tensor(Tensor::<1>::ones([1], device)).set_require_grad(false)),
+            scale: match self.flaw {
+                Flaw::ElsewhereLeaf => Some(Param::from_tensor(Tensor::<1>::ones([1], &Device::flex()))),
+                _ => {
+                    let scale = || Param::from_tensor(Tensor::<1>::ones([1], device)).set_require_grad(false);
+                    self.has_more.then(scale)
+                }
+            },
             norm: self.has_more.then(|| BatchNormConfig::new(2).init(device)),
             linear: (self.flaw != Flaw::NoLeaf).then(|| LinearConfig::new(inputs, 1).init(device)),
         }
@@ -113,6 +121,7 @@ impl Task for Plane {
         match self.flaw {
             Flaw::LossOfEach => squares.squeeze_dim(1),
             Flaw::HalfTheLoss => squares.mean() * 0.5,
+            Flaw::DrawnLoss => (squares.random_like(Distribution::Default) * squares).mean(),
             _ => squares.mean(),
         }
     }
@@ -210,16 +219,17 @@ fn what_a_module_freezes_and_what_it_keeps_running_is_found() {
     }
     let after = learner.evaluate().expect("evaluated");
     assert!(after.loss < 0.05 && before.loss > 0.1, "{before:?}, {after:?}");
-    assert_eq!(learner.state().frozen, state.frozen);
+    // The module's own, which is the same each time it is built.
+    assert_eq!((&*learner.state().frozen, &*state.frozen), (&vec![1.0], &vec![1.0]));
     // Whoever takes the module has what the run came to, and what it began with.
     let own = program(Plane { has_more: true, ..Plane::new(Flaw::None) });
     let (module, device) = own.module(&manifest, &learner.state()).expect("the run's");
     let sums = own.task.measure(&module, &(SAMPLES..SAMPLES + 16).collect::<Vec<_>>(), &device).expect("measured");
     assert_eq!(sums[0].1 / 16.0, after.loss);
     let (frozen, _) = open(vec!["norm".to_owned()]).expect("a run");
-    assert_eq!((frozen.trained(), frozen.running(), frozen.frozen()), (3, 0, 9));
+    assert_eq!((frozen.trained(), frozen.running(), frozen.frozen()), (3, 4, 5));
     let error = open(vec!["layer".to_owned()]).expect_err("refused").to_string();
-    assert!(error.contains("the model has no parameter `layer`"), "{error}");
+    assert!(error.contains("the model trains no parameter `layer`"), "{error}");
 }
 
 /// What a manifest does not tell: the same leaves and data under another loss.
@@ -236,6 +246,7 @@ fn a_probe_tells_another_loss() {
     let error = starling_run::check_probe(halved, ours).expect_err("another loss").to_string();
     assert!(error.contains("the loss over its first samples is"), "{error}");
     assert_eq!(probe(false, Flaw::PanicInBatch), None, "it fails where it is computed");
+    assert_eq!(probe(false, Flaw::DrawnLoss), None, "it is another each time");
 }
 
 #[test]
@@ -243,6 +254,7 @@ fn what_can_not_be_trained_is_refused_with_the_reason() {
     for (flaw, reason) in [
         (Flaw::OtherLeaves, "built twice, it has other leaves, from `linear.weight` on"),
         (Flaw::NoLeaf, "it has no trained leaf"),
+        (Flaw::ElsewhereLeaf, "its leaf `scale` is not on the device that `module` was given"),
         (Flaw::NoSample, "has 0 samples to train on and 16 held out"),
         (Flaw::TooManySamples, "has 96 samples to train on and 4294967295 held out"),
         (Flaw::ShortInitial, "it has 3 parameters, but `initial` gives 1"),
