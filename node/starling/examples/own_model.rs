@@ -1,7 +1,6 @@
 //! A module and a loss of one's own, trained by as many machines as come.
 //!
-//! `own_model DIR STEPS` founds a run, or comes back to it, and prints a ticket; `own_model DIR TICKET` joins it. Each keeps
-//! its checkpoints in DIR, where it exports the model at the end; Ctrl-C leaves in order.
+//! `own_model DIR STEPS` founds a run, or comes back to it, and prints a ticket; `own_model DIR TICKET` joins it. Each keeps its checkpoints in DIR.
 
 use starling::burn::module::Module;
 use starling::burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
@@ -38,8 +37,8 @@ impl Task for Sine {
     }
 
     fn data(&self) -> SampleSummary {
-        let fingerprint = fingerprint(&(0..4608).flat_map(point).collect::<Vec<_>>());
-        SampleSummary { training: 4096, held_out: 512, fingerprint }
+        let points = (0..4608).flat_map(point).collect::<Vec<_>>();
+        SampleSummary { training: 4096, held_out: 512, fingerprint: fingerprint(&points) }
     }
 
     fn module(&self, device: &Device) -> Curve {
@@ -59,20 +58,18 @@ impl Task for Sine {
     }
 
     fn loss(&self, curve: &Curve, [x, y]: Self::Batch) -> Tensor<1> {
-        let hidden = curve.dropout.forward(tanh(curve.norm.forward(curve.hidden.forward(x))));
-        (curve.output.forward(hidden) - y).square().mean()
+        let hidden = tanh(curve.norm.forward(curve.hidden.forward(x)));
+        (curve.output.forward(curve.dropout.forward(hidden)) - y).square().mean()
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let [_, dir, what] = &std::env::args().collect::<Vec<_>>()[..] else {
-        return Err("say DIR STEPS or DIR TICKET".into());
-    };
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, dir, what] = &arguments[..] else { return Err("say DIR STEPS or DIR TICKET".into()) };
     let settings = Settings { export: Some(format!("{dir}.safetensors").into()), ..Settings::from_env(dir.into())? };
     let run = Run::new(Sine).on(DeviceSpec::Cpu).watched_by(JsonObserver).leaving_on_signals();
     let member = if let Ok(steps) = what.parse() {
         let optimizer = OptimizerSpec::adam_w(1e-2);
-        // What is normalized and dropped follows from the samples that are computed together.
         let spec = RunSpec { steps, batch_size: 256, micro_batch: 64, optimizer, ..RunSpec::default() };
         run.found(settings, FoundOptions { resume: ResumePolicy::Newest, ..FoundOptions::new(spec) })?
     } else {
