@@ -18,7 +18,7 @@ pub mod program;
 pub mod replica;
 pub mod task;
 
-pub use device::{DeviceError, DeviceSpec, OpenDevice};
+pub use device::{ComputeSpec, DeviceError, DeviceSpec, OpenDevice};
 pub use error::Error;
 pub use export::{Export, Model, ModelError};
 pub use network::cut::Cut;

@@ -15,7 +15,7 @@ use crate::config::Loaded;
 /// [`CommandError::TrainsNothing`] without the feature `train`; [`CommandError::Config`] if the device is none.
 #[cfg(feature = "train")]
 pub(crate) fn program(loaded: &Loaded) -> Result<Arc<dyn Program>, CommandError> {
-    Ok(Arc::new(starling_train::ModelProgram::new(loaded.device()?)))
+    Ok(Arc::new(starling_train::ModelProgram::new(loaded.compute()?)))
 }
 
 #[cfg(not(feature = "train"))]

@@ -42,7 +42,7 @@ pub use starling_run::{
 };
 #[cfg(feature = "burn")]
 #[doc(inline)]
-pub use starling_train::{Cut, DeviceSpec, DrawSeed, SampleSummary, Task, fingerprint};
+pub use starling_train::{ComputeSpec, Cut, DeviceSpec, DrawSeed, SampleSummary, Task, fingerprint};
 
 /// Data as the command line reads it: the built-in digits, tables and images.
 #[cfg(feature = "burn")]

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use starling_node::observe::report::ObserverSet;
 use starling_node::{FoundOptions, JoinOptions, NodeError, Observer, Settings};
 use starling_run::Program;
-use starling_train::{DeviceSpec, Task, TaskProgram};
+use starling_train::{ComputeSpec, Task, TaskProgram};
 
 use crate::member::{Member, Way};
 
 /// A task, what computes, and who watches. It becomes a [`Member`] of a run that it founds or joins.
 pub struct Run<T> {
     task: T,
-    device: DeviceSpec,
+    compute: ComputeSpec,
     observers: Vec<Arc<dyn Observer>>,
     heeds_signals: bool,
 }
@@ -21,13 +21,13 @@ pub struct Run<T> {
 impl<T: Task> Run<T> {
     /// Of this task, on the first GPU that works, or the CPU; nobody watches.
     pub fn new(task: T) -> Self {
-        Self { task, device: DeviceSpec::default(), observers: Vec::new(), heeds_signals: false }
+        Self { task, compute: ComputeSpec::default(), observers: Vec::new(), heeds_signals: false }
     }
 
     /// Computes here.
     #[must_use]
-    pub fn on(self, device: DeviceSpec) -> Self {
-        Self { device, ..self }
+    pub fn on(self, compute: impl Into<ComputeSpec>) -> Self {
+        Self { compute: compute.into(), ..self }
     }
 
     /// Tells this observer, too, what happens.
@@ -61,13 +61,13 @@ impl<T: Task> Run<T> {
     }
 
     fn start(self, settings: Settings, way: Way) -> Result<Member, NodeError> {
-        let program: Arc<dyn Program> = Arc::new(TaskProgram::new(self.task, self.device));
+        let program: Arc<dyn Program> = Arc::new(TaskProgram::new(self.task, self.compute));
         Member::start(program, settings, way, ObserverSet(self.observers), self.heeds_signals)
     }
 }
 
 impl<T: Task> fmt::Debug for Run<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("task", &self.task.name()).field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("Run").field("task", &self.task.name()).field("compute", &self.compute).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! Where a model computes: on the CPU, or, with the feature `gpu`, on any GPU that wgpu reaches.
 
+mod compute;
 #[cfg(feature = "gpu")]
 mod gpu;
 
@@ -8,6 +9,8 @@ use std::str::FromStr;
 
 use burn::tensor::Device;
 use thiserror::Error;
+
+pub use compute::ComputeSpec;
 
 /// Which device a user wants. As text: `auto`, `cpu`, `gpu`, `gpu:1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -18,7 +18,7 @@ use starling_run::{
     ClassWeightPolicy, DataRecord, Learner, Manifest, ManifestError, ModelOptions, ModelSpec, RunSpec, Schema,
 };
 
-use crate::device::DeviceSpec;
+use crate::device::ComputeSpec;
 use crate::error::Error;
 use crate::network::forward::{AnyModule, OutputKind};
 use crate::network::schema::{self, LazyLeaf};
@@ -149,7 +149,7 @@ pub trait AnyTask: Send + Sync {
         manifest: &Manifest,
         given: Option<Vec<f32>>,
         notes: DataRecord,
-        device: DeviceSpec,
+        compute: ComputeSpec,
     ) -> Result<Box<dyn Learner>, Error>;
 }
 
@@ -169,10 +169,10 @@ impl<T: Task> AnyTask for T {
         manifest: &Manifest,
         given: Option<Vec<f32>>,
         notes: DataRecord,
-        device: DeviceSpec,
+        compute: ComputeSpec,
     ) -> Result<Box<dyn Learner>, Error> {
         let (leaves, task): (_, Arc<T>) = (self.leaves(), self.into());
-        Ok(Box::new(Replica::open(task, leaves, manifest, given, notes, device)?))
+        Ok(Box::new(Replica::open(task, leaves, manifest, given, notes, compute)?))
     }
 }
 

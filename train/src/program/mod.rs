@@ -12,7 +12,7 @@ use starling_run::{
     RunSpec, Workload,
 };
 
-use crate::device::DeviceSpec;
+use crate::device::ComputeSpec;
 use crate::error::{self, TrainingKind};
 use crate::export::read_weights;
 use crate::network::forward::OutputKind;
@@ -23,13 +23,13 @@ use crate::task::classification::ClassificationTask;
 /// Trains what [`models::REGISTRY`] has, on a device.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelProgram {
-    device: DeviceSpec,
+    compute: ComputeSpec,
 }
 
 impl ModelProgram {
-    /// On this device.
-    pub fn new(device: DeviceSpec) -> Self {
-        Self { device }
+    /// On this device, or computed in this way.
+    pub fn new(compute: impl Into<ComputeSpec>) -> Self {
+        Self { compute: compute.into() }
     }
 }
 
@@ -62,14 +62,14 @@ impl Program for ModelProgram {
 
     fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error> {
         let dataset = Arc::new(Dataset::load(options).map_err(error::Error::from)?);
-        Ok(Box::new(OnData { dataset, device: self.device }))
+        Ok(Box::new(OnData { dataset, compute: self.compute }))
     }
 }
 
 /// Those models, on one data set.
 struct OnData {
     dataset: Arc<Dataset>,
-    device: DeviceSpec,
+    compute: ComputeSpec,
 }
 
 impl Workload for OnData {
@@ -105,7 +105,7 @@ impl Workload for OnData {
     fn open_with(self: Box<Self>, manifest: &Manifest, given: Option<Vec<f32>>) -> Result<Box<dyn Learner>, Error> {
         check(manifest, &self.dataset)?;
         let (_, task) = models::describe(&manifest.spec(), &self.dataset)?;
-        Ok(task.open(manifest, given, notes(manifest, &self.dataset), self.device)?)
+        Ok(task.open(manifest, given, notes(manifest, &self.dataset), self.compute)?)
     }
 }
 
@@ -118,14 +118,14 @@ impl ClassifierReplica {
     /// # Errors
     /// If the manifest is not usable or is of no classifier, `dataset` is not the run's, the model built here has another schema or
     /// other initial parameters than the run's, or the device cannot be opened.
-    pub fn new(manifest: &Manifest, dataset: Dataset, device: DeviceSpec) -> Result<Self, error::Error> {
+    pub fn new(manifest: &Manifest, dataset: Dataset, compute: impl Into<ComputeSpec>) -> Result<Self, error::Error> {
         let dataset = Arc::new(dataset);
         check(manifest, &dataset)?;
         let notes = notes(manifest, &dataset);
         let (layers, options) = ClassifierModel::find(&manifest.model)?;
         let task = ClassificationTask::new(layers, dataset).with_options(options);
         let leaves = task.leaves();
-        Self::open(Arc::new(task), leaves, manifest, None, notes, device)
+        Self::open(Arc::new(task), leaves, manifest, None, notes, compute)
     }
 }
 
@@ -185,6 +185,7 @@ fn notes(manifest: &Manifest, dataset: &Dataset) -> DataRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::DeviceSpec;
 
     fn digits() -> Dataset {
         Dataset::load(&DataOptions::default()).expect("the embedded digits")

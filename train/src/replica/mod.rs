@@ -35,7 +35,7 @@ use starling_run::{
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
-use crate::device::DeviceSpec;
+use crate::device::ComputeSpec;
 use crate::error::Error;
 use crate::export::Export;
 use crate::network::cut::{self, Cut};
@@ -95,11 +95,10 @@ impl<T: Task> Replica<T> {
         manifest: &Manifest,
         given: Option<Vec<f32>>,
         notes: DataRecord,
-        device: DeviceSpec,
+        compute: impl Into<ComputeSpec>,
     ) -> Result<Self, Error> {
         let data = task.data();
-        let open = device.open()?;
-        let device = open.device.clone().autodiff();
+        let (open, device) = compute.into().open()?;
         let module = beside_others(|| caught(task.name(), "module", || task.module(&device)))?;
         let path = |entry: &Entry| (entry.path.clone(), entry.shape.clone());
         if !schema::of_module(&module).entries().iter().map(path).eq(leaves.iter().map(path)) {

@@ -7,6 +7,7 @@ use starling_run::{BalancePolicy, DecayKind, OptimizerSpec, RunSpec, Schedule};
 use starling_topology::ledger::{GAVE_UP, UNMEASURED};
 
 use super::*;
+use crate::device::DeviceSpec;
 use crate::{ClassifierReplica, found};
 use starling_data::{DataOptions, Dataset};
 

@@ -15,7 +15,7 @@ use starling_run::{
     ModelSpec, Program, ReplicatedState, RunSpec, Schema, Workload,
 };
 
-use crate::device::DeviceSpec;
+use crate::device::ComputeSpec;
 use crate::error::{self, TrainingKind};
 use crate::export::read_weights;
 use crate::network::flatten::{self, LeafValues};
@@ -29,18 +29,18 @@ use crate::task::{SampleSummary, Task};
 /// Trains one task, on a device.
 pub struct TaskProgram<T> {
     task: Arc<T>,
-    device: DeviceSpec,
+    compute: ComputeSpec,
 }
 
 impl<T: Task> TaskProgram<T> {
-    /// Of `task`, on this device.
-    pub fn new(task: T, device: DeviceSpec) -> Self {
-        Self { task: Arc::new(task), device }
+    /// Of `task`, on this device, or computed in this way.
+    pub fn new(task: T, compute: impl Into<ComputeSpec>) -> Self {
+        Self { task: Arc::new(task), compute: compute.into() }
     }
 
     /// The leaves of the module, which is built and visited twice.
     fn leaves(&self) -> Result<Vec<Entry>, error::Error> {
-        let device = self.device.open()?.device.autodiff();
+        let (_, device) = self.compute.open()?;
         let unfit = |reason| error::Error::Module { task: self.task.name().to_owned(), reason };
         let leaves = || -> Result<Vec<Entry>, error::Error> {
             // The visit draws the values.
@@ -70,14 +70,13 @@ impl<T: Task> TaskProgram<T> {
             let found = shape(state.parameters.len(), state.frozen.len());
             return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());
         }
-        let open = self.device.open()?.device;
-        let device = open.clone().autodiff();
+        let (open, device) = self.compute.open()?;
         let module = beside_others(|| caught(self.task.name(), "module", || self.task.module(&device)))?;
         let model = state.model(manifest);
         let (trained, running) = model.split_at(manifest.trained());
         let values = LeafValues { trained: Some(trained), running, frozen: Some(&state.frozen) };
         let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();
-        Ok((flatten::write_leaves(module, &kinds, values, &device).valid(), open))
+        Ok((flatten::write_leaves(module, &kinds, values, &device).valid(), open.device))
     }
 
     fn check_task(&self, manifest: &Manifest) -> Result<(), error::Error> {
@@ -157,20 +156,20 @@ impl<T: Task> Program for TaskProgram<T> {
     fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {
         self.check_samples()?;
         let leaves = self.leaves()?;
-        Ok(Box::new(Own { model: self.model()?, leaves, task: self.task.clone(), device: self.device }))
+        Ok(Box::new(Own { model: self.model()?, leaves, task: self.task.clone(), compute: self.compute }))
     }
 }
 
 impl<T: Task> fmt::Debug for TaskProgram<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskProgram").field("task", &self.task.name()).field("device", &self.device).finish()
+        f.debug_struct("TaskProgram").field("task", &self.task.name()).field("compute", &self.compute).finish()
     }
 }
 
 /// A task, and what its module came to.
 struct Own<T> {
     task: Arc<T>,
-    device: DeviceSpec,
+    compute: ComputeSpec,
     /// In visit order.
     leaves: Vec<Entry>,
     model: ModelSpec,
@@ -230,7 +229,7 @@ impl<T: Task> Workload for Own<T> {
             .with_schema(&self.schema(&manifest.freeze)?);
         error::Error::unless_alike(manifest, &ours)?;
         let notes = DataRecord::default();
-        Ok(Box::new(Replica::open(self.task, self.leaves, manifest, given, notes, self.device)?))
+        Ok(Box::new(Replica::open(self.task, self.leaves, manifest, given, notes, self.compute)?))
     }
 }
 

@@ -79,6 +79,18 @@ impl Loaded {
         Ok(LogSettings { level: level.to_owned(), json: self.text("log.format") == "json" })
     }
 
+    /// How what trains computes.
+    ///
+    /// # Errors
+    /// As [`Self::device`].
+    #[cfg(feature = "train")]
+    pub fn compute(&self) -> Result<starling::ComputeSpec, ConfigError> {
+        Ok(starling::ComputeSpec {
+            device: self.device()?,
+            checkpointing: self.values["train.gradient_checkpointing"].bool(),
+        })
+    }
+
     /// What computes.
     ///
     /// # Errors

@@ -123,6 +123,14 @@ pub(super) static TRAIN: &[Key] = &[
     )
     .flag("--device", "DEVICE"),
     Key::new(
+        "train.gradient_checkpointing",
+        Kind::Bool,
+        Is("false"),
+        "Whether some of each forward pass is computed again for backward instead of kept: less memory, more time, the same numbers.",
+        KeyTarget::Outside,
+    )
+    .flag("--gradient-checkpointing", "BOOL"),
+    Key::new(
         "train.data_dir",
         Kind::Text,
         Unset("starling in the user's data folder"),

@@ -264,6 +264,21 @@ fn what_is_frozen_stays_as_it_is_and_is_not_contributed() {
     }
 }
 
+/// What is computed again comes to what it was: random masks are kept, running values follow one pass.
+#[test]
+fn checkpointing_changes_no_bit() {
+    for model in all() {
+        let run = Run::new(model, 48, 8);
+        let compute = crate::ComputeSpec { device: DeviceSpec::Cpu, checkpointing: true };
+        let checkpointing = ClassifierReplica::new(&run.manifest, run.dataset.clone(), compute);
+        let (mut plain, mut checkpointing) = (run.trainer(), checkpointing.expect("a trainer"));
+        for _ in 0..5 {
+            assert_eq!(advance(&mut checkpointing, &mut Vec::new()), advance(&mut plain, &mut Vec::new()), "{model}");
+        }
+        assert_eq!(checkpointing.digest(), plain.digest(), "{model}");
+    }
+}
+
 #[test]
 fn values_that_run_along_need_micro_batches() {
     let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");

@@ -10,6 +10,7 @@ use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
 
 use super::*;
+use crate::device::DeviceSpec;
 use crate::task::fingerprint;
 
 const ME: PeerId = PeerId([1; 32]);
