@@ -32,6 +32,7 @@ pub const ALL: &[Target] = &[
     data::CSV,
     data::IDX,
     data::IMAGES,
+    data::TOKENS,
     reduction::SEGMENTS,
     machine::MESSAGES,
     engine::ENGINE,

@@ -50,6 +50,7 @@ targets! {
     tables: "csv", 2_000;
     images: "idx", 2_000;
     decoded_images: "images", 2_000;
+    tokens: "tokens", 10_000;
     segments: "segments", 5_000;
     messages: "messages", 1_000;
     errands: "engine", 20_000;

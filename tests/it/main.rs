@@ -33,5 +33,6 @@ mod tables;
 mod ticket_holders;
 mod tidy;
 mod together;
+mod tokens;
 mod training;
 mod twins;

@@ -101,7 +101,7 @@ fn models_of_the_command_line_are_written_as_users_write_theirs() {
         "train/src/network/mod.rs",
         "train/src/network/transformer.rs",
     ];
-    // What those of the registry are to it, what classifiers share, and how long a text's samples may be.
+    // What those of the registry are to it, what classifiers share, and how long a text's samples and its vocabulary may be.
     let own = [
         "AnyModule",
         "AnyTask",
@@ -113,6 +113,7 @@ fn models_of_the_command_line_are_written_as_users_write_theirs() {
         "Gpt",
         "LanguageTask",
         "LayerSpec",
+        "MAX_TOKENS",
         "Model",
         "Network",
         "OutputKind",

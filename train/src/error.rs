@@ -60,6 +60,14 @@ pub enum Error {
         /// What the device says.
         source: ExecutionError,
     },
+    /// Samples can't be read in the middle of a run.
+    #[error("the samples of the step after {step} can't be read: {source}")]
+    Samples {
+        /// The last step that was taken.
+        step: u64,
+        /// What can't be read, and why.
+        source: std::io::Error,
+    },
     /// The run's data is of a kind that no reader here has.
     #[error(
         "the run trains on data of the kind `{kind}`, which this program can't read: it reads {}; join it with the release of Starling that it was founded with", ours.join(", ")

@@ -26,7 +26,10 @@ pub use network::{LayerSpec, Network};
 pub use program::{ClassifierReplica, ModelProgram, found};
 pub use replica::Replica;
 pub use starling_data::stream;
-pub use starling_data::{ClassSummary, DataError, DataOptions, DataSummary, Dataset, SampleSet, TableColumn};
+pub use starling_data::tokens;
+pub use starling_data::{
+    ClassSummary, DataError, DataOptions, DataSummary, Dataset, SampleSet, TableColumn, Tokenizer,
+};
 pub use task::classification::ClassificationTask;
 pub use task::tasks::TaskProgram;
 pub use task::{DrawSeed, SampleSummary, Task, fingerprint};

@@ -62,6 +62,22 @@ pub(super) const IMAGES: Target = Target {
     besides: 96 * MOST,
 };
 
+/// What a text that was prepared says of itself, and the header of its tokens.
+pub(super) const TOKENS: Target = Target {
+    name: "tokens",
+    seeds: || {
+        let header =
+            [&b"STARLTOK\x01\x00\x02\x00"[..], &300_u32.to_le_bytes(), &1000_u64.to_le_bytes(), &[0; 8], &[7; 32]];
+        let told = br#"{"format":"starling-tokens-1","tokenizer":"00","vocabulary":300,"end":256,"documents":1,"bytes":9,"spelled_bytes":9,
+            "tokens":1000,"shards":[{"tokens":1000,"blake3":"07"}]}"#;
+        vec![header.concat(), told.to_vec()]
+    },
+    take: fuzzed::tokens,
+    longest: 8 * KIB,
+    per_byte: 256,
+    besides: 64 * KIB,
+};
+
 fn is_sound(dataset: &Dataset) -> bool {
     let samples = (dataset.training().len() + dataset.held_out().len()) as u64;
     assert_eq!(dataset.description().check(), Ok(()), "its description is none");

@@ -49,7 +49,7 @@ pub(crate) fn source(settings: &Settings) -> &str {
 }
 
 /// How the user wants [`source`] to be read.
-pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
+pub fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
     let columns = |names: &[String]| names.iter().cloned().map(TableColumn::Written).collect();
     DataOptions {
         source: source(settings).to_owned(),

@@ -3,7 +3,7 @@
 
 pub(crate) mod catch_up;
 pub(crate) mod client;
-pub(crate) mod dataset;
+pub mod dataset;
 pub mod host;
 mod initial;
 pub mod node;

@@ -52,9 +52,11 @@ pub mod data {
     #[doc(inline)]
     pub use starling_run::data::columns::{Column, ColumnKind};
     #[doc(inline)]
-    pub use starling_run::{DataDescription, FeatureScale, PreprocessingSpec};
+    pub use starling_run::{DataDescription, FeatureScale, PreprocessingSpec, TokenizerSpec};
     #[doc(inline)]
-    pub use starling_train::{ClassSummary, DataError, DataOptions, DataSummary, Dataset, SampleSet, TableColumn};
+    pub use starling_train::{
+        ClassSummary, DataError, DataOptions, DataSummary, Dataset, SampleSet, TableColumn, Tokenizer,
+    };
 }
 
 /// What an [`Error`] holds, for programs that look into it. What a task did is within

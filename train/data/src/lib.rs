@@ -15,12 +15,18 @@ pub mod stream;
 mod table;
 mod text;
 
+/// Texts that are prepared: a folder with a tokenizer and tokens.
+pub mod tokens {
+    pub use crate::text::folder::{check, is_one};
+    pub use crate::text::prepare::{PrepareOptions, PrepareProgress, TokenizerPolicy, TokensSummary, part_of, prepare};
+}
+
 use std::path::Path;
 use std::sync::Arc;
 
 use starling_run::data::columns::ColumnKind;
 use starling_run::data::{DIGITS, IMAGES, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
-use starling_run::{DataDescription, Delimiter, FeatureScale, PreprocessingSpec};
+use starling_run::{DataDescription, Delimiter, FeatureScale, Kind, PreprocessingSpec};
 use starling_topology::Digest;
 
 pub use error::DataError;
@@ -30,8 +36,12 @@ pub use samples::split::held_out_rows;
 pub use source::{files, kinds, shared_files};
 pub use starling_run::data::{ClassSummary, DataOptions, DataSummary, TableColumn};
 
+pub use text::tokenizer::Tokenizer;
+
 use samples::raw::Raw;
 use samples::split::{self, Split};
+use text::Words;
+use text::folder::{self, TokenFolder};
 
 /// Columns that are named for programs.
 const MAX_TOLD: usize = 100;
@@ -49,6 +59,8 @@ pub struct Dataset {
     seed: u64,
     training: SampleSet,
     held_out: SampleSet,
+    /// Of a text that was prepared.
+    tokenizer: Option<Arc<Tokenizer>>,
 }
 
 impl Dataset {
@@ -58,13 +70,22 @@ impl Dataset {
     /// mean of the training samples, divided by their standard deviation, in f64; a constant column becomes 0. A column of text becomes
     /// categories, and a gap among numbers their mean: [`ColumnKind`].
     ///
-    /// A text is held once, as bytes; its samples are windows of [`DataOptions::context`] of them, one after another.
+    /// A text is held once, as bytes; its samples are windows of [`DataOptions::context`] of them, one after another. Of one that was prepared,
+    /// all is read once and checked, and what is asked for is read again.
     ///
     /// # Errors
     /// If a file cannot be read or does not hold what it should. The error names the file, and the row and column, the line and byte, or
     /// the offending header field.
     pub fn load(options: &DataOptions) -> Result<Self, DataError> {
         let permille = split::permille(options.held_out)?;
+        if folder::is_one(Path::new(&options.source)) {
+            if options.text {
+                return Self::load_tokens(options, permille);
+            }
+            let reason =
+                "it is a text that was prepared, which only a language model learns; take --model gpt, or other data";
+            return Err(DataError::Unusable { origin: options.source.clone(), reason: reason.to_owned() });
+        }
         if options.text && options.source != DIGITS && text::is_for(&options.source) {
             return Self::load_text(options, permille);
         }
@@ -133,6 +154,11 @@ impl Dataset {
         &self.preprocessing
     }
 
+    /// What made tokens of the text, if it is one that was prepared.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_deref()
+    }
+
     /// What was understood of the data.
     pub fn summary(&self) -> &DataSummary {
         &self.summary
@@ -178,43 +204,66 @@ impl Dataset {
 
     /// Reads a text, whose windows it splits.
     fn load_text(options: &DataOptions, permille: u32) -> Result<Self, DataError> {
-        let DataOptions { source, seed, max_file_bytes, .. } = options;
-        let origin = source.clone();
-        if let Some(flag) = options.said_of_tables().first() {
-            let reason = format!(
-                "it is read as a text, which has no columns, but {flag} says how a table is read; leave it out, or take a model for tables"
-            );
-            return Err(DataError::Unusable { origin, reason });
-        }
+        check_text(options)?;
         let context = options.context.unwrap_or(USUAL_CONTEXT);
-        let text = text::read(Path::new(source), *max_file_bytes)?;
-        let windows = text.windows(context, 2)?;
-        let preprocessing = PreprocessingSpec {
-            scales: FeatureScale::Divide(1.0),
-            classes: text::token_names(),
-            features: Vec::new(),
-            label: None,
-            columns: Vec::new(),
-            labels: None,
-        };
+        let text = text::read(Path::new(&options.source), options.max_file_bytes)?;
+        let (windows, fingerprint) = (text.windows(context, 2)?, text.fingerprint(context));
+        let (scales, classes) = (FeatureScale::Divide(1.0), text::token_names());
+        let kind = (text::KIND, text::BYTES);
+        Ok(Self::of_windows(
+            options,
+            permille,
+            kind,
+            (scales, classes),
+            (context, windows, fingerprint),
+            Words::Bytes(text.bytes),
+        ))
+    }
+
+    /// Opens a text that was prepared, whose windows it splits.
+    fn load_tokens(options: &DataOptions, permille: u32) -> Result<Self, DataError> {
+        check_text(options)?;
+        let context = options.context.unwrap_or(USUAL_CONTEXT);
+        let folder = TokenFolder::open(Path::new(&options.source))?;
+        let (windows, fingerprint) = (folder.windows(context, 2)?, folder.fingerprint(context));
+        let tokenizer = folder.tokenizer()?;
+        folder.check(&mut |_, _| {})?;
+        let (doubt, scales) = (folder.summary().doubt(), FeatureScale::Tokenize(folder.tokenizer.clone()));
+        let kind = (folder::KIND, folder.told.vocabulary);
+        let windows = (context, windows, fingerprint);
+        let loaded = Self::of_windows(options, permille, kind, (scales, Vec::new()), windows, Words::Tokens(folder));
+        Ok(Self { doubts: doubt.into_iter().collect(), tokenizer: Some(Arc::new(tokenizer)), ..loaded })
+    }
+
+    /// Of windows of so many tokens that are the samples.
+    fn of_windows(
+        options: &DataOptions,
+        permille: u32,
+        (kind, tokens): (Kind, u32),
+        (scales, classes): (FeatureScale, Vec<String>),
+        (context, windows, fingerprint): (u32, u32, Digest),
+        words: Words,
+    ) -> Self {
+        let preprocessing =
+            PreprocessingSpec { scales, classes, features: Vec::new(), label: None, columns: Vec::new(), labels: None };
         let description = DataDescription {
-            kind: text::KIND.name.to_owned(),
+            kind: kind.name.to_owned(),
             samples: windows.into(),
             features: context,
             shape: [1, 1, context],
-            classes: text::BYTES,
+            classes: tokens,
             label: None,
             header: None,
             delimiter: None,
             ignored: Vec::new(),
             categories: Vec::new(),
             held_out: permille,
-            fingerprint: text.fingerprint(context),
+            fingerprint,
             preprocessing: preprocessing.digest(),
         };
-        let (training, held_out) = split::draw(windows, permille, *seed);
+        let (training, held_out) = split::draw(windows, permille, options.seed);
         let summary = DataSummary {
-            source: origin,
+            source: options.source.clone(),
             kind: description.kind.clone(),
             samples: description.samples,
             held_out: held_out.len() as u64,
@@ -230,11 +279,11 @@ impl Dataset {
             classes: description.classes,
             counts: Vec::new(),
         };
-        let bytes = Arc::new(text.bytes);
+        let words = Arc::new(words);
         let [training, held_out] =
-            [training, held_out].map(|numbers| SampleSet::of_text(bytes.clone(), context as usize, numbers));
-        let (doubts, class_doubts, seed) = (Vec::new(), Vec::new(), *seed);
-        Ok(Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out })
+            [training, held_out].map(|numbers| SampleSet::of_text(words.clone(), context as usize, numbers));
+        let (doubts, class_doubts, seed, tokenizer) = (Vec::new(), Vec::new(), options.seed, None);
+        Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out, tokenizer }
     }
 
     fn build(raw: Raw, permille: u32, seed: u64) -> Result<Self, DataError> {
@@ -307,8 +356,18 @@ impl Dataset {
             classes,
             counts: DataSummary::told(&preprocessing.classes, &counts),
         };
-        Ok(Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out })
+        let tokenizer = None;
+        Ok(Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out, tokenizer })
     }
+}
+
+/// Checks that nothing is said of a text that only a table has.
+fn check_text(options: &DataOptions) -> Result<(), DataError> {
+    let Some(flag) = options.said_of_tables().first().copied() else { return Ok(()) };
+    let reason = format!(
+        "it is read as a text, which has no columns, but {flag} says how a table is read; leave it out, or take a model for tables"
+    );
+    Err(DataError::Unusable { origin: options.source.clone(), reason })
 }
 
 /// Whether a file is called as texts are, though it was to be a table.

@@ -18,6 +18,7 @@ use crate::table::csv::Csv;
 #[cfg(feature = "parquet")]
 use crate::table::parquet::Parquet;
 use crate::text;
+use crate::text::folder;
 
 /// All readers: the first that knows a source has it. The last one takes whatever is left.
 pub(super) const REGISTRY: &[&dyn Source] = &[
@@ -70,9 +71,9 @@ pub(super) fn check_file(path: &Path) -> Result<(), DataError> {
     Ok(())
 }
 
-/// All kinds of data that are read: those of the readers, and text, which no file is by its bytes alone.
+/// All kinds of data that are read: those of the readers, and text, which no file is by its bytes alone, also prepared.
 pub fn kinds() -> impl Iterator<Item = Kind> {
-    REGISTRY.iter().flat_map(|reader| reader.kinds()).copied().chain([text::KIND])
+    REGISTRY.iter().flat_map(|reader| reader.kinds()).copied().chain([text::KIND, folder::KIND])
 }
 
 /// The files that others get of the data that `options` name, in their kind's order: those that it stands for, or what is made of it in
@@ -81,6 +82,9 @@ pub fn kinds() -> impl Iterator<Item = Kind> {
 /// # Errors
 /// As [`files`], and if a file cannot be written.
 pub fn shared_files(options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), DataError> {
+    if folder::is_one(Path::new(&options.source)) {
+        return files(&options.source);
+    }
     find(&options.source)?.shared(options, folder)
 }
 
@@ -89,6 +93,9 @@ pub fn shared_files(options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<P
 /// # Errors
 /// If a file cannot be read, or a directory does not hold the files of one data set.
 pub fn files(source: &str) -> Result<(Kind, Vec<PathBuf>), DataError> {
+    if folder::is_one(Path::new(source)) {
+        return Ok((folder::KIND, folder::files(Path::new(source))?));
+    }
     find(source)?.files(source)
 }
 

@@ -29,7 +29,9 @@ pub use checkpoint::{
     CheckpointError, CheckpointFolder, CheckpointStore, CheckpointSummary, Head, RecoveryResult, Signature, SignedHead,
     VerificationReport,
 };
-pub use data::{DataDescription, DataOptions, DataSummary, Delimiter, FeatureScale, Kind, PreprocessingSpec};
+pub use data::{
+    DataDescription, DataOptions, DataSummary, Delimiter, FeatureScale, Kind, PreprocessingSpec, TokenizerSpec,
+};
 pub use error::Error;
 pub use manifest::balance::{BalanceError, BalancePolicy};
 pub use manifest::call_header::CallHeader;

@@ -6,12 +6,12 @@ use std::path::Path;
 use serde_json::Value;
 use starling_data::stream::InputSpec;
 use starling_run::data::columns::Column;
-use starling_run::data::{LabelScale, are_coded, shorten};
+use starling_run::data::{LabelScale, MAX_TOKENS, TOKENS, are_coded, shorten};
 use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
-use starling_run::{Delimiter, FeatureScale, ModelSpec, PreprocessingSpec};
+use starling_run::{Delimiter, FeatureScale, ModelSpec, PreprocessingSpec, TokenizerSpec};
 
-use super::{Export, FORMAT, ModelError, TOKENIZER, read};
+use super::{BYTES, Export, FORMAT, ModelError, TOKENIZER, read};
 use crate::error::Error;
 use crate::network::forward::OutputKind;
 use crate::network::models;
@@ -58,7 +58,7 @@ pub struct Origin {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DataOrigin {
-    /// `digits`, `csv`, `images`, `idx`, `idx with held-out files`, or `text`.
+    /// `digits`, `csv`, `images`, `idx`, `idx with held-out files`, `text`, or `tokens`.
     pub kind: String,
     /// How values became inputs, and what inputs and classes are called.
     pub preprocessing: PreprocessingSpec,
@@ -124,8 +124,10 @@ impl Description {
         let features = features.filter(|features| (1..=MAX_FEATURES).contains(features));
         let features = features.ok_or_else(|| format!("its `shape` has not 1 to {MAX_FEATURES} features"))?;
         let classes = metadata.number("classes")?;
-        if !(2..=MAX_CLASSES).contains(&classes) {
-            return Err(format!("it has {classes} classes, but 2 to {MAX_CLASSES} are possible"));
+        let has_tokens = metadata.0.get("data").is_some_and(|kind| kind == TOKENS);
+        let (what, most) = if has_tokens { ("tokens", MAX_TOKENS) } else { ("classes", MAX_CLASSES) };
+        if !(2..=most).contains(&classes) {
+            return Err(format!("it has {classes} {what}, but 2 to {most} are possible"));
         }
         let trained_on =
             metadata.0.contains_key("scaling").then(|| metadata.trained_on(features, classes)).transpose()?;
@@ -146,6 +148,16 @@ impl Description {
     pub(super) fn learns(&self) -> Option<OutputKind> {
         let name = self.model.name().filter(|_| !self.is_of_program)?;
         models::find(name).map(|model| model.learns())
+    }
+
+    /// How many different tokens the text has that it takes; 0 if it takes none.
+    pub fn tokens(&self) -> u32 {
+        if self.learns() == Some(OutputKind::Text) { self.classes } else { 0 }
+    }
+
+    /// What makes tokens of the text that it takes; `None` if it takes bytes, or no text.
+    pub fn tokenizer(&self) -> Option<&TokenizerSpec> {
+        self.trained_on.as_ref()?.preprocessing.tokenizer()
     }
 
     /// How many numbers its parameters have together.
@@ -178,6 +190,7 @@ impl Description {
             features: self.features(),
             shape: self.shape,
             is_text: self.learns() == Some(OutputKind::Text),
+            tokenizer: preprocessing.tokenizer().cloned(),
             names: preprocessing.features.clone(),
             columns: preprocessing.columns.clone(),
             label: *label,
@@ -255,7 +268,14 @@ impl Metadata<'_> {
                 means: self.numbers("means", features)?,
                 deviations: self.deviations(features)?,
             },
-            _ => return Err("its `scaling` is neither `divide` nor `standardize`".to_owned()),
+            "tokenize" => {
+                let (json, end) = (self.text("tokenizer_json")?.to_owned(), self.number("end_token")?);
+                if end >= classes {
+                    return Err(format!("its `end_token` is none of its {classes} tokens"));
+                }
+                FeatureScale::Tokenize(TokenizerSpec { json, end })
+            }
+            _ => return Err("its `scaling` is none of `divide`, `standardize` and `tokenize`".to_owned()),
         };
         let has_names = self.0.contains_key("feature_names");
         let names = if has_names { self.names("feature_names", features)? } else { Vec::new() };
@@ -275,9 +295,11 @@ impl Metadata<'_> {
                     .into()
             }
         };
-        if self.0.get("tokenizer").is_some_and(|tokenizer| tokenizer != TOKENIZER) {
+        let has_tokenizer = matches!(scales, FeatureScale::Tokenize(_));
+        let expected = if has_tokenizer { TOKENIZER } else { BYTES };
+        if self.0.get("tokenizer").is_some_and(|tokenizer| tokenizer != expected) {
             return Err(format!(
-                "its `tokenizer` is not `{TOKENIZER}`, the only one that this release of Starling has"
+                "its `tokenizer` is not `{expected}`, which this release of Starling expects with such a `scaling`"
             ));
         }
         let held_out = self.0.get("held_out_rows").map(|text| serde_json::from_str::<Vec<u32>>(text).ok());
@@ -286,7 +308,7 @@ impl Metadata<'_> {
             kind: self.text("data")?.to_owned(),
             preprocessing: PreprocessingSpec {
                 scales,
-                classes: self.names("class_names", classes)?,
+                classes: if has_tokenizer { Vec::new() } else { self.names("class_names", classes)? },
                 features: names,
                 label: self.0.get("label_name").cloned(),
                 columns,

@@ -105,6 +105,14 @@ pub enum ModelError {
         /// The model.
         model: String,
     },
+    /// A prompt can't become tokens.
+    #[error("the tokenizer of the model `{model}` makes no tokens of the prompt: {reason}")]
+    Prompt {
+        /// The model.
+        model: String,
+        /// Why.
+        reason: String,
+    },
     /// What comes of a text is no number.
     #[error("the output of the model `{model}` is not finite; its training went wrong")]
     NoNumber {

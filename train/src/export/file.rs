@@ -16,7 +16,7 @@ use starling_run::{
 
 use starling_data::held_out_rows;
 
-use super::{FORMAT, Origin, TOKENIZER, folder};
+use super::{BYTES, FORMAT, Origin, TOKENIZER, folder};
 use crate::network::forward::OutputKind;
 use crate::network::models;
 
@@ -145,9 +145,16 @@ fn preprocessed(manifest: &Manifest, preprocessing: &PreprocessingSpec) -> Vec<(
             ("means", json!(means).to_string()),
             ("deviations", json!(deviations).to_string()),
         ],
+        FeatureScale::Tokenize(tokenizer) => vec![
+            ("scaling", "tokenize".to_owned()),
+            ("tokenizer_json", tokenizer.json.clone()),
+            ("end_token", tokenizer.end.to_string()),
+        ],
     };
     metadata.push(("data", manifest.data.kind.clone()));
-    metadata.push(("class_names", list(&preprocessing.classes)));
+    if preprocessing.tokenizer().is_none() {
+        metadata.push(("class_names", list(&preprocessing.classes)));
+    }
     if !preprocessing.features.is_empty() {
         metadata.push(("feature_names", list(&preprocessing.features)));
     }
@@ -162,7 +169,8 @@ fn preprocessed(manifest: &Manifest, preprocessing: &PreprocessingSpec) -> Vec<(
     let column = manifest.data.label.map(|column| column.to_string());
     let header = manifest.data.header.map(|header| header.to_string());
     let delimiter = manifest.data.delimiter.map(|delimiter| delimiter.to_string());
-    let tokenizer = manifest.data.is_text().then(|| TOKENIZER.to_owned());
+    let tokenizer = if preprocessing.tokenizer().is_some() { TOKENIZER } else { BYTES };
+    let tokenizer = manifest.data.is_text().then(|| tokenizer.to_owned());
     let held_out = held_out_rows(&manifest.data, manifest.seed).map(|rows| json!(rows).to_string());
     let of_table = [
         ("label_column", column),

@@ -10,7 +10,7 @@ use starling_run::program::export::{CARD, DESCRIPTION, MODEL, SCRIPT};
 use starling_run::{Error, FeatureScale};
 
 use super::description::settings;
-use super::{DataOrigin, Description, Export, FORMAT, Origin, TOKENIZER, read};
+use super::{BYTES, DataOrigin, Description, Export, FORMAT, Origin, TOKENIZER, read};
 use crate::network::forward::OutputKind;
 
 /// Features and classes that the card names.
@@ -28,11 +28,14 @@ pub(super) fn files(export: &Export<'_>, path: &Path) -> Result<Vec<(&'static st
     let model = export.encode(path)?;
     let description = Description { origin: export.origin(), ..read::decode(&model, path)?.description };
     let digest = blake3::hash(&model).to_string();
-    let told = Told::of(export, &description, &digest);
+    let tokenizer = description.tokenizer();
+    let of_tokenizer = tokenizer.map(|tokenizer| tokenizer.digest().to_string());
+    let told = Told::of(export, &description, (&digest, of_tokenizer.as_deref()));
     let mut text = serde_json::to_string_pretty(&told).expect("invariant: texts and finite numbers are always JSON");
     text.push('\n');
     let mut files = vec![(MODEL, model), (DESCRIPTION, text.into_bytes())];
     files.push((CARD, card(&description, told.task).into_bytes()));
+    files.extend(tokenizer.map(|tokenizer| (TOKENIZER, tokenizer.json.clone().into_bytes())));
     if let Some(script) = script(&description) {
         files.push((SCRIPT, script.as_bytes().to_vec()));
     }
@@ -106,6 +109,9 @@ struct Text {
     /// What tokens are.
     tokenizer: &'static str,
     tokens: u32,
+    /// The one behind each document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end: Option<u32>,
     /// How many it sees at once.
     context: usize,
     layers: u32,
@@ -118,7 +124,9 @@ impl Text {
         let sizes = description.model.sizes().filter(|_| description.learns() == Some(OutputKind::Text))?;
         let &[layers, width, heads] = &*sizes else { return None };
         let (tokens, context) = (description.classes, description.features());
-        Some(Self { tokenizer: TOKENIZER, tokens, context, layers, width, heads })
+        let end = description.tokenizer().map(|tokenizer| tokenizer.end);
+        let tokenizer = if end.is_some() { TOKENIZER } else { BYTES };
+        Some(Self { tokenizer, tokens, end, context, layers, width, heads })
     }
 }
 
@@ -141,10 +149,17 @@ struct Measure<'a> {
 struct Hashes<'a> {
     #[serde(rename = "model.safetensors")]
     model: &'a str,
+    #[serde(rename = "tokenizer.json", skip_serializing_if = "Option::is_none")]
+    tokenizer: Option<&'a str>,
 }
 
 impl<'a> Told<'a> {
-    fn of(export: &Export<'a>, description: &'a Description, digest: &'a str) -> Self {
+    /// With the hashes of the model's file and of the tokenizer's, if there is one.
+    fn of(
+        export: &Export<'a>,
+        description: &'a Description,
+        (model_hash, tokenizer_hash): (&'a str, Option<&'a str>),
+    ) -> Self {
         let Description { model, origin, trained_on, shape, .. } = description;
         let Origin { run, step, digest: of_state, values, measures, .. } = origin;
         let data = &export.manifest.data;
@@ -160,8 +175,9 @@ impl<'a> Told<'a> {
             delimiter: on.delimiter.map(|delimiter| delimiter.name()),
         };
         let scales = |on: &'a DataOrigin| match &on.preprocessing.scales {
-            FeatureScale::Divide(divisor) => Preprocessing::Divide { divisor: *divisor },
-            FeatureScale::Standardize { means, deviations } => Preprocessing::Standardize { means, deviations },
+            FeatureScale::Divide(divisor) => Some(Preprocessing::Divide { divisor: *divisor }),
+            FeatureScale::Standardize { means, deviations } => Some(Preprocessing::Standardize { means, deviations }),
+            FeatureScale::Tokenize(_) => None,
         };
         let on = trained_on.as_ref();
         Self {
@@ -185,7 +201,7 @@ impl<'a> Told<'a> {
                 .filter(|_| description.learns() == Some(OutputKind::Classes))
                 .map(|on| &*on.preprocessing.classes),
             text: Text::of(description),
-            preprocessing: on.filter(|_| description.learns() != Some(OutputKind::Text)).map(scales),
+            preprocessing: on.filter(|_| description.learns() != Some(OutputKind::Text)).and_then(scales),
             data: Data {
                 kind: &data.kind,
                 samples: data.samples,
@@ -198,7 +214,7 @@ impl<'a> Told<'a> {
                 .filter(|(_, mean)| mean.is_finite())
                 .map(|(name, mean)| Measure { name, mean: *mean })
                 .collect(),
-            files: Hashes { model: digest },
+            files: Hashes { model: model_hash, tokenizer: tokenizer_hash },
         }
     }
 }
@@ -251,11 +267,21 @@ fn card(description: &Description, task: &str) -> String {
 
 /// How a language model is used, and what it takes.
 fn of_text(description: &Description) -> String {
+    let (what, one) = match description.tokenizer() {
+        Some(tokenizer) => (
+            format!(
+                "the {} tokens that `{TOKENIZER}` knows (Hugging Face's `tokenizers` reads it, too), of which {} ends a document",
+                description.classes, tokenizer.end
+            ),
+            "token",
+        ),
+        None => ("bytes (UTF-8)".to_owned(), "byte"),
+    };
     format!(
         "```sh\nstarling generate . --prompt \"Once upon a time\"\nstarling eval . --data text.txt\nstarling model show .\n```\n\n\
          There is no `predict.py` for it: its tensors are those of a decoder in the shape of Llama (RMSNorm, rotated halves of heads, SwiGLU, \
          no biases).\n\n\
-         * **Inputs**: text, as bytes (UTF-8), of which it sees {} at once.\n* **Output**: how probable each next byte is.\n",
+         * **Inputs**: text, as {what}, of which it sees {} at once.\n* **Output**: how probable each next {one} is.\n",
         description.features()
     )
 }

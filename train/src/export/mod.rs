@@ -31,8 +31,9 @@ pub(crate) use weights::read_weights;
 /// What a file says that is written and read here.
 const FORMAT: &str = "starling-model-2";
 
-/// What the tokens of a text are: its bytes.
-const TOKENIZER: &str = "bytes";
+/// What says what the tokens of a text are: they are its bytes, or what this file makes of them.
+const BYTES: &str = "bytes";
+const TOKENIZER: &str = "tokenizer.json";
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
-use starling_data::LabelTable;
 use starling_data::stream::{InputSpec, Reader};
+use starling_data::{LabelTable, Tokenizer};
 use starling_run::data::{LabelScale, shorten};
 use starling_run::manifest::schema::Entry;
 use starling_run::{EvaluationReport, FeatureScale, LossKind, PreprocessingSpec};
@@ -31,6 +31,8 @@ pub struct Model {
     path: PathBuf,
     computes: Box<dyn AnyModule>,
     learns: OutputKind,
+    /// Of a text that is not taken as bytes.
+    tokenizer: Option<Tokenizer>,
     device: Device,
     device_name: String,
 }
@@ -96,8 +98,13 @@ impl Model {
         // Before any of it is built: what a file claims to be is as large as what it holds.
         let schema = computes.schema();
         let parameters = in_order(schema.entries(), &description.parameters, &values).map_err(none)?;
+        let tokenizer = description.tokenizer().map(Tokenizer::open).transpose().map_err(none)?;
+        if tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.tokens() != description.classes) {
+            return Err(none(format!("its tokenizer has not the {} tokens that it has", description.classes)));
+        }
         let open = device.open()?;
         Ok(Self {
+            tokenizer,
             computes: computes.load(&parameters, &open.device),
             learns: model.learns(),
             description: Description { parameters: schema.entries().to_vec(), ..description },
@@ -288,9 +295,9 @@ impl Model {
         let mut wanted = Wanted::of(&self.description, which, reader)?;
         let (mut sums, mut samples, mut windows) = (Sums::default(), 0_u64, Vec::new());
         let (window, at_once) = (self.description.features() + 1, self.at_once());
-        let mut measure = |windows: &mut Vec<u8>| {
-            let measured =
-                language::measure(transformer, windows, &self.device).map_err(|source| self.failed(source))?;
+        let mut measure = |windows: &mut Vec<u32>| {
+            let measured = language::measure(transformer, windows, self.tokenizer.as_ref(), &self.device);
+            let measured = measured.map_err(|source| self.failed(source))?;
             if measured.iter().any(|(_, sum)| !sum.is_finite()) {
                 return Err(ModelError::NoNumber { model: self.name() });
             }
@@ -299,11 +306,11 @@ impl Model {
             Ok::<(), ModelError>(())
         };
         while let Some(block) = reader.next_block(at_once)? {
-            for bytes in block.values.chunks_exact(window) {
+            for tokens in block.values.chunks_exact(window) {
                 if !wanted.has_next(block.held_out) {
                     continue;
                 }
-                windows.extend(bytes.iter().map(|byte| *byte as u8));
+                windows.extend(tokens.iter().map(|token| *token as u32));
                 samples += 1;
                 if windows.len() == at_once * window {
                     measure(&mut windows)?;
@@ -335,6 +342,11 @@ impl Model {
     pub(super) fn transformer(&self) -> Result<(&TransformerNetwork, &Device), ModelError> {
         let transformer = self.computes.text().ok_or_else(|| ModelError::LearnsNoText { model: self.name() })?;
         Ok((transformer, &self.device))
+    }
+
+    /// What makes tokens of the text that it takes; `None` if it takes bytes, or no text.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_ref()
     }
 
     pub(super) fn failed(&self, source: ExecutionError) -> ModelError {

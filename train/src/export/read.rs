@@ -12,7 +12,7 @@ use starling_run::manifest::MAX_PARAMETERS;
 use starling_run::manifest::schema::Entry;
 use starling_run::program::export::{DESCRIPTION, MODEL};
 
-use super::{Description, ModelError};
+use super::{Description, ModelError, TOKENIZER};
 
 /// The longest file that is read: the parameters that are possible, and the longest header that readers of such files take.
 const MAX_MODEL_BYTES: u64 = 4 * MAX_PARAMETERS + 100_000_000 + 8;
@@ -49,6 +49,8 @@ struct Measure {
 struct Hashes {
     #[serde(rename = "model.safetensors")]
     model: String,
+    #[serde(rename = "tokenizer.json")]
+    tokenizer: Option<String>,
 }
 
 /// A model as its file holds it.
@@ -91,6 +93,15 @@ pub(super) fn open(path: &Path) -> Result<Held, ModelError> {
         return Err(damaged(&model, reason));
     }
     let mut held = decode(&bytes, &model)?;
+    // What the model goes by is in its file; other programs go by this one.
+    let tokenizer = model.with_file_name(TOKENIZER);
+    if let Some(said) = told.files.tokenizer.filter(|_| tokenizer.is_file()) {
+        let found = blake3::hash(&read(&tokenizer, MAX_DESCRIPTION_BYTES)?).to_string();
+        if found != said {
+            let reason = format!("its blake3 is {found}, but `{}` says {said:?}", beside.display());
+            return Err(damaged(&tokenizer, reason));
+        }
+    }
     let origin = &mut held.description.origin;
     (origin.digest, origin.values) = (Some(told.digest), Some(told.values));
     origin.samples = told.data.and_then(|data| data.samples);

@@ -465,7 +465,7 @@ fn a_language_model_measures_what_its_run_measured_and_says_the_same_with_and_wi
         if !is_cached {
             generation = generation.without_cache();
         }
-        (0..60).map(|_| generation.draw().expect("drawn")).collect::<Vec<u8>>()
+        (0..60).map(|_| generation.draw().expect("drawn") as u8).collect::<Vec<u8>>()
     };
     for prompt in ["", "rose is", "a prompt that is longer than sixteen bytes"] {
         for temperature in [0.0, 1.0] {

@@ -1,4 +1,4 @@
-//! A text that goes on: byte after byte, each drawn from what the model says of the next one.
+//! A text that goes on: token after token, each drawn from what the model says of the next one. Where no vocabulary was made, tokens are bytes.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use starling_topology::SplitMix64Generator;
@@ -6,17 +6,17 @@ use starling_topology::SplitMix64Generator;
 use super::{Model, ModelError};
 use crate::network::transformer::Cache;
 
-/// What begins a text of which nothing is said: as behind a line.
-const BEGINNING: &[u8] = b"\n";
+/// What begins a text of which nothing is said: as behind a line. Where there is a token that ends documents, it is that one.
+const BEGINNING: u32 = b'\n' as u32;
 
-/// How the next byte is drawn.
+/// How the next token is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingOptions {
-    /// What logits are divided by: below 1, what is probable becomes more so. 0: the most probable byte, whatever the seed.
+    /// What logits are divided by: below 1, what is probable becomes more so. 0: the most probable token, whatever the seed.
     pub temperature: f64,
-    /// So many of the most probable bytes are drawn from; `None`: all.
+    /// So many of the most probable tokens are drawn from; `None`: all.
     pub top_k: Option<usize>,
-    /// The fewest of the most probable bytes are drawn from that have this probability together (Holtzman et al.: "The Curious Case of
+    /// The fewest of the most probable tokens are drawn from that have this probability together (Holtzman et al.: "The Curious Case of
     /// Neural Text Degeneration", 2020). 1: all.
     pub top_p: f64,
     /// With an equal seed, what is drawn is equal.
@@ -29,52 +29,81 @@ impl Default for SamplingOptions {
     }
 }
 
-/// The bytes that a model goes on with, as they are drawn; they don't end.
+/// The tokens that a model goes on with, as they are drawn; they don't end.
 ///
-/// What the model sees begins with the prompt's last bytes. When it sees as many as it can, it goes on with the later half of them.
+/// What the model sees begins with the prompt's last tokens. When it sees as many as it can, it goes on with the later half of them.
 #[derive(Debug)]
 pub struct TextGenerator<'m> {
     model: &'m Model,
     sampling: SamplingOptions,
     generator: SplitMix64Generator,
     /// What the model sees.
-    seen: Vec<u8>,
-    /// What was computed of it; `None`: everything is computed anew for each byte.
+    seen: Vec<u32>,
+    /// What was computed of it; `None`: everything is computed anew for each token.
     cache: Option<Cache>,
     context: usize,
+    prompt: usize,
 }
 
 impl Model {
     /// Goes on with a text. Of one that is longer than the model's context, it sees the end. An empty one is as the end of a line.
     ///
     /// # Errors
-    /// If it has learned no text.
+    /// If it has learned no text, or can't make tokens of the prompt.
     pub fn generate(&self, prompt: &[u8], sampling: SamplingOptions) -> Result<TextGenerator<'_>, ModelError> {
         let context = self.transformer()?.0.context();
-        let prompt = if prompt.is_empty() { BEGINNING } else { prompt };
-        let seen = prompt[prompt.len().saturating_sub(context)..].to_vec();
+        let mut seen: Vec<u32> = match self.tokenizer() {
+            None => prompt.iter().map(|byte| u32::from(*byte)).collect(),
+            Some(tokenizer) => {
+                let encoded = tokenizer.encode(&String::from_utf8_lossy(prompt));
+                encoded.map_err(|reason| ModelError::Prompt { model: self.name(), reason })?
+            }
+        };
+        let prompt = seen.len();
+        if seen.is_empty() {
+            seen.push(self.tokenizer().map_or(BEGINNING, |tokenizer| tokenizer.spec().end));
+        }
+        seen.drain(..seen.len().saturating_sub(context));
         let generator = SplitMix64Generator::for_purpose("starling generation", sampling.seed, 0);
-        Ok(TextGenerator { model: self, sampling, generator, seen, cache: Some(Cache::default()), context })
+        Ok(TextGenerator { model: self, sampling, generator, seen, cache: Some(Cache::default()), context, prompt })
     }
 }
 
 impl TextGenerator<'_> {
-    /// The same, computed anew for each byte: slower, and for comparisons alone.
+    /// The same, computed anew for each token: slower, and for comparisons alone.
     #[must_use]
     pub fn without_cache(self) -> Self {
         Self { cache: None, ..self }
     }
 
-    /// How many bytes the model sees at most.
+    /// How many tokens the model sees at most.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// The next byte.
+    /// How many tokens the prompt has.
+    pub fn prompt(&self) -> usize {
+        self.prompt
+    }
+
+    /// Whether a token is the one that ends a document.
+    pub fn is_end(&self, token: u32) -> bool {
+        self.model.tokenizer().is_some_and(|tokenizer| tokenizer.spec().end == token)
+    }
+
+    /// The bytes that a token stands for, which may be part of a character; none of one that marks something.
+    pub fn spelled(&self, token: u32) -> Vec<u8> {
+        match self.model.tokenizer() {
+            Some(tokenizer) => tokenizer.spelled(token).to_vec(),
+            None => u8::try_from(token).into_iter().collect(),
+        }
+    }
+
+    /// The next token.
     ///
     /// # Errors
     /// If the device fails, or what comes out is not finite.
-    pub fn draw(&mut self) -> Result<u8, ModelError> {
+    pub fn draw(&mut self) -> Result<u32, ModelError> {
         let logits = self.logits();
         if logits.is_err() {
             self.forget();
@@ -84,17 +113,17 @@ impl TextGenerator<'_> {
             self.forget();
             return Err(ModelError::NoNumber { model: self.model.name() });
         }
-        let byte = chosen(&logits, &self.sampling, &mut self.generator);
-        self.seen.push(byte);
-        Ok(byte)
+        let token = chosen(&logits, &self.sampling, &mut self.generator);
+        self.seen.push(token);
+        Ok(token)
     }
 
-    /// What is cached is of bytes that were not followed by one.
+    /// What is cached is of tokens that were not followed by one.
     fn forget(&mut self) {
         self.cache = self.cache.as_ref().map(|_| Cache::default());
     }
 
-    /// Of the byte that follows what is seen, one for each that it may be.
+    /// Of the token that follows what is seen, one for each that it may be.
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
         if self.seen.len() > self.context {
             self.seen.drain(..self.seen.len() - self.context.div_ceil(2));
@@ -112,12 +141,12 @@ impl TextGenerator<'_> {
 }
 
 /// The token that is drawn. Of equally probable ones, those of lower numbers come first.
-fn chosen(logits: &[f32], sampling: &SamplingOptions, generator: &mut SplitMix64Generator) -> u8 {
+fn chosen(logits: &[f32], sampling: &SamplingOptions, generator: &mut SplitMix64Generator) -> u32 {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
-    let byte = |token: usize| u8::try_from(token).expect("invariant: tokens are bytes");
+    let number = |token: usize| u32::try_from(token).expect("invariant: vocabularies are bounded");
     if sampling.temperature <= 0.0 {
-        return byte(order[0]);
+        return number(order[0]);
     }
     order.truncate(sampling.top_k.unwrap_or(order.len()).max(1));
     let largest = f64::from(logits[order[0]]);
@@ -137,7 +166,7 @@ fn chosen(logits: &[f32], sampling: &SamplingOptions, generator: &mut SplitMix64
         left < 0.0
     });
     // What is left by rounding is the last one's.
-    byte(order[drawn.unwrap_or(weights.len() - 1)])
+    number(order[drawn.unwrap_or(weights.len() - 1)])
 }
 
 #[cfg(test)]
@@ -147,7 +176,7 @@ mod tests {
     fn drawn(logits: &[f32], sampling: SamplingOptions) -> Vec<usize> {
         let mut generator = SplitMix64Generator::new(sampling.seed);
         let mut counts = vec![0; logits.len()];
-        (0..1000).for_each(|_| counts[usize::from(chosen(logits, &sampling, &mut generator))] += 1);
+        (0..1000).for_each(|_| counts[chosen(logits, &sampling, &mut generator) as usize] += 1);
         counts
     }
 

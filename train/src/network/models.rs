@@ -15,7 +15,8 @@ use starling_data::Dataset;
 use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{freeze, micro_batch};
 use starling_run::{
-    ClassWeightPolicy, DataRecord, Learner, Manifest, ManifestError, ModelOptions, ModelSpec, RunSpec, Schema,
+    ClassWeightPolicy, DataDescription, DataRecord, Learner, Manifest, ManifestError, ModelOptions, ModelSpec, RunSpec,
+    Schema,
 };
 
 use crate::device::ComputeSpec;
@@ -88,12 +89,12 @@ pub trait Model: fmt::Debug + Sync {
         }
     }
 
-    /// Checks that it can compute gradients over so many samples of `shape` at once, which a stranger may ask for.
+    /// Checks that it can compute gradients over so many samples of `shape` and `classes` at once, which a stranger may ask for.
     ///
     /// # Errors
     /// Why it can't and what to do, as a sentence. As it is, it can.
-    fn check_batch(&self, sizes: &[u32], shape: [u32; 3], samples: u32) -> Result<(), String> {
-        let _ = (sizes, shape, samples);
+    fn check_batch(&self, sizes: &[u32], shape: [u32; 3], classes: u32, samples: u32) -> Result<(), String> {
+        let _ = (sizes, shape, classes, samples);
         Ok(())
     }
 
@@ -280,7 +281,8 @@ pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manife
         )));
     }
     let at_once = if spec.micro_batch == 0 { spec.batch_size } else { spec.micro_batch };
-    chosen.model.check_batch(&chosen.sizes, dataset.description().shape, at_once).map_err(unusable)?;
+    let DataDescription { shape, classes, .. } = dataset.description();
+    chosen.model.check_batch(&chosen.sizes, shape, classes, at_once).map_err(unusable)?;
     let task = chosen.model.task(&chosen.sizes, &chosen.options, dataset).map_err(unusable)?;
     let manifest = Manifest { model: chosen.spec(), ..Manifest::of(spec, dataset.description()) };
     Ok((manifest.with_schema(&task.schema(&spec.freeze)?), task))
@@ -332,7 +334,7 @@ mod tests {
                 of("gpt:1x24x4"),
                 "it has 4 heads, but they have to share its width of 24, an even part of 8 or more each",
             ),
-            (of("gpt+loss=huber"), "gpt learns bytes, by cross-entropy"),
+            (of("gpt+loss=huber"), "gpt learns tokens, by cross-entropy"),
             (of("gpt+augment=flip"), "gpt takes no images"),
             (of("gpt+batch-norm"), "gpt has no layers to normalize; leave --batch-norm out"),
             (of("softmax+batch-norm"), "softmax has no layers to normalize"),

@@ -20,9 +20,10 @@ use crate::network::rotation::{Rotation, Tables};
 const UNSEEN: f32 = -1e30;
 /// Widths of feed-forward layers are multiples of this, as kernels like them.
 const MULTIPLE: usize = 32;
-/// Tokens, and pairs of positions that attend to each other, per forward pass of an evaluation: they bound the memory that it needs.
+/// Tokens, pairs of positions that attend to each other, and logits per forward pass of an evaluation: they bound the memory that it needs.
 const TOKENS_AT_ONCE: usize = 1 << 13;
 const PAIRS_AT_ONCE: usize = 1 << 24;
+const LOGITS_AT_ONCE: usize = 1 << 25;
 
 /// How large a transformer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,13 +43,14 @@ pub struct Size {
 impl Size {
     /// How many sequences are evaluated together.
     pub(crate) fn measured_at_once(self) -> u32 {
-        measured_at_once(self.heads, self.context)
+        measured_at_once(self.heads, self.context, self.tokens)
     }
 }
 
-fn measured_at_once(heads: usize, context: usize) -> u32 {
+fn measured_at_once(heads: usize, context: usize, tokens: usize) -> u32 {
     let pairs = heads.saturating_mul(context).saturating_mul(context).max(1);
-    let most = (TOKENS_AT_ONCE / context.max(1)).min(PAIRS_AT_ONCE / pairs);
+    let logits = context.saturating_mul(tokens).max(1);
+    let most = (TOKENS_AT_ONCE / context.max(1)).min(PAIRS_AT_ONCE / pairs).min(LOGITS_AT_ONCE / logits);
     u32::try_from(most).unwrap_or(u32::MAX).max(1)
 }
 
@@ -204,9 +206,15 @@ impl TransformerNetwork {
         self.rotation.context()
     }
 
+    /// How many tokens there are.
+    pub(crate) fn tokens(&self) -> usize {
+        let [_, tokens] = self.output.weight.shape().dims();
+        tokens
+    }
+
     /// As [`Size::measured_at_once`].
     pub(crate) fn measured_at_once(&self) -> u32 {
-        measured_at_once(self.rotation.heads(), self.context())
+        measured_at_once(self.rotation.heads(), self.context(), self.tokens())
     }
 
     /// How many parameters lie before each border.

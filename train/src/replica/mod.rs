@@ -312,8 +312,9 @@ impl<T: Task> Replica<T> {
 
     /// These samples, for training.
     fn batch(&self, samples: &[u32], draw: DrawSeed) -> Result<T::Batch, Error> {
-        let batch = || self.task.training_batch(samples, &draw, &self.device);
-        self.drawing(draw, "batch", || caught(self.task.name(), "batch", batch))
+        let batch = || self.task.read_batch(samples, &draw, &self.device);
+        let read = self.drawing(draw, "batch", || caught(self.task.name(), "batch", batch))?;
+        read.map_err(|source| Error::Samples { step: self.training.step(), source })
     }
 
     /// A micro-batch of the pending step.

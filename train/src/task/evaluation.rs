@@ -12,6 +12,10 @@ use starling_run::data::LabelScale;
 pub(crate) const AT_ONCE: u32 = 512;
 /// A measure whose sums are of logarithms: it is the exponential of their mean.
 pub(crate) const PERPLEXITY: &str = "perplexity";
+/// A measure that is the quotient of two sums, where the other one is there.
+pub(crate) const BITS_PER_BYTE: &str = "bits_per_byte";
+/// By what it is divided.
+pub(crate) const BYTES_PER_TOKEN: &str = "bytes_per_token";
 
 /// [`classified`] of the samples at these places.
 pub(crate) fn measure(
@@ -101,7 +105,13 @@ impl Sums {
     pub(crate) fn mean(self, samples: u64) -> starling_run::EvaluationReport {
         // Without samples there is nothing to divide by.
         let count = samples.max(1) as f64;
-        let mean = |name, sum: f64| if name == PERPLEXITY { (sum / count).exp() } else { sum / count };
+        let bytes = self.0.iter().find(|(name, _)| *name == BYTES_PER_TOKEN).map(|(_, sum)| *sum);
+        let mean = |name, sum: f64| match name {
+            PERPLEXITY => (sum / count).exp(),
+            // Of tokens that spell nothing there is no number.
+            BITS_PER_BYTE => sum / bytes.unwrap_or(count),
+            _ => sum / count,
+        };
         let (losses, measures): (Vec<_>, Vec<_>) =
             self.0.into_iter().map(|(name, sum)| (name, mean(name, sum))).partition(|(name, _)| *name == "loss");
         let loss = losses.first().map_or(0.0, |(_, loss)| *loss);

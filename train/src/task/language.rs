@@ -1,11 +1,12 @@
-//! The task of the command line's language models: which byte comes next.
+//! The task of the command line's language models: which token comes next. Where no vocabulary was made, tokens are bytes.
 
+use std::io;
 use std::sync::Arc;
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
-use starling_data::Dataset;
+use starling_data::{Dataset, Tokenizer};
 use starling_run::ModelOptions;
 
 use crate::network::cut::Cut;
@@ -33,10 +34,10 @@ pub struct WindowBatch {
 }
 
 impl WindowBatch {
-    /// Of windows of `context` bytes, each with the byte behind it.
-    fn new(windows: &[u8], context: usize, device: &Device) -> Self {
+    /// Of windows of `context` tokens, each with the token behind it.
+    fn new(windows: &[u32], context: usize, device: &Device) -> Self {
         let count = windows.len() / (context + 1);
-        let each = |of: fn(&[u8]) -> &[u8]| -> Vec<i64> {
+        let each = |of: fn(&[u32]) -> &[u32]| -> Vec<i64> {
             windows.chunks_exact(context + 1).flat_map(of).copied().map(i64::from).collect()
         };
         let tokens = TensorData::new(each(|window| &window[..window.len() - 1]), [count, context]);
@@ -54,12 +55,21 @@ impl LanguageTask {
         let description = dataset.description();
         if !description.is_text() {
             return Err(format!(
-                "gpt learns a text, but the data is none (its kind is `{}`); name a file of text by --data, or take a model for such data: \
+                "gpt learns a text, but the data is none (its kind is `{}`); name a file of text, or what `starling data prepare` has made of such, by \
+                 --data, or take a model for such data: \
                  mlp, for example",
                 description.kind
             ));
         }
         Ok(Self { size, options, dataset })
+    }
+}
+
+impl LanguageTask {
+    /// The windows of these numbers, each with the token behind it.
+    fn windows(&self, samples: &[u32]) -> io::Result<Vec<u32>> {
+        let (data, places) = self.dataset.numbered(samples);
+        data.windows(&places).map_err(io::Error::other)
     }
 }
 
@@ -79,14 +89,16 @@ impl Task for LanguageTask {
         TransformerNetwork::new(self.size, device)
     }
 
+    /// # Panics
+    /// If the text can't be read: [`Self::read_batch`] says it.
     fn batch(&self, samples: &[u32], device: &Device) -> WindowBatch {
-        let (data, places) = self.dataset.numbered(samples);
-        let windows = data.windows(&places).expect("invariant: the data is a text");
-        WindowBatch::new(&windows, data.features(), device)
+        let windows = self.windows(samples).unwrap_or_else(|error| panic!("{error}"));
+        WindowBatch::new(&windows, self.size.context, device)
     }
 
-    fn training_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> WindowBatch {
-        WindowBatch { draw: Some(*draw), ..self.batch(samples, device) }
+    fn read_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> io::Result<WindowBatch> {
+        let windows = self.windows(samples)?;
+        Ok(WindowBatch { draw: Some(*draw), ..WindowBatch::new(&windows, self.size.context, device) })
     }
 
     fn loss(&self, transformer: &TransformerNetwork, batch: WindowBatch) -> Tensor<1> {
@@ -110,9 +122,9 @@ impl Task for LanguageTask {
         samples: &[u32],
         device: &Device,
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-        let (data, places) = self.dataset.numbered(samples);
-        let windows = data.windows(&places).expect("invariant: the data is a text");
-        measure(transformer, &windows, device)
+        let windows =
+            self.windows(samples).map_err(|error| ExecutionError::WithContext { reason: error.to_string() })?;
+        measure(transformer, &windows, self.dataset.tokenizer(), device)
     }
 
     fn measured_at_once(&self) -> u32 {
@@ -120,11 +132,13 @@ impl Task for LanguageTask {
     }
 }
 
-/// Sums over windows, each with the byte behind it, of means over a window: cross-entropy in nats as `loss`, which share of the bytes was the
-/// most probable one as `accuracy`, and cross-entropy in bits as `bits_per_byte`. What is summed as `perplexity` is a logarithm.
+/// Sums over windows, each with the token behind it, of means over a window: cross-entropy in nats as `loss`, which share of the tokens was the
+/// most probable one as `accuracy`, and cross-entropy in bits as `bits_per_byte`: for tokens that are no bytes, with how many bytes these spell as
+/// `bytes_per_token`, by which it is divided once all is summed. What is summed as `perplexity` is a logarithm.
 pub(crate) fn measure(
     transformer: &TransformerNetwork,
-    windows: &[u8],
+    windows: &[u32],
+    tokenizer: Option<&Tokenizer>,
     device: &Device,
 ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
     let context = transformer.context();
@@ -137,12 +151,18 @@ pub(crate) fn measure(
     let (largest, of_next) = (numbers(&largest), numbers(&of_next));
     let loss = of_next.iter().map(|known| -f64::from(*known)).sum::<f64>() / context as f64;
     let hits = largest.iter().zip(of_next).filter(|(largest, known)| largest == known).count() as f64 / context as f64;
-    Ok(vec![
+    let bytes = tokenizer.map(|tokenizer| {
+        let of_next = windows.chunks_exact(context + 1).flat_map(|window| &window[1..]);
+        let bytes: usize = of_next.map(|token| tokenizer.spelled(*token).len()).sum();
+        (evaluation::BYTES_PER_TOKEN, bytes as f64 / context as f64)
+    });
+    let measures = [
         ("loss", loss),
         ("accuracy", hits),
         (evaluation::PERPLEXITY, loss),
-        ("bits_per_byte", loss / std::f64::consts::LN_2),
-    ])
+        (evaluation::BITS_PER_BYTE, loss / std::f64::consts::LN_2),
+    ];
+    Ok(measures.into_iter().chain(bytes).collect())
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ pub mod language;
 pub mod regression;
 pub mod tasks;
 
+use std::io;
+
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Tensor};
 use serde_json::Value;
@@ -84,6 +86,15 @@ pub trait Task: Send + Sync + 'static {
     fn training_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> Self::Batch {
         let _ = draw;
         self.batch(samples, device)
+    }
+
+    /// The same where samples may turn out to be unreadable, which ends this member with what the error says. As it is,
+    /// [`Self::training_batch`].
+    ///
+    /// # Errors
+    /// What can't be read, where and why.
+    fn read_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> io::Result<Self::Batch> {
+        Ok(self.training_batch(samples, draw, device))
     }
 
     /// The mean loss over a batch: one number, `[1]`.

@@ -4,6 +4,7 @@
 //! the same words as for files and variables.
 
 mod bench;
+mod data;
 mod help;
 mod invite;
 mod keep;
@@ -24,6 +25,7 @@ use starling::ResumePolicy;
 use starling_run::WIRE_VERSION;
 
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
+pub use data::{CheckFlags, DataVerb, PrepareFlags, WindowFlags};
 pub use help::{command, one_line, parse};
 use invite::APPOINT_EXAMPLES;
 pub use invite::{AppointFlags, IdFlags, InviteFlags, RevokeFlags};
@@ -165,6 +167,9 @@ pub enum Verb {
     /// List, verify, export and fetch checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointVerb),
+    /// Prepare texts for language models, and check what a run would understand of data
+    #[command(subcommand)]
+    Data(DataVerb),
     /// Predict the labels of a table or of images with a trained model
     #[command(after_help = PREDICT_EXAMPLES)]
     Predict(PredictFlags),

@@ -30,8 +30,9 @@ Examples:
   starling generate state/ --prompt \"Q: \" --stop \"Q:\" --temperature 0.5 --top-k 40
   echo \"In the\" | starling generate out/ --tokens 1000 --json
 
-MODEL is what `predict` takes, of a run with --model gpt. What it prints is what follows the prompt, as it comes. A token is a byte. Of a
-prompt that is longer than the model's context, the end counts; an empty one is as the end of a line. The same seed gives the same text
+MODEL is what `predict` takes, of a run with --model gpt. What it prints is what follows the prompt, as it comes. A token is a byte, or,
+of a model that learned a text that was prepared, one of its tokenizer's; the one that ends a document ends the text. Of a prompt that is
+longer than the model's context, the end counts; an empty one is as the end of a line, or of a document. The same seed gives the same text
 on the same kind of device.";
 
 /// Which checkpoint of a data directory.
@@ -123,25 +124,25 @@ pub struct GenerateFlags {
     /// What the text begins with [default: the standard input]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub prompt: Option<String>,
-    /// How many bytes follow, if nothing ends the text before
+    /// How many tokens follow, if nothing ends the text before
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
     pub tokens: u64,
-    /// What the logits are divided by: the lower, the more probable is what is probable; 0 takes the most probable byte
+    /// What the logits are divided by: the lower, the more probable is what is probable; 0 takes the most probable token
     #[arg(long, value_name = "NUMBER", default_value_t = 0.8, value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: f64,
-    /// Draw from the N most probable bytes [default: from all]
+    /// Draw from the N most probable tokens [default: from all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), allow_negative_numbers = true)]
     pub top_k: Option<u16>,
-    /// Draw from the fewest bytes that have this probability together; 1 is all
+    /// Draw from the fewest tokens that have this probability together; 1 is all
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share, allow_negative_numbers = true)]
     pub top_p: f64,
     /// Seed of what is drawn
     #[arg(long, value_name = "N", default_value_t = 42)]
     pub seed: u64,
-    /// End before this text; may be given several times [default: only --tokens ends it]
+    /// End before this text; may be given several times [default: --tokens ends it, or the token that ends a document]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub stop: Vec<String>,
-    /// Compute everything anew for each byte, to compare: slower by far
+    /// Compute everything anew for each token, to compare: slower by far
     #[arg(long)]
     pub no_cache: bool,
     /// auto, cpu, gpu or gpu:N
@@ -166,7 +167,7 @@ pub struct EvalFlags {
     #[command(flatten)]
     pub model: ModelFlags,
     /// A table with labels (CSV, JSON lines, Parquet), an IDX file of images whose labels lie beside it, a folder of these, a folder with a
-    /// folder of images for each class, or for a gpt a text; `digits` for the built-in ones, `-` for a table or a text on the standard input
+    /// folder of images for each class, or for a gpt a text, also one that was prepared; `digits` for the built-in ones, `-` for a table or a text on the standard input
     #[arg(long, value_name = "FILE|DIR|digits|-")]
     pub data: String,
     /// What separates the cells of the table: comma, tab, semicolon, pipe or space [default: what separated those that the model was

@@ -4,6 +4,7 @@ mod access;
 mod audit;
 mod bench;
 mod checkpoint;
+mod data;
 mod demo;
 mod join;
 mod keep;
@@ -83,6 +84,10 @@ pub enum CommandError {
     #[cfg(feature = "train")]
     #[error(transparent)]
     Model(#[from] starling::export::ModelError),
+    /// Data can't be used, or not prepared.
+    #[cfg(feature = "train")]
+    #[error(transparent)]
+    Data(#[from] starling::errors::TaskError),
     /// The operating system refused.
     #[error("can't {what}: {source}")]
     Io {
@@ -105,7 +110,7 @@ impl CommandError {
         match self {
             Self::Config(_) | Self::NotEmpty(_) | Self::OneFormat | Self::NoPrompt => EXIT_USAGE,
             #[cfg(feature = "train")]
-            Self::Model(_) => EXIT_FAILED,
+            Self::Model(_) | Self::Data(_) => EXIT_FAILED,
             Self::Node(_)
             | Self::Bench(_)
             | Self::Checkpoint(_)
@@ -189,6 +194,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Checkpoint(CheckpointVerb::Verify(flags)) => checkpoint::verify(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Export(flags)) => checkpoint::export(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Fetch(flags)) => keep::fetch(&context, &flags).await,
+        Verb::Data(verb) => data::data(&context, &verb),
         Verb::Predict(flags) => model::predict(&context, &flags),
         Verb::Generate(flags) => model::generate(&context, &flags),
         Verb::Eval(flags) => model::eval(&context, &flags),

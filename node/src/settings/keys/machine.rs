@@ -80,10 +80,10 @@ pub(super) static DATA: &[Key] = &[
         "data.context",
         Kind::Integer(*CONTEXT.start() as i64, *CONTEXT.end() as i64),
         Unset("128"),
-        "Text: how many bytes of it a gpt sees at once; a sample is so many.",
+        "Text: how many tokens of it a gpt sees at once, which are bytes unless it was prepared; a sample is so many.",
         KeyTarget::Machine(put!(|machine, value| machine.context = Some(value.small()))),
     )
-    .flag("--context", "BYTES")
+    .flag("--context", "TOKENS")
     .of_run(),
     Key::new(
         "data.image_size",

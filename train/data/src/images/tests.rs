@@ -63,6 +63,7 @@ fn inputs(shape: [u32; 3]) -> InputSpec {
         features: shape.iter().product::<u32>() as usize,
         shape,
         is_text: false,
+        tokenizer: None,
         names: Vec::new(),
         columns: Vec::new(),
         label: None,

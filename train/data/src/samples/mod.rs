@@ -7,7 +7,10 @@ pub(crate) mod split;
 use std::fmt;
 use std::sync::Arc;
 
-/// Samples in memory, ready for training: one row of features and one label each, or windows of a text.
+use crate::error::DataError;
+use crate::text::Words;
+
+/// Samples that are ready for training: one row of features and one label each, in memory, or windows of a text.
 #[derive(Clone, Default)]
 pub struct SampleSet {
     features: usize,
@@ -19,8 +22,8 @@ pub struct SampleSet {
 enum Held {
     /// `[samples, features]`, scaled, and of each its label.
     Rows { values: Vec<f32>, labels: Vec<u32> },
-    /// All of the text, and which windows of it are the samples.
-    Windows { text: Arc<Vec<u8>>, numbers: Vec<u32> },
+    /// The text, and which windows of it are the samples.
+    Windows { text: Arc<Words>, numbers: Vec<u32> },
 }
 
 impl Default for Held {
@@ -39,8 +42,8 @@ impl SampleSet {
         Self { features, held: Held::Rows { values, labels } }
     }
 
-    /// The windows of these numbers, of so many bytes each, one after another. Behind each is a byte of the text.
-    pub(crate) fn of_text(text: Arc<Vec<u8>>, context: usize, numbers: Vec<u32>) -> Self {
+    /// The windows of these numbers, of so many tokens each, one after another. Behind each is a token of the text.
+    pub(crate) fn of_text(text: Arc<Words>, context: usize, numbers: Vec<u32>) -> Self {
         Self { features: context, held: Held::Windows { text, numbers } }
     }
 
@@ -57,7 +60,7 @@ impl SampleSet {
         self.len() == 0
     }
 
-    /// How many features a sample has: of a window, how many bytes, without the one behind it.
+    /// How many features a sample has: of a window, how many tokens, without the one behind it.
     pub fn features(&self) -> usize {
         self.features
     }
@@ -93,18 +96,22 @@ impl SampleSet {
         rows
     }
 
-    /// The windows of `indices`, one after another, each with the byte behind it: `[indices, features + 1]`. `None` if they are no text.
+    /// The windows of `indices`, one after another, each with the token behind it: `[indices, features + 1]`. A token of a text that was
+    /// not prepared is a byte.
+    ///
+    /// # Errors
+    /// If the files of a text that was prepared can't be read, or have changed.
     ///
     /// # Panics
-    /// If an index is out of range.
-    pub fn windows(&self, indices: &[u32]) -> Option<Vec<u8>> {
-        let Held::Windows { text, numbers } = &self.held else { return None };
+    /// If an index is out of range, or they are no text.
+    pub fn windows(&self, indices: &[u32]) -> Result<Vec<u32>, DataError> {
+        let Held::Windows { text, numbers } = &self.held else { panic!("only a text has windows; take its rows") };
         let mut windows = Vec::with_capacity(indices.len() * (self.features + 1));
         for index in indices {
-            let start = numbers[*index as usize] as usize * self.features;
-            windows.extend_from_slice(&text[start..=start + self.features]);
+            let start = u64::from(numbers[*index as usize]) * self.features as u64;
+            text.read(start, self.features + 1, &mut windows)?;
         }
-        Some(windows)
+        Ok(windows)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Samples for a model that was trained, block by block: however many there are, no more than a block is in memory.
 //!
 //! Unlike [`Dataset`](crate::Dataset), it scales nothing, splits nothing, and needs no labels. Tables are read by the same parser, and so are
-//! texts, which are in memory as a whole.
+//! texts, which are in memory as a whole unless they were prepared.
 
 mod folder;
 mod images;
@@ -13,9 +13,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use starling_run::Delimiter;
 use starling_run::data::DIGITS;
 use starling_run::data::columns::{Column, ColumnKind};
+use starling_run::{Delimiter, TokenizerSpec};
 
 use crate::digits;
 use crate::error::DataError;
@@ -42,8 +42,10 @@ pub struct InputSpec {
     pub features: usize,
     /// A sample as channels, height, width.
     pub shape: [u32; 3],
-    /// Whether it is a window of so many bytes of a text.
+    /// Whether it is a window of so many tokens of a text.
     pub is_text: bool,
+    /// What makes these tokens. `None`: they are the text's bytes.
+    pub tokenizer: Option<TokenizerSpec>,
     /// What the features are called, in their order. Empty if they have no names.
     pub names: Vec<String>,
     /// Of a table: its columns but for the label's. Empty if each is a number, a feature of its own.
@@ -83,7 +85,7 @@ pub enum LabelPolicy {
 /// Samples as they are written, one after another.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Block {
-    /// The features of one sample after another, before scaling. Of a text, each window's bytes and the one behind it.
+    /// The features of one sample after another, before scaling. Of a text, each window's tokens and the one behind it.
     pub values: Vec<f64>,
     /// One label for each sample; empty if there are none.
     pub labels: Vec<String>,
@@ -155,6 +157,10 @@ impl Reader {
             return Self::of(io::stdin(), Path::new("standard input"), inputs, labels);
         }
         if inputs.is_text {
+            if text::folder::is_one(&path) {
+                let part = Windows::of_folder(&path, inputs)?;
+                return Ok(Self { path, parts: vec![Box::new(part)], at: 0 });
+            }
             text::check_is_file(&path)?;
         }
         if !path.is_dir() {

@@ -11,6 +11,7 @@ fn of_table() -> InputSpec {
         features: 2,
         shape: [1, 1, 2],
         is_text: false,
+        tokenizer: None,
         names: ["a", "b"].map(str::to_owned).to_vec(),
         columns: Vec::new(),
         label: Some(1),
@@ -24,8 +25,21 @@ fn of_table() -> InputSpec {
 fn of_images(shape: [u32; 3]) -> InputSpec {
     let features = shape.iter().map(|side| *side as usize).product();
     let (names, columns) = (Vec::new(), Vec::new());
-    let (is_text, label, label_name, header, delimiter, separated_by) = (false, None, None, None, None, None);
-    InputSpec { features, shape, is_text, names, columns, label, label_name, header, delimiter, separated_by }
+    let (is_text, tokenizer, label, label_name) = (false, None, None, None);
+    let (header, delimiter, separated_by) = (None, None, None);
+    InputSpec {
+        features,
+        shape,
+        is_text,
+        tokenizer,
+        names,
+        columns,
+        label,
+        label_name,
+        header,
+        delimiter,
+        separated_by,
+    }
 }
 
 fn read(text: &[u8], inputs: &InputSpec) -> Result<Vec<Block>, DataError> {

@@ -55,6 +55,7 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
         features: description.features as usize,
         shape: description.shape,
         is_text: false,
+        tokenizer: None,
         names: preprocessing.features.clone(),
         columns: preprocessing.columns.clone(),
         label: description.label,
@@ -69,6 +70,8 @@ mod columns;
 mod rows;
 mod tables;
 mod texts;
+#[cfg(feature = "tokenizers")]
+mod tokens;
 
 mod digits {
     use super::*;

@@ -11,6 +11,7 @@ fn load(name: &str, bytes: &[u8], change: impl FnOnce(&mut DataOptions)) -> Resu
 fn windows(samples: &SampleSet) -> Vec<String> {
     let all: Vec<u32> = (0..samples.len() as u32).collect();
     let bytes = samples.windows(&all).expect("a text");
+    let bytes: Vec<u8> = bytes.into_iter().map(|byte| byte as u8).collect();
     bytes.chunks(samples.features() + 1).map(|window| String::from_utf8_lossy(window).into_owned()).collect()
 }
 

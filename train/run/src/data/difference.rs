@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::columns::{Column, ColumnKind};
-use super::preprocessing::{FeatureScale, PreprocessingSpec};
+use super::preprocessing::{FeatureScale, PreprocessingSpec, TokenizerSpec};
 use super::shorten;
 
 /// Columns, categories and classes that are named; of more, how many there are.
@@ -21,8 +21,9 @@ impl PreprocessingSpec {
             told.push(format!("the label has {} here, {} there", label(self), label(theirs)));
         }
         told.extend(only("the class", "the classes", &self.classes, &theirs.classes));
-        if [&self.scales, &theirs.scales].iter().any(|scales| matches!(scales, FeatureScale::Divide(_))) {
-            // Images have no columns.
+        told.extend(of_tokenizers(self.tokenizer(), theirs.tokenizer()));
+        if [&self.scales, &theirs.scales].iter().any(|scales| !matches!(scales, FeatureScale::Standardize { .. })) {
+            // Images and texts have no columns.
             return told;
         }
         let (ours, others) = (self.table_columns(), theirs.table_columns());
@@ -78,7 +79,9 @@ impl PreprocessingSpec {
     fn table_columns(&self) -> Vec<Column> {
         let count = match &self.scales {
             FeatureScale::Standardize { means, .. } if self.columns.is_empty() => means.len(),
-            FeatureScale::Standardize { .. } | FeatureScale::Divide(_) => return self.columns.clone(),
+            FeatureScale::Standardize { .. } | FeatureScale::Divide(_) | FeatureScale::Tokenize(_) => {
+                return self.columns.clone();
+            }
         };
         let name = |at: usize| self.features.get(at).cloned().unwrap_or_default();
         (0..count).map(|at| Column { name: name(at), coding: ColumnKind::Number }).collect()
@@ -89,6 +92,17 @@ impl PreprocessingSpec {
         let FeatureScale::Standardize { means, .. } = &self.scales else { return None };
         means.get(feature).copied()
     }
+}
+
+/// How two tokenizers differ, as a sentence.
+fn of_tokenizers(ours: Option<&TokenizerSpec>, theirs: Option<&TokenizerSpec>) -> Option<String> {
+    let said = |tokenizer: &TokenizerSpec| {
+        let (digest, bytes, end) = (tokenizer.digest().to_string(), tokenizer.json.len(), tokenizer.end);
+        format!("{bytes} bytes with the blake3 {}... and the end token {end}", &digest[..16])
+    };
+    let (ours, theirs) = (ours?, theirs?);
+    (ours != theirs)
+        .then(|| format!("the tokenizer (`tokenizer.json`) has {} here, {} there", said(ours), said(theirs)))
 }
 
 /// What a column is, without its categories.

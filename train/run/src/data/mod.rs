@@ -17,7 +17,9 @@ use starling_topology::Digest;
 pub use delimiter::Delimiter;
 pub use image_size::ImageSize;
 pub use options::{DataOptions, TableColumn};
-pub use preprocessing::{FeatureScale, LabelScale, MAX_PREPROCESSING_BYTES, PreprocessingSpec, are_coded};
+pub use preprocessing::{
+    FeatureScale, LabelScale, MAX_PREPROCESSING_BYTES, PreprocessingSpec, TokenizerSpec, are_coded,
+};
 pub use summary::{ClassSummary, DataSummary, shorten};
 
 use crate::manifest::spec::ModelSpec;
@@ -28,9 +30,13 @@ pub const DIGITS: &str = "digits";
 /// The kind of a text: a sample is a window of its bytes, each of which is a feature, and the byte that follows it. The classes are the
 /// 256 bytes that there are.
 pub const TEXT: &str = "text";
+/// The kind of a text that was prepared: as [`TEXT`], of the tokens of a vocabulary, which are its features and its classes.
+pub const TOKENS: &str = "tokens";
+/// How many tokens a vocabulary may have.
+pub const MAX_TOKENS: u32 = 1 << 20;
 /// The kind of images as files in folders, one for each class.
 pub const IMAGES: &str = "images";
-/// How many bytes of a text a model may see at once.
+/// How many tokens of a text, or bytes where these are its tokens, a model may see at once.
 pub const CONTEXT: RangeInclusive<u32> = 2..=4096;
 /// How many it sees where nobody says.
 pub const USUAL_CONTEXT: u32 = 128;
@@ -48,12 +54,18 @@ pub fn steps_per_epoch(samples: u64, batch_size: u32) -> u64 {
     samples.div_ceil(batch_size.max(1).into()).max(1)
 }
 
+/// Whether data of this kind is a text, of which windows are the samples.
+pub fn is_text(kind: &str) -> bool {
+    [TEXT, TOKENS].contains(&kind)
+}
+
 /// A kind of data that a program reads. Manifests name it; what it is, its program alone knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
     /// Its name. Of data without files it is the `source`, too, that all machines have.
     pub name: &'static str,
-    /// What its files are called where they are copied to, compressed or not: the reader looks into them.
+    /// What its files are called where they are copied to, compressed or not: the reader looks into them. A star in the last name stands
+    /// for a [number](crate::sharing::numbered): of such there are as many as the data takes.
     pub files: &'static [&'static str],
     /// Whether samples that are held out come apart from the others.
     pub holds_out: bool,
@@ -138,7 +150,7 @@ impl DataDescription {
 
     /// Whether it is a text, of which windows are the samples.
     pub fn is_text(&self) -> bool {
-        self.kind == TEXT
+        is_text(&self.kind)
     }
 
     /// Whether a program brings it.
@@ -209,8 +221,9 @@ impl DataDescription {
         if product != Some(self.features) {
             return Err(format!("its shape {:?} does not hold its {} features", self.shape, self.features));
         }
-        if !(2..=MAX_CLASSES).contains(&self.classes) {
-            return Err(format!("it has {} classes, but 2 to {MAX_CLASSES} are possible", self.classes));
+        let (what, most) = if self.kind == TOKENS { ("tokens", MAX_TOKENS) } else { ("classes", MAX_CLASSES) };
+        if !(2..=most).contains(&self.classes) {
+            return Err(format!("it has {} {what}, but 2 to {most} are possible", self.classes));
         }
         if self.held_out >= 1000 {
             return Err(format!("it holds out {} thousandths, but 0 to 999 are possible", self.held_out));

@@ -1,13 +1,13 @@
 //! Where data comes from and how it is read.
 
-use super::{DIGITS, Delimiter, IMAGES, ImageSize, TEXT};
+use super::{DIGITS, Delimiter, IMAGES, ImageSize, is_text};
 use crate::manifest::Manifest;
 
 /// Where data comes from and how it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataOptions {
-    /// `digits`, a CSV file, an IDX images file, a directory with IDX files or with a folder of images for each class, or a text. Each
-    /// file but an image may be gzipped.
+    /// `digits`, a CSV file, an IDX images file, a directory with IDX files or with a folder of images for each class, or a text: a
+    /// file, or the folder of one that was prepared. Each file but an image may be gzipped.
     pub source: String,
     /// The label column of a CSV file. The last column by default.
     pub label: Option<TableColumn>,
@@ -21,7 +21,7 @@ pub struct DataOptions {
     pub categories: Vec<TableColumn>,
     /// Whether a file that is no table by its name is a text to be learned: what is trained on it says so.
     pub text: bool,
-    /// How many bytes of a text a model sees at once. `None`: the [usual](super::USUAL_CONTEXT) number.
+    /// How many tokens of a text a model sees at once, which are its bytes unless it was prepared. `None`: the [usual](super::USUAL_CONTEXT) number.
     pub context: Option<u32>,
     /// The size that images in folders are brought to. `None`: that of the first one, which all must have.
     pub image_size: Option<ImageSize>,
@@ -87,7 +87,7 @@ impl DataOptions {
         self.label = self.label.or_else(|| manifest.data.label.map(TableColumn::Index));
         self.header = self.header.or(manifest.data.header);
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
-        self.text = manifest.data.kind == TEXT;
+        self.text = is_text(&manifest.data.kind);
         self.context = self.context.or_else(|| self.text.then_some(manifest.data.features));
         if manifest.data.kind == IMAGES {
             let [channels, height, width] = manifest.data.shape;

@@ -10,6 +10,23 @@ use super::columns::Column;
 /// The longest encoded preprocessing that is kept and handed out: some hundred thousand columns.
 pub const MAX_PREPROCESSING_BYTES: usize = 8 << 20;
 
+/// What makes tokens of a text, and text of tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizerSpec {
+    /// The bytes of its `tokenizer.json`, as Hugging Face's `tokenizers` reads and writes it.
+    pub json: String,
+    /// The token behind each document.
+    pub end: u32,
+}
+
+impl TokenizerSpec {
+    /// blake3 of the file.
+    pub fn digest(&self) -> Digest {
+        Digest(*blake3::hash(self.json.as_bytes()).as_bytes())
+    }
+}
+
 /// How values become features.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FeatureScale {
@@ -23,6 +40,8 @@ pub enum FeatureScale {
         /// One for each feature.
         deviations: Vec<f64>,
     },
+    /// A text becomes tokens, which are the features.
+    Tokenize(TokenizerSpec),
 }
 
 impl FeatureScale {
@@ -34,6 +53,7 @@ impl FeatureScale {
     pub fn scaled(&self, column: usize, value: f64) -> f32 {
         match self {
             Self::Divide(divisor) => (value / divisor) as f32,
+            Self::Tokenize(_) => value as f32,
             Self::Standardize { deviations, .. } if deviations[column] == 0.0 || value.is_nan() => 0.0,
             Self::Standardize { means, deviations } => ((value - means[column]) / deviations[column]) as f32,
         }
@@ -71,7 +91,7 @@ impl LabelScale {
 pub struct PreprocessingSpec {
     /// How values become features.
     pub scales: FeatureScale,
-    /// What each class is called, in the order of the model's outputs.
+    /// What each class is called, in the order of the model's outputs. Empty if they are tokens: their tokenizer says it.
     pub classes: Vec<String>,
     /// What each feature is called, in the order of the model's inputs. Empty if they have no names.
     pub features: Vec<String>,
@@ -84,6 +104,14 @@ pub struct PreprocessingSpec {
 }
 
 impl PreprocessingSpec {
+    /// What made tokens of the text, if it is one that was prepared.
+    pub fn tokenizer(&self) -> Option<&TokenizerSpec> {
+        match &self.scales {
+            FeatureScale::Tokenize(tokenizer) => Some(tokenizer),
+            FeatureScale::Divide(_) | FeatureScale::Standardize { .. } => None,
+        }
+    }
+
     /// The canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("invariant: it has no type that cannot be encoded")
@@ -121,12 +149,14 @@ impl PreprocessingSpec {
         let [features, classes] = [description.features, description.classes].map(|count| count as usize);
         let are_scaled = match &preprocessing.scales {
             FeatureScale::Divide(_) => true,
+            FeatureScale::Tokenize(tokenizer) => (tokenizer.end as usize) < classes && preprocessing.classes.is_empty(),
             FeatureScale::Standardize { means, deviations } => means.len() == features && deviations.len() == features,
         };
         let are_named = preprocessing.features.is_empty() || preprocessing.features.len() == features;
         let are_coded = preprocessing.columns.is_empty() || are_coded(&preprocessing.columns, features);
         let are_usable = preprocessing.labels.is_none_or(|labels| labels.is_usable());
-        if are_scaled && are_named && are_coded && are_usable && preprocessing.classes.len() == classes {
+        let are_told = preprocessing.tokenizer().is_some() || preprocessing.classes.len() == classes;
+        if are_scaled && are_named && are_coded && are_usable && are_told {
             return Ok(preprocessing);
         }
         Err("it does not have the features and classes that the run says".to_owned())

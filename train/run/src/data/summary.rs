@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Delimiter, TEXT};
+use super::{Delimiter, TEXT, TOKENS};
 
 /// Classes whose samples are counted one by one for programs.
 const MAX_COUNTED: usize = 100;
@@ -102,6 +102,13 @@ impl fmt::Display for DataSummary {
         let Self { source, samples, features, held_out, .. } = self;
         if self.kind == TEXT {
             return write!(f, "{source}: a text of {samples} windows of {features} bytes, {held_out} held out");
+        }
+        if self.kind == TOKENS {
+            let classes = self.classes;
+            return write!(
+                f,
+                "{source}: a text of {samples} windows of {features} tokens ({classes} different ones), {held_out} held out"
+            );
         }
         if self.label.is_none() {
             let [channels, height, width] = self.shape;

@@ -17,7 +17,8 @@ use crate::state::snapshot::{CHUNK_BYTES, hash};
 #[derive(Debug)]
 pub struct Download {
     manifest: DataManifest,
-    files: Vec<(PathBuf, File)>,
+    /// Where they are. There may be more than a process can have open.
+    files: Vec<PathBuf>,
     missing: BTreeSet<Digest>,
 }
 
@@ -54,7 +55,7 @@ impl Download {
                 std::io::Result::Ok(())
             };
             look().map_err(SharingError::file("read", &path))?;
-            files.push((path, file));
+            files.push(path);
         }
         let missing = places(&manifest).filter(|(file, at, _)| !found.contains(&(*file, *at)));
         let missing = missing.map(|(_, _, chunk)| chunk).collect();
@@ -91,8 +92,9 @@ impl Download {
         }
         let mut written = 0;
         for (file, at, _) in places(&self.manifest).filter(|(_, _, other)| *other == name) {
-            let (path, file) = &mut self.files[file];
-            let mut write = || {
+            let path = &self.files[file];
+            let write = || {
+                let mut file = File::options().write(true).open(path)?;
                 file.seek(SeekFrom::Start(at as u64 * CHUNK_BYTES as u64))?;
                 file.write_all(chunk)
             };

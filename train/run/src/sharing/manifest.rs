@@ -10,8 +10,10 @@ use crate::state::snapshot::{CHUNK_BYTES, hash};
 
 /// The largest data set that can be shared, in bytes: more than the largest that can be read takes as a table.
 pub const MAX_DATA_BYTES: u64 = 64 << 30;
-/// The most files that data of any kind has.
-const MAX_FILES: usize = 4;
+/// The most files that data of any kind has: the largest data set in pieces of 64 MiB, and what is said of them.
+const MAX_FILES: usize = 1026;
+/// What stands for a number in a name.
+const NUMBER: char = '*';
 /// The longest encoded manifest, in bytes: enough for the chunks of the largest data set, at 32 bytes each.
 pub const MAX_DATA_MANIFEST_BYTES: usize = 3 << 20;
 
@@ -52,7 +54,7 @@ impl DataManifest {
         self.files.iter().fold(0, |bytes: u64, file| bytes.saturating_add(file.bytes))
     }
 
-    /// Reads the manifest of a data set whose files have these names from its canonical bytes, which may come from anybody.
+    /// Reads the manifest of a data set whose files have these names, which may end with a [numbered](super::numbered) one, from its canonical bytes, which may come from anybody.
     ///
     /// # Errors
     /// If the bytes are too long or not exactly one manifest; if the files are not those of these names; or if lengths and chunks
@@ -73,7 +75,7 @@ impl DataManifest {
     /// Checks that a data set whose files have these names can consist of this.
     pub(super) fn check(&self, names: &[&str]) -> Result<(), String> {
         // Files get no other names than these, so there is nothing that a name could do.
-        if names.is_empty() || !self.files.iter().map(|file| file.name.as_str()).eq(names.iter().copied()) {
+        if names.is_empty() || !self.files.iter().map(|file| file.name.clone()).eq(in_full(names, self.files.len())) {
             return Err(format!("its files are not those that such a data set has: {}", names.join(", ")));
         }
         if self.bytes() > MAX_DATA_BYTES {
@@ -93,6 +95,20 @@ impl DataManifest {
         }
         Ok(())
     }
+}
+
+/// What so many files are called whose kind has these names: a numbered one stands for all that are left, one at least.
+pub(super) fn in_full(names: &[&str], files: usize) -> Vec<String> {
+    let Some((last, fixed)) = names.split_last().filter(|(last, _)| last.contains(NUMBER)) else {
+        return names.iter().map(|name| (*name).to_owned()).collect();
+    };
+    let several = (0..files.saturating_sub(fixed.len()).max(1)).map(|at| numbered(last, at));
+    fixed.iter().map(|name| (*name).to_owned()).chain(several).collect()
+}
+
+/// The name of the file of this number, from 0, among those that `name` stands for: a star in it is the number.
+pub fn numbered(name: &str, at: usize) -> String {
+    name.replacen(NUMBER, &format!("{at:05}"), 1)
 }
 
 impl SharedFile {

@@ -1,7 +1,8 @@
 //! A data set's files in pieces that are named by their hashes: how a machine gets the samples that it does not have.
 //!
 //! ```text
-//!   files, by kind   table.csv, or train-images-idx3-ubyte and its labels, ...      names are given, never taken
+//!   files, by kind   table.csv, or train-images-idx3-ubyte and its labels, ...      names are given, never taken;
+//!                    or tokens.json, tokenizer.json, tokens-00000.bin, ...          as many as there are, numbered
 //!   each file     =  chunk 0 | chunk 1 | ... | last chunk                           1 MiB each, the last may be shorter
 //!   manifest         name, length and blake3 of each chunk, for each file           its own blake3 names the whole
 //! ```
@@ -17,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use download::Download;
-pub use manifest::{DataManifest, MAX_DATA_BYTES, MAX_DATA_MANIFEST_BYTES, SharedFile};
+pub use manifest::{DataManifest, MAX_DATA_BYTES, MAX_DATA_MANIFEST_BYTES, SharedFile, numbered};
 pub use shared::SharedDataset;
 use starling_topology::Digest;
 use thiserror::Error;

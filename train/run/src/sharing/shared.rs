@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use starling_topology::Digest;
 
+use super::manifest::in_full;
 use super::{DataManifest, SharedFile, SharingError};
 use crate::state::snapshot::{CHUNK_BYTES, hash};
 
@@ -30,7 +31,7 @@ impl SharedDataset {
             return Ok(None);
         }
         let (mut files, mut places) = (Vec::new(), BTreeMap::new());
-        for (name, path) in names.iter().zip(paths) {
+        for (name, path) in in_full(names, paths.len()).iter().zip(paths) {
             let file = cut(path, name)?;
             places.extend(file.chunks.iter().enumerate().map(|(at, chunk)| (*chunk, (path.clone(), at))));
             files.push(file);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor};
 use starling_data::Dataset;
 use starling_run::ModelOptions;
-use starling_run::data::CONTEXT;
+use starling_run::data::{CONTEXT, MAX_TOKENS};
 
 use super::{AnyTask, Model};
 use crate::network::forward::{AnyModule, OutputKind, RowModule};
@@ -24,8 +24,10 @@ const MAX_PAIRS: u64 = 1 << 28;
 const HEAD_WIDTHS: [u32; 2] = [64, 32];
 /// From this width on, a layer is wide.
 const WIDE: u32 = 256;
-/// What a token may be: a byte.
-const BYTES: u32 = 256;
+/// How many logits a batch has at most: each takes 4 bytes, several times.
+const MAX_LOGITS: u64 = 1 << 29;
+/// A vocabulary has no fewer tokens: the bytes.
+const LEAST_TOKENS: u32 = 256;
 
 /// A transformer by its layers, their width, and its heads.
 #[derive(Debug)]
@@ -33,9 +35,9 @@ pub(super) struct Gpt;
 
 impl Gpt {
     /// How large it is, with these sizes on this data.
-    fn size(sizes: &[u32], context: u32) -> Size {
+    fn size(sizes: &[u32], context: u32, tokens: u32) -> Size {
         let [layers, width, heads] = [0, 1, 2].map(|at| sizes.get(at).copied().unwrap_or(1) as usize);
-        Size { layers, width, heads, tokens: BYTES as usize, context: context as usize }
+        Size { layers, width, heads, tokens: tokens as usize, context: context as usize }
     }
 }
 
@@ -108,14 +110,26 @@ impl Model for Gpt {
                 Err("gpt has no layers to normalize; leave --batch-norm out, or take mlp, regression or cnn".to_owned())
             }
             ModelOptions { loss: Some(_), .. } => {
-                Err("gpt learns bytes, by cross-entropy; leave --loss out, or take regression".to_owned())
+                Err("gpt learns tokens, by cross-entropy; leave --loss out, or take regression".to_owned())
             }
             ModelOptions { .. } => Ok(()),
         }
     }
 
-    fn check_batch(&self, sizes: &[u32], [_, _, context]: [u32; 3], samples: u32) -> Result<(), String> {
-        let (heads, context) = (Self::size(sizes, context).heads as u64, u64::from(context));
+    fn check_batch(&self, sizes: &[u32], [_, _, context]: [u32; 3], tokens: u32, samples: u32) -> Result<(), String> {
+        let (heads, context) = (Self::size(sizes, context, tokens).heads as u64, u64::from(context));
+        let logits = context.saturating_mul(tokens.into()).max(1);
+        if logits.saturating_mul(samples.into()) > MAX_LOGITS {
+            let instead = match MAX_LOGITS / logits {
+                0 => "take a shorter --context, or a smaller vocabulary".to_owned(),
+                most => format!("take --micro-batch {most} or less, a shorter --context, or a smaller vocabulary"),
+            };
+            return Err(format!(
+                "the logits of {samples} samples at once, of {context} positions with {tokens} tokens each, would take more than {} GiB; \
+                 {instead}",
+                MAX_LOGITS >> 28
+            ));
+        }
         let of_one = heads.saturating_mul(context).saturating_mul(context).max(1);
         if of_one.saturating_mul(samples.into()) <= MAX_PAIRS {
             return Ok(());
@@ -126,14 +140,15 @@ impl Model for Gpt {
             most => format!("take --micro-batch {most} or less, a shorter --context, or fewer heads"),
         };
         Err(format!(
-            "{samples} samples at once, of {context} bytes each that attend to each other {heads} times, would take more than {} GiB for each \
+            "{samples} samples at once, of {context} tokens each that attend to each other {heads} times, would take more than {} GiB for each \
              layer; {instead}",
             MAX_PAIRS >> 28
         ))
     }
 
     fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String> {
-        let size = Self::size(sizes, dataset.description().features);
+        let description = dataset.description();
+        let size = Self::size(sizes, description.features, description.classes);
         Ok(Box::new(LanguageTask::new(size, options.clone(), dataset.clone())?))
     }
 
@@ -149,9 +164,9 @@ impl Model for Gpt {
         classes: u32,
     ) -> Result<Box<dyn AnyModule>, String> {
         let [1, 1, context] = shape else { return Err("its samples are no windows of a text".to_owned()) };
-        if !CONTEXT.contains(&context) || classes != BYTES {
-            return Err(format!("it sees {context} of {classes} tokens, which is no text of bytes"));
+        if !CONTEXT.contains(&context) || !(LEAST_TOKENS..=MAX_TOKENS).contains(&classes) {
+            return Err(format!("it sees {context} of {classes} tokens, which is no text"));
         }
-        Ok(Box::new(TransformerNetwork::new(Self::size(sizes, context), &Device::flex())))
+        Ok(Box::new(TransformerNetwork::new(Self::size(sizes, context, classes), &Device::flex())))
     }
 }

@@ -26,10 +26,11 @@ pub(in super::super) fn generate(context: &Context, flags: &GenerateFlags) -> Re
     let prompt = prompt(flags)?;
     let mut generation = model.generate(&prompt, sampling)?;
     let seen = generation.context();
-    if prompt.len() > seen {
+    if generation.prompt() > seen {
+        let noun = if model.tokenizer().is_some() { "tokens" } else { "bytes" };
         context.console.line(&format!(
-            "warning: the prompt has {} bytes, of which the model sees the last {seen}",
-            format::thousands(prompt.len() as u64)
+            "warning: the prompt has {} {noun}, of which the model sees the last {seen}",
+            format::thousands(generation.prompt() as u64)
         ));
     }
     if flags.no_cache {
@@ -37,11 +38,13 @@ pub(in super::super) fn generate(context: &Context, flags: &GenerateFlags) -> Re
     }
     let mut out = Out::new(context.global.json);
     let mut speech = TextDecoder::new(&flags.stop);
-    let mut tokens = 0;
-    while tokens < flags.tokens && !speech.has_ended() {
-        let byte = generation.draw()?;
+    let (mut tokens, mut is_whole) = (0, false);
+    while tokens < flags.tokens && !speech.has_ended() && !is_whole {
+        let token = generation.draw()?;
         tokens += 1;
-        if out.show(&speech.push(byte))? == Reader::Gone {
+        is_whole = generation.is_end(token);
+        let shown: String = generation.spelled(token).into_iter().map(|byte| speech.push(byte)).collect();
+        if out.show(&shown)? == Reader::Gone {
             return Ok(EXIT_DONE);
         }
     }
@@ -57,7 +60,11 @@ pub(in super::super) fn generate(context: &Context, flags: &GenerateFlags) -> Re
             "prompt": String::from_utf8_lossy(&prompt),
             "text": out.text,
             "tokens": tokens,
-            "ended": if speech.has_ended() { "stop" } else { "tokens" },
+            "ended": match (speech.has_ended(), is_whole) {
+                (true, _) => "stop",
+                (false, true) => "end",
+                (false, false) => "tokens",
+            },
             "seed": flags.seed,
         });
         print(true, || told, String::new)?;

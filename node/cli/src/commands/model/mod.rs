@@ -5,7 +5,7 @@ mod eval;
 #[cfg(feature = "train")]
 mod generate;
 #[cfg(feature = "train")]
-mod part;
+pub(super) mod part;
 #[cfg(feature = "train")]
 mod predict;
 #[cfg(feature = "train")]

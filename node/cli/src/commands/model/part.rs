@@ -8,6 +8,9 @@ use std::thread;
 
 use starling_node::start::signals::{EXIT_INTERRUPTED, SignalSet};
 
+/// How often a folder is removed before it is left.
+const MAX_REMOVALS: u32 = 16;
+
 /// What is written of a file until it is whole. It goes when it is dropped, and when a signal ends the process.
 pub(super) struct Part {
     pub(super) file: File,
@@ -53,8 +56,11 @@ impl Drop for Part {
     }
 }
 
-/// Has the first signal that asks this process to end remove `part` before.
-fn remove_when_told(part: PathBuf) -> io::Result<()> {
+/// Has the first signal that asks this process to end remove `part` before: a file, or a folder with what is in it.
+///
+/// # Errors
+/// If the system tells of no signals.
+pub(in crate::commands) fn remove_when_told(part: PathBuf) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listens, heard) = mpsc::sync_channel(1);
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -67,6 +73,12 @@ fn remove_when_told(part: PathBuf) -> io::Result<()> {
             let _ = listens.send(Ok(()));
             signals.next().await;
             let _ = fs::remove_file(&part);
+            // Who still writes may put a file there in the meantime.
+            for _ in 0..MAX_REMOVALS {
+                if fs::remove_dir_all(&part).is_ok() || !part.exists() {
+                    break;
+                }
+            }
             std::process::exit(i32::from(EXIT_INTERRUPTED));
         });
     })?;

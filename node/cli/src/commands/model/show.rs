@@ -52,11 +52,14 @@ fn to_json(description: &Description) -> Value {
         });
         if description.task() == "text" {
             value["context"] = json!(description.features());
-            value["tokenizer"] = json!("bytes");
+            value["tokenizer"] = json!(description.tokenizer().map_or("bytes", |_| "tokenizer.json"));
+            value["tokens"] = json!(description.tokens());
+            value["end_token"] = json!(description.tokenizer().map(|tokenizer| tokenizer.end));
             return value;
         }
         value["preprocessing"] = match &on.preprocessing.scales {
             FeatureScale::Divide(divisor) => json!({ "scaling": "divide", "divisor": divisor }),
+            FeatureScale::Tokenize(_) => json!(null),
             FeatureScale::Standardize { means, deviations } => {
                 json!({ "scaling": "standardize", "means": means, "deviations": deviations })
             }
@@ -89,7 +92,15 @@ fn table(description: &Description) -> String {
             let named = named(&on.preprocessing.features);
             let is_text = description.task() == "text";
             let inputs = match on.label {
-                None if is_text => format!("text as bytes, {} at once", description.features()),
+                None if is_text => match description.tokenizer() {
+                    None => format!("text as bytes, {} at once", description.features()),
+                    Some(tokenizer) => format!(
+                        "text as tokens of {} different ones, {} at once, by the tokenizer {}",
+                        format::thousands(description.tokens().into()),
+                        description.features(),
+                        tokenizer.digest()
+                    ),
+                },
                 None => format!("images of {image}"),
                 Some(_) if !on.preprocessing.columns.is_empty() => {
                     let columns = description.columns(MAX_NAMED).join(", ");
@@ -116,6 +127,7 @@ fn table(description: &Description) -> String {
                 "scaling",
                 match &on.preprocessing.scales {
                     FeatureScale::Divide(divisor) => format!("divided by {divisor}"),
+                    FeatureScale::Tokenize(_) => "none".to_owned(),
                     FeatureScale::Standardize { .. } => "less each column's mean, divided by its deviation".to_owned(),
                 },
             );

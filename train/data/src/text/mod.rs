@@ -1,4 +1,4 @@
-//! Text, as bytes: it lies in memory once, and its windows are the samples.
+//! Text, whose windows are the samples: as bytes, of which it lies in memory once, or prepared, as the tokens of a vocabulary in files.
 //!
 //! ```text
 //!   I n   t h e   b e g i n n i n g        context 4: window 0 is `In t` with `h` behind it,
@@ -6,8 +6,16 @@
 //!           |-------+ |                    what is left at the end is no window
 //! ```
 //!
-//! From each byte of a window the model learns the next one. So each byte but the first is learned once in an epoch, and none of a window
+//! From each byte, or token, of a window the model learns the next one. So each byte but the first is learned once in an epoch, and none of a window
 //! that is held out is learned in another.
+
+mod engine;
+pub(super) mod folder;
+mod merges;
+pub(super) mod prepare;
+pub(super) mod shard;
+mod spelling;
+pub(super) mod tokenizer;
 
 use std::fs::File;
 use std::io::Read;
@@ -21,6 +29,7 @@ use crate::error::DataError;
 use crate::files::bounded;
 use crate::files::foreign;
 use crate::source::check_file;
+use folder::TokenFolder;
 
 /// A text.
 pub(super) const KIND: Kind = Kind { name: TEXT, files: &["text.txt"], holds_out: false };
@@ -30,6 +39,42 @@ pub(super) const BYTES: u32 = 256;
 const MAX_BYTES: u64 = 1 << 31;
 /// What files are called that hold tables, whatever learns from them.
 const TABLES: [&str; 2] = [".csv", ".tsv"];
+
+/// What windows are cut from.
+#[derive(Debug)]
+pub(super) enum Words {
+    /// A text, whose tokens are its bytes.
+    Bytes(Vec<u8>),
+    /// One that was prepared.
+    Tokens(TokenFolder),
+    /// The tokens of one that is in memory.
+    Encoded(Vec<u32>),
+}
+
+impl Words {
+    /// Adds `count` tokens to `tokens`, from that of the number `first` on.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub(super) fn read(&self, first: u64, count: usize, tokens: &mut Vec<u32>) -> Result<(), DataError> {
+        match self {
+            Self::Bytes(bytes) => {
+                let first = usize::try_from(first).expect("invariant: it is in memory");
+                tokens.extend(bytes[first..first + count].iter().map(|byte| u32::from(*byte)));
+                Ok(())
+            }
+            Self::Tokens(folder) => folder.read(first, count, tokens),
+            Self::Encoded(all) => {
+                let first = usize::try_from(first).expect("invariant: it is in memory");
+                tokens.extend_from_slice(&all[first..first + count]);
+                Ok(())
+            }
+        }
+    }
+}
 
 /// A text as it was read.
 #[derive(Debug)]
@@ -59,7 +104,8 @@ pub(super) fn read(path: &Path, max: u64) -> Result<Text, DataError> {
 /// Checks that it is no folder.
 pub(super) fn check_is_file(path: &Path) -> Result<(), DataError> {
     if path.is_dir() {
-        let reason = "it is a folder, but a text is one file; put several into one: `cat folder/*.txt > all.txt`";
+        let reason = "it is a folder, but a text is one file, or what `starling data prepare` has made of several; make one of them: `cat \
+                      folder/*.txt > all.txt`";
         return Err(DataError::File { path: path.to_owned(), reason: reason.to_owned() });
     }
     Ok(())

@@ -1,0 +1,83 @@
+//! `starling data check`: what a run would understand of data.
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde_json::json;
+use starling::ResumePolicy;
+use starling::errors::TaskError;
+use starling_node::start::dataset;
+use starling_run::{DataOptions, Program};
+use starling_train::{Dataset, ModelProgram, tokens};
+
+use super::{CommandError, Context, EXIT_DONE, prepare, print};
+use crate::cli::CheckFlags;
+use crate::config::FlagValue;
+use crate::output::{Detail, Throttle, format};
+
+pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, CommandError> {
+    let source = FlagValue { key: "data.source", flag: "--data", values: vec![flags.path.clone()] };
+    let loaded = context.load(&[flags.keys.values(), &[source]].concat())?;
+    let founding = loaded.founding(ResumePolicy::Fresh)?;
+    let (spec, settings) = (&founding.run, loaded.settings()?);
+    let path = Path::new(&flags.path);
+    let prepared = match tokens::is_one(path) {
+        true => Some(tokens::check(path, &mut told(context)).map_err(TaskError::from)?),
+        false => None,
+    };
+    let program = ModelProgram::new(loaded.device()?);
+    let learns_text = program.learns_text(&spec.model);
+    let options = dataset::options(&settings, spec.held_out, spec.seed);
+    // Only one kind of model takes it.
+    let options = DataOptions { text: learns_text || prepared.is_some(), ..options };
+    let dataset = Dataset::load(&options).map_err(TaskError::from)?;
+    let as_classes = !learns_text && prepared.is_none();
+    let (description, warnings) = (dataset.description(), dataset.warnings(spec.batch_size, as_classes));
+    print(
+        context.global.json,
+        || {
+            let mut value = json!({
+                "data": dataset.summary(),
+                "columns": dataset.preprocessing().columns,
+                "feature_names": dataset.feature_names(),
+                "warnings": warnings,
+                "fingerprint": description.fingerprint.to_string(),
+            });
+            if let Some(summary) = &prepared {
+                value["tokens"] = prepare::of(path, summary);
+            }
+            value
+        },
+        || {
+            let mut lines = vec![dataset.summary().to_string()];
+            lines.extend(prepared.as_ref().map(|summary| format!("{}: all as it should be", prepare::line(summary))));
+            let columns = &dataset.preprocessing().columns;
+            lines.extend(columns.iter().take(MAX_COLUMNS).enumerate().map(|(at, column)| match &*column.name {
+                "" => format!("  column {at} but for the label: {}", column.coding),
+                name => format!("  `{}`: {}", starling_run::data::shorten(name), column.coding),
+            }));
+            let more = columns.len().saturating_sub(MAX_COLUMNS);
+            lines.extend((more > 0).then(|| format!("  and {more} columns more")));
+            lines.extend(warnings.iter().map(|warning| format!("warning: {warning}")));
+            lines.push(format!("fingerprint {}", description.fingerprint));
+            lines.iter().map(|line| format::visible(line) + "\n").collect()
+        },
+    )?;
+    Ok(EXIT_DONE)
+}
+
+/// Columns that are listed.
+const MAX_COLUMNS: usize = 100;
+
+/// Tells now and then how far it is.
+fn told(context: &Context) -> impl FnMut(u64, u64) {
+    let (console, begun) = (context.console.clone(), Instant::now());
+    let is_told = context.global.detail() > Detail::Errors && !context.global.json;
+    let mut throttle = Throttle::default();
+    move |bytes, of| {
+        let now = begun.elapsed();
+        if is_told && now.as_secs() >= 1 && throttle.admits(now, bytes, of) {
+            console.line(&format!("checked {} of {}", format::bytes(bytes), format::bytes(of)));
+        }
+    }
+}

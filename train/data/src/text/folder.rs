@@ -1,0 +1,454 @@
+//! A text that was prepared: a folder with its tokenizer, and its tokens in files of which no more is in memory than is asked for.
+//!
+//! ```text
+//!   tokens.json         what there is, with the hash of each other file
+//!   tokenizer.json      the vocabulary
+//!   tokens-00000.bin    64 MiB of tokens each, but for the last: see [`shard`]
+//! ```
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use starling_run::data::{CONTEXT, TOKENS};
+use starling_run::sharing::numbered;
+use starling_run::{Kind, TokenizerSpec};
+use starling_topology::Digest;
+
+use super::prepare::TokensSummary;
+use super::shard::{self, HEADER_BYTES, ShardHeader};
+use super::tokenizer::Tokenizer;
+use crate::error::DataError;
+
+/// A text that was prepared.
+pub(crate) const KIND: Kind = Kind { name: TOKENS, files: &[TOLD, TOKENIZER, SHARD], holds_out: false };
+/// What there is.
+pub(super) const TOLD: &str = "tokens.json";
+/// The vocabulary.
+pub(super) const TOKENIZER: &str = "tokenizer.json";
+/// The tokens, by the number of their file.
+pub(super) const SHARD: &str = "tokens-*.bin";
+/// What such a folder says that it is.
+const FORMAT: &str = "starling-tokens-1";
+/// The longest description, in bytes, and the longest tokenizer.
+const MAX_TOLD_BYTES: u64 = 1 << 20;
+const MAX_TOKENIZER_BYTES: u64 = starling_run::data::MAX_PREPROCESSING_BYTES as u64;
+/// The most files of tokens: what can be shared has no more.
+const MAX_SHARDS: usize = 1024;
+/// Files that stay open. Others are opened for each read: a process can't have any number of them.
+const MAX_OPEN: usize = 64;
+/// How much of a file is checked at once.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// What the folder says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Told {
+    pub(super) format: String,
+    /// blake3 of the tokenizer, in hex.
+    pub(super) tokenizer: String,
+    /// How many tokens the vocabulary has.
+    pub(crate) vocabulary: u32,
+    /// The token behind each document.
+    pub(super) end: u32,
+    /// How many documents there are.
+    pub(super) documents: u64,
+    /// How many bytes of text these have, and how many the tokens spell: fewer or more, if the tokenizer changes what it reads.
+    pub(super) bytes: u64,
+    pub(super) spelled_bytes: u64,
+    /// How many tokens there are.
+    pub(super) tokens: u64,
+    pub(super) shards: Vec<ToldShard>,
+}
+
+/// What it says of a file of tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToldShard {
+    pub(super) tokens: u64,
+    /// blake3 of the tokens' bytes, in hex.
+    pub(super) blake3: String,
+}
+
+impl Told {
+    /// Of a text that is in no file yet.
+    pub(super) fn begin(tokenizer: &TokenizerSpec, vocabulary: u32) -> Self {
+        let (format, tokenizer, end) = (FORMAT.to_owned(), tokenizer.digest().to_string(), tokenizer.end);
+        let (documents, bytes, spelled_bytes, tokens, shards) = (0, 0, 0, 0, Vec::new());
+        Self { format, tokenizer, vocabulary, end, documents, bytes, spelled_bytes, tokens, shards }
+    }
+
+    /// Reads it from bytes that may be a stranger's.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let told: Self = serde_json::from_slice(bytes).map_err(|error| {
+            format!("it does not say what `starling data prepare` writes ({error}); prepare the text again")
+        })?;
+        let Self { format, vocabulary, end, tokens, shards, .. } = &told;
+        if format != FORMAT {
+            return Err(format!(
+                "its format is not `{FORMAT}`, which this release of Starling reads; prepare the text again"
+            ));
+        }
+        let (least, most) = (super::tokenizer::LEAST_TOKENS, starling_run::data::MAX_TOKENS);
+        if !(least..=most).contains(vocabulary) || end >= vocabulary {
+            return Err(format!(
+                "it has a vocabulary of {vocabulary} tokens and the end token {end}, but {least} to {most} tokens are possible, and one of \
+                 these"
+            ));
+        }
+        if shards.is_empty() || shards.len() > MAX_SHARDS {
+            return Err(format!("it has {} files of tokens, but 1 to {MAX_SHARDS} are possible", shards.len()));
+        }
+        let full = shard::most_tokens(*vocabulary);
+        let (last, before) = shards.split_last().expect("invariant: it is not empty");
+        if before.iter().any(|shard| shard.tokens != full) || !(1..=full).contains(&last.tokens) {
+            return Err(format!("all files of tokens but the last have to have {full}, and that no more"));
+        }
+        let counted = before.len() as u64 * full + last.tokens;
+        if counted != *tokens {
+            return Err(format!("it says that it has {tokens} tokens, but its files have {counted}"));
+        }
+        Ok(told)
+    }
+
+    /// As it is written.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self).expect("invariant: texts and numbers are always JSON");
+        bytes.push(b'\n');
+        bytes
+    }
+}
+
+/// What a file was when it was opened: whoever reads on from another one must say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Stamp {
+    fn of(found: &Metadata) -> Self {
+        Self { bytes: found.len(), modified: found.modified().ok() }
+    }
+}
+
+/// A file of tokens.
+#[derive(Debug)]
+struct Shard {
+    path: PathBuf,
+    header: ShardHeader,
+    stamp: Stamp,
+    /// If it stays open.
+    file: Option<File>,
+}
+
+/// Such a folder, of which the tokens are read as they are asked for.
+#[derive(Debug)]
+pub(crate) struct TokenFolder {
+    path: PathBuf,
+    pub(crate) told: Told,
+    pub(crate) tokenizer: TokenizerSpec,
+    shards: Vec<Shard>,
+}
+
+/// Checks all of such a folder: that each file has the hash, the length and the counts that it should, each token is one of the vocabulary, and
+/// the tokenizer has that. `progress` is told how many bytes were read, and of how many.
+///
+/// # Errors
+/// The first that is wrong, by its file.
+pub fn check(folder: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<TokensSummary, DataError> {
+    let folder = TokenFolder::open(folder)?;
+    folder.tokenizer()?;
+    folder.check(progress)?;
+    Ok(folder.summary())
+}
+
+/// Whether `source` is such a folder.
+pub fn is_one(source: &Path) -> bool {
+    source.join(TOLD).is_file()
+}
+
+/// The files of such a folder, in their kind's order.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let path = folder.join(TOLD);
+    let told = Told::decode(&read(&path, MAX_TOLD_BYTES)?).map_err(|reason| DataError::File { path, reason })?;
+    let shards = (0..told.shards.len()).map(|at| numbered(SHARD, at));
+    let names = [TOLD, TOKENIZER].map(ToOwned::to_owned).into_iter().chain(shards);
+    Ok(names.map(|name| folder.join(name)).collect())
+}
+
+impl TokenFolder {
+    /// Opens a folder, and checks that its parts fit each other; the tokens are [checked](Self::check) apart.
+    ///
+    /// # Errors
+    /// If a file is not there, or another one than `tokens.json` says.
+    pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
+        let fail = |path: &Path, reason: String| DataError::File { path: path.to_owned(), reason };
+        let place = path.join(TOLD);
+        let told = Told::decode(&read(&place, MAX_TOLD_BYTES)?).map_err(|reason| fail(&place, reason))?;
+        let place = path.join(TOKENIZER);
+        let json = String::from_utf8(read(&place, MAX_TOKENIZER_BYTES)?)
+            .map_err(|_| fail(&place, "it is no UTF-8, which JSON is".to_owned()))?;
+        let tokenizer = TokenizerSpec { json, end: told.end };
+        let found = tokenizer.digest().to_string();
+        if found != told.tokenizer {
+            let reason = format!(
+                "its blake3 is {found}, but `{TOLD}` says {}: it was changed, or is of another text; prepare the text again",
+                crate::shorten(&told.tokenizer)
+            );
+            return Err(fail(&place, reason));
+        }
+        let mut shards = Vec::with_capacity(told.shards.len());
+        for (at, said) in told.shards.iter().enumerate() {
+            let place = path.join(numbered(SHARD, at));
+            let shard = Shard::open(place, at < MAX_OPEN)?;
+            let expected = (told.vocabulary, said.tokens, said.blake3.clone());
+            if (shard.header.vocabulary, shard.header.tokens, shard.header.digest.to_string()) != expected {
+                let reason = format!(
+                    "it has {} tokens of a vocabulary of {} with the blake3 {}, but `{TOLD}` says {} of {} with {}; prepare the text again",
+                    shard.header.tokens,
+                    shard.header.vocabulary,
+                    shard.header.digest,
+                    said.tokens,
+                    told.vocabulary,
+                    crate::shorten(&said.blake3)
+                );
+                return Err(fail(&shard.path, reason));
+            }
+            shards.push(shard);
+        }
+        Ok(Self { path: path.to_owned(), told, tokenizer, shards })
+    }
+
+    /// Reads all tokens once: that they are those which the hashes are of, and of the vocabulary. `progress` is told how many bytes were
+    /// read, and of how many.
+    ///
+    /// # Errors
+    /// The first that is wrong, by its file.
+    pub(crate) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), DataError> {
+        let of = self.shards.iter().map(|shard| shard.stamp.bytes).sum();
+        let mut done = 0;
+        for shard in &self.shards {
+            shard.check(&mut |bytes| {
+                done += bytes;
+                progress(done, of);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What is in it.
+    pub(crate) fn summary(&self) -> TokensSummary {
+        TokensSummary::of(self)
+    }
+
+    /// What makes its tokens of a text.
+    ///
+    /// # Errors
+    /// If the file that says it holds something else.
+    pub(crate) fn tokenizer(&self) -> Result<Tokenizer, DataError> {
+        let fail = |reason| DataError::File { path: self.path.join(TOKENIZER), reason };
+        let tokenizer = Tokenizer::open(&self.tokenizer).map_err(&fail)?;
+        let (found, said) = (tokenizer.tokens(), self.told.vocabulary);
+        match found == said {
+            true => Ok(tokenizer),
+            false => Err(fail(format!(
+                "its vocabulary has {found} tokens, but `{TOLD}` says {said}; prepare the text again"
+            ))),
+        }
+    }
+
+    /// How many windows of `context` tokens it has, each with a token behind it.
+    ///
+    /// # Errors
+    /// If `context` is none that is possible, or there are fewer than `least`.
+    pub(crate) fn windows(&self, context: u32, least: u32) -> Result<u32, DataError> {
+        let fail = |reason| Err(DataError::File { path: self.path.clone(), reason });
+        if !CONTEXT.contains(&context) {
+            let (shortest, longest) = (CONTEXT.start(), CONTEXT.end());
+            return fail(format!(
+                "a model can't see {context} tokens of it at once: {shortest} to {longest} are possible"
+            ));
+        }
+        let tokens = self.told.tokens;
+        let windows = (tokens - 1) / u64::from(context);
+        if windows < u64::from(least) {
+            let needed = u64::from(context) * u64::from(least) + 1;
+            let noun = if least == 1 { "one window" } else { "two windows" };
+            return fail(format!(
+                "it has {tokens} tokens, but {noun} of {context} and the token behind need {needed}; prepare a longer text, or take a \
+                 shorter --context"
+            ));
+        }
+        u32::try_from(windows).or_else(|_| {
+            fail(format!(
+                "it has {windows} windows of {context} tokens, but {} are possible; take a longer --context",
+                u32::MAX
+            ))
+        })
+    }
+
+    /// blake3 of how long windows are, of the tokenizer and of the tokens.
+    pub(crate) fn fingerprint(&self, context: u32) -> Digest {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(FORMAT.as_bytes()).update(&context.to_le_bytes()).update(&self.tokenizer.digest().0);
+        hasher.update(&self.told.end.to_le_bytes()).update(&self.told.vocabulary.to_le_bytes());
+        for shard in &self.shards {
+            hasher.update(&shard.header.tokens.to_le_bytes()).update(&shard.header.digest.0);
+        }
+        Digest(*hasher.finalize().as_bytes())
+    }
+
+    /// Adds `count` tokens to `tokens`, from that of the number `first` on.
+    ///
+    /// # Errors
+    /// If a file can't be read, or has changed since it was opened.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub(crate) fn read(&self, first: u64, count: usize, tokens: &mut Vec<u32>) -> Result<(), DataError> {
+        let full = shard::most_tokens(self.told.vocabulary);
+        let (mut at, mut left) = (first, count as u64);
+        while left > 0 {
+            let (shard, within) = (usize::try_from(at / full).expect("invariant: files are few"), at % full);
+            let taken = left.min(self.shards[shard].header.tokens - within);
+            self.shards[shard].read(within, taken, tokens)?;
+            at += taken;
+            left -= taken;
+        }
+        Ok(())
+    }
+}
+
+impl Shard {
+    fn open(path: PathBuf, stays: bool) -> Result<Self, DataError> {
+        let unreadable = |source| DataError::Unreadable { path: path.clone(), source };
+        let fail = |reason: String| DataError::File { path: path.clone(), reason };
+        let mut file = File::open(&path).map_err(unreadable)?;
+        let stamp = Stamp::of(&file.metadata().map_err(unreadable)?);
+        let mut header = [0; HEADER_BYTES];
+        if stamp.bytes < HEADER_BYTES as u64 {
+            return Err(fail(format!("it has {} bytes, but its header alone has {HEADER_BYTES}", stamp.bytes)));
+        }
+        file.read_exact(&mut header).map_err(unreadable)?;
+        let header = ShardHeader::decode(&header).map_err(&fail)?;
+        if header.file_bytes() != stamp.bytes {
+            let (found, expected) = (stamp.bytes, header.file_bytes());
+            return Err(fail(format!(
+                "it has {found} bytes, but the {} tokens that it says it has take {expected}: it was cut off or changed; prepare the text \
+                 again, or copy the file again",
+                header.tokens
+            )));
+        }
+        Ok(Self { header, stamp, file: stays.then_some(file), path })
+    }
+
+    /// Hashes all of it.
+    fn check(&self, read: &mut dyn FnMut(u64)) -> Result<(), DataError> {
+        let width = shard::width(self.header.vocabulary);
+        let mut hasher = blake3::Hasher::new();
+        let (mut block, mut tokens) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        while at < self.header.tokens {
+            let count = (self.header.tokens - at).min((BLOCK_BYTES / width) as u64);
+            tokens.clear();
+            self.read_into(at, count, &mut block, &mut tokens)?;
+            hasher.update(&block);
+            read(block.len() as u64);
+            at += count;
+        }
+        let found = Digest(*hasher.finalize().as_bytes());
+        if found == self.header.digest {
+            return Ok(());
+        }
+        let reason = format!(
+            "the blake3 of its tokens is {found}, but its header says {}: it was changed; prepare the text again, or copy the file again",
+            self.header.digest
+        );
+        Err(DataError::File { path: self.path.clone(), reason })
+    }
+
+    fn read(&self, first: u64, count: u64, tokens: &mut Vec<u32>) -> Result<(), DataError> {
+        self.read_into(first, count, &mut Vec::new(), tokens)
+    }
+
+    /// The bytes of these tokens, and themselves behind those that are there.
+    fn read_into(&self, first: u64, count: u64, bytes: &mut Vec<u8>, tokens: &mut Vec<u32>) -> Result<(), DataError> {
+        let unreadable = |source| DataError::Unreadable { path: self.path.clone(), source };
+        let width = shard::width(self.header.vocabulary);
+        bytes.resize(usize::try_from(count).expect("invariant: what is asked for is in memory") * width, 0);
+        let again;
+        let file = match &self.file {
+            Some(file) => file,
+            None => {
+                again = File::open(&self.path).map_err(unreadable)?;
+                &again
+            }
+        };
+        read_at(file, bytes, HEADER_BYTES as u64 + first * width as u64).map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => self.changed("it has become shorter"),
+            _ => unreadable(source),
+        })?;
+        // Behind the read: what has changed before it is seen.
+        if Stamp::of(&file.metadata().map_err(unreadable)?) != self.stamp {
+            return Err(self.changed("its length or its time of change is another one"));
+        }
+        let start = tokens.len();
+        shard::decode_tokens(bytes, width, tokens);
+        let foreign = tokens[start..].iter().position(|token| *token >= self.header.vocabulary);
+        match foreign {
+            None => Ok(()),
+            Some(at) => {
+                let (token, at, vocabulary) = (tokens[start + at], first + at as u64, self.header.vocabulary);
+                let reason = format!(
+                    "token {at} of it is {token}, but the vocabulary has {vocabulary}, from 0; prepare the text again"
+                );
+                Err(DataError::File { path: self.path.clone(), reason })
+            }
+        }
+    }
+
+    fn changed(&self, how: &str) -> DataError {
+        let reason = format!("it was changed while it was in use ({how}); leave such files alone, and start again");
+        DataError::File { path: self.path.clone(), reason }
+    }
+}
+
+/// Fills `bytes` with what lies at this place of the file.
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], place: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, place)
+}
+
+/// Fills `bytes` with what lies at this place of the file.
+#[cfg(windows)]
+fn read_at(file: &File, mut bytes: &mut [u8], mut place: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, bytes, place)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                bytes = &mut bytes[read..];
+                place += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file of at most `most` bytes.
+fn read(path: &Path, most: u64) -> Result<Vec<u8>, DataError> {
+    let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > most {
+        let reason = format!("it has more than {most} bytes, which no prepared text has there");
+        return Err(DataError::File { path: path.to_owned(), reason });
+    }
+    Ok(bytes)
+}
