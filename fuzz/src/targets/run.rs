@@ -4,7 +4,7 @@ use starling_run::data::LabelScale;
 use starling_run::data::columns::{Column, ColumnKind};
 use starling_run::{
     DataDescription, DataManifest, FeatureScale, Manifest, PreprocessingSpec, ReplicatedState, ResultRecord, RunSpec,
-    SharedFile, SnapshotManifest, fuzzed,
+    SharedFile, SnapshotManifest, TokenizerSpec, fuzzed,
 };
 use starling_topology::{Digest, Ledger, Lineage};
 
@@ -132,11 +132,20 @@ pub(super) const PREPROCESSING: Target = Target {
         let texts = ["", "red"].map(ToOwned::to_owned).to_vec();
         let columns = vec![column("id", ColumnKind::Ignored), column("color", ColumnKind::Category(texts))];
         let gaps = vec![column("", ColumnKind::Gaps)];
+        let tokens = PreprocessingSpec {
+            scales: FeatureScale::Tokenize(TokenizerSpec { json: "{}".to_owned(), end: 1 }),
+            classes: Vec::new(),
+            features: Vec::new(),
+            label: None,
+            columns: Vec::new(),
+            labels: None,
+        };
         vec![
             of(FeatureScale::Divide(16.0), &[], Vec::new()),
             of(each.clone(), &["x", "y"], Vec::new()),
             of(each.clone(), &["color = ", "color = red"], columns),
             of(each, &[], gaps),
+            tokens.encode(),
         ]
     },
     take: |bytes| {

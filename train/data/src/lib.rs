@@ -38,6 +38,7 @@ pub use starling_run::data::{ClassSummary, DataOptions, DataSummary, TableColumn
 
 pub use text::tokenizer::Tokenizer;
 
+use samples::WindowNumbers;
 use samples::raw::Raw;
 use samples::split::{self, Split};
 use text::Words;
@@ -261,7 +262,7 @@ impl Dataset {
             fingerprint,
             preprocessing: preprocessing.digest(),
         };
-        let (training, held_out) = split::draw(windows, permille, options.seed);
+        let held_out: Arc<[u32]> = split::draw_held_out(windows, permille, options.seed).into();
         let summary = DataSummary {
             source: options.source.clone(),
             kind: description.kind.clone(),
@@ -280,8 +281,8 @@ impl Dataset {
             counts: Vec::new(),
         };
         let words = Arc::new(words);
-        let [training, held_out] =
-            [training, held_out].map(|numbers| SampleSet::of_text(words.clone(), context as usize, numbers));
+        let numbers = [WindowNumbers::Others(windows, held_out.clone()), WindowNumbers::Listed(held_out)];
+        let [training, held_out] = numbers.map(|numbers| SampleSet::of_text(words.clone(), context as usize, numbers));
         let (doubts, class_doubts, seed, tokenizer) = (Vec::new(), Vec::new(), options.seed, None);
         Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out, tokenizer }
     }

@@ -292,6 +292,11 @@ fn what_this_program_lacks_is_named_and_not_built() {
         metadata.extend(rest.chain(more.iter().copied()));
         written(&metadata, &[2, 2])
     };
+    let tokens = |more: &[(&'static str, &'static str)]| {
+        let plain = [("shape", "1,1,4"), ("scaling", "tokenize"), ("data", "tokens"), ("tokenizer_json", "{}")];
+        let classes = more.iter().all(|(key, _)| *key != "classes").then_some(("classes", "300"));
+        plain.into_iter().chain(classes).chain(more.iter().copied()).collect::<Vec<_>>()
+    };
     for (error, part) in [
         (of("line", &[("settings", "null")]), "the task `line`, which is a program's own: this program lacks it"),
         (of("vit:2", &[]), "holds `vit:2`, a model that this program lacks: it has softmax, mlp:64"),
@@ -303,7 +308,14 @@ fn what_this_program_lacks_is_named_and_not_built() {
         (of("softmax", &[("shape", "65536,65536,65536")]), "its `shape` has not 1 to"),
         (of("softmax", &[("classes", "1")]), "it has 1 classes"),
         (of("softmax", &[("step", "x")]), "its `step` is not a number"),
-        (of("softmax", &[("scaling", "wild")]), "its `scaling` is neither"),
+        (of("gpt:1x8", &tokens(&[("end_token", "300")])), "its `end_token` is none of its 300 tokens"),
+        (
+            of("gpt:1x8", &tokens(&[("end_token", "256"), ("tokenizer", "bytes")])),
+            "its `tokenizer` is not `tokenizer.json`",
+        ),
+        (of("gpt:1x8", &tokens(&[("end_token", "-1")])), "its `end_token` is not a number that is possible"),
+        (of("gpt:1x8", &tokens(&[("end_token", "256"), ("classes", "2000000")])), "but 2 to 1048576 are possible"),
+        (of("softmax", &[("scaling", "wild")]), "its `scaling` is none of"),
         (of("softmax", &[("scaling", "divide"), ("divisor", "0")]), "its `divisor` divides nothing"),
         (of("softmax", &[("scaling", "standardize"), ("means", "[1,nan]")]), "its `means` are not a number for each"),
         (written(&[("format", "other")], &[1]), "its format is not `starling-model-2`"),

@@ -154,6 +154,18 @@ mod tests {
         assert_eq!(hits, 2.0);
     }
 
+    /// Of windows whose tokens are of unlike lengths, it is not the mean of what it is for each.
+    #[test]
+    fn bits_are_divided_by_all_bytes_together() {
+        let mut sums = Sums::default();
+        for (bits, bytes) in [(3.0, 1.0), (5.0, 4.0)] {
+            sums.add(vec![("loss", bits * 2.0_f64.ln()), (BITS_PER_BYTE, bits), (BYTES_PER_TOKEN, bytes)]);
+        }
+        let evaluation = sums.mean(2);
+        let measure = |name| evaluation.measure(name).expect("measured");
+        assert_eq!((measure(BITS_PER_BYTE), measure(BYTES_PER_TOKEN)), (8.0 / 5.0, 2.5));
+    }
+
     #[test]
     fn large_logits_do_not_overflow() {
         let (network, device) = softmax(&[1000.0, 0.0, -1000.0, 0.0, 0.0, 0.0]);

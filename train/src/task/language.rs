@@ -96,6 +96,10 @@ impl Task for LanguageTask {
         WindowBatch::new(&windows, self.size.context, device)
     }
 
+    fn training_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> WindowBatch {
+        WindowBatch { draw: Some(*draw), ..self.batch(samples, device) }
+    }
+
     fn read_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> io::Result<WindowBatch> {
         let windows = self.windows(samples)?;
         Ok(WindowBatch { draw: Some(*draw), ..WindowBatch::new(&windows, self.size.context, device) })
@@ -122,8 +126,9 @@ impl Task for LanguageTask {
         samples: &[u32],
         device: &Device,
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-        let windows =
-            self.windows(samples).map_err(|error| ExecutionError::WithContext { reason: error.to_string() })?;
+        let windows = self
+            .windows(samples)
+            .map_err(|error| ExecutionError::WithContext { reason: format!("the samples can't be read: {error}") })?;
         measure(transformer, &windows, self.dataset.tokenizer(), device)
     }
 

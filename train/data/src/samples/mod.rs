@@ -23,7 +23,44 @@ enum Held {
     /// `[samples, features]`, scaled, and of each its label.
     Rows { values: Vec<f32>, labels: Vec<u32> },
     /// The text, and which windows of it are the samples.
-    Windows { text: Arc<Words>, numbers: Vec<u32> },
+    Windows { text: Arc<Words>, numbers: WindowNumbers },
+}
+
+/// Which windows of a text are the samples, ascending. A list of all would take as much memory as a small text.
+#[derive(Clone)]
+pub(crate) enum WindowNumbers {
+    /// These.
+    Listed(Arc<[u32]>),
+    /// Of so many all but these.
+    Others(u32, Arc<[u32]>),
+}
+
+impl WindowNumbers {
+    fn len(&self) -> usize {
+        match self {
+            Self::Listed(numbers) => numbers.len(),
+            Self::Others(total, others) => *total as usize - others.len(),
+        }
+    }
+
+    /// The number of the sample at this place.
+    fn get(&self, at: u32) -> u32 {
+        match self {
+            Self::Listed(numbers) => numbers[at as usize],
+            Self::Others(_, others) => {
+                // Before each of the others lie as many as its number is, less those of them that come before it.
+                let (mut low, mut high) = (0, others.len());
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    match others[middle] - middle as u32 <= at {
+                        true => low = middle + 1,
+                        false => high = middle,
+                    }
+                }
+                at + low as u32
+            }
+        }
+    }
 }
 
 impl Default for Held {
@@ -43,7 +80,7 @@ impl SampleSet {
     }
 
     /// The windows of these numbers, of so many tokens each, one after another. Behind each is a token of the text.
-    pub(crate) fn of_text(text: Arc<Words>, context: usize, numbers: Vec<u32>) -> Self {
+    pub(crate) fn of_text(text: Arc<Words>, context: usize, numbers: WindowNumbers) -> Self {
         Self { features: context, held: Held::Windows { text, numbers } }
     }
 
@@ -108,7 +145,8 @@ impl SampleSet {
         let Held::Windows { text, numbers } = &self.held else { panic!("only a text has windows; take its rows") };
         let mut windows = Vec::with_capacity(indices.len() * (self.features + 1));
         for index in indices {
-            let start = u64::from(numbers[*index as usize]) * self.features as u64;
+            assert!((*index as usize) < numbers.len(), "there is no window {index} of {}", numbers.len());
+            let start = u64::from(numbers.get(*index)) * self.features as u64;
             text.read(start, self.features + 1, &mut windows)?;
         }
         Ok(windows)
@@ -119,5 +157,20 @@ impl fmt::Debug for SampleSet {
     /// Sizes only: the values may be gigabytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SampleSet").field("len", &self.len()).field("features", &self.features).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_that_are_not_listed_are_all_others() {
+        for others in [&[][..], &[0], &[6], &[0, 1, 2, 5], &[3, 4], &[0, 2, 4, 6], &[1, 2, 3, 4, 5, 6]] {
+            let numbers = WindowNumbers::Others(7, others.into());
+            let left: Vec<u32> = (0..7).filter(|number| !others.contains(number)).collect();
+            let found: Vec<u32> = (0..numbers.len() as u32).map(|at| numbers.get(at)).collect();
+            assert_eq!(found, left, "{others:?}");
+        }
     }
 }

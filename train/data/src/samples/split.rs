@@ -88,13 +88,28 @@ fn label_scale(names: &[String], labels: &[u32], rows: &[u32]) -> Option<LabelSc
 /// Indices to train on and indices held out, each in ascending order. If any share is held out, at least one sample is,
 /// and at least one is left to train on.
 pub(crate) fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
-    let share = (u64::from(total) * u64::from(permille) + 500) / 1000;
-    let count = if permille == 0 { 0 } else { (share as u32).clamp(1, total - 1) };
-    let mut order = SplitMix64Generator::for_purpose("starling held-out split", seed, 0).permutation(total);
-    let mut training = order.split_off(count as usize);
+    let (mut order, count) = ordered(total, permille, seed);
+    let mut training = order.split_off(count);
     training.sort_unstable();
     order.sort_unstable();
     (training, order)
+}
+
+/// Those that [`draw`] holds out alone: the others are all that are left.
+pub(crate) fn draw_held_out(total: u32, permille: u32, seed: u64) -> Vec<u32> {
+    let (mut order, count) = ordered(total, permille, seed);
+    order.truncate(count);
+    order.shrink_to_fit();
+    order.sort_unstable();
+    order
+}
+
+/// All indices in an order that `seed` gives, and how many of the first are held out.
+fn ordered(total: u32, permille: u32, seed: u64) -> (Vec<u32>, usize) {
+    let share = (u64::from(total) * u64::from(permille) + 500) / 1000;
+    let count = if permille == 0 { 0 } else { (share as u32).clamp(1, total - 1) };
+    let order = SplitMix64Generator::for_purpose("starling held-out split", seed, 0).permutation(total);
+    (order, count as usize)
 }
 
 /// The rows that are held out of the data that `description` is of, split by `seed`; they count from 0, without the header.
@@ -208,6 +223,7 @@ mod tests {
         }
         assert_eq!(draw(1797, 200, 5).1.len(), 359);
         assert_ne!(draw(100, 200, 1), draw(100, 200, 2));
+        assert_eq!(draw(1797, 200, 5).1, draw_held_out(1797, 200, 5));
     }
 
     #[test]

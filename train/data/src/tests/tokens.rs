@@ -193,9 +193,9 @@ fn a_tokenizer_of_others_is_taken_as_it_is() {
     assert_eq!((summary.vocabulary, summary.end), (300, 256));
     assert_eq!(fs::read_to_string(given.path("tokenizer.json")).expect("read"), renamed);
     fs::remove_dir_all(&given.options.out).expect("removed");
-    let named = PrepareOptions { end: Some("the".to_owned()), ..given.options.clone() };
+    let named = PrepareOptions { end: Some("e".to_owned()), ..given.options.clone() };
     let end = prepare_by(&named, 1, &mut |_| {}).map(|summary| summary.end);
-    assert!(end.as_ref().is_ok_and(|end| *end > 256), "{end:?}");
+    assert!(end.as_ref().is_ok_and(|end| *end == 101), "{end:?}");
     fs::remove_dir_all(&given.options.out).expect("removed");
     // A vocabulary that lacks letters: what it makes of the text is not all of it.
     let words: String = (0..300).map(|at| format!("\"w{at}\":{at},")).collect();
@@ -267,7 +267,7 @@ fn what_is_no_text_and_what_cant_be_written_is_refused_with_nothing_left() {
 fn files_that_were_changed_are_named() {
     type Change = fn(&mut Vec<u8>);
     let cases: [(&str, Change, &str); 11] = [
-        ("tokens-00001.bin", |bytes| drop(bytes.pop()), "it was cut off or changed"),
+        ("tokens-00001.bin", |bytes| bytes.truncate(bytes.len() - 1), "it was cut off or changed"),
         ("tokens-00001.bin", |bytes| bytes.extend([0, 0]), "it was cut off or changed"),
         ("tokens-00000.bin", |bytes| bytes.truncate(10), "its header alone has 64"),
         ("tokens-00000.bin", |bytes| bytes[64] ^= 1, "the blake3 of its tokens is"),
@@ -322,7 +322,7 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
     dataset.training().windows(&all).expect("read");
     let path = prepared.path("tokens-00001.bin");
     let bytes = fs::read(&path).expect("read");
-    fs::File::options().write(true).open(&path).and_then(|file| file.set_len(100)).expect("cut off");
+    fs::File::options().write(true).open(&path).and_then(|file| file.set_len(70)).expect("cut off");
     let message = dataset.training().windows(&all).expect_err("shorter").to_string();
     assert!(message.contains("tokens-00001.bin") && message.contains("it has become shorter"), "{message}");
     // As long as before, but written anew.
@@ -336,4 +336,35 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
     );
     // Others are as they were.
     dataset.training().windows(&[0, 1]).expect("read");
+}
+
+#[test]
+fn scratch_their_trainer() {
+    use tokenizers::models::bpe::{BPE, BpeTrainer};
+    use tokenizers::tokenizer::Trainer;
+    let mut generator = SplitMix64Generator::new(1);
+    let mut odd = 0;
+    for round in 0..3000 {
+        let letters = 2 + generator.below(4);
+        let words: Vec<String> = (0..10 + generator.below(60))
+            .map(|_| (0..1 + generator.below(12)).map(|_| (b'a' + generator.below(letters) as u8) as char).collect())
+            .collect();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..8 {
+            let mut trainer = BpeTrainer::builder().show_progress(false).vocab_size(60).min_frequency(2).build();
+            trainer.feed(words.iter(), |word| Ok(vec![word.to_owned()])).expect("fed");
+            let mut model = BPE::default();
+            trainer.train(&mut model).expect("trained");
+            let tokenizer = tokenizers::Tokenizer::new(model);
+            seen.insert(tokenizer.to_string(false).expect("json"));
+        }
+        if seen.len() > 1 {
+            odd += 1;
+            if odd < 3 {
+                println!("round {round}: {} files of {words:?}", seen.len());
+                seen.iter().take(2).for_each(|file| println!("  {file}"));
+            }
+        }
+    }
+    println!("{odd} of 3000 corpora gave several files");
 }

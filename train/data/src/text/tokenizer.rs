@@ -171,6 +171,7 @@ impl fmt::Debug for Tokenizer {
 
 /// What a token is besides its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "tokenizers"), allow(dead_code))]
 pub(crate) enum Role {
     /// Of the vocabulary.
     Ordinary,
