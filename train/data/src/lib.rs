@@ -79,7 +79,7 @@ impl Dataset {
     /// the offending header field.
     pub fn load(options: &DataOptions) -> Result<Self, DataError> {
         let permille = split::permille(options.held_out)?;
-        if folder::is_one(Path::new(&options.source)) {
+        if source::is_prepared(&options.source) {
             if options.text {
                 return Self::load_tokens(options, permille);
             }

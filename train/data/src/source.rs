@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use starling_run::Kind;
+use starling_run::data::DIGITS;
 
 use crate::DataOptions;
 use crate::digits::Digits;
@@ -62,6 +63,11 @@ pub(super) fn find(source: &str) -> Result<&'static dyn Source, DataError> {
     Err(DataError::File { path: source.into(), reason: "no reader knows it".to_owned() })
 }
 
+/// Whether it is the folder of a text that was prepared.
+pub(super) fn is_prepared(source: &str) -> bool {
+    source != DIGITS && folder::is_one(Path::new(source))
+}
+
 /// Checks that what lies there can be read again: whatever is read only once is gone when its kind is known.
 pub(super) fn check_file(path: &Path) -> Result<(), DataError> {
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
@@ -82,7 +88,7 @@ pub fn kinds() -> impl Iterator<Item = Kind> {
 /// # Errors
 /// As [`files`], and if a file cannot be written.
 pub fn shared_files(options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), DataError> {
-    if folder::is_one(Path::new(&options.source)) {
+    if is_prepared(&options.source) {
         return files(&options.source);
     }
     find(&options.source)?.shared(options, folder)
@@ -93,7 +99,7 @@ pub fn shared_files(options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<P
 /// # Errors
 /// If a file cannot be read, or a directory does not hold the files of one data set.
 pub fn files(source: &str) -> Result<(Kind, Vec<PathBuf>), DataError> {
-    if folder::is_one(Path::new(source)) {
+    if is_prepared(source) {
         return Ok((folder::KIND, folder::files(Path::new(source))?));
     }
     find(source)?.files(source)

@@ -122,6 +122,35 @@ fn files_have_the_names_of_their_kind_and_no_others() {
 }
 
 #[test]
+fn numbered_files_are_as_many_as_there_are() {
+    const NAMES: &[&str] = &["told.json", "part-*.bin"];
+    let named = |names: &[String]| {
+        let file = |name: &String| SharedFile { name: name.clone(), bytes: 0, chunks: Vec::new() };
+        DataManifest { files: names.iter().map(file).collect() }
+    };
+    let parts = |count| ["told.json".to_owned()].into_iter().chain((0..count).map(|at| numbered(NAMES[1], at)));
+    for count in [1, 2, 1000] {
+        let names: Vec<String> = parts(count).collect();
+        assert_eq!(names[count], format!("part-{:05}.bin", count - 1));
+        DataManifest::decode(&named(&names).encode(), NAMES).expect("these are its names");
+    }
+    for names in [
+        &["told.json"][..],
+        &["part-00000.bin"],
+        &["told.json", "part-00001.bin"],
+        &["told.json", "part-00000.bin", "part-00000.bin"],
+        &["told.json", "part-00000.bin", "part-00002.bin"],
+        &["told.json", "part-*.bin"],
+        &["told.json", "part-../00.bin"],
+        &["part-00000.bin", "told.json"],
+    ] {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        refused(&named(&names), NAMES);
+    }
+    refused(&named(&parts(1026).collect::<Vec<_>>()), NAMES);
+}
+
+#[test]
 fn lengths_and_chunks_must_agree() {
     const MIB: u64 = CHUNK_BYTES as u64;
     DataManifest::decode(&manifest(2 * MIB + 1, &[1, 1, 2]).encode(), TABLE).expect("two chunks and a byte");
