@@ -16,6 +16,7 @@ mod links;
 mod members;
 mod numbers;
 mod own_models;
+mod pages;
 mod partitions;
 mod predictions;
 mod records;

@@ -256,3 +256,79 @@ fn images_are_predicted_by_a_member_that_trains() {
     peer.signal("TERM");
     assert_eq!(peer.finish().summary()["outcome"], "left");
 }
+
+#[test]
+fn a_model_is_written_for_other_programs_from_all_that_a_run_leaves() {
+    let (folder, summary, state) = trained("--model mlp:8 --export out/");
+    let dir = folder.path();
+    let state = state.path().join("state").display().to_string();
+    let checkpoints = json(dir, &format!("checkpoint ls --json --data-dir {state}"));
+    let checkpoint = checkpoints["checkpoints"].as_array().and_then(|list| list.last()).expect("a checkpoint");
+    let checkpoint = checkpoint["path"].as_str().expect("a path").to_owned();
+    let of = |name: &str| std::fs::read(dir.join(name)).expect("there");
+    for (to, flags) in
+        [("torch.safetensors", "--layout torch"), ("short.safetensors", "--dtype bf16"), ("model.onnx", "")]
+    {
+        let mut first = None;
+        for source in ["out", "out/model.safetensors", &checkpoint, &state] {
+            let told = json(dir, &format!("export {source} --out {to} {flags} --json"));
+            assert_eq!((&told["run"], &told["step"], &told["file"]), (&summary["run"], &60.into(), &to.into()));
+            assert!(*first.get_or_insert_with(|| of(to)) == of(to), "{to} of {source}");
+        }
+    }
+    let told = text(dir, "export out --out torch/ --layout torch");
+    assert_eq!(told, "wrote the model after step 60 to torch/ (torch, f32)\n");
+    assert_eq!(names(&dir.join("torch")), ["README.md", "model.json", "model.safetensors"]);
+    // A file alone does not know all that a folder says, and what it becomes is read all the same.
+    std::fs::copy(dir.join("out/model.safetensors"), dir.join("alone.safetensors")).expect("copied");
+    text(dir, "export alone.safetensors --out again/");
+    assert!(of("again/model.safetensors") == of("out/model.safetensors"));
+    assert_eq!(text(dir, "predict again --data table.csv"), text(dir, "predict out --data table.csv"));
+    // Runs that begin with either go the same way to the last bit.
+    let begun = |file: &str| {
+        let options = PeerOptions::flags("--steps 5 --seed 9 --model mlp:8").with("--init", dir.join(file));
+        let peer = Peer::run(&options.with("--data", dir.join("table.csv")));
+        peer.finish().summary()["values"].clone()
+    };
+    let [plain, torch] = ["out/model.safetensors", "torch/model.safetensors"].map(begun);
+    assert!(plain.is_string() && plain == torch, "{plain} and {torch}");
+
+    let before = names(dir);
+    std::fs::create_dir(dir.join("mine")).expect("made");
+    std::fs::write(dir.join("mine/notes.txt"), "mine").expect("written");
+    for (line, parts) in [
+        ("export out --out llama --layout hf", ["`mlp:8` can't be written for Hugging Face's", "take --layout torch"]),
+        ("export torch --out x", ["its layout is `torch`", "starling run --init"]),
+        ("predict torch --data table.csv", ["its layout is `torch`", "starling run --init"]),
+        ("export short.safetensors --out x --dtype f16", ["they are bf16 already", "--dtype bf16 or f32"]),
+        ("export out --out mine/", ["`notes.txt`, which is no part of an export", "name a new folder"]),
+        (
+            "export out --out out --layout torch",
+            ["cannot write the model to `out`", "the model is made of what is there"],
+        ),
+        ("export out --out out/new.onnx", ["cannot write the model to `out/new.onnx`", "name another place"]),
+        ("export alone.safetensors --out alone.safetensors", ["`alone.safetensors`", "name another place"]),
+        ("export out/model.safetensors --out out/ --dtype f16", ["`out/`", "name another place"]),
+        ("export STATE --out STATE/identity.key", ["identity.key", "name another place"]),
+        ("export out --out missing/model.onnx", ["missing/model.onnx", "its directory is there"]),
+        ("export out --out /dev/null", ["/dev/null", "it is no file"]),
+        ("export missing --out x", ["missing", "nothing is there"]),
+        ("export out --step 60 --out x", ["out", "no run and no step can be chosen"]),
+    ] {
+        let told = error(dir, &line.replace("STATE", &state));
+        assert!(parts.iter().all(|part| told.contains(part)), "{parts:?}: {told}");
+    }
+    for (line, part) in [
+        ("export out --out x.onnx --dtype f16", "leave --dtype out"),
+        ("export out --out x.onnx --layout burn", "leave --layout out"),
+        ("export out --out x --layout rows", "possible values: burn, torch, hf"),
+        ("export out --out x --dtype f64", "possible values: f32, bf16, f16"),
+    ] {
+        let output = said(dir, line);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && told.contains(part), "{line}: {told}");
+    }
+    std::fs::remove_dir_all(dir.join("mine")).expect("there");
+    assert_eq!(names(dir), before, "what is refused leaves nothing");
+    assert_eq!(names(&dir.join("out")), ["README.md", "model.json", "model.safetensors", "predict.py"]);
+}

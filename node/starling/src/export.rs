@@ -1,5 +1,5 @@
-//! Trained models away from their runs: written, read back, used. The command line's `predict`, `generate`, `eval` and `model show`
-//! are these.
+//! Trained models away from their runs: written, read back, used. The command line's `export`, `predict`, `generate`, `eval` and
+//! `model show` are these.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,14 @@ use starling_node::store::private_file::for_others;
 use starling_run::program::export::DESCRIPTION;
 use starling_run::{CheckpointFolder, CheckpointStore, Manifest, PreprocessingSpec, ReplicatedState};
 use starling_train::DeviceSpec;
+use starling_train::export::{write_exported, write_exported_onnx};
 
 #[doc(inline)]
 pub use starling_run::EvaluationReport;
 #[doc(inline)]
 pub use starling_train::export::{
-    DataOrigin, Description, EvaluationSet, Format, Model, ModelError, Origin, Prediction, PredictionOptions,
-    SamplingOptions, TextDecoder, TextGenerator,
+    DataOrigin, Description, EvaluationSet, ExportOptions, Format, Layout, Model, ModelError, NumberFormat, Origin,
+    Prediction, PredictionOptions, SamplingOptions, TextDecoder, TextGenerator,
 };
 #[doc(inline)]
 pub use starling_train::stream::{Block, InputSpec, LabelPolicy, Reader};
@@ -119,10 +120,63 @@ impl ModelLocation {
             return Err(starling_run::Error::Export { path: to.to_owned(), reason }.into());
         }
         for_others(to, || saved.as_export(|export| export.write(to)))?;
-        Ok(ExportReport {
-            run: saved.state.run.to_string(),
-            step: saved.state.step,
-            has_preprocessing: saved.preprocessing.is_some(),
+        Ok(saved.report())
+    }
+
+    /// Writes the model for other programs, with tensors in the layout and with the numbers that `options` say: a Llama to a folder, others
+    /// to a folder if `to` ends with a slash or is one already, else to a safetensors file. It appears whole or not at all.
+    ///
+    /// # Errors
+    /// If there is no model, it is damaged or has no such layout, a number is beyond the largest of its kind, numbers would be rounded a
+    /// second time, or nothing can be written there; also if what is there is what the model is made of.
+    pub fn export_as(&self, to: &Path, options: &ExportOptions) -> Result<ExportReport, NodeError> {
+        self.write(
+            to,
+            || write_exported(&self.path, to, options),
+            |saved| saved.as_export(|export| export.write_as(to, options)),
+        )
+    }
+
+    /// Writes the model as an ONNX file: a graph from samples as they are in the data, of a table once its columns are numbers, to what they
+    /// are predicted to be. It appears whole or not at all.
+    ///
+    /// # Errors
+    /// If there is no model, it is damaged, a language model, a program's own task or too large for such a file, nothing says how its data is
+    /// scaled, or it can't be written there; also if what is there is what the model is made of.
+    pub fn export_onnx(&self, to: &Path) -> Result<ExportReport, NodeError> {
+        self.write(to, || write_exported_onnx(&self.path, to), |saved| saved.as_export(|export| export.write_onnx(to)))
+    }
+
+    /// Writes what lies there, but not over it.
+    fn write(
+        &self,
+        to: &Path,
+        exported: impl FnOnce() -> Result<Description, starling_run::Error>,
+        saved: impl FnOnce(&Saved) -> Result<(), starling_run::Error>,
+    ) -> Result<ExportReport, NodeError> {
+        let found = self.find()?;
+        let whole = |path: &Path| path.canonicalize().ok();
+        // What is not there yet will lie in a folder that is.
+        let parent = to.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+        let (source, there, parent) = (whole(&self.path), whole(to), parent.and_then(whole));
+        let is_source = there.is_some() && there == source;
+        let is_in_source = parent == source && (there.is_some() || matches!(found, Found::Exported));
+        let is_around_source = to.is_dir() && there.as_deref() == source.as_deref().and_then(Path::parent);
+        if source.is_some() && (is_source || is_in_source || is_around_source) {
+            let reason = "the model is made of what is there; name another place".to_owned();
+            return Err(starling_run::Error::Export { path: to.to_owned(), reason }.into());
+        }
+        Ok(match found {
+            Found::Exported => {
+                let description = for_others(to, exported)?;
+                let has_preprocessing = description.trained_on.is_some();
+                let Origin { run, step, .. } = description.origin;
+                ExportReport { run, step, has_preprocessing }
+            }
+            Found::Saved(state) => {
+                for_others(to, || saved(&state))?;
+                state.report()
+            }
         })
     }
 
@@ -171,6 +225,11 @@ impl ModelLocation {
 }
 
 impl Saved {
+    fn report(&self) -> ExportReport {
+        let has_preprocessing = self.preprocessing.is_some();
+        ExportReport { run: self.state.run.to_string(), step: self.state.step, has_preprocessing }
+    }
+
     fn as_export<T, E>(
         &self,
         then: impl FnOnce(starling_train::Export<'_>) -> Result<T, E>,

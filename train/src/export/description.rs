@@ -11,7 +11,7 @@ use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
 use starling_run::{Delimiter, FeatureScale, ModelSpec, PreprocessingSpec, TokenizerSpec};
 
-use super::{BYTES, Export, FORMAT, ModelError, TOKENIZER, read};
+use super::{BYTES, Export, FORMAT, Layout, ModelError, TOKENIZER, read};
 use crate::error::Error;
 use crate::network::forward::OutputKind;
 use crate::network::models;
@@ -96,6 +96,13 @@ impl Description {
     /// What is wrong, as a sentence.
     pub(super) fn read(metadata: &HashMap<String, String>, parameters: Vec<Entry>) -> Result<Self, String> {
         let metadata = Metadata(metadata);
+        if let Some(layout) =
+            metadata.0.get("layout").and_then(|name| Layout::named(name)).filter(|it| *it != Layout::Burn)
+        {
+            return Err(format!(
+                "its layout is `{layout}`, for other programs; of ours, only `starling run --init` takes its values"
+            ));
+        }
         match metadata.0.get("format") {
             None => return Err("its metadata name no format, so that another program wrote it".to_owned()),
             Some(format) if format == FORMAT => {}

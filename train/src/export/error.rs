@@ -50,6 +50,16 @@ pub enum ModelError {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// It can't be written so.
+    #[error("`{model}` can't be written {how}: {reason}")]
+    NoSuchExport {
+        /// The model.
+        model: String,
+        /// How, as the end of a sentence.
+        how: &'static str,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// A program's own task.
     #[error(
         "`{}` holds the task `{task}`, which is a program's own: this program lacks it; use it with the program that trained it, \

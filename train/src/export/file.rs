@@ -16,7 +16,8 @@ use starling_run::{
 
 use starling_data::held_out_rows;
 
-use super::{BYTES, FORMAT, Origin, TOKENIZER, folder};
+use super::read::Held;
+use super::{BYTES, ExportOptions, FORMAT, Origin, TOKENIZER, folder};
 use crate::network::forward::OutputKind;
 use crate::network::models;
 
@@ -46,7 +47,9 @@ impl Export<'_> {
     /// If the state is not one of the schema and the manifest, or nothing can be written there.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         if is_folder(path) {
-            return write_folder(path, &folder::files(self, path)?);
+            let model = self.encode(path)?;
+            let held = Held::of(self, &model, path)?;
+            return write_folder(path, &folder::files(&held, model, &ExportOptions::default()));
         }
         let (bytes, place) = (self.encode(path)?, file_place(path)?);
         write_atomically(&place, &bytes)
@@ -129,10 +132,21 @@ impl Export<'_> {
         let preprocessing = preprocessing.filter(|it| it.encode().len() <= MAX_PREPROCESSING_BYTES);
         let preprocessed = preprocessing.map(|preprocessing| preprocessed(manifest, preprocessing)).unwrap_or_default();
         let metadata: BTreeMap<&str, String> = described.into_iter().chain(preprocessed).collect();
-        let mut file = serialize(tensors, None).map_err(|error| fail(error.to_string()))?;
-        add_metadata(&mut file, &metadata);
-        Ok(file)
+        serialized(tensors, &metadata).map_err(fail)
     }
+}
+
+/// A safetensors file of these tensors, by their names; the same to the byte for the same ones.
+///
+/// # Errors
+/// What is wrong with them, as a sentence.
+pub(super) fn serialized<'a>(
+    tensors: impl IntoIterator<Item = (&'a str, TensorView<'a>)>,
+    metadata: &BTreeMap<&str, String>,
+) -> Result<Vec<u8>, String> {
+    let mut file = serialize(tensors, None).map_err(|error| error.to_string())?;
+    add_metadata(&mut file, metadata);
+    Ok(file)
 }
 
 /// What the metadata say of the data. Lists are JSON.

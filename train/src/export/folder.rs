@@ -1,16 +1,15 @@
 //! A trained model as a folder: the model's file, and beside it what it is and how it is used.
 
-use std::path::Path;
-
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use starling_run::data::columns::Column;
 use starling_run::data::{IMAGES, LabelScale};
 use starling_run::program::export::{CARD, DESCRIPTION, MODEL, SCRIPT};
-use starling_run::{Error, FeatureScale};
+use starling_run::{FeatureScale, Manifest};
 
 use super::description::settings;
-use super::{BYTES, DataOrigin, Description, Export, FORMAT, Origin, TOKENIZER, read};
+use super::read::Held;
+use super::{BYTES, DataOrigin, Description, ExportOptions, FORMAT, Layout, NumberFormat, Origin, TOKENIZER};
 use crate::network::forward::OutputKind;
 
 /// Features and classes that the card names.
@@ -19,27 +18,23 @@ const MAX_NAMED: usize = 20;
 const DENSE: &str = include_str!("dense.py");
 const CONVOLUTIONAL: &str = include_str!("convolutional.py");
 
-/// The files of the folder, by their names. Two of one checkpoint are equal to the byte, but for the measures, which only a run
-/// knows. `path` is for messages.
-///
-/// # Errors
-/// If the parts of `export` are not of one run.
-pub(super) fn files(export: &Export<'_>, path: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
-    let model = export.encode(path)?;
-    let description = Description { origin: export.origin(), ..read::decode(&model, path)?.description };
+/// The files of the folder, by their names, with the bytes of the model's, which were written so. Two of one checkpoint are equal to the
+/// byte, but for the measures, which only a run knows.
+pub(super) fn files(held: &Held, model: Vec<u8>, options: &ExportOptions) -> Vec<(&'static str, Vec<u8>)> {
+    let description = &held.description;
     let digest = blake3::hash(&model).to_string();
     let tokenizer = description.tokenizer();
     let of_tokenizer = tokenizer.map(|tokenizer| tokenizer.digest().to_string());
-    let told = Told::of(export, &description, (&digest, of_tokenizer.as_deref()));
+    let told = Told::of(held, options, (&digest, of_tokenizer.as_deref()));
     let mut text = serde_json::to_string_pretty(&told).expect("invariant: texts and finite numbers are always JSON");
     text.push('\n');
     let mut files = vec![(MODEL, model), (DESCRIPTION, text.into_bytes())];
-    files.push((CARD, card(&description, told.task).into_bytes()));
+    files.push((CARD, card(description, told.task, options).into_bytes()));
     files.extend(tokenizer.map(|tokenizer| (TOKENIZER, tokenizer.json.clone().into_bytes())));
-    if let Some(script) = script(&description) {
+    if let Some(script) = script(description).filter(|_| options.is_plain()) {
         files.push((SCRIPT, script.as_bytes().to_vec()));
     }
-    Ok(files)
+    files
 }
 
 /// What `model.json` says, in this order.
@@ -54,8 +49,11 @@ struct Told<'a> {
     step: u64,
     digest: &'a Option<String>,
     values: &'a Option<String>,
+    /// How the tensors are laid out and called, and of which kind their numbers are.
+    layout: &'static str,
+    dtype: &'static str,
     parameters: usize,
-    tensors: Vec<Tensor<'a>>,
+    tensors: Vec<Tensor>,
     #[serde(skip_serializing_if = "Option::is_none")]
     inputs: Option<Inputs<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,16 +62,17 @@ struct Told<'a> {
     text: Option<Text>,
     #[serde(skip_serializing_if = "Option::is_none")]
     preprocessing: Option<Preprocessing<'a>>,
-    data: Data<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: &'a Option<Data>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     measures: Vec<Measure<'a>>,
     files: Hashes<'a>,
 }
 
 #[derive(Serialize)]
-struct Tensor<'a> {
-    name: &'a str,
-    shape: &'a [usize],
+struct Tensor {
+    name: String,
+    shape: Vec<usize>,
 }
 
 #[derive(Serialize)]
@@ -130,13 +129,28 @@ impl Text {
     }
 }
 
-#[derive(Serialize)]
-struct Data<'a> {
-    kind: &'a str,
-    samples: u64,
+/// The data that it was trained on.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Data {
+    kind: String,
+    pub(super) samples: u64,
     held_out_permille: u32,
     seed: u64,
     fingerprint: String,
+}
+
+impl Data {
+    /// That of a run.
+    pub(super) fn of(manifest: &Manifest) -> Self {
+        let data = &manifest.data;
+        Self {
+            kind: data.kind.clone(),
+            samples: data.samples,
+            held_out_permille: data.held_out,
+            seed: manifest.seed,
+            fingerprint: data.fingerprint.to_string(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -156,13 +170,15 @@ struct Hashes<'a> {
 impl<'a> Told<'a> {
     /// With the hashes of the model's file and of the tokenizer's, if there is one.
     fn of(
-        export: &Export<'a>,
-        description: &'a Description,
+        held: &'a Held,
+        options: &ExportOptions,
         (model_hash, tokenizer_hash): (&'a str, Option<&'a str>),
     ) -> Self {
+        let description = &held.description;
         let Description { model, origin, trained_on, shape, .. } = description;
         let Origin { run, step, digest: of_state, values, measures, .. } = origin;
-        let data = &export.manifest.data;
+        let ExportOptions { layout, numbers } = *options;
+        let tensor = |entry| Some(Tensor { name: layout.tensor(entry)?, shape: layout.shape(entry) });
         let inputs = |on: &'a DataOrigin| Inputs {
             shape: *shape,
             features: description.features(),
@@ -189,26 +205,17 @@ impl<'a> Told<'a> {
             step: *step,
             digest: of_state,
             values,
+            layout: layout.name(),
+            dtype: numbers.name(),
             parameters: description.count(),
-            tensors: export
-                .schema
-                .entries()
-                .iter()
-                .map(|entry| Tensor { name: &entry.path, shape: &entry.shape })
-                .collect(),
+            tensors: description.parameters.iter().filter_map(tensor).collect(),
             inputs: on.map(inputs),
             classes: on
                 .filter(|_| description.learns() == Some(OutputKind::Classes))
                 .map(|on| &*on.preprocessing.classes),
             text: Text::of(description),
             preprocessing: on.filter(|_| description.learns() != Some(OutputKind::Text)).and_then(scales),
-            data: Data {
-                kind: &data.kind,
-                samples: data.samples,
-                held_out_permille: data.held_out,
-                seed: export.manifest.seed,
-                fingerprint: data.fingerprint.to_string(),
-            },
+            data: &held.data,
             measures: measures
                 .iter()
                 .filter(|(_, mean)| mean.is_finite())
@@ -220,10 +227,21 @@ impl<'a> Told<'a> {
 }
 
 /// What it is, for people.
-fn card(description: &Description, task: &str) -> String {
+fn card(description: &Description, task: &str, options: &ExportOptions) -> String {
     let Description { model, origin, shape, trained_on, .. } = description;
     let (run, step) = (&origin.run, origin.step);
     let mut card = format!("# {model}\n\nA {task} model, trained with Starling: run `{run}`, after step {step}.\n\n");
+    if options.layout != Layout::Burn {
+        card.push_str(&elsewhere(options));
+        measured(&mut card, origin);
+        return card;
+    }
+    if options.numbers != NumberFormat::F32 {
+        card.push_str(&format!(
+            "Its numbers are rounded to {}; what it was measured by are the whole ones.\n\n",
+            options.numbers
+        ));
+    }
     let Some(on) = trained_on else {
         card.push_str(
             "The machine that exported it did not know how its data is scaled, or a program of its own trained it: `model.json` \
@@ -239,10 +257,14 @@ fn card(description: &Description, task: &str) -> String {
     let data = if on.label.is_some() { "table.csv" } else { "images-idx3-ubyte" };
     let here = if on.kind == IMAGES { "images/" } else { data };
     card.push_str(&format!(
-        "```sh\nstarling predict . --data {here} --out predictions.csv\nstarling eval . --data {here}\nstarling model show .\n```\n\n\
-         Without Starling, `pip install numpy safetensors` and `python predict.py {data}` do{}.\n\n",
-        if on.label.is_some() { "" } else { ", with an IDX file that is not compressed, or a table of pixels" }
+        "```sh\nstarling predict . --data {here} --out predictions.csv\nstarling eval . --data {here}\nstarling model show .\n```\n\n",
     ));
+    if options.is_plain() {
+        card.push_str(&format!(
+            "Without Starling, `pip install numpy safetensors` and `python predict.py {data}` do{}.\n\n",
+            if on.label.is_some() { "" } else { ", with an IDX file that is not compressed, or a table of pixels" }
+        ));
+    }
     let [channels, height, width] = shape;
     let inputs = match on.label {
         None => format!("images of {channels}x{height}x{width}"),
@@ -263,6 +285,23 @@ fn card(description: &Description, task: &str) -> String {
     }
     measured(&mut card, origin);
     card
+}
+
+/// How it is used by other programs.
+fn elsewhere(options: &ExportOptions) -> String {
+    let how = match options.layout {
+        Layout::Hf => {
+            "```python\nfrom transformers import LlamaForCausalLM\n\nmodel = LlamaForCausalLM.from_pretrained(\".\")\n```"
+        }
+        Layout::Burn | Layout::Torch => {
+            "```python\nfrom safetensors.torch import load_file\n\nmodule.load_state_dict(load_file(\"model.safetensors\"))\n```"
+        }
+    };
+    let numbers = options.numbers;
+    format!(
+        "{how}\n\nIts layout is `{}`, its numbers are {numbers}. Of Starling's verbs, only `starling run --init model.safetensors` takes it.\n\n",
+        options.layout
+    )
 }
 
 /// How a language model is used, and what it takes.

@@ -5,11 +5,12 @@
 //!                                                                                           text -> [TextGenerator]
 //! ```
 //!
-//! A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export. The values of a file can be
+//! For programs that want them otherwise, [exchange] writes them so. A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export. The values of a file can be
 //! what a run begins with.
 
 pub mod description;
 mod error;
+pub(crate) mod exchange;
 pub mod file;
 pub mod folder;
 mod model;
@@ -17,16 +18,16 @@ mod predictions;
 mod read;
 mod text_decoder;
 mod text_generator;
-mod weights;
 
 pub use description::{DataOrigin, Description, Origin};
 pub use error::ModelError;
+pub(crate) use exchange::read_weights;
+pub use exchange::{ExportOptions, Layout, NumberFormat, write_exported, write_exported_onnx};
 pub use file::Export;
 pub use model::{EvaluationSet, Model, Prediction};
 pub use predictions::{Format, PredictionOptions};
 pub use text_decoder::TextDecoder;
 pub use text_generator::{SamplingOptions, TextGenerator};
-pub(crate) use weights::read_weights;
 
 /// What a file says that is written and read here.
 const FORMAT: &str = "starling-model-2";

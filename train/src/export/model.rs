@@ -8,14 +8,12 @@ use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::stream::{InputSpec, Reader};
 use starling_data::{LabelTable, Tokenizer};
 use starling_run::data::{LabelScale, shorten};
-use starling_run::manifest::schema::Entry;
 use starling_run::{EvaluationReport, FeatureScale, LossKind, PreprocessingSpec};
 
 use super::predictions::{self, PredictionOptions};
 use super::{Description, Export, ModelError, read};
 use crate::device::DeviceSpec;
 use crate::network::forward::{AnyModule, OutputKind};
-use crate::network::models;
 use crate::network::transformer::TransformerNetwork;
 use crate::task::evaluation::{self, Sums};
 use crate::task::language;
@@ -81,23 +79,14 @@ impl Model {
         Ok(model)
     }
 
-    fn new(held: read::Held, path: &Path, device: DeviceSpec) -> Result<Self, ModelError> {
-        let read::Held { description, values } = held;
-        let none = |reason| ModelError::NotAModel { path: path.to_owned(), reason };
-        if description.is_of_program {
-            let task = description.model.to_string();
+    fn new(mut held: read::Held, path: &Path, device: DeviceSpec) -> Result<Self, ModelError> {
+        if held.description.is_of_program {
+            let task = held.description.model.to_string();
             return Err(ModelError::OtherTask { path: path.to_owned(), task });
         }
-        if description.model.name().and_then(models::find).is_none() {
-            let (model, ours) = (description.model.to_string(), models::names().collect());
-            return Err(ModelError::UnknownModel { path: path.to_owned(), model, ours });
-        }
-        let chosen = models::choose(&description.model).map_err(|error| none(error.to_string()))?;
-        let models::Chosen { model, sizes, options } = chosen;
-        let computes = model.computes(&sizes, &options, description.shape, description.classes).map_err(none)?;
-        // Before any of it is built: what a file claims to be is as large as what it holds.
-        let schema = computes.schema();
-        let parameters = in_order(schema.entries(), &description.parameters, &values).map_err(none)?;
+        let (model, computes) = held.module(path)?;
+        let none = |reason| ModelError::NotAModel { path: path.to_owned(), reason };
+        let description = &held.description;
         let tokenizer = description.tokenizer().map(Tokenizer::open).transpose().map_err(none)?;
         if tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.tokens() != description.classes) {
             return Err(none(format!("its tokenizer has not the {} tokens that it has", description.classes)));
@@ -105,9 +94,9 @@ impl Model {
         let open = device.open()?;
         Ok(Self {
             tokenizer,
-            computes: computes.load(&parameters, &open.device),
+            computes: computes.load(&held.values, &open.device),
             learns: model.learns(),
-            description: Description { parameters: schema.entries().to_vec(), ..description },
+            description: held.description,
             path: path.to_owned(),
             device: open.device,
             device_name: open.name,
@@ -384,32 +373,6 @@ impl fmt::Debug for Model {
 
 fn scaled(values: &[f64], features: usize, scales: &FeatureScale) -> Vec<f32> {
     values.iter().enumerate().map(|(at, value)| scales.scaled(at % features, *value)).collect()
-}
-
-/// The numbers of a file in the order of a model, which has to have the same parameters.
-fn in_order(ours: &[Entry], theirs: &[Entry], values: &[f32]) -> Result<Vec<f32>, String> {
-    let mut starts = Vec::with_capacity(theirs.len());
-    let mut end = 0;
-    for entry in theirs {
-        starts.push(end);
-        end += entry.elements();
-    }
-    if let Some(other) = theirs.iter().find(|entry| !ours.iter().any(|own| own.path == entry.path)) {
-        return Err(format!("its tensor `{}` is none of its model's", shorten(&other.path).escape_debug()));
-    }
-    let mut parameters = Vec::with_capacity(values.len());
-    for own in ours {
-        let place = theirs.iter().position(|entry| entry.path == own.path);
-        let place = place.ok_or_else(|| format!("its tensor `{}` is missing", own.path))?;
-        if theirs[place].shape != own.shape {
-            return Err(format!(
-                "its tensor `{}` is {:?}, but its model has {:?}",
-                own.path, theirs[place].shape, own.shape
-            ));
-        }
-        parameters.extend_from_slice(&values[starts[place]..starts[place] + own.elements()]);
-    }
-    Ok(parameters)
 }
 
 /// What samples are of.

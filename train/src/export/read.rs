@@ -6,13 +6,18 @@ use std::io::Read;
 use std::path::Path;
 
 use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::TensorView;
 use serde::Deserialize;
+use starling_run::Error;
+use starling_run::data::shorten;
 use starling_run::manifest::MAX_PARAMETERS;
 use starling_run::manifest::schema::Entry;
 use starling_run::program::export::{DESCRIPTION, MODEL};
 
-use super::{Description, ModelError, TOKENIZER};
+use super::folder::Data;
+use super::{Description, Export, ModelError, NumberFormat, TOKENIZER};
+use crate::network::forward::AnyModule;
+use crate::network::models;
 
 /// The longest file that is read: the parameters that are possible, and the longest header that readers of such files take.
 const MAX_MODEL_BYTES: u64 = 4 * MAX_PARAMETERS + 100_000_000 + 8;
@@ -27,16 +32,11 @@ const MAX_DESCRIPTION_BYTES: u64 = 64 << 20;
 struct Beside {
     run: String,
     step: u64,
-    digest: String,
-    values: String,
-    data: Option<Samples>,
+    digest: Option<String>,
+    values: Option<String>,
+    data: Option<Data>,
     measures: Option<Vec<Measure>>,
     files: Hashes,
-}
-
-#[derive(Debug, Deserialize)]
-struct Samples {
-    samples: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,6 +59,57 @@ pub(super) struct Held {
     pub(super) description: Description,
     /// The numbers of one parameter after another, in the order of the description.
     pub(super) values: Vec<f32>,
+    /// As which they stood in the file.
+    pub(super) numbers: NumberFormat,
+    /// What the file says.
+    pub(super) metadata: HashMap<String, String>,
+    /// What it was trained on; a file alone does not say it.
+    pub(super) data: Option<Data>,
+}
+
+impl Held {
+    /// What is to be exported, of the bytes that it is [encoded](Export::encode) to. `path` is for messages.
+    ///
+    /// # Errors
+    /// If the bytes are of something else.
+    pub(super) fn of(export: &Export<'_>, bytes: &[u8], path: &Path) -> Result<Self, Error> {
+        let mut held = decode(bytes, path)?;
+        held.description.origin = export.origin();
+        held.data = Some(Data::of(export.manifest));
+        held.put_in_order(export.schema.entries()).map_err(|reason| Error::Export { path: path.to_owned(), reason })?;
+        Ok(held)
+    }
+
+    /// Puts the parameters in the order of their module, which has to have the same.
+    ///
+    /// # Errors
+    /// What is otherwise, as a sentence.
+    fn put_in_order(&mut self, ours: &[Entry]) -> Result<(), String> {
+        self.values = in_order(ours, &self.description.parameters, &self.values)?;
+        self.description.parameters = ours.to_vec();
+        Ok(())
+    }
+
+    /// The module that it says it is, which is described and holds no values; the values come to stand in its order.
+    ///
+    /// # Errors
+    /// If this program lacks it, or it has other parameters: what a file claims to be is as large as what it holds.
+    pub(super) fn module(
+        &mut self,
+        path: &Path,
+    ) -> Result<(&'static dyn models::Model, Box<dyn AnyModule>), ModelError> {
+        let none = |reason: String| ModelError::NotAModel { path: path.to_owned(), reason };
+        let Description { model: spec, shape, classes, .. } = &self.description;
+        if spec.name().and_then(models::find).is_none() {
+            let (model, ours) = (spec.to_string(), models::names().collect());
+            return Err(ModelError::UnknownModel { path: path.to_owned(), model, ours });
+        }
+        let chosen = models::choose(spec).map_err(|error| none(error.to_string()))?;
+        let models::Chosen { model, sizes, options } = chosen;
+        let computes = model.computes(&sizes, &options, *shape, *classes).map_err(none)?;
+        self.put_in_order(computes.schema().entries()).map_err(none)?;
+        Ok((model, computes))
+    }
 }
 
 /// Reads an exported file, or an exported folder. A file that is still in its folder is checked as the folder is.
@@ -103,8 +154,9 @@ pub(super) fn open(path: &Path) -> Result<Held, ModelError> {
         }
     }
     let origin = &mut held.description.origin;
-    (origin.digest, origin.values) = (Some(told.digest), Some(told.values));
-    origin.samples = told.data.and_then(|data| data.samples);
+    (origin.digest, origin.values) = (told.digest, told.values);
+    origin.samples = told.data.as_ref().map(|data| data.samples);
+    held.data = told.data;
     origin.measures = told.measures.into_iter().flatten().map(|measure| (measure.name, measure.mean)).collect();
     Ok(held)
 }
@@ -118,20 +170,49 @@ pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Held, ModelError> {
     let Tensors { metadata, tensors } = tensors(bytes, path)?;
     let entry = |(name, tensor): &(String, TensorView<'_>)| {
         let (path, shape) = (name.clone(), tensor.shape().to_vec());
-        (tensor.dtype() == Dtype::F32).then(|| Entry::trained(&path, &shape))
+        Entry::trained(&path, &shape)
     };
-    let entries: Option<Vec<Entry>> = tensors.iter().map(entry).collect();
-    let entries = entries.ok_or_else(|| none("it has numbers that are not F32".to_owned()))?;
+    let entries: Vec<Entry> = tensors.iter().map(entry).collect();
+    let numbers = tensors.first().map_or(Some(NumberFormat::F32), |(_, tensor)| NumberFormat::of(tensor.dtype()));
+    let is_alike = |format: &NumberFormat| tensors.iter().all(|(_, it)| NumberFormat::of(it.dtype()) == Some(*format));
+    let numbers =
+        numbers.filter(is_alike).ok_or_else(|| none("its numbers are not all F32, all BF16 or all F16".to_owned()))?;
     let description = Description::read(&metadata, entries).map_err(none)?;
     let mut values = Vec::with_capacity(bytes.len() / 4);
     for (name, tensor) in &tensors {
         let start = values.len();
-        values.extend(tensor.data().as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)));
+        values.extend(numbers.decode(tensor.data()));
         if values[start..].iter().any(|number: &f32| !number.is_finite()) {
             return Err(damaged(path, format!("a number of `{}` is not finite", name.escape_debug())));
         }
     }
-    Ok(Held { description, values })
+    Ok(Held { description, values, numbers, metadata, data: None })
+}
+
+/// The numbers of a file in the order of a model, which has to have the same parameters.
+fn in_order(ours: &[Entry], theirs: &[Entry], values: &[f32]) -> Result<Vec<f32>, String> {
+    let mut starts = Vec::with_capacity(theirs.len());
+    let mut end = 0;
+    for entry in theirs {
+        starts.push(end);
+        end += entry.elements();
+    }
+    if let Some(other) = theirs.iter().find(|entry| !ours.iter().any(|own| own.path == entry.path)) {
+        return Err(format!("its tensor `{}` is none of its model's", shorten(&other.path).escape_debug()));
+    }
+    let mut parameters = Vec::with_capacity(values.len());
+    for own in ours {
+        let place = theirs.iter().position(|entry| entry.path == own.path);
+        let place = place.ok_or_else(|| format!("its tensor `{}` is missing", own.path))?;
+        if theirs[place].shape != own.shape {
+            return Err(format!(
+                "its tensor `{}` is {:?}, but its model has {:?}",
+                own.path, theirs[place].shape, own.shape
+            ));
+        }
+        parameters.extend_from_slice(&values[starts[place]..starts[place] + own.elements()]);
+    }
+    Ok(parameters)
 }
 
 /// What a safetensors file holds, by name.

@@ -18,7 +18,7 @@ const CPU: DeviceSpec = DeviceSpec::Cpu;
 const STEPS: u64 = 60;
 
 /// Trains a model for some steps.
-fn trained(model: &str, options: &DataOptions) -> Box<dyn Learner> {
+pub(super) fn trained(model: &str, options: &DataOptions) -> Box<dyn Learner> {
     let workload = ModelProgram::new(CPU).read(options).expect("good data");
     let spec = RunSpec {
         model: model.parse().expect("a model"),
@@ -41,7 +41,7 @@ fn trained(model: &str, options: &DataOptions) -> Box<dyn Learner> {
 }
 
 /// A table of three classes that two of its columns tell apart, with a header, its label in the middle, and a constant column.
-fn table(folder: &Path, rows: u32) -> PathBuf {
+pub(super) fn table(folder: &Path, rows: u32) -> PathBuf {
     let row = |at: u32| {
         let kind = ["a,b", "c", "d \"e\""][at as usize % 3].replace('"', "\"\"");
         format!("{}.5;{};\"{kind}\";7\n", at % 3 * 10 + at % 5, at * at % 11)
@@ -52,7 +52,7 @@ fn table(folder: &Path, rows: u32) -> PathBuf {
     path
 }
 
-fn options(path: &Path) -> DataOptions {
+pub(super) fn options(path: &Path) -> DataOptions {
     let label = Some(starling_data::TableColumn::Written("kind".to_owned()));
     DataOptions { source: path.display().to_string(), label, ..DataOptions::default() }
 }
@@ -453,7 +453,7 @@ fn the_script_of_a_folder_predicts_as_the_model_does() {
 }
 
 /// A text of few words.
-fn words(folder: &Path) -> DataOptions {
+pub(super) fn words(folder: &Path) -> DataOptions {
     let path = folder.join("words.txt");
     let text: String = (0..900_u32).map(|at| ["rose ", "is a ", "and so ", "a "][(at * at % 7 % 4) as usize]).collect();
     std::fs::write(&path, text).expect("written");

@@ -31,8 +31,11 @@ use invite::APPOINT_EXAMPLES;
 pub use invite::{AppointFlags, IdFlags, InviteFlags, RevokeFlags};
 pub use keep::{FetchFlags, KeepFlags};
 pub use keys::{FETCH, JOIN, KEEP, KeyFlags, LOOK, RUN};
-use model::{EVAL_EXAMPLES, GENERATE_EXAMPLES, PREDICT_EXAMPLES};
-pub use model::{EvalFlags, FormatName, GenerateFlags, ModelFlags, ModelVerb, PredictFlags, WhichFlags};
+use model::{EVAL_EXAMPLES, EXPORT_EXAMPLES, GENERATE_EXAMPLES, PREDICT_EXAMPLES};
+pub use model::{
+    EvalFlags, FormatName, GenerateFlags, LayoutName, ModelFlags, ModelVerb, NumberName, OutputFlags, PredictFlags,
+    WhichFlags,
+};
 pub use ticket::{TicketFlags, hide_ticket, read_argument};
 
 /// With the wire version, which all members of a run have in common.
@@ -179,6 +182,9 @@ pub enum Verb {
     /// Measure how good a trained model is on a table or images with labels, or on a text
     #[command(after_help = EVAL_EXAMPLES)]
     Eval(EvalFlags),
+    /// Write a trained model for other programs: PyTorch, Hugging Face's tools, ONNX
+    #[command(after_help = EXPORT_EXAMPLES)]
+    Export(OutputFlags),
     /// Show a trained model
     #[command(subcommand)]
     Model(ModelVerb),

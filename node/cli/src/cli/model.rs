@@ -16,6 +16,17 @@ MODEL is what `--export` or `starling checkpoint export` wrote, a checkpoint (st
 one that trains. A table has the columns that the model was trained on, by their names if that table had a header, else in the same
 order, with or without the column of the labels. It may be larger than memory. `starling model show MODEL` lists the columns.";
 
+pub(super) const EXPORT_EXAMPLES: &str = "\
+Examples:
+  starling export out/ --out model.onnx
+  starling export model.safetensors --out torch.safetensors --layout torch
+  starling export state/ --out half/ --dtype f16
+  starling export state/ --out llama/ --layout hf --dtype bf16
+
+MODEL is what `predict` takes. An output that ends with .onnx is an ONNX graph, from samples as they are in the data to predictions; one
+that ends with a slash, or is a folder, is a folder with a description; others are safetensors files. hf is a folder that Hugging Face's
+tools open as a Llama: of a gpt alone.";
+
 pub(super) const EVAL_EXAMPLES: &str = "\
 Examples:
   starling eval model.safetensors --data table.csv
@@ -73,6 +84,45 @@ impl ModelFlags {
     pub(crate) fn place(&self) -> starling::export::ModelLocation {
         self.which.of(&self.model)
     }
+}
+
+/// How tensors are laid out and called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LayoutName {
+    /// As Burn does it: a linear weight is inputs by outputs.
+    Burn,
+    /// As PyTorch does it: a linear weight is outputs by inputs.
+    Torch,
+    /// As a Llama of Hugging Face's `transformers`.
+    Hf,
+}
+
+/// Of which kind numbers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NumberName {
+    /// 32 bits, as they are computed.
+    F32,
+    /// 16 bits, with the same range.
+    Bf16,
+    /// 16 bits, up to 65,504.
+    F16,
+}
+
+/// `starling export`.
+#[derive(Debug, Clone, Args)]
+pub struct OutputFlags {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelFlags,
+    /// The safetensors file to write; an ONNX file if it ends with .onnx; a folder if it ends with a slash or is one already, and for hf
+    #[arg(long, value_name = "FILE|DIR/")]
+    pub out: PathBuf,
+    /// How tensors are laid out and called: burn, torch, or hf, a folder for Hugging Face's tools [default: burn]
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: Option<LayoutName>,
+    /// The numbers of tensors: f32, bf16 or f16, rounded to the nearest one [default: f32]
+    #[arg(long, value_name = "KIND")]
+    pub dtype: Option<NumberName>,
 }
 
 /// How predictions are written.

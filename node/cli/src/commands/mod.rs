@@ -74,6 +74,11 @@ pub enum CommandError {
         "with --json, predictions are JSON lines; leave --json or --format csv out, or pass --out FILE for the table"
     )]
     OneFormat,
+    /// An ONNX file has no layout to choose.
+    #[error(
+        "an ONNX file has no layout and its numbers are f32; leave {0} out, or name a file that does not end with .onnx"
+    )]
+    OneLayout(&'static str),
     /// There is nothing to go on with.
     #[error("a text is missing that the model goes on with; pass --prompt TEXT, or pipe it in")]
     NoPrompt,
@@ -108,7 +113,7 @@ impl CommandError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::NotEmpty(_) | Self::OneFormat | Self::NoPrompt => EXIT_USAGE,
+            Self::Config(_) | Self::NotEmpty(_) | Self::OneFormat | Self::OneLayout(_) | Self::NoPrompt => EXIT_USAGE,
             #[cfg(feature = "train")]
             Self::Model(_) | Self::Data(_) => EXIT_FAILED,
             Self::Node(_)
@@ -198,6 +203,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Predict(flags) => model::predict(&context, &flags),
         Verb::Generate(flags) => model::generate(&context, &flags),
         Verb::Eval(flags) => model::eval(&context, &flags),
+        Verb::Export(flags) => model::export(&context, &flags),
         Verb::Model(ModelVerb::Show(flags)) => model::show(&context, &flags),
         Verb::Bench(verb) => bench::bench(&context, &verb).await,
         Verb::Completions { shell } => completions::completions(shell),

@@ -17,8 +17,14 @@ pub const DESCRIPTION: &str = "model.json";
 pub const CARD: &str = "README.md";
 /// How it is used from Python.
 pub const SCRIPT: &str = "predict.py";
-/// All that an exported folder holds.
-const FILES: [&str; 4] = [MODEL, DESCRIPTION, CARD, SCRIPT];
+/// What it is, for Hugging Face's tools.
+pub const CONFIG: &str = "config.json";
+/// How a text becomes its tokens, for the same, and how that is used.
+pub const TOKENIZER: &str = "tokenizer.json";
+/// See [`TOKENIZER`].
+pub const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+/// All that an exported folder may hold.
+const FILES: [&str; 7] = [MODEL, DESCRIPTION, CARD, SCRIPT, CONFIG, TOKENIZER, TOKENIZER_CONFIG];
 /// How many names are tried for a folder beside it.
 const MAX_NAMES: u32 = 16;
 
@@ -228,7 +234,7 @@ mod tests {
         assert_eq!(names(directory.path()), [""; 0]);
         for text in ["first", "second"] {
             write_folder(&path, &files(text)).expect("written");
-            assert_eq!((names(directory.path()), names(&path).len()), (vec!["out".to_owned()], 4));
+            assert_eq!((names(directory.path()), names(&path).len()), (vec!["out".to_owned()], FILES.len()));
             assert_eq!(fs::read(path.join(CARD)).expect("read"), format!("{CARD}: {text}").into_bytes());
             assert!(is_folder(&directory.path().join("out")), "it is there, with and without a slash");
             check_place(&path).expect("it may be replaced");
@@ -243,10 +249,10 @@ mod tests {
             let message = result.expect_err("not an export").to_string();
             assert!(message.contains("`notes.txt`") && message.contains("name a new folder"), "{message}");
         }
-        assert_eq!(names(&path).len(), 5);
+        assert_eq!(names(&path).len(), FILES.len() + 1);
         let empty = directory.path().join("empty");
         fs::create_dir(&empty).expect("made");
         write_folder(&empty, &files("fifth")).expect("an empty folder is taken");
-        assert_eq!(names(&empty).len(), 4);
+        assert_eq!(names(&empty).len(), FILES.len());
     }
 }

@@ -1,7 +1,9 @@
-//! `starling predict`, `generate`, `eval` and `model show`: what a trained model is, says, and is worth.
+//! `starling predict`, `generate`, `eval`, `export` and `model show`: what a trained model is, says, and is worth.
 
 #[cfg(feature = "train")]
 mod eval;
+#[cfg(feature = "train")]
+mod export;
 #[cfg(feature = "train")]
 mod generate;
 #[cfg(feature = "train")]
@@ -17,6 +19,6 @@ mod untrained;
 use super::{CommandError, Context, EXIT_DONE, print};
 
 #[cfg(not(feature = "train"))]
-pub(super) use untrained::{eval, generate, predict, show};
+pub(super) use untrained::{eval, export, generate, predict, show};
 #[cfg(feature = "train")]
-pub(super) use {eval::eval, generate::generate, predict::predict, show::show};
+pub(super) use {eval::eval, export::export, generate::generate, predict::predict, show::show};

@@ -2,56 +2,52 @@
 
 use std::path::Path;
 
-use safetensors::tensor::Dtype;
 use starling_run::Schema;
-use starling_run::manifest::schema::Entry;
 
-use super::{ModelError, read};
+use super::super::{ModelError, read};
+use super::{Layout, NumberFormat, llama};
 
 /// The longest header that readers of such files take, and what says how long it is.
 const MAX_HEADER_BYTES: u64 = 100_000_000 + 8;
 /// How many names an error repeats.
 const MAX_NAMED: usize = 4;
 
-/// How a file lays out what has two dimensions, and calls what normalizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    /// Linear weights are `[inputs, outputs]`; `gamma`, `beta`.
-    Burn,
-    /// Linear weights are `[outputs, inputs]`; `weight`, `bias`.
-    Torch,
-}
-
-/// The values of all parameters of `schema`, in its order, from the safetensors file at `path`: a tensor for each, by its path and in its
-/// shape, and no other. Where the metadata say `layout: torch`, linear weights are transposed, and normalizations called, as PyTorch does
-/// it.
+/// The values of all parameters of `schema`, in its order, from the safetensors file at `path`: a tensor for each, by its name and in its
+/// shape in the file's layout, and no other. The metadata say which layout that is; where they don't, it is Burn's, or that of a Llama if
+/// the tensors are called so. Numbers of 16 bits are taken as they are.
 ///
 /// # Errors
-/// If it can't be read, is none, is cut off or changed, holds other tensors than these, or others than F32, or a number that is not
-/// finite. Nothing is reserved on the word of the file.
+/// If it can't be read, is none, is cut off or changed, holds other tensors than these, others than F32, BF16 or F16, or a number that is
+/// not finite. Nothing is reserved on the word of the file.
 pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, ModelError> {
     let most = 4 * schema.parameters() as u64 + MAX_HEADER_BYTES;
     let bytes = read::read(path, most)?;
     let unfit = |reason: String| ModelError::OtherWeights { path: path.to_owned(), reason };
     let file = read::tensors(&bytes, path)?;
-    let layout = match file.metadata.get("layout").map(String::as_str) {
-        None | Some("burn") => Layout::Burn,
-        Some("torch") => Layout::Torch,
-        Some(_) => return Err(unfit("its metadata name a `layout` that is neither `burn` nor `torch`".to_owned())),
+    let layout = match file.metadata.get("layout") {
+        Some(name) => Layout::named(name)
+            .ok_or_else(|| unfit("its metadata name a `layout` that is none of `burn`, `torch` and `hf`".to_owned()))?,
+        None if file.tensors.iter().any(|(name, _)| name == llama::EMBEDDING) => Layout::Hf,
+        None => Layout::Burn,
     };
     let mut values = Vec::new();
     let mut taken = Vec::new();
     for entry in schema.entries() {
-        let name = layout.name(entry);
+        let name = layout.tensor(entry).ok_or_else(|| {
+            unfit(format!("it is laid out as a Llama, in which the model's `{}` has no place", entry.path))
+        })?;
         let Some((_, tensor)) = file.tensors.iter().find(|(found, _)| *found == name) else {
             return Err(unfit(format!(
                 "it has no tensor `{name}`; it has {}",
                 named(file.tensors.iter().map(|(name, _)| name))
             )));
         };
-        if tensor.dtype() != Dtype::F32 {
-            return Err(unfit(format!("`{name}` holds {:?}, where F32 is expected; write it as F32", tensor.dtype())));
-        }
+        let Some(format) = NumberFormat::of(tensor.dtype()) else {
+            let found = tensor.dtype();
+            return Err(unfit(format!(
+                "`{name}` holds {found:?}, where F32, BF16 or F16 is expected; write it as F32"
+            )));
+        };
         let (found, expected) = (tensor.shape(), layout.shape(entry));
         if found != expected {
             let is_turned = entry.shape.len() == 2 && found.iter().rev().eq(&expected);
@@ -63,15 +59,11 @@ pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, Mod
             };
             return Err(unfit(format!("`{name}` is {found:?}, where the model has {expected:?}{hint}")));
         }
-        let numbers = tensor.data().as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number));
-        let start = values.len();
-        match layout.is_turned(entry) {
-            true => values.extend(transposed(&numbers.collect::<Vec<f32>>(), found[0])),
-            false => values.extend(numbers),
-        }
-        if values[start..].iter().any(|number| !number.is_finite()) {
+        let numbers = format.decode(tensor.data());
+        if numbers.iter().any(|number| !number.is_finite()) {
             return Err(unfit(format!("a number of `{name}` is not finite")));
         }
+        values.extend(layout.taken(entry, numbers));
         taken.push(name);
     }
     let mut others = file.tensors.iter().map(|(name, _)| name).filter(|name| !taken.contains(name)).peekable();
@@ -79,42 +71,6 @@ pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, Mod
         return Err(unfit(format!("the model has nothing that is called {}", named(others))));
     }
     Ok(values)
-}
-
-impl Layout {
-    /// What the parameter is called there.
-    fn name(self, entry: &Entry) -> String {
-        let renamed = |(before, last): (&str, &str)| {
-            let last = match last {
-                "gamma" => "weight",
-                "beta" => "bias",
-                _ => return None,
-            };
-            Some(format!("{before}.{last}"))
-        };
-        let in_torch = || entry.path.rsplit_once('.').filter(|_| entry.shape.len() == 1).and_then(renamed);
-        Some(self)
-            .filter(|layout| *layout == Self::Torch)
-            .and_then(|_| in_torch())
-            .unwrap_or_else(|| entry.path.clone())
-    }
-
-    /// Whether it is transposed there: linear weights are, tables of embeddings are not.
-    fn is_turned(self, entry: &Entry) -> bool {
-        let is_table = entry.path.rsplit('.').nth(1).is_some_and(|name| name.contains("embedding"));
-        self == Self::Torch && entry.shape.len() == 2 && !is_table
-    }
-
-    fn shape(self, entry: &Entry) -> Vec<usize> {
-        let turned = || entry.shape.iter().rev().copied().collect();
-        if self.is_turned(entry) { turned() } else { entry.shape.clone() }
-    }
-}
-
-/// The columns of a matrix of so many rows, one after the other.
-fn transposed(numbers: &[f32], rows: usize) -> Vec<f32> {
-    let columns = numbers.len().checked_div(rows).unwrap_or_default();
-    (0..columns).flat_map(|column| (0..rows).map(move |row| numbers[row * columns + column])).collect()
 }
 
 /// Some names, as people read them. They may be a stranger's.
@@ -131,7 +87,8 @@ fn named<'a>(names: impl Iterator<Item = &'a String>) -> String {
 mod tests {
     use std::collections::HashMap;
 
-    use safetensors::tensor::{TensorView, serialize};
+    use safetensors::tensor::{Dtype, TensorView, serialize};
+    use starling_run::manifest::schema::Entry;
 
     use super::*;
 
@@ -198,6 +155,30 @@ mod tests {
     }
 
     #[test]
+    fn a_llama_is_known_by_the_names_of_its_tensors() {
+        let theirs: [(&str, Dtype, &[usize]); 3] = [
+            ("model.embed_tokens.weight", F32, &[2, 3]),
+            ("model.norm.weight", F32, &[2]),
+            ("lm_head.weight", F32, &[2, 3]),
+        ];
+        for layout in [None, Some("hf")] {
+            let values = read(&file(&theirs, layout)).expect("that of `transformers`");
+            assert_eq!(values[8..], [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        }
+    }
+
+    #[test]
+    fn numbers_of_16_bits_are_taken_as_they_are() {
+        for (dtype, one) in [(Dtype::F16, [0, 0x3c]), (Dtype::BF16, [0x80, 0x3f])] {
+            let bytes = [6, 2, 6].map(|count| one.repeat(count));
+            let views = OURS.iter().rev().zip(&bytes).map(|((name, _, shape), bytes)| {
+                (*name, TensorView::new(dtype, shape.to_vec(), bytes).expect("a tensor"))
+            });
+            assert_eq!(read(&serialize(views, None).expect("a file")), Ok(vec![1.0; 14]), "{dtype:?}");
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_with_what_would() {
         let with = |at: usize, tensor: (&'static str, Dtype, &'static [usize])| {
             let mut tensors = OURS.to_vec();
@@ -210,7 +191,11 @@ mod tests {
             (with(0, ("output.weight", F32, &[4, 2])), "`output.weight` is [4, 2], where the model has [3, 2]"),
             (with(0, ("output.weight", F32, &[2, 3])), "it is transposed"),
             (with(0, ("output.weight", Dtype::F64, &[3, 2])), "`output.weight` holds F64"),
-            (read(&file(&OURS, Some("hf"))).expect_err("another layout"), "neither `burn` nor `torch`"),
+            (read(&file(&OURS, Some("rows"))).expect_err("another layout"), "none of `burn`, `torch` and `hf`"),
+            (
+                read(&file(&OURS, Some("hf"))).expect_err("another layout"),
+                "it has no tensor `model.embed_tokens.weight`",
+            ),
             (read(b"").expect_err("nothing"), "no safetensors file"),
         ] {
             assert!(error.contains(reason), "{error}");

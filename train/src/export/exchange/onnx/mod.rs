@@ -1,0 +1,261 @@
+//! A trained model as an ONNX file: a graph from samples as they are in the data to what they are predicted to be.
+//!
+//! ```text
+//!   input [samples, features] -> scaled -> { hidden: linear, relu } -> output: linear -> softmax, argmax, or unscaled
+//!   input [samples, channels, height, width] -> scaled -> { 3x3, relu, 2x2 max } -> mean -> output
+//! ```
+//!
+//! The parameters say which layers there are, and one that has no place in such a graph is refused. Features of tables come in 64 bits and
+//! are scaled in them, as ours are: a column of dates would lose in 32 what tells its rows apart.
+
+mod messages;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use prost::Message;
+use starling_run::FeatureScale;
+use starling_run::data::LabelScale;
+
+use super::super::read::Held;
+use super::super::{DataOrigin, Description, ModelError};
+use crate::network::forward::OutputKind;
+use messages::{Attribute, FORMAT_VERSION, Graph, Kind, Model, Node, OPERATORS_VERSION, OperatorSet, Property, Value};
+
+/// The longest message that readers of such files take.
+const MAX_BYTES: usize = i32::MAX as usize;
+/// What the metadata say, of those of the model's file. How data is scaled is part of the graph.
+const PROPERTIES: [&str; 14] = [
+    "run",
+    "step",
+    "model",
+    "best_step",
+    "best_loss",
+    "ema",
+    "data",
+    "class_names",
+    "feature_names",
+    "columns",
+    "label_column",
+    "label_name",
+    "header",
+    "delimiter",
+];
+/// What goes in.
+const INPUT: &str = "input";
+/// What comes out: of a classifier, the place of the most probable class among `class_names`, and how probable each is; of a regression,
+/// the number.
+const CLASS: &str = "class";
+const PROBABILITIES: &str = "probabilities";
+const PREDICTION: &str = "prediction";
+
+/// The bytes of the file, the same ones for the same model. `path` is for messages.
+///
+/// # Errors
+/// If it is a language model, a program's own task or larger than such a file may be, or nothing says how its data is scaled.
+pub(super) fn encode(held: &Held, path: &Path) -> Result<Vec<u8>, ModelError> {
+    let Description { model, trained_on, shape, is_of_program, .. } = &held.description;
+    let refused = |reason: String| ModelError::NoSuchExport { model: model.to_string(), how: "as ONNX", reason };
+    let learns = match held.description.learns() {
+        Some(learns @ (OutputKind::Classes | OutputKind::Numbers)) => learns,
+        Some(OutputKind::Text) => {
+            return Err(refused(
+                "a language model has parts that are no plain layers; take --layout hf, from which other tools make ONNX".to_owned(),
+            ));
+        }
+        None if *is_of_program => {
+            return Err(refused(
+                "it is a program's own task, whose layers only its program knows; take --layout torch for its tensors"
+                    .to_owned(),
+            ));
+        }
+        None => return Err(refused("this program lacks it; use the release of Starling that trained it".to_owned())),
+    };
+    let on = trained_on.as_ref().ok_or_else(|| ModelError::NoScales { path: path.to_owned() })?;
+    let size = held.values.len().saturating_mul(size_of::<f32>());
+    if size > MAX_BYTES {
+        return Err(refused(format!(
+            "it has {size} bytes, where an ONNX file has at most {MAX_BYTES}; take --layout torch"
+        )));
+    }
+    let mut builder = Builder { held, taken: Vec::new(), graph: Graph { name: model.to_string(), ..Graph::default() } };
+    let mut features = builder.inputs(on, *shape);
+    features = builder.layers(features, *shape).map_err(refused)?;
+    match learns {
+        OutputKind::Classes => builder.classes(&features),
+        OutputKind::Numbers | OutputKind::Text => builder.number(&features, on.preprocessing.labels),
+    }
+    let graph = builder.finish().map_err(refused)?;
+    let property = |key: &&str| {
+        let value = held.metadata.get(*key)?.clone();
+        Some(Property { key: (*key).to_owned(), value })
+    };
+    let file = Model {
+        format_version: FORMAT_VERSION,
+        producer: "starling".to_owned(),
+        producer_version: env!("CARGO_PKG_VERSION").to_owned(),
+        graph: Some(graph),
+        operators: vec![OperatorSet { domain: Some(String::new()), version: OPERATORS_VERSION }],
+        metadata: PROPERTIES.iter().filter_map(property).collect(),
+    };
+    match file.encoded_len() {
+        size if size > MAX_BYTES => Err(refused(format!(
+            "it takes {size} bytes, where an ONNX file has at most {MAX_BYTES}; take --layout torch"
+        ))),
+        _ => Ok(file.encode_to_vec()),
+    }
+}
+
+/// A graph as it comes about. What is computed is known by its name.
+struct Builder<'a> {
+    held: &'a Held,
+    /// The parameters that are part of it.
+    taken: Vec<&'a str>,
+    graph: Graph,
+}
+
+impl<'a> Builder<'a> {
+    /// Adds an operation with one output, which is called as it is, and gives that name back.
+    fn node(&mut self, operator: &str, name: &str, inputs: &[&str], attributes: Vec<Attribute>) -> String {
+        self.graph.nodes.push(Node {
+            inputs: inputs.iter().map(|&input| input.to_owned()).collect(),
+            outputs: vec![name.to_owned()],
+            name: format!("{operator} {name}"),
+            operator: operator.to_owned(),
+            attributes,
+        });
+        name.to_owned()
+    }
+
+    fn constant(&mut self, name: &str, kind: Kind, shape: &[usize], bytes: Vec<u8>) -> String {
+        let shape = shape.iter().map(|side| *side as i64).collect();
+        self.graph.constants.push(messages::Tensor { shape, kind: kind as i32, name: name.to_owned(), bytes });
+        name.to_owned()
+    }
+
+    fn doubles(&mut self, name: &str, numbers: &[f64]) -> String {
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.constant(name, Kind::Double, &[numbers.len()], bytes)
+    }
+
+    /// The parameter of this name, as a constant of the same name.
+    fn parameter(&mut self, path: &str) -> Result<String, String> {
+        let mut start = 0;
+        for entry in &self.held.description.parameters {
+            let end = start + entry.elements();
+            if entry.path == path {
+                let bytes = self.held.values[start..end].iter().flat_map(|number| number.to_le_bytes()).collect();
+                self.taken.push(&entry.path);
+                return Ok(self.constant(path, Kind::Float, &entry.shape, bytes));
+            }
+            start = end;
+        }
+        Err(format!("its tensor `{path}` is missing"))
+    }
+
+    /// How many layers are called so, with a number behind it.
+    fn count(&self, prefix: &str) -> usize {
+        let is_layer = |at: &usize| {
+            let name = format!("{prefix}.{at}.weight");
+            self.held.description.parameters.iter().any(|entry| entry.path == name)
+        };
+        (0..).take_while(is_layer).count()
+    }
+
+    /// Samples as they are in the data, scaled: `[samples, features]`, or `[samples, channels, height, width]` of images.
+    fn inputs(&mut self, on: &DataOrigin, shape: [u32; 3]) -> String {
+        let [channels, height, width] = shape.map(i64::from);
+        let is_image = channels > 1 || height > 1;
+        let sides = if is_image { vec![channels, height, width] } else { vec![width] };
+        let (means, deviations) = match &on.preprocessing.scales {
+            FeatureScale::Divide(divisor) => {
+                self.graph.inputs.push(Value::of_samples(INPUT, Kind::Float, &sides));
+                let divisor = self.constant("divisor", Kind::Float, &[], (*divisor as f32).to_le_bytes().to_vec());
+                return self.node("Div", "scaled", &[INPUT, &divisor], Vec::new());
+            }
+            FeatureScale::Standardize { means, deviations } => (means, deviations),
+        };
+        self.graph.inputs.push(Value::of_samples(INPUT, Kind::Double, &sides));
+        let sides: Vec<usize> = sides.iter().map(|side| *side as usize).collect();
+        let numbers = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let divisors: Vec<f64> = deviations.iter().map(|it| if *it == 0.0 { 1.0 } else { *it }).collect();
+        let means = self.constant("means", Kind::Double, &sides, numbers(means));
+        let divisors = self.constant("deviations", Kind::Double, &sides, numbers(&divisors));
+        let centred = self.node("Sub", "centred", &[INPUT, &means], Vec::new());
+        let scaled = self.node("Div", "standardized", &[&centred, &divisors], Vec::new());
+        // What has no number counts as the mean, and so does all of a feature that is the same everywhere.
+        let is_constant = deviations.iter().map(|deviation| u8::from(*deviation == 0.0)).collect();
+        let is_constant = self.constant("is_constant", Kind::Bool, &sides, is_constant);
+        let is_gap = self.node("IsNaN", "is_gap", &[INPUT], Vec::new());
+        let is_mean = self.node("Or", "is_mean", &[&is_gap, &is_constant], Vec::new());
+        let zero = self.constant("zero", Kind::Double, &[], 0_f64.to_le_bytes().to_vec());
+        let filled = self.node("Where", "filled", &[&is_mean, &zero, &scaled], Vec::new());
+        self.node("Cast", "scaled", &[&filled], vec![Attribute::of_int("to", Kind::Float as i64)])
+    }
+
+    /// What the layers make of the features: `[samples, outputs]`.
+    fn layers(&mut self, mut features: String, shape: [u32; 3]) -> Result<String, String> {
+        let convolutions = self.count("convolutions");
+        for at in 0..convolutions {
+            let name = format!("convolutions.{at}");
+            let [weight, bias] = [self.parameter(&format!("{name}.weight"))?, self.parameter(&format!("{name}.bias"))?];
+            let sizes = |name: &str, sizes: &[i64]| Attribute::of_ints(name, sizes);
+            let window = vec![sizes("kernel_shape", &[3, 3]), sizes("pads", &[1; 4])];
+            features = self.node("Conv", &name, &[&features, &weight, &bias], window);
+            features = self.node("Relu", &format!("{name}.relu"), &[&features], Vec::new());
+            let window = vec![sizes("kernel_shape", &[2, 2]), sizes("strides", &[2, 2])];
+            features = self.node("MaxPool", &format!("{name}.pool"), &[&features], window);
+        }
+        if convolutions > 0 {
+            features = self.node("GlobalAveragePool", "mean", &[&features], Vec::new());
+        }
+        if convolutions > 0 || shape[0] > 1 || shape[1] > 1 {
+            features = self.node("Flatten", "flat", &[&features], vec![Attribute::of_int("axis", 1)]);
+        }
+        for at in 0..self.count("hidden") {
+            let name = format!("hidden.{at}");
+            features = self.linear(&name, &features)?;
+            features = self.node("Relu", &format!("{name}.relu"), &[&features], Vec::new());
+        }
+        self.linear("output", &features)
+    }
+
+    fn linear(&mut self, name: &str, features: &str) -> Result<String, String> {
+        let [weight, bias] = [self.parameter(&format!("{name}.weight"))?, self.parameter(&format!("{name}.bias"))?];
+        Ok(self.node("Gemm", name, &[features, &weight, &bias], Vec::new()))
+    }
+
+    fn classes(&mut self, outputs: &str) {
+        let axis = || Attribute::of_int("axis", 1);
+        self.node("ArgMax", CLASS, &[outputs], vec![axis(), Attribute::of_int("keepdims", 0)]);
+        self.node("Softmax", PROBABILITIES, &[outputs], vec![axis()]);
+        let classes = i64::from(self.held.description.classes);
+        self.graph.outputs.extend([
+            Value::of_samples(CLASS, Kind::Int64, &[]),
+            Value::of_samples(PROBABILITIES, Kind::Float, &[classes]),
+        ]);
+    }
+
+    fn number(&mut self, outputs: &str, labels: Option<LabelScale>) {
+        let LabelScale { mean, deviation } = labels.unwrap_or(LabelScale { mean: 0.0, deviation: 1.0 });
+        let axes = self.constant("outputs", Kind::Int64, &[1], 1_i64.to_le_bytes().to_vec());
+        let row = self.node("Squeeze", "row", &[outputs, &axes], Vec::new());
+        let wide = self.node("Cast", "wide", &[&row], vec![Attribute::of_int("to", Kind::Double as i64)]);
+        let deviation = self.doubles("label_deviation", &[deviation]);
+        let mean = self.doubles("label_mean", &[mean]);
+        let spread = self.node("Mul", "spread", &[&wide, &deviation], Vec::new());
+        let number = self.node("Add", "number", &[&spread, &mean], Vec::new());
+        self.node("Cast", PREDICTION, &[&number], vec![Attribute::of_int("to", Kind::Float as i64)]);
+        self.graph.outputs.push(Value::of_samples(PREDICTION, Kind::Float, &[]));
+    }
+
+    /// The graph, once each parameter has its place.
+    fn finish(self) -> Result<Graph, String> {
+        let other = self.held.description.parameters.iter().find(|entry| !self.taken.contains(&entry.path.as_str()));
+        match other {
+            Some(entry) => Err(format!("nothing is known there of its tensor `{}`; take --layout torch", entry.path)),
+            None => Ok(self.graph),
+        }
+    }
+}
