@@ -276,6 +276,8 @@ fn a_model_is_written_for_other_programs_from_all_that_a_run_leaves() {
             assert!(*first.get_or_insert_with(|| of(to)) == of(to), "{to} of {source}");
         }
     }
+    assert_eq!(json(dir, "model show short.safetensors --json")["dtype"], "bf16");
+    assert!(text(dir, "model show short.safetensors").contains("bf16, rounded"));
     let told = text(dir, "export out --out torch/ --layout torch");
     assert_eq!(told, "wrote the model after step 60 to torch/ (torch, f32)\n");
     assert_eq!(names(&dir.join("torch")), ["README.md", "model.json", "model.safetensors"]);

@@ -11,7 +11,7 @@ use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
 use starling_run::{Delimiter, FeatureScale, ModelSpec, PreprocessingSpec, TokenizerSpec};
 
-use super::{BYTES, Export, FORMAT, Layout, ModelError, TOKENIZER, read};
+use super::{BYTES, Export, FORMAT, Layout, ModelError, NumberFormat, TOKENIZER, read};
 use crate::error::Error;
 use crate::network::forward::OutputKind;
 use crate::network::models;
@@ -30,6 +30,8 @@ pub struct Description {
     pub classes: u32,
     /// The parameters, as the file lists them.
     pub parameters: Vec<Entry>,
+    /// As which kind of numbers the file holds them; they are computed with in f32.
+    pub numbers: NumberFormat,
     /// What it was trained on; `None` if the machine that wrote it did not know.
     pub trained_on: Option<DataOrigin>,
     /// Where it comes from.
@@ -90,11 +92,15 @@ impl Description {
         Ok(Self { origin: export.origin(), ..description })
     }
 
-    /// Reads the metadata of a file with these parameters. They may be a stranger's: what can't be is refused, and not repeated.
+    /// Reads the metadata of a file with these parameters, of such numbers. They may be a stranger's: what can't be is refused, and not repeated.
     ///
     /// # Errors
     /// What is wrong, as a sentence.
-    pub(super) fn read(metadata: &HashMap<String, String>, parameters: Vec<Entry>) -> Result<Self, String> {
+    pub(super) fn read(
+        metadata: &HashMap<String, String>,
+        parameters: Vec<Entry>,
+        numbers: NumberFormat,
+    ) -> Result<Self, String> {
         let metadata = Metadata(metadata);
         if let Some(layout) =
             metadata.0.get("layout").and_then(|name| Layout::named(name)).filter(|it| *it != Layout::Burn)
@@ -122,7 +128,16 @@ impl Description {
         if let Some(model) = raw.or_else(|| metadata.0.get("settings").map(named)) {
             model.check()?;
             let (shape, classes) = ([0; 3], 0);
-            return Ok(Self { model, is_of_program: true, shape, classes, parameters, trained_on: None, origin });
+            return Ok(Self {
+                model,
+                is_of_program: true,
+                shape,
+                classes,
+                parameters,
+                numbers,
+                trained_on: None,
+                origin,
+            });
         }
         let model: ModelSpec = name.parse().map_err(|_| "its `model` is none".to_owned())?;
         let sides: Vec<u32> = metadata.text("shape")?.split(',').filter_map(|side| side.parse().ok()).collect();
@@ -138,7 +153,7 @@ impl Description {
         }
         let trained_on =
             metadata.0.contains_key("scaling").then(|| metadata.trained_on(features, classes)).transpose()?;
-        Ok(Self { model, is_of_program: false, shape, classes, parameters, trained_on, origin })
+        Ok(Self { model, is_of_program: false, shape, classes, parameters, numbers, trained_on, origin })
     }
 
     /// What it is for: `classification`, `regression`, `text`, or what a program calls its own task.

@@ -59,8 +59,6 @@ pub(super) struct Held {
     pub(super) description: Description,
     /// The numbers of one parameter after another, in the order of the description.
     pub(super) values: Vec<f32>,
-    /// As which they stood in the file.
-    pub(super) numbers: NumberFormat,
     /// What the file says.
     pub(super) metadata: HashMap<String, String>,
     /// What it was trained on; a file alone does not say it.
@@ -177,7 +175,7 @@ pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Held, ModelError> {
     let is_alike = |format: &NumberFormat| tensors.iter().all(|(_, it)| NumberFormat::of(it.dtype()) == Some(*format));
     let numbers =
         numbers.filter(is_alike).ok_or_else(|| none("its numbers are not all F32, all BF16 or all F16".to_owned()))?;
-    let description = Description::read(&metadata, entries).map_err(none)?;
+    let description = Description::read(&metadata, entries, numbers).map_err(none)?;
     let mut values = Vec::with_capacity(bytes.len() / 4);
     for (name, tensor) in &tensors {
         let start = values.len();
@@ -186,7 +184,7 @@ pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Held, ModelError> {
             return Err(damaged(path, format!("a number of `{}` is not finite", name.escape_debug())));
         }
     }
-    Ok(Held { description, values, numbers, metadata, data: None })
+    Ok(Held { description, values, metadata, data: None })
 }
 
 /// The numbers of a file in the order of a model, which has to have the same parameters.

@@ -136,14 +136,14 @@ fn write_file(to: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// The model as a safetensors file.
 fn encode(held: &Held, options: &ExportOptions) -> Result<Vec<u8>, ModelError> {
     let ExportOptions { layout, numbers } = *options;
+    let held_as = held.description.numbers;
     let refused = |how, reason| ModelError::NoSuchExport { model: held.description.model.to_string(), how, reason };
     if layout == Layout::Hf {
         llama::config(held, numbers)?;
     }
-    if held.numbers != NumberFormat::F32 && numbers != NumberFormat::F32 && held.numbers != numbers {
+    if held_as != NumberFormat::F32 && numbers != NumberFormat::F32 && held_as != numbers {
         let reason = format!(
-            "they are {} already, and would be rounded twice; take --dtype {} or f32, or export the checkpoint",
-            held.numbers, held.numbers
+            "they are {held_as} already, and would be rounded twice; take --dtype {held_as} or f32, or export the checkpoint"
         );
         return Err(refused("with such numbers", reason));
     }

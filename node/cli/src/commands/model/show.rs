@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use starling::data::FeatureScale;
-use starling::export::{DataOrigin, Description};
+use starling::export::{DataOrigin, Description, NumberFormat};
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::ModelFlags;
@@ -29,6 +29,7 @@ fn to_json(description: &Description) -> Value {
         "digest": origin.digest,
         "values": origin.values,
         "parameters": description.count(),
+        "dtype": description.numbers.name(),
         "tensors": tensors.collect::<Vec<_>>(),
         "measures": measures,
     });
@@ -143,6 +144,10 @@ fn table(description: &Description) -> String {
     let tensors: Vec<String> = description.parameters.iter().map(parameters).collect();
     let count = format::thousands(description.count() as u64);
     lines.push(("parameters", format!("{count}: {}", tensors.join(", "))));
+    let numbers = description.numbers;
+    lines.extend(
+        (numbers != NumberFormat::F32).then(|| ("numbers", format!("{numbers}, rounded when it was exported"))),
+    );
     lines.extend(origin.measures.iter().map(|(name, mean)| (name.as_str(), format::mean(name, *mean))));
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     lines.iter().map(|(name, text)| format::visible(&format!("{name:width$}  {text}")) + "\n").collect()
