@@ -169,11 +169,7 @@ struct Hashes<'a> {
 
 impl<'a> Told<'a> {
     /// With the hashes of the model's file and of the tokenizer's, if there is one.
-    fn of(
-        held: &'a Held,
-        options: &ExportOptions,
-        (model_hash, tokenizer_hash): (&'a str, Option<&'a str>),
-    ) -> Self {
+    fn of(held: &'a Held, options: &ExportOptions, (model_hash, tokenizer_hash): (&'a str, Option<&'a str>)) -> Self {
         let description = &held.description;
         let Description { model, origin, trained_on, shape, .. } = description;
         let Origin { run, step, digest: of_state, values, measures, .. } = origin;

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::TOKENIZER;
+use super::super::BYTES;
 use super::super::read::Held;
 
 /// What `tokenizer.json` says of a model whose tokens are bytes; `None` of others.
 pub(super) fn of(held: &Held) -> Option<Value> {
-    held.metadata.get("tokenizer").filter(|name| *name == TOKENIZER)?;
+    held.metadata.get("tokenizer").filter(|name| *name == BYTES)?;
     let by_bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
     let vocabulary: Map<String, Value> =
         letters().into_iter().zip(0..).map(|(letter, byte)| (letter.into(), Value::from(byte))).collect();

@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn what_is_laid_out_is_taken_as_it_was() {
         let values: Vec<f32> = (0..6).map(|at| at as f32).collect();
-        let of = |path: &str, shape: &[usize]| Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" };
+        let of = Entry::trained;
         for (entry, torch, turned) in [
             (of("hidden.0.weight", &[2, 3]), "hidden.0.weight", true),
             (of("embedding.weight", &[2, 3]), "embedding.weight", false),

@@ -4,7 +4,7 @@
 //!   file, folder, checkpoint -> what it holds -> [layout]: names and shapes -> [numbers]: bytes -> a file, or a folder
 //!                                             -> [llama]: a folder that Hugging Face's tools open
 //!                                             -> [onnx]: a graph with its weights
-//!   a file of theirs -> [weights] -> the values that a run begins with
+//!   a file of theirs -> [source]: tensors by name -> [weights] -> the values that a run begins with
 //! ```
 
 mod byte_tokenizer;
@@ -12,6 +12,7 @@ mod layout;
 mod llama;
 mod numbers;
 mod onnx;
+mod source;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -115,8 +116,8 @@ fn write(held: &Held, to: &Path, options: &ExportOptions) -> Result<(), Error> {
     let mut files = folder::files(held, model, options);
     if options.layout == Layout::Hf {
         files.push((CONFIG, written(&llama::config(held, options.numbers)?)));
-        if let Some(tokenizer) = byte_tokenizer::of(held) {
-            files.push((TOKENIZER, written(&tokenizer)));
+        files.extend(byte_tokenizer::of(held).map(|tokenizer| (TOKENIZER, written(&tokenizer))));
+        if files.iter().any(|(name, _)| *name == TOKENIZER) {
             files.push((TOKENIZER_CONFIG, written(&byte_tokenizer::config(held))));
         }
     }

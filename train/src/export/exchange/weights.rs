@@ -5,68 +5,75 @@ use std::path::Path;
 use starling_run::Schema;
 
 use super::super::{ModelError, read};
-use super::{Layout, NumberFormat, llama};
+use super::source::{self, Source};
+use super::{Layout, llama};
 
 /// The longest header that readers of such files take, and what says how long it is.
 const MAX_HEADER_BYTES: u64 = 100_000_000 + 8;
 /// How many names an error repeats.
 const MAX_NAMED: usize = 4;
 
-/// The values of all parameters of `schema`, in its order, from the safetensors file at `path`: a tensor for each, by its name and in its
-/// shape in the file's layout, and no other. The metadata say which layout that is; where they don't, it is Burn's, or that of a Llama if
-/// the tensors are called so. Numbers of 16 bits are taken as they are.
+/// The values of all parameters of `schema`, in its order, from the file at `path`: a tensor for each, by its name and in its shape in the
+/// file's layout, and no other. It is a safetensors file, whose metadata say which layout that is; where they don't, it is Burn's, or that of a
+/// Llama if the tensors are called so. Or it is one that `torch.save` wrote, in PyTorch's layout. Numbers of 16 bits are taken as they are.
 ///
 /// # Errors
 /// If it can't be read, is none, is cut off or changed, holds other tensors than these, others than F32, BF16 or F16, or a number that is
 /// not finite. Nothing is reserved on the word of the file.
 pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, ModelError> {
+    if source::is_pytorch(path) {
+        let names: Vec<String> = schema.entries().iter().filter_map(|entry| Layout::Torch.tensor(entry)).collect();
+        return values(&Source::pytorch(path, &names)?, Layout::Torch, path, schema);
+    }
     let most = 4 * schema.parameters() as u64 + MAX_HEADER_BYTES;
     let bytes = read::read(path, most)?;
-    let unfit = |reason: String| ModelError::OtherWeights { path: path.to_owned(), reason };
-    let file = read::tensors(&bytes, path)?;
+    let source = Source::safetensors(&bytes, path)?;
+    let Source::Safetensors(file) = &source else { unreachable!("invariant: it was opened as one") };
     let layout = match file.metadata.get("layout") {
-        Some(name) => Layout::named(name)
-            .ok_or_else(|| unfit("its metadata name a `layout` that is none of `burn`, `torch` and `hf`".to_owned()))?,
+        Some(name) => Layout::named(name).ok_or_else(|| ModelError::OtherWeights {
+            path: path.to_owned(),
+            reason: "its metadata name a `layout` that is none of `burn`, `torch` and `hf`".to_owned(),
+        })?,
         None if file.tensors.iter().any(|(name, _)| name == llama::EMBEDDING) => Layout::Hf,
         None => Layout::Burn,
     };
+    values(&source, layout, path, schema)
+}
+
+/// The values of all parameters, of the tensors of a file in this layout.
+fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> Result<Vec<f32>, ModelError> {
+    let unfit = |reason: String| ModelError::OtherWeights { path: path.to_owned(), reason };
     let mut values = Vec::new();
     let mut taken = Vec::new();
     for entry in schema.entries() {
         let name = layout.tensor(entry).ok_or_else(|| {
             unfit(format!("it is laid out as a Llama, in which the model's `{}` has no place", entry.path))
         })?;
-        let Some((_, tensor)) = file.tensors.iter().find(|(found, _)| *found == name) else {
-            return Err(unfit(format!(
-                "it has no tensor `{name}`; it has {}",
-                named(file.tensors.iter().map(|(name, _)| name))
-            )));
+        let Some(found) = source.shape(&name) else {
+            return Err(unfit(format!("it has no tensor `{name}`; it has {}", named(source.names().into_iter()))));
         };
-        let Some(format) = NumberFormat::of(tensor.dtype()) else {
-            let found = tensor.dtype();
-            return Err(unfit(format!(
-                "`{name}` holds {found:?}, where F32, BF16 or F16 is expected; write it as F32"
-            )));
-        };
-        let (found, expected) = (tensor.shape(), layout.shape(entry));
+        let expected = layout.shape(entry);
         if found != expected {
             let is_turned = entry.shape.len() == 2 && found.iter().rev().eq(&expected);
-            let hint = match is_turned {
-                true => {
-                    "; it is transposed: say in the file's metadata that `layout` is `torch`, or `burn`, whichever it is"
-                }
+            let hint = match is_turned && layout == Layout::Burn {
+                true => "; it is transposed: say in the file's metadata that `layout` is `torch`",
                 false => "",
             };
             return Err(unfit(format!("`{name}` is {found:?}, where the model has {expected:?}{hint}")));
         }
-        let numbers = format.decode(tensor.data());
+        let numbers = source.numbers(&name).map_err(|reason| unfit(format!("`{name}` {reason}")))?;
+        if numbers.len() != entry.elements() {
+            return Err(unfit(format!("`{name}` is cut off")));
+        }
         if numbers.iter().any(|number| !number.is_finite()) {
             return Err(unfit(format!("a number of `{name}` is not finite")));
         }
         values.extend(layout.taken(entry, numbers));
         taken.push(name);
     }
-    let mut others = file.tensors.iter().map(|(name, _)| name).filter(|name| !taken.contains(name)).peekable();
+    // What a normalization of PyTorch counts, and nothing here needs.
+    let is_count = |name: &&String| layout == Layout::Torch && name.ends_with(".num_batches_tracked");
+    let mut others = source.names().into_iter().filter(|name| !taken.contains(name) && !is_count(name)).peekable();
     if others.peek().is_some() {
         return Err(unfit(format!("the model has nothing that is called {}", named(others))));
     }

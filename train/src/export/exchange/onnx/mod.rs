@@ -1,8 +1,8 @@
 //! A trained model as an ONNX file: a graph from samples as they are in the data to what they are predicted to be.
 //!
 //! ```text
-//!   input [samples, features] -> scaled -> { hidden: linear, relu } -> output: linear -> softmax, argmax, or unscaled
-//!   input [samples, channels, height, width] -> scaled -> { 3x3, relu, 2x2 max } -> mean -> output
+//!   input [samples, features] -> scaled -> { hidden: linear, perhaps normalized, relu } -> output: linear -> softmax, argmax, or unscaled
+//!   input [samples, channels, height, width] -> scaled -> { 3x3, perhaps normalized, relu, 2x2 max } -> mean -> output
 //! ```
 //!
 //! The parameters say which layers there are, and one that has no place in such a graph is refused. Features of tables come in 64 bits and
@@ -203,6 +203,7 @@ impl<'a> Builder<'a> {
             let sizes = |name: &str, sizes: &[i64]| Attribute::of_ints(name, sizes);
             let window = vec![sizes("kernel_shape", &[3, 3]), sizes("pads", &[1; 4])];
             features = self.node("Conv", &name, &[&features, &weight, &bias], window);
+            features = self.normalized(&format!("convolution_norms.{at}"), features)?;
             features = self.node("Relu", &format!("{name}.relu"), &[&features], Vec::new());
             let window = vec![sizes("kernel_shape", &[2, 2]), sizes("strides", &[2, 2])];
             features = self.node("MaxPool", &format!("{name}.pool"), &[&features], window);
@@ -216,9 +217,24 @@ impl<'a> Builder<'a> {
         for at in 0..self.count("hidden") {
             let name = format!("hidden.{at}");
             features = self.linear(&name, &features)?;
+            features = self.normalized(&format!("hidden_norms.{at}"), features)?;
             features = self.node("Relu", &format!("{name}.relu"), &[&features], Vec::new());
         }
         self.linear("output", &features)
+    }
+
+    /// What a batch normalization makes of the features, if there is one. Its epsilon is the format's own, 1e-5.
+    fn normalized(&mut self, name: &str, features: String) -> Result<String, String> {
+        let is_there = |path: String| self.held.description.parameters.iter().any(|entry| entry.path == path);
+        if !is_there(format!("{name}.gamma")) {
+            return Ok(features);
+        }
+        let mut inputs = vec![features];
+        for leaf in ["gamma", "beta", "running_mean", "running_var"] {
+            inputs.push(self.parameter(&format!("{name}.{leaf}"))?);
+        }
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        Ok(self.node("BatchNormalization", name, &inputs, Vec::new()))
     }
 
     fn linear(&mut self, name: &str, features: &str) -> Result<String, String> {
