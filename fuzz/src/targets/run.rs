@@ -2,9 +2,10 @@
 
 use starling_run::data::LabelScale;
 use starling_run::data::columns::{Column, ColumnKind};
+use starling_run::manifest::schema::Entry;
 use starling_run::{
-    DataDescription, DataManifest, FeatureScale, Manifest, PreprocessingSpec, ReplicatedState, ResultRecord, RunSpec,
-    SharedFile, SnapshotManifest, TokenizerSpec, fuzzed,
+    DataDescription, DataManifest, FeatureScale, LeafKind, Manifest, ModelSpec, PreprocessingSpec, ReplicatedState,
+    ResultRecord, RunSpec, Schema, SharedFile, SnapshotManifest, TokenizerSpec, fuzzed,
 };
 use starling_topology::{Digest, Ledger, Lineage};
 
@@ -87,7 +88,22 @@ pub(super) const MANIFEST: Target = Target {
     name: "manifest",
     seeds: || {
         let raw = Manifest::raw(100, &RunSpec::default()).map(|manifest| manifest.encode());
-        raw.into_iter().collect()
+        let of = |path: &str, kind| Entry { kind, ..Entry::trained(path, &[3]) };
+        let leaves = vec![
+            of("norm.gamma", LeafKind::Trained),
+            of("norm.running_mean", LeafKind::Running),
+            of("stem", LeafKind::Frozen),
+        ];
+        let spec = RunSpec {
+            model: ModelSpec::sized("own", &[]),
+            micro_batch: 16,
+            freeze: vec!["stem".to_owned()],
+            groups: "*.gamma:rate=0.5:decay=0".parse().into_iter().collect(),
+            ..RunSpec::default()
+        };
+        let data = DataDescription::of_program(100, Digest([4; 32]));
+        let kinds = Manifest::of(&spec, data).with_schema(&Schema::new(leaves));
+        raw.into_iter().chain([kinds.encode()]).collect()
     },
     take: |bytes| Manifest::decode(bytes).is_ok_and(|manifest| manifest.encode() == bytes),
     longest: 64 * KIB,
