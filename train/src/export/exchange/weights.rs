@@ -161,6 +161,35 @@ mod tests {
         assert_eq!(values[8..], [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
     }
 
+    /// `torch.save({"epoch": 3, "state_dict": {..}}, "state_dict.pt")` of a linear weight that is a transposed view, and a counter besides.
+    const OF_PYTORCH: &[u8] = include_bytes!("state_dict.pt");
+
+    #[test]
+    fn what_pytorch_saved_is_taken_and_its_counters_left() {
+        let values = read(OF_PYTORCH).expect("PyTorch's");
+        assert_eq!(values[..8], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 1.0]);
+        assert_eq!(values[8..], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    }
+
+    /// Whatever is done to it, nothing panics, and nothing is taken that the model can't have.
+    #[test]
+    fn what_is_left_of_a_file_of_pytorch_is_refused_or_taken() {
+        for length in 4..OF_PYTORCH.len() {
+            assert!(read(&OF_PYTORCH[..length]).is_err(), "cut at {length}");
+        }
+        let mut generator = starling_topology::SplitMix64Generator::new(17);
+        for _ in 0..3_000 {
+            let mut bytes = OF_PYTORCH.to_vec();
+            for _ in 0..=generator.below(4) {
+                let at = 4 + generator.below(bytes.len() as u32 - 4) as usize;
+                bytes[at] = generator.next_u64() as u8;
+            }
+            if let Ok(values) = read(&bytes) {
+                assert!(values.len() == 14 && values.iter().all(|value| value.is_finite()));
+            }
+        }
+    }
+
     #[test]
     fn a_llama_is_known_by_the_names_of_its_tensors() {
         let theirs: [(&str, Dtype, &[usize]); 3] = [
