@@ -315,6 +315,7 @@ fn a_model_is_written_for_other_programs_from_all_that_a_run_leaves() {
         ("export out --out missing/model.onnx", ["missing/model.onnx", "its directory is there"]),
         ("export out --out /dev/null", ["/dev/null", "it is no file"]),
         ("export missing --out x", ["missing", "nothing is there"]),
+        ("checkpoint export --data-dir STATE --to x.onnx", ["`x.onnx`", "name it .safetensors, and `starling export"]),
         ("export out --step 60 --out x", ["out", "no run and no step can be chosen"]),
     ] {
         let told = error(dir, &line.replace("STATE", &state));

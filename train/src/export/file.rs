@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::json;
 use starling_run::checkpoint::write_atomically;
 use starling_run::data::{LabelScale, MAX_PREPROCESSING_BYTES};
-use starling_run::program::export::{file_place, is_folder, write_folder};
+use starling_run::program::export::{check_name, file_place, is_folder, write_folder};
 use starling_run::state::bytes::write_numbers;
 use starling_run::{
     Error, EvaluationReport, FeatureScale, Manifest, ModelSpec, PreprocessingSpec, ReplicatedState, Schema,
@@ -44,13 +44,14 @@ impl Export<'_> {
     /// [encoded](Self::encode). Either appears whole or not at all.
     ///
     /// # Errors
-    /// If the state is not one of the schema and the manifest, or nothing can be written there.
+    /// If the state is not one of the schema and the manifest, nothing can be written there, or its name is another kind of file's.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         if is_folder(path) {
             let model = self.encode(path)?;
             let held = Held::of(self, &model, path)?;
             return write_folder(path, &folder::files(&held, model, &ExportOptions::default()));
         }
+        check_name(path)?;
         let (bytes, place) = (self.encode(path)?, file_place(path)?);
         write_atomically(&place, &bytes)
             .map_err(|error| Error::Export { path: path.to_owned(), reason: error.to_string() })

@@ -324,19 +324,24 @@ fn of_text(description: &Description) -> String {
 /// What was measured of it, and what it can be compared by.
 fn measured(card: &mut String, origin: &Origin) {
     for (name, mean) in &origin.measures {
-        card.push_str(&format!("* **{name}** on the samples that were held out: {mean}.\n"));
+        card.push_str(&format!("* **{}** on the samples that were held out: {mean}.\n", on_one_line(name)));
     }
     for (name, value) in [("Digest", &origin.digest), ("Values", &origin.values)] {
         if let Some(value) = value {
-            card.push_str(&format!("* **{name}**: `{value}`.\n"));
+            card.push_str(&format!("* **{name}**: `{}`.\n", on_one_line(value)));
         }
     }
     card.push_str("\n`model.json` has all of this for programs, with the blake3 of `model.safetensors`.\n");
 }
 
+/// A text, which may be a stranger's, that stays within its line and its backticks.
+fn on_one_line(text: &str) -> String {
+    text.replace(['`', '\n', '\r'], " ")
+}
+
 /// Some names, the first of many, as Markdown takes them.
 fn list(names: &[String]) -> String {
-    let shown = names.iter().take(MAX_NAMED).map(|name| format!("`{}`", name.replace(['`', '\n', '\r'], " ")));
+    let shown = names.iter().take(MAX_NAMED).map(|name| format!("`{}`", on_one_line(name)));
     let shown = shown.collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(MAX_NAMED) {
         0 => shown,

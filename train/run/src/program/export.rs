@@ -1,5 +1,6 @@
 //! Where a trained model is to be written: a file, or a folder that comes about as a whole.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,11 +51,24 @@ pub fn file_place(path: &Path) -> Result<PathBuf, Error> {
     }
 }
 
+/// Checks that a file's name does not promise what is not written there.
+///
+/// # Errors
+/// If it is that of an ONNX file.
+pub fn check_name(path: &Path) -> Result<(), Error> {
+    if path.extension() != Some(OsStr::new("onnx")) || is_folder(path) {
+        return Ok(());
+    }
+    let reason = "it would be a safetensors file; name it .safetensors, and `starling export MODEL --out FILE.onnx` makes ONNX of it";
+    fail(path, reason.to_owned())
+}
+
 /// Checks that a model could be written to `path`, so that nobody learns it only after a long run. Leaves nothing there.
 ///
 /// # Errors
-/// If nothing can be written to its directory, or it is a folder that holds something else than an export.
+/// If nothing can be written to its directory, its name is another kind of file's, or it is a folder that holds something else than an export.
 pub fn check_place(path: &Path) -> Result<(), Error> {
+    check_name(path)?;
     if is_folder(path) {
         return Folder::at(path)?.beside("new", |folder| fs::create_dir(folder)).map(drop);
     }
@@ -192,6 +206,7 @@ mod tests {
             (missing.clone(), "its directory must be there"),
             (missing.join(""), "its directory must be there"),
             (path.join(""), "it is a file"),
+            (directory.path().join("model.onnx"), "name it .safetensors"),
             (directory.path().to_owned(), "`model.safetensors`, which is no part of an export"),
             ("/".into(), "no part of an export"),
         ] {

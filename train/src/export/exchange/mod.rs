@@ -24,7 +24,9 @@ use safetensors::tensor::TensorView;
 use serde_json::Value;
 use starling_run::Error;
 use starling_run::checkpoint::write_atomically;
-use starling_run::program::export::{CONFIG, TOKENIZER, TOKENIZER_CONFIG, file_place, is_folder, write_folder};
+use starling_run::program::export::{
+    CONFIG, TOKENIZER, TOKENIZER_CONFIG, check_name, file_place, is_folder, write_folder,
+};
 
 use super::read::{self, Held};
 use super::{Description, Export, ModelError, file, folder};
@@ -111,6 +113,7 @@ fn open(path: &Path) -> Result<Held, ModelError> {
 fn write(held: &Held, to: &Path, options: &ExportOptions) -> Result<(), Error> {
     let model = encode(held, options)?;
     if options.layout != Layout::Hf && !is_folder(to) {
+        check_name(to)?;
         return write_file(to, &model);
     }
     let mut files = folder::files(held, model, options);
