@@ -271,7 +271,8 @@ given = session.get_inputs()[0]
 x = np.array(told["values"], float).reshape(-1, *(told["shape"] if len(given.shape) == 4 else told["shape"][2:]))
 x = x.astype({"tensor(double)": np.float64, "tensor(float)": np.float32}[given.type])
 out = dict(zip((it.name for it in session.get_outputs()), session.run(None, {given.name: x})))
-assert session.get_modelmeta().custom_metadata_map["step"] == "60"
+meta = session.get_modelmeta().custom_metadata_map
+assert meta["step"] == "60" and ("class_names" in meta) == (len(session.get_outputs()) == 2), meta
 one = session.run(None, {given.name: x[:1]})
 assert one[0].shape == (1,), one[0].shape
 print(json.dumps({name: it.tolist() for name, it in out.items()}))

@@ -87,6 +87,8 @@ pub(super) fn encode(held: &Held, path: &Path) -> Result<Vec<u8>, ModelError> {
         OutputKind::Numbers | OutputKind::Text => builder.number(&features, on.preprocessing.labels),
     }
     let graph = builder.finish().map_err(refused)?;
+    // Of a regression, they are the labels that there were.
+    let is_meant = |key: &&&str| **key != "class_names" || learns == OutputKind::Classes;
     let property = |key: &&str| {
         let value = held.metadata.get(*key)?.clone();
         Some(Property { key: (*key).to_owned(), value })
@@ -97,7 +99,7 @@ pub(super) fn encode(held: &Held, path: &Path) -> Result<Vec<u8>, ModelError> {
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
         graph: Some(graph),
         operators: vec![OperatorSet { domain: Some(String::new()), version: OPERATORS_VERSION }],
-        metadata: PROPERTIES.iter().filter_map(property).collect(),
+        metadata: PROPERTIES.iter().filter(is_meant).filter_map(property).collect(),
     };
     match file.encoded_len() {
         size if size > MAX_BYTES => Err(refused(format!(
