@@ -50,7 +50,7 @@ fn text(directory: &Path) -> (f64, f64) {
     std::fs::write(&file, "to be or not to be, that is the question\n".repeat(1 << 20)).expect("written");
     let options = PrepareOptions { documents: vec![file], tokenizer: TokenizerPolicy::Bytes, end: None, out };
     let summary = tokens::prepare(&options, &mut |_| {}).expect("prepared");
-    let check = fastest(|| drop(tokens::check(&options.out, &mut |_, _| {}).expect("as it should be")));
+    let check = fastest(|| assert_eq!(tokens::check(&options.out, &mut |_, _| {}).expect("as it should be"), summary));
     let source = options.out.display().to_string();
     let options = DataOptions { source, text: true, context: Some(CONTEXT), ..DataOptions::default() };
     let dataset = Dataset::load(&options).expect("a text");

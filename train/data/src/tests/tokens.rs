@@ -337,34 +337,3 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
     // Others are as they were.
     dataset.training().windows(&[0, 1]).expect("read");
 }
-
-#[test]
-fn scratch_their_trainer() {
-    use tokenizers::models::bpe::{BPE, BpeTrainer};
-    use tokenizers::tokenizer::Trainer;
-    let mut generator = SplitMix64Generator::new(1);
-    let mut odd = 0;
-    for round in 0..3000 {
-        let letters = 2 + generator.below(4);
-        let words: Vec<String> = (0..10 + generator.below(60))
-            .map(|_| (0..1 + generator.below(12)).map(|_| (b'a' + generator.below(letters) as u8) as char).collect())
-            .collect();
-        let mut seen = std::collections::BTreeSet::new();
-        for _ in 0..8 {
-            let mut trainer = BpeTrainer::builder().show_progress(false).vocab_size(60).min_frequency(2).build();
-            trainer.feed(words.iter(), |word| Ok(vec![word.to_owned()])).expect("fed");
-            let mut model = BPE::default();
-            trainer.train(&mut model).expect("trained");
-            let tokenizer = tokenizers::Tokenizer::new(model);
-            seen.insert(tokenizer.to_string(false).expect("json"));
-        }
-        if seen.len() > 1 {
-            odd += 1;
-            if odd < 3 {
-                println!("round {round}: {} files of {words:?}", seen.len());
-                seen.iter().take(2).for_each(|file| println!("  {file}"));
-            }
-        }
-    }
-    println!("{odd} of 3000 corpora gave several files");
-}

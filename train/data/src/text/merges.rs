@@ -1,8 +1,8 @@
 //! A vocabulary that is learned: byte pair encoding (Sennrich, Haddow and Birch: "Neural Machine Translation of Rare Words with Subword
 //! Units", 2016).
 //!
-//! The crate that makes tokens can learn them, too. Pairs that are equally frequent it takes in the order of a hash map, so that one text may
-//! give two vocabularies; here it gives one.
+//! The crate that makes tokens can learn them, too. That equal texts give equal vocabularies rests there on the order of a heap that is filled
+//! from hash maps, and nothing promises it; here it follows from the definition.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};

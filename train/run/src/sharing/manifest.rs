@@ -78,6 +78,9 @@ impl DataManifest {
         if names.is_empty() || !self.files.iter().map(|file| file.name.clone()).eq(in_full(names, self.files.len())) {
             return Err(format!("its files are not those that such a data set has: {}", names.join(", ")));
         }
+        if self.files.len() > MAX_FILES {
+            return Err(format!("it has more than {MAX_FILES} files"));
+        }
         if self.bytes() > MAX_DATA_BYTES {
             return Err(format!("it has more than {MAX_DATA_BYTES} bytes"));
         }
