@@ -75,7 +75,7 @@ pub(super) fn config(held: &Held, numbers: NumberFormat) -> Result<Value, ModelE
         "tie_word_embeddings": false,
         // No token begins or ends a text, as two of them would by default.
         "bos_token_id": null,
-        "eos_token_id": null,
+        "eos_token_id": description.tokenizer().map(|tokenizer| tokenizer.end),
         "torch_dtype": torch(numbers),
     }))
 }

@@ -80,7 +80,7 @@ pub(super) fn encode(held: &Held, path: &Path) -> Result<Vec<u8>, ModelError> {
         )));
     }
     let mut builder = Builder { held, taken: Vec::new(), graph: Graph { name: model.to_string(), ..Graph::default() } };
-    let mut features = builder.inputs(on, *shape);
+    let mut features = builder.inputs(on, *shape).map_err(refused)?;
     features = builder.layers(features, *shape).map_err(refused)?;
     match learns {
         OutputKind::Classes => builder.classes(&features),
@@ -166,7 +166,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Samples as they are in the data, scaled: `[samples, features]`, or `[samples, channels, height, width]` of images.
-    fn inputs(&mut self, on: &DataOrigin, shape: [u32; 3]) -> String {
+    fn inputs(&mut self, on: &DataOrigin, shape: [u32; 3]) -> Result<String, String> {
         let [channels, height, width] = shape.map(i64::from);
         let is_image = channels > 1 || height > 1;
         let sides = if is_image { vec![channels, height, width] } else { vec![width] };
@@ -174,8 +174,9 @@ impl<'a> Builder<'a> {
             FeatureScale::Divide(divisor) => {
                 self.graph.inputs.push(Value::of_samples(INPUT, Kind::Float, &sides));
                 let divisor = self.constant("divisor", Kind::Float, &[], (*divisor as f32).to_le_bytes().to_vec());
-                return self.node("Div", "scaled", &[INPUT, &divisor], Vec::new());
+                return Ok(self.node("Div", "scaled", &[INPUT, &divisor], Vec::new()));
             }
+            FeatureScale::Tokenize(_) => return Err("it says that its samples are tokens of a text".to_owned()),
             FeatureScale::Standardize { means, deviations } => (means, deviations),
         };
         self.graph.inputs.push(Value::of_samples(INPUT, Kind::Double, &sides));
@@ -193,7 +194,7 @@ impl<'a> Builder<'a> {
         let is_mean = self.node("Or", "is_mean", &[&is_gap, &is_constant], Vec::new());
         let zero = self.constant("zero", Kind::Double, &[], 0_f64.to_le_bytes().to_vec());
         let filled = self.node("Where", "filled", &[&is_mean, &zero, &scaled], Vec::new());
-        self.node("Cast", "scaled", &[&filled], vec![Attribute::of_int("to", Kind::Float as i64)])
+        Ok(self.node("Cast", "scaled", &[&filled], vec![Attribute::of_int("to", Kind::Float as i64)]))
     }
 
     /// What the layers make of the features: `[samples, outputs]`.
