@@ -36,7 +36,8 @@ impl<'a> Cut<'a> {
         let input = features.clone().detach().require_grad();
         let cut = input.clone();
         let behind = move |gradients: &mut Gradients| match cut.grad_remove(gradients) {
-            Some(gradient) => (features * Tensor::from_inner(gradient)).sum().backward(),
+            // A constant: as a tensor with autodiff it would have a way of its own to keep what backward needs.
+            Some(gradient) => (features * gradient).sum().backward(),
             // The loss does not depend on it.
             None => features.mul_scalar(0.0).sum().backward(),
         };

@@ -1,7 +1,7 @@
 //! The values that a run begins with, on every machine the same.
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::Tensor;
+use burn::tensor::{Device, GradientCheckpointingStrategy, Tensor};
 use starling_run::manifest::schema::Entry;
 use starling_run::{LeafKind, Schema};
 
@@ -25,11 +25,10 @@ pub(crate) fn values<T: Task>(task: &T, leaves: &[Entry], schema: &Schema, seed:
     }
     // On the CPU, whatever computes: no two devices need round alike.
     let device = DeviceSpec::Cpu.open()?.device.autodiff();
-    let read = || {
-        let build = || caught(task.name(), "module", || Untrained::of(&task.module(&device), leaves));
-        beside_others(build)
-    };
-    for (own, again) in read()?.into_iter().zip(read()?).filter(|(own, again)| own.values == again.values) {
+    let read = || caught(task.name(), "module", || Untrained::of(&task.module(&device), leaves));
+    // Nobody else sets or draws between the two: what is drawn differs then, and what a seed is set for does not.
+    let (read, again) = by_itself(|| Ok::<_, Error>((read()?, read()?)))?;
+    for (own, again) in read.into_iter().zip(again).filter(|(own, again)| own.values == again.values) {
         let mut start = 0;
         let place = schema.entries().iter().find(|entry| {
             start += entry.elements();
@@ -39,6 +38,14 @@ pub(crate) fn values<T: Task>(task: &T, leaves: &[Entry], schema: &Schema, seed:
         parameters[start - elements..start].copy_from_slice(&again.values);
     }
     Ok(parameters)
+}
+
+/// A module as a task has built it, on a device with autodiff; if that was a clone of another one, they share no longer what forward passes change.
+/// With checkpointing it is as it was: Burn keeps a module that has constants to one way of it.
+pub(crate) fn separate<M: Module>(module: M, leaves: &[Entry], device: &Device) -> M {
+    let keeps_running = leaves.iter().any(|leaf| leaf.kind == LeafKind::Running);
+    let checkpoints = matches!(device.gradient_checkpointing_strategy(), Some(GradientCheckpointingStrategy::Balanced));
+    if keeps_running && !checkpoints { beside_others(|| module.valid().train()) } else { module }
 }
 
 /// A leaf that its module does not train.

@@ -105,9 +105,7 @@ impl<T: Task> Replica<T> {
             let reason = "built once more, it has other leaves; build it from the task's settings alone".to_owned();
             return Err(Error::Module { task: task.name().to_owned(), reason });
         }
-        // Of one that is a clone of another, these have what its forward passes change for themselves.
-        let keeps_running = leaves.iter().any(|leaf| leaf.kind == LeafKind::Running);
-        let module = if keeps_running { beside_others(|| module.valid().train()) } else { module };
+        let module = initial::separate(module, &leaves, &device);
         let own = leaves.clone();
         let leaves = freeze::freeze(leaves, &manifest.freeze).map_err(unfreezable)?;
         let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();

@@ -72,6 +72,7 @@ impl<T: Task> TaskProgram<T> {
         }
         let (open, device) = self.compute.open()?;
         let module = beside_others(|| caught(self.task.name(), "module", || self.task.module(&device)))?;
+        let module = replica::initial::separate(module, &leaves, &device);
         let model = state.model(manifest);
         let (trained, running) = model.split_at(manifest.trained());
         let values = LeafValues { trained: Some(trained), running, frozen: Some(&state.frozen) };

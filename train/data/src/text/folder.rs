@@ -36,7 +36,7 @@ const FORMAT: &str = "starling-tokens-1";
 const MAX_TOLD_BYTES: u64 = 1 << 20;
 const MAX_TOKENIZER_BYTES: u64 = starling_run::data::MAX_PREPROCESSING_BYTES as u64;
 /// The most files of tokens: what can be shared has no more.
-const MAX_SHARDS: usize = 1024;
+pub(super) const MAX_SHARDS: usize = 1024;
 /// Files that stay open. Others are opened for each read: a process can't have any number of them.
 const MAX_OPEN: usize = 64;
 /// How much of a file is checked at once.
@@ -86,6 +86,8 @@ impl Told {
     /// What is wrong, as a sentence.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let told: Self = serde_json::from_slice(bytes).map_err(|error| {
+            let error = error.to_string();
+            let error = crate::shorten(&error).escape_debug();
             format!("it does not say what `starling data prepare` writes ({error}); prepare the text again")
         })?;
         let Self { format, vocabulary, end, tokens, shards, .. } = &told;

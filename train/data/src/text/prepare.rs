@@ -163,10 +163,11 @@ pub(crate) fn prepare_by(
         let reason = "no text is named that it could be made of".to_owned();
         return Err(DataError::File { path: out.clone(), reason });
     }
-    let part = Part(part_of(out)?);
     let unwritable = |source| DataError::Unwritable { path: out.clone(), source };
-    // Before the work.
-    fs::create_dir(&part.0).map_err(unwritable)?;
+    let part = part_of(out)?;
+    // Before the work. One that is there is another's.
+    fs::create_dir(&part).map_err(|source| DataError::Unwritable { path: part.clone(), source })?;
+    let part = Part(part);
     let tokenizer = tokenizer(options, threads, progress)?;
     let mut writer = TokenWriter::begin(&part.0, &tokenizer);
     for path in documents {
@@ -333,6 +334,11 @@ impl<'a> TokenWriter<'a> {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&header.encode())?;
         file.sync_all()?;
+        if self.told.shards.len() == MAX_SHARDS {
+            return Err(io::Error::other(format!(
+                "it would be more than {MAX_SHARDS} files of tokens; prepare fewer texts"
+            )));
+        }
         self.told.shards.push(ToldShard { tokens, blake3: digest.to_string() });
         Ok(())
     }

@@ -26,6 +26,9 @@ const ENDS: [&str; 6] = [END, "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", 
 /// A text is made tokens in pieces of about so many bytes.
 pub(crate) const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 1 << 20 };
 
+/// So many of them at a time.
+const PIECES_AT_ONCE: usize = 8;
+
 /// Makes tokens of text, and text of tokens.
 pub struct Tokenizer {
     spec: TokenizerSpec,
@@ -149,7 +152,13 @@ impl Tokenizer {
     /// # Errors
     /// If the vocabulary's file does not allow it, as a sentence.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
-        self.encode_pieces(pieces(text, PIECE_BYTES).collect())
+        let all: Vec<&str> = pieces(text, PIECE_BYTES).collect();
+        let mut tokens = Vec::new();
+        // Few at a time: until they are numbers, tokens take many times the memory.
+        for taken in all.chunks(PIECES_AT_ONCE) {
+            tokens.extend(self.encode_pieces(taken.to_vec())?);
+        }
+        Ok(tokens)
     }
 
     /// The same of a text that is in pieces already.

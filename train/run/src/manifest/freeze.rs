@@ -37,7 +37,7 @@ pub fn freeze(mut entries: Vec<Entry>, paths: &[String]) -> Result<Vec<Entry>, S
         if !entries.iter().filter(is_trained).any(|entry| is_under(std::slice::from_ref(path), &entry.path)) {
             let named: Vec<&str> =
                 entries.iter().filter(is_trained).take(MAX_NAMED).map(|entry| entry.path.as_str()).collect();
-            let more = if entries.len() > MAX_NAMED { ", ..." } else { "" };
+            let more = if entries.iter().filter(is_trained).count() > MAX_NAMED { ", ..." } else { "" };
             return Err(format!(
                 "the model trains no parameter `{path}`, and none in it; it has {}{more}",
                 named.join(", ")

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use pytorch_reader::{DType, PytorchReader};
+use starling_run::data::shorten;
 
 use super::super::ModelError;
 use super::super::read::{self, Tensors};
@@ -17,6 +18,34 @@ pub(super) enum Source<'a> {
     Safetensors(Tensors<'a>),
     /// Its names without what they all begin with.
     Pytorch(BTreeMap<String, pytorch_reader::Tensor>),
+}
+
+/// The largest pickle, which has the names of tensors and not what they hold.
+const MAX_PICKLE_BYTES: u64 = 4 << 20;
+/// The most files in an archive: one for each tensor, and a few.
+const MAX_FILES: usize = 1 << 16;
+
+/// Checks that an archive is as `torch.save` makes them: of files that are not packed, so that none unpacks to more than there is.
+///
+/// # Errors
+/// What is otherwise, as a part of a sentence.
+fn check_archive(path: &Path) -> Result<(), String> {
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut archive = zip::ZipArchive::new(std::io::BufReader::new(file)).map_err(|error| error.to_string())?;
+    if archive.len() > MAX_FILES {
+        return Err(format!("it has {} files, but {MAX_FILES} are possible", archive.len()));
+    }
+    for at in 0..archive.len() {
+        let entry = archive.by_index_raw(at).map_err(|error| error.to_string())?;
+        if entry.compression() != zip::CompressionMethod::Stored {
+            return Err("its files are packed".to_owned());
+        }
+        let is_pickle = entry.name().is_ok_and(|name| name.ends_with("data.pkl"));
+        if is_pickle && entry.size() > MAX_PICKLE_BYTES {
+            return Err(format!("its pickle has {} bytes, but {MAX_PICKLE_BYTES} are possible", entry.size()));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the file at `path` is one of PyTorch's; `false` if it can't be read.
@@ -35,23 +64,36 @@ impl<'a> Source<'a> {
         Ok(Self::Safetensors(read::tensors(bytes, path)?))
     }
 
-    /// Those in a file that `torch.save` wrote: of a state, or of something that has one in it, as `{"state_dict": ..}`, which is found by one
-    /// of the `names`. No code in its pickle is run, and what the tensors hold is read as it is asked for.
+    /// Those in a file that `torch.save` wrote: of a state, or of something that has one in it, as `{"state_dict": ..}`, which is found by its
+    /// having all `names`. No code in its pickle is run, and what the tensors hold is read as it is asked for.
     ///
     /// # Errors
-    /// If it can't be read, or is none.
+    /// If it can't be read, is none, or has the names in several parts.
     pub(super) fn pytorch(path: &Path, names: &[String]) -> Result<Source<'static>, ModelError> {
-        let reader = PytorchReader::new(path).map_err(|error| ModelError::OtherWeights {
-            path: path.to_owned(),
-            reason: format!("it is no file of PyTorch's that could be read: {}", error.to_string().escape_debug()),
+        let unfit = |reason: String| ModelError::OtherWeights { path: path.to_owned(), reason };
+        check_archive(path).map_err(|reason| unfit(format!("it is no file that `torch.save` wrote: {reason}")))?;
+        let reader = PytorchReader::new(path).map_err(|error| {
+            let reason = error.to_string();
+            unfit(format!("it is no file of PyTorch's that could be read: {}", shorten(&reason).escape_debug()))
         })?;
         let tensors: BTreeMap<String, _> = reader.into_tensors().into_iter().collect();
-        let prefix = |found: &String| {
-            let before = names.iter().find_map(|name| found.strip_suffix(name.as_str()))?;
-            (before.is_empty() || before.ends_with('.')).then(|| before.to_owned())
+        let first = names.first().map_or("", String::as_str);
+        let has_all = |before: &&str| names.iter().all(|name| tensors.contains_key(&format!("{before}{name}")));
+        let parts = tensors.keys().filter_map(|found| found.strip_suffix(first));
+        let parts: Vec<&str> = parts.filter(|part| part.is_empty() || part.ends_with('.')).filter(has_all).collect();
+        let part = match parts[..] {
+            // What is missing is told by its name.
+            [] => return Ok(Source::Pytorch(tensors)),
+            [part] => part.to_owned(),
+            _ if parts.contains(&"") => String::new(),
+            [one, other, ..] => {
+                let [one, other] = [one, other].map(|part| shorten(part).escape_debug().to_string());
+                return Err(unfit(format!(
+                    "it has all of the model as `{one}` and as `{other}`; save the one that is meant alone"
+                )));
+            }
         };
-        let Some(prefix) = tensors.keys().find_map(prefix) else { return Ok(Source::Pytorch(tensors)) };
-        let under = tensors.into_iter().filter_map(|(name, it)| Some((name.strip_prefix(&prefix)?.to_owned(), it)));
+        let under = tensors.into_iter().filter_map(|(name, it)| Some((name.strip_prefix(&part)?.to_owned(), it)));
         Ok(Source::Pytorch(under.collect()))
     }
 
@@ -88,7 +130,10 @@ impl<'a> Source<'a> {
             }
             Self::Pytorch(tensors) => {
                 let tensor = tensors.get(name).ok_or("is not there")?;
-                let read = || tensor.read().map_err(|error| format!("can't be read: {error}"));
+                let read = || {
+                    let told = |error: std::io::Error| shorten(&error.to_string()).escape_debug().to_string();
+                    tensor.read().map_err(|error| format!("can't be read: {}", told(error)))
+                };
                 // As this machine writes numbers.
                 let halves = |bytes: Vec<u8>| -> Vec<u16> {
                     bytes.as_chunks::<2>().0.iter().map(|half| u16::from_ne_bytes(*half)).collect()

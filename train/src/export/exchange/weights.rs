@@ -1,5 +1,6 @@
 //! Values that a run begins with, from a file that an export or another program wrote: every byte checked before it is used.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use starling_run::Schema;
@@ -19,7 +20,8 @@ const MAX_NAMED: usize = 4;
 ///
 /// # Errors
 /// If it can't be read, is none, is cut off or changed, holds other tensors than these, others than F32, BF16 or F16, or a number that is
-/// not finite. Nothing is reserved on the word of the file.
+/// not finite. Of a safetensors file, nothing is reserved on its word; a pickle of PyTorch's, of which a few MiB are taken, may ask for more than it
+/// is long.
 pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, ModelError> {
     if source::is_pytorch(path) {
         let names: Vec<String> = schema.entries().iter().filter_map(|entry| Layout::Torch.tensor(entry)).collect();
@@ -44,7 +46,7 @@ pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, Mod
 fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> Result<Vec<f32>, ModelError> {
     let unfit = |reason: String| ModelError::OtherWeights { path: path.to_owned(), reason };
     let mut values = Vec::new();
-    let mut taken = Vec::new();
+    let mut taken = BTreeSet::new();
     for entry in schema.entries() {
         let name = layout.tensor(entry).ok_or_else(|| {
             unfit(format!("it is laid out as a Llama, in which the model's `{}` has no place", entry.path))
@@ -69,11 +71,11 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
             return Err(unfit(format!("a number of `{name}` is not finite")));
         }
         values.extend(layout.taken(entry, numbers));
-        taken.push(name);
+        taken.insert(name);
     }
     // What a normalization of PyTorch counts, and nothing here needs.
     let is_count = |name: &&String| layout == Layout::Torch && name.ends_with(".num_batches_tracked");
-    let mut others = source.names().into_iter().filter(|name| !taken.contains(name) && !is_count(name)).peekable();
+    let mut others = source.names().into_iter().filter(|name| !taken.contains(*name) && !is_count(name)).peekable();
     if others.peek().is_some() {
         return Err(unfit(format!("the model has nothing that is called {}", named(others))));
     }
