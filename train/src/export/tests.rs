@@ -23,6 +23,7 @@ pub(super) fn trained(model: &str, options: &DataOptions) -> Box<dyn Learner> {
     let spec = RunSpec {
         model: model.parse().expect("a model"),
         optimizer: OptimizerSpec::sgd(if model == "linear" { 0.05 } else { 0.5 }),
+        micro_batch: if model.contains("batch-norm") { 16 } else { 0 },
         steps: STEPS,
         ..RunSpec::default()
     };
@@ -30,7 +31,7 @@ pub(super) fn trained(model: &str, options: &DataOptions) -> Box<dyn Learner> {
     let mut learner = workload.open(&manifest).expect("opened");
     let me = PeerId([1; 32]);
     learner.begin(&[me]);
-    let mut gradient = Gradient::new(manifest.parameters());
+    let mut gradient = Gradient::new(manifest.reduced());
     for step in 1..=STEPS {
         gradient.clear();
         let weight = learner.compute(me, &gradient, &mut |_| ()).expect("computed");

@@ -243,6 +243,8 @@ fn onnxruntime_predicts_as_the_model_does() {
         ("regression:8", &of_numbers),
         ("mlp:16", &digits),
         ("cnn:4,8", &digits),
+        ("mlp:8,6+batch-norm", &of_classes),
+        ("cnn:4,8+batch-norm", &digits),
     ] {
         let (_, source) = exported(model, data, path);
         let to = path.join("model.onnx");
