@@ -86,8 +86,7 @@ impl Told {
     /// What is wrong, as a sentence.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let told: Self = serde_json::from_slice(bytes).map_err(|error| {
-            let error = error.to_string();
-            let error = crate::shorten(&error).escape_debug();
+            let error = crate::shorten(&error.to_string()).escape_debug().to_string();
             format!("it does not say what `starling data prepare` writes ({error}); prepare the text again")
         })?;
         let Self { format, vocabulary, end, tokens, shards, .. } = &told;

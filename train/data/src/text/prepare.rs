@@ -12,7 +12,7 @@ use starling_run::data::MAX_TOKENS;
 use starling_run::sharing::numbered;
 use starling_topology::Digest;
 
-use super::folder::{SHARD, TOKENIZER, TOLD, TokenFolder, Told, ToldShard};
+use super::folder::{MAX_SHARDS, SHARD, TOKENIZER, TOLD, TokenFolder, Told, ToldShard};
 use super::shard::{self, HEADER_BYTES, ShardHeader};
 use super::tokenizer::{LEAST_TOKENS, PIECE_BYTES, Tokenizer, pieces};
 use super::{engine, merges};
