@@ -123,7 +123,8 @@ pub(super) const DATA: Target = Target {
     take: |bytes| DataManifest::decode(bytes, &["table.csv"]).is_ok_and(|manifest| manifest.encode() == bytes),
     longest: 64 * KIB,
     per_byte: 40,
-    besides: 16 * KIB,
+    // Files may be as many as bytes, up to 1,026, and room for them doubles.
+    besides: 96 * KIB,
 };
 
 /// Bytes that a run names, whatever they are.

@@ -129,7 +129,8 @@ pub(super) static TRAIN: &[Key] = &[
         "Whether some of each forward pass is computed again for backward instead of kept: less memory, more time, the same numbers.",
         KeyTarget::Outside,
     )
-    .flag("--gradient-checkpointing", "BOOL"),
+    .flag("--gradient-checkpointing", "BOOL")
+    .under(TRAINING),
     Key::new(
         "train.data_dir",
         Kind::Text,

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         encoder.write_all(bytes).expect("in memory");
         encoder.finish().expect("in memory")
     }
