@@ -5,7 +5,7 @@
 //!                                                                                           text -> [TextGenerator]
 //! ```
 //!
-//! For programs that want them otherwise, [exchange] writes them so. A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export. The values of a file can be
+//! For programs that want them otherwise, [`write_exported`] writes them so. A checkpoint goes the same way, in memory: what is predicted with it is what is predicted with its export. The values of a file can be
 //! what a run begins with.
 
 pub mod description;

@@ -48,7 +48,7 @@ pub struct PrepareFlags {
     /// bpe:N to learn a vocabulary of N tokens from the texts, 257 to 1048576; bytes for a token each; or a tokenizer.json
     #[arg(long, value_name = "bpe:N|bytes|FILE", default_value = "bpe:2048", value_parser = tokenizer)]
     pub tokenizer: String,
-    /// Of a tokenizer.json: the token behind each document, by its name [default: the first that it has of <|endoftext|>, </s> and others]
+    /// Of a tokenizer.json: the token behind each document, by its name [default: the first that it has of the usual ones]
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
     pub end_token: Option<String>,
     /// The folder to write; it must not be there
