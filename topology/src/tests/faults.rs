@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::changes::{formed, gather};
 use super::cluster::driver::Fate;
 use super::cluster::{Cluster, RUN, peer};
-use crate::{Body, BranchPosition, Digest, Envelope, Event, Evidence, Input, PeerId, Reason};
+use crate::plan::{Bucket, Plan, PlanPolicy};
+use crate::{Ballot, Body, BranchPosition, Digest, Envelope, Event, Evidence, Input, PeerId, Reason};
 
 fn everybody(cluster: &Cluster) -> Vec<PeerId> {
     cluster.peers.keys().copied().collect()
@@ -148,6 +149,62 @@ fn a_broken_link_evicts_nobody() {
             assert!(cluster.has_event(name, told), "seed {seed}");
         }
     }
+}
+
+/// No ring leads around a broken link of three, and the third one reaches both. When the link is back, there is a ring again.
+#[test]
+fn whom_a_hub_reaches_stays_and_a_ring_comes_back_with_the_link() {
+    for seed in 0..30 {
+        let mut cluster = formed(seed, 1_000_000, &[1, 2, 3]);
+        cluster.run_for(Duration::from_millis(500));
+        let (a, b) = [(1, 2), (1, 3), (2, 3)].map(|(a, b)| (peer(a), peer(b)))[seed as usize % 3];
+        sever(&mut cluster, a, b);
+        let plans = |cluster: &Cluster, is_star: bool| {
+            everybody(cluster).into_iter().all(|name| {
+                let view = cluster.peers[&name].machine.view().filter(|view| view.members().len() == 3);
+                view.is_some_and(|view| {
+                    let plan = PlanPolicy::Ring.agree(view, Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 }).plan;
+                    matches!(plan, Plan::Star(_)) == is_star && view.is_severed(a, b) == is_star
+                })
+            })
+        };
+        cluster.run_until(|cluster| plans(cluster, true));
+        let before = cluster.peers[&a].step;
+        // Tried in vain, and more and more rarely.
+        cluster.run_for(cluster.config.max_stall * 20);
+        assert!(plans(&cluster, true) && cluster.peers[&a].step > before, "seed {seed}");
+        cluster.heal();
+        let healed = cluster.now;
+        cluster.run_until(|cluster| plans(cluster, false));
+        assert!(cluster.now - healed <= cluster.config.max_stall * 18, "seed {seed}: {:?}", cluster.now - healed);
+        for name in everybody(&cluster) {
+            assert!(!cluster.has_event(name, |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
+        }
+    }
+}
+
+/// In a star of one hub each of the others would outbid it by ballots that decide nothing.
+#[test]
+fn who_reaches_a_quorum_promises_nobody_who_reaches_none() {
+    let promises = |unreachable: &[u8]| {
+        let mut cluster = formed(5, 1_000_000, &[1, 2, 3, 4, 5]);
+        cluster.run_for(Duration::from_millis(500));
+        let ballot = Ballot { attempt: 1, proposer: peer(2) };
+        let unreachable = unreachable.iter().map(|name| peer(*name)).collect();
+        assert!(!cluster.say(peer(2), peer(1), Body::Prepare { ballot, boundary: None, unreachable }));
+        let is_promise = |(from, envelope): &(PeerId, Envelope)| {
+            *from == peer(1) && matches!(&envelope.body, Body::Promise { ballot: of, .. } if *of == ballot)
+        };
+        let until = cluster.now + cluster.config.promise_limit();
+        while cluster.now < until && cluster.tick() {
+            if cluster.under_way(peer(2)).iter().any(is_promise) {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(promises(&[4, 5]), "three of five are a quorum");
+    assert!(!promises(&[3, 4, 5]));
 }
 
 /// A network that heals delivers late what was sent while it was broken.

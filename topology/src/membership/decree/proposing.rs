@@ -41,7 +41,7 @@ impl Membership {
         let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.suspicion_reports.of(peer).is_none());
         let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
         let is_owed = owes_votes;
-        let is_turn = seat.proposer(me) == me && !seat.deferred;
+        let is_turn = seat.proposer(me) == me && seat.agents.is_empty();
         let due = takes_over && seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
             let planned =
@@ -232,7 +232,7 @@ impl Membership {
         // Without the state that our view goes on from, even one that was left behind may be the one who has it.
         let reached = seat.is_reached(decree);
         let settled = others().all(|peer| !seat.expects(*peer, decree) && reached);
-        let agent = if settled || !decree.late || seat.deferred { None } else { seat.agent(me, decree) };
+        let agent = if settled || !decree.late { None } else { seat.agent(me, decree) };
         if let (true, Some(agent)) = (quorum, agent) {
             self.defer(now, agent);
         } else if quorum && (settled || (decree.late && decree.boundary.is_none())) {
@@ -245,11 +245,12 @@ impl Membership {
     }
 
     /// We can't reach a member that another can reach: that one proposes, so that nobody is left out for a broken link.
-    /// Once per view, because it may be wrong.
+    /// Each is asked once, as long as a quorum is here, because it may be wrong, and no more than may all be liars and one.
     fn defer(&mut self, now: Time, agent: PeerId) {
         let (peer, evidence) = (self.me.peer, Evidence::LinkFailed);
         if let Some(seat) = &mut self.seat {
-            (seat.deferred, seat.decree) = (true, None);
+            seat.agents.insert(agent);
+            seat.decree = None;
         }
         self.send(agent, Body::Suspect { peer, evidence });
         self.give_time(now, self.config.promise_limit());
@@ -427,8 +428,7 @@ impl Membership {
             return; // It can be done without.
         }
         let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !decree.refused.contains(peer)).collect();
-        // Fewer than four can't tell who is wrong.
-        let few = seat.view.voter_count() < 4;
+        let few = seat.view.most_hostile() == 0; // They can't tell who is wrong.
         let is_credible = is_new && !seat.accused.contains(&from);
         let counts = is_credible && (few || self.refusals.take(now, from, self.config.call_limit()));
         if seat.view.has_quorum(&rest) && !counts {
@@ -470,6 +470,8 @@ impl Membership {
         let before = seat.paused;
         let since = before.map_or(now, |paused| paused.since);
         seat.paused = Some(Paused { since, present, missed });
+        // Whoever we left it to may not have had a quorum either.
+        seat.agents.clear();
         if self.begin_anew(now) {
             return self.rest(now);
         }
