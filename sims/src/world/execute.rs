@@ -96,7 +96,10 @@ impl World {
                 // One that takes longer than the others wait is a fault too, and those are over once all is healed.
                 let slow = self.rng.one_in(40) && !self.invariants.progress.is_healed();
                 let takes = if slow { self.rng.spread(50_000, 3_000_000) } else { self.rng.spread(100, 50_000) };
-                self.hosts[seat].storing = Some(Rc::clone(&record));
+                let (until, is_late) = (self.now + takes, takes > self.config.promise_limit() / 4);
+                let host = &mut self.hosts[seat];
+                host.storing = Some(Rc::clone(&record));
+                host.late_until = if is_late { until } else { host.late_until };
                 self.queue.push(self.now + takes, SimEvent::Stores(seat, incarnation, record));
             }
             Effect::Keep(_) => {} // It is in the history.
@@ -162,7 +165,9 @@ impl World {
                 if matches!(event, Event::Twin { .. }) {
                     self.told_of_twin(seat, true);
                 }
-                if matches!(event, Event::Evicted { .. }) {
+                if let Event::Evicted { by } = event {
+                    let held = self.keeps_who_proposes(seat, by);
+                    self.breaks(held);
                     self.mark(seat, What::Evicted);
                     self.begins_anew(seat);
                 }
@@ -287,7 +292,7 @@ impl World {
         let held = self.tells_what_it_forgot(seat, &record);
         self.breaks(held);
         let host = &mut self.hosts[seat];
-        (host.storing, host.stored) = (None, self.now);
+        host.storing = None;
         host.copy_disk();
         let (is_stored, incarnation) = (host.disk.write_record(record).is_ok(), host.incarnation);
         host.has_stored |= is_stored;

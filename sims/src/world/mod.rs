@@ -6,15 +6,14 @@ mod due;
 mod endings;
 mod execute;
 mod hostility;
-mod hubs;
 mod inject;
+mod judging;
 mod keeping;
 mod measure;
 mod returning;
 mod seeking;
 mod stall;
 mod telling;
-mod votes;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;

@@ -495,9 +495,8 @@ impl Seat {
         let missing = self.others(me).into_iter().filter(|peer| !decree.promises.contains_key(peer));
         let mut unreached = missing.filter(|peer| {
             // Whoever misbehaved is missed by nobody.
-            let is_missed = self.suspects.get(peer).is_some_and(|why| *why != Evidence::Misbehaved);
-            let is_apart = is_missed || self.view.is_severed(me, *peer);
-            is_apart && self.expects(*peer, decree)
+            let is_apart = self.suspects.contains_key(peer) || self.view.is_severed(me, *peer);
+            is_apart && !self.accused.contains(peer) && self.expects(*peer, decree)
         });
         let agent = unreached.find_map(|peer| self.who_reaches(peer, decree, |other| !self.agents.contains(other)));
         // One of so many is honest, and may have been right.

@@ -207,6 +207,62 @@ fn who_reaches_a_quorum_promises_nobody_who_reaches_none() {
     assert!(!promises(&[3, 4, 5]));
 }
 
+/// One after the other sees that a member breaks the rules, and drops it.
+#[test]
+fn nobody_goes_for_one_that_misbehaved() {
+    for seed in 0..100 {
+        let size = 4 + (seed % 4) as u8;
+        let names: Vec<u8> = (1..=size).collect();
+        let mut cluster = formed(seed, 1_000_000, &names);
+        let time = Duration::from_millis(500 + cluster.rng.below(3_000) as u64);
+        cluster.run_for(time);
+        let liar = peer(1 + cluster.rng.below(size as usize) as u8);
+        let honest: Vec<PeerId> = everybody(&cluster).into_iter().filter(|name| *name != liar).collect();
+        let most = [2, 50, 400, 3_000][cluster.rng.below(4)];
+        let mut seen: Vec<(u64, PeerId)> = honest.iter().map(|name| (cluster.rng.below(most) as u64, *name)).collect();
+        seen.sort_unstable();
+        let began = cluster.now;
+        for (after, name) in seen {
+            let at = began + Duration::from_millis(after);
+            cluster.run_for(at - cluster.now);
+            cluster.input(name, Input::Suspected { peer: liar, evidence: Evidence::Misbehaved });
+            cluster.cut.extend([(name, liar), (liar, name)]);
+            cluster.close(name, liar);
+        }
+        cluster.run_for(cluster.config.max_stall * 4);
+        for name in &honest {
+            if cluster.has_event(*name, |event| matches!(event, Event::Evicted { .. }))
+                || !cluster.peers[name].is_running()
+            {
+                cluster.fail(&format!("{name:?} was put out"));
+            }
+        }
+        if !cluster.is_formed(&honest) {
+            cluster.fail("not without it");
+        }
+    }
+}
+
+/// Whom it saw break the rules a member promises nothing: it would leave out whoever has a ballot of its own.
+#[test]
+fn who_is_to_go_gets_no_promise() {
+    for (accused, promises) in [(2, false), (3, true)] {
+        let mut cluster = formed(5, 1_000_000, &[1, 2, 3, 4]);
+        cluster.run_for(Duration::from_millis(500));
+        cluster.input(peer(4), Input::Suspected { peer: peer(accused), evidence: Evidence::Misbehaved });
+        let ballot = Ballot { attempt: 9, proposer: peer(2) };
+        assert!(!cluster.say(peer(2), peer(4), Body::Prepare { ballot, boundary: None, unreachable: Vec::new() }));
+        let is_promise = |(from, envelope): &(PeerId, Envelope)| {
+            *from == peer(4) && matches!(&envelope.body, Body::Promise { ballot: of, .. } if *of == ballot)
+        };
+        let (until, mut promised) = (cluster.now + cluster.config.promise_limit(), false);
+        while !promised && cluster.now < until && cluster.tick() {
+            promised = cluster.under_way(peer(2)).iter().any(is_promise);
+        }
+        assert_eq!(promised, promises, "{accused} is accused");
+    }
+}
+
 /// A network that heals delivers late what was sent while it was broken.
 #[test]
 fn what_a_member_said_views_ago_evicts_nobody() {

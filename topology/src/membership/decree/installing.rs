@@ -304,6 +304,7 @@ impl Membership {
         if let Some(Finish { step, digest, .. }) = self.finished {
             let peer = me;
             self.tell_members(&Body::Finished { peer, step, digest });
+            self.pass_goodbyes_on(None);
         }
         self.replay_early(now);
     }

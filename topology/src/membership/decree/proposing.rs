@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
+use crate::membership::decree::claims::Claims;
 use crate::membership::decree::installing::Decided;
 use crate::membership::flaw::FlawKind;
 use crate::membership::interface::{Event, HoldPosition, Timer};
-use crate::membership::seat::{Decree, Paused, Stage};
+use crate::membership::seat::{Decree, Paused, Seat, Stage};
 use crate::membership::{Membership, Steps};
 use crate::message::{Body, Evidence};
 use crate::time::Time;
 use crate::vote::certificate::{Acceptance, Certificate, WireSignature};
 use crate::vote::echo::echo;
-use crate::vote::promise::{JustifiedProposal, SignedPromise, leave_free};
+use crate::vote::promise::{JustifiedProposal, Promise, SignedPromise, leave_free};
 use crate::vote::proposal::Ballot;
 
 impl Membership {
@@ -271,9 +272,15 @@ impl Membership {
             return self.pause(now); // The others were to go on without us, and they don't.
         }
         let (ballot, promised) = (decree.ballot, decree.round.promised().clone());
-        let promises = self.signed_promises(seat, decree);
+        let mut promises = self.signed_promises(seat, decree);
         let (justified, promises) = match forced {
-            Some(justified) => (justified, promises),
+            Some(justified) => match self.forced_without_few(seat, decree) {
+                Some((other, heard)) => {
+                    promises.retain(|signed| heard.contains(&signed.by));
+                    (other.clone(), promises)
+                }
+                None => (justified, promises),
+            },
             None => match self.plan(now, seat, decree, false) {
                 Some((proposal, excluded)) => {
                     (JustifiedProposal::new(&*self.notary, seat.id, ballot, proposal, promises, excluded), Vec::new())
@@ -315,6 +322,30 @@ impl Membership {
             let seal = accepted.sign(&*self.notary);
             self.receive_accept(now, me, ballot, seal);
         }
+    }
+
+    /// What we are to propose where a few have accepted what leaves out somebody who has promised us, and that by its proposer's word
+    /// alone: a liar that is to go accepts so what all others refuse, and has whoever proposes next put out itself. A quorum
+    /// of the others has not accepted it, so it is not decided, and never will be; which of them are heard is ours to choose.
+    fn forced_without_few<'a>(
+        &self,
+        seat: &Seat,
+        decree: &'a Decree,
+    ) -> Option<(&'a JustifiedProposal, BTreeSet<PeerId>)> {
+        let (me, view) = (self.me.peer, &seat.view);
+        let convicted = Claims::new(view, seat.resumed(), &decree.promises).convicted();
+        decree.round.forced_without(|told, tellers, heard| {
+            let has_said = |peer: &PeerId| told.promises.binary_search_by_key(peer, |signed| signed.by).is_ok();
+            let stays = |(peer, promise): (&PeerId, &Promise)| !promise.leaving && !convicted.contains(peer);
+            let forgets =
+                |peer: &PeerId| view.contains(*peer) && !told.proposal.view.contains(*peer) && !has_said(peer);
+            let rest: BTreeSet<PeerId> = heard.difference(tellers).copied().collect();
+            !view.quorum.echoes()
+                && !tellers.contains(&me)
+                && tellers.len() <= view.most_hostile()
+                && view.has_quorum(&rest)
+                && decree.promises.iter().filter(|it| stays(*it)).any(|(peer, _)| forgets(peer))
+        })
     }
 
     /// Once a quorum has echoed what we propose, all are asked to accept it.

@@ -65,7 +65,11 @@ impl Membership {
             let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !without.contains(peer)).collect();
             seat.view.has_quorum(&rest)
         };
-        if !known && !reaches(unreachable) && reaches(&seat.unreachable(me)) {
+        let is_lonely = !reaches(unreachable) && reaches(&seat.unreachable(me));
+        // Nor is there a ballot for whoever is to go itself: it would leave out whose promise it lacks.
+        let may_be_hostile = view.most_hostile() > 0 || !view.votes(from);
+        let is_guilty = may_be_hostile && seat.accused.contains(&from);
+        if !known && (is_lonely || is_guilty) {
             self.since.get_or_insert(now);
             if seat.takeover_at.is_none() {
                 self.give_time(now, Duration::ZERO);

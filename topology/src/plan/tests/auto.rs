@@ -142,7 +142,7 @@ fn where_no_ring_is_a_star_is_looked_at() {
     assert!(whole.candidates().iter().all(|candidate| !matches!(candidate.plan, Plan::Star(_))));
 }
 
-/// HubSet of unlike bandwidth own chunks in proportion to what they have left, as in a mesh.
+/// Hubs of unlike bandwidth own chunks in proportion to what they have left, as in a mesh.
 #[test]
 fn hubs_own_what_their_links_allow() {
     let costs = one_slow(6, 4);
