@@ -72,7 +72,6 @@ impl Membership {
             FlawKind::NeverSyncs,
             FlawKind::DecidesAlone,
             FlawKind::VotesAtOnce,
-            FlawKind::NeedsRing,
         ];
         if flaws.into_iter().any(|flaw| self.is_flawed(flaw)) {
             return Ok(());

@@ -174,9 +174,7 @@ impl Membership {
             }
             Body::Finished { peer, step, digest } => self.receive_finished(now, from, (peer, step, digest)),
             Body::Goodbye => {
-                if seat.gone.insert(from) {
-                    self.pass_goodbyes_on(Some(from));
-                }
+                seat.gone.insert(from);
                 Ok(())
             }
             Body::Measured { links } => self.receive_row(from, &links),
