@@ -296,7 +296,8 @@ impl Place {
 
     /// Reads the files in `folder` as the run's members read theirs, and checks that they are the run's data.
     async fn read(&self, folder: &Path, max_file_bytes: u64) -> Result<Box<dyn Workload>, String> {
-        let options = DataOptions { source: self.source(folder), max_file_bytes, ..DataOptions::default() };
+        let expects = Some(self.manifest.data.fingerprint);
+        let options = DataOptions { source: self.source(folder), max_file_bytes, expects, ..DataOptions::default() };
         let options = options.for_run(&self.manifest);
         let program = self.program.clone();
         let read = blocking(move || Ok(program.read(&options)?)).await;

@@ -227,6 +227,11 @@ impl Dataset {
         let context = options.context.unwrap_or(USUAL_CONTEXT);
         let folder = TokenFolder::open(Path::new(&options.source))?;
         let (windows, fingerprint) = (folder.windows(context, 2)?, folder.fingerprint(context));
+        // What opening a tokenizer takes is up to its file: it has to be the run's.
+        if options.expects.is_some_and(|expected| expected != fingerprint) {
+            let reason = "it is another text, or has another tokenizer or context, than the run's".to_owned();
+            return Err(DataError::File { path: Path::new(&options.source).to_owned(), reason });
+        }
         let tokenizer = folder.tokenizer()?;
         folder.check(&mut |_, _| {})?;
         let (doubt, scales) = (folder.summary().doubt(), FeatureScale::Tokenize(folder.tokenizer.clone()));

@@ -164,6 +164,18 @@ fn a_prepared_text_is_shared_file_by_file() {
     }
     assert_eq!(contents(&copy), contents(&prepared.options.out));
     assert_eq!(kind.source_in(&copy), copy);
+    // Who knows what it has to be opens no other.
+    let own = prepared.load(8).expect("loaded").description().fingerprint;
+    let load = |expects| {
+        let copied = DataOptions { context: Some(8), text: true, expects: Some(expects), ..self::options(&copy) };
+        Dataset::load(&copied).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(load(own), Ok(()));
+    assert!(
+        load(starling_topology::Digest([1; 32]))
+            .expect_err("another")
+            .contains("another text, or has another tokenizer")
+    );
 }
 
 #[test]

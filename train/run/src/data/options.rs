@@ -1,5 +1,7 @@
 //! Where data comes from and how it is read.
 
+use starling_topology::Digest;
+
 use super::{DIGITS, Delimiter, IMAGES, ImageSize, is_text};
 use crate::manifest::Manifest;
 
@@ -34,6 +36,9 @@ pub struct DataOptions {
     pub seed: u64,
     /// The most bytes that a file may have, unpacked: files that come from others must not fill memory.
     pub max_file_bytes: u64,
+    /// The fingerprint that the data has to have, where that can be known before it is read: of a text that was prepared, whose tokenizer is
+    /// not opened if it is another's. `None`: whatever it is.
+    pub expects: Option<Digest>,
 }
 
 /// A column of a CSV file.
@@ -61,6 +66,7 @@ impl Default for DataOptions {
             held_out: 0.2,
             seed: 42,
             max_file_bytes: u64::MAX,
+            expects: None,
         }
     }
 }
