@@ -15,6 +15,14 @@ pub(crate) struct LeafValues<'a> {
     pub(crate) frozen: Option<&'a [f32]>,
 }
 
+impl<'a> LeafValues<'a> {
+    /// Of numbers as those of a state's parameters, of which the first `trained` are trained, and the others run along. What is frozen stays.
+    pub(crate) fn changing(parameters: &'a [f32], trained: usize) -> Self {
+        let (trained, running) = parameters.split_at(trained);
+        Self { trained: Some(trained), running, frozen: None }
+    }
+}
+
 /// The gradients of some of the flat trained parameters of `module`, then `others`, each as it lies on the device. One read-back moves
 /// everything off it.
 ///

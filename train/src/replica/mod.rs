@@ -121,7 +121,10 @@ impl<T: Task> Replica<T> {
         }
         let training = TrainingState::new(manifest, schema, parameters, data.training)?;
         let borders = cut::choose(&borders, training.trained(), BLOCK_PARAMETERS);
-        let values = LeafValues { frozen: Some(training.frozen()), ..changing(&training, training.parameters()) };
+        let values = LeafValues {
+            frozen: Some(training.frozen()),
+            ..LeafValues::changing(training.parameters(), training.trained())
+        };
         let module = flatten::write_leaves(flatten::disable(module, &manifest.freeze), &kinds, values, &device);
         Ok(Self {
             probe: probe(&*task, &module.valid(), data.training, &open.device),
@@ -277,7 +280,12 @@ impl<T: Task> Replica<T> {
     fn evaluate_model(&mut self, best: bool, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error> {
         // Not of a clone: that would share what runs along.
         let written = |numbers| {
-            flatten::write_leaves(self.module.valid(), &self.kinds, changing(&self.training, numbers), &self.inner)
+            flatten::write_leaves(
+                self.module.valid(),
+                &self.kinds,
+                LeafValues::changing(numbers, self.training.trained()),
+                &self.inner,
+            )
         };
         let (module, step) = match (self.training.best().filter(|_| best), self.training.model()) {
             (Some((best, step, _)), _) => (written(best), step),
@@ -335,14 +343,15 @@ impl<T: Task> Replica<T> {
     /// Writes the parameters that a step has changed.
     fn write_parameters(&mut self) {
         // The module is moved out and back: Burn maps modules by value. The clone shares its tensors.
-        let (module, values) = (self.module.clone(), changing(&self.training, self.training.parameters()));
+        let (module, values) =
+            (self.module.clone(), LeafValues::changing(self.training.parameters(), self.training.trained()));
         self.module = flatten::write_leaves(module, &self.kinds, values, &self.device);
     }
 
     /// The same, and the frozen ones.
     fn write_all(&mut self) {
         let frozen = Some(self.training.frozen());
-        let values = LeafValues { frozen, ..changing(&self.training, self.training.parameters()) };
+        let values = LeafValues { frozen, ..LeafValues::changing(self.training.parameters(), self.training.trained()) };
         self.module = flatten::write_leaves(self.module.clone(), &self.kinds, values, &self.device);
     }
 
@@ -362,12 +371,6 @@ fn probe<T: Task>(task: &T, module: &T::Module, training: u32, device: &Device) 
     };
     let first = loss()?;
     loss().filter(|again| again.to_bits() == first.to_bits())
-}
-
-/// Of numbers as those of [`TrainingState::parameters`], what is written. What is frozen is there from the start.
-fn changing<'a>(training: &TrainingState, parameters: &'a [f32]) -> LeafValues<'a> {
-    let (trained, running) = parameters.split_at(training.trained());
-    LeafValues { trained: Some(trained), running, frozen: None }
 }
 
 /// Goes backward from the loss, the first of these figures, and moves them off what that needs.

@@ -74,8 +74,7 @@ impl<T: Task> TaskProgram<T> {
         let module = beside_others(|| caught(self.task.name(), "module", || self.task.module(&device)))?;
         let module = replica::initial::separate(module, &leaves, &device);
         let model = state.model(manifest);
-        let (trained, running) = model.split_at(manifest.trained());
-        let values = LeafValues { trained: Some(trained), running, frozen: Some(&state.frozen) };
+        let values = LeafValues { frozen: Some(&state.frozen), ..LeafValues::changing(&model, manifest.trained()) };
         let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();
         Ok((flatten::write_leaves(module, &kinds, values, &device).valid(), open.device))
     }
