@@ -17,7 +17,7 @@ mod text;
 
 /// Texts that are prepared: a folder with a tokenizer and tokens.
 pub mod tokens {
-    pub use crate::text::folder::{check, is_one};
+    pub use crate::text::folder::{check, is_one, summary};
     pub use crate::text::prepare::{PrepareOptions, PrepareProgress, TokenizerPolicy, TokensSummary, part_of, prepare};
 }
 

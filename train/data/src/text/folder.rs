@@ -169,6 +169,14 @@ pub fn check(folder: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Tokens
     Ok(folder.summary())
 }
 
+/// What such a folder says that it holds, as far as it can be opened: no token is read.
+///
+/// # Errors
+/// What is wrong with it, by its file.
+pub fn summary(folder: &Path) -> Result<TokensSummary, DataError> {
+    Ok(TokenFolder::open(folder)?.summary())
+}
+
 /// Whether `source` is such a folder.
 pub fn is_one(source: &Path) -> bool {
     source.join(TOLD).is_file()

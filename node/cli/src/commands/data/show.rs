@@ -13,7 +13,7 @@ use crate::output::format;
 const BETWEEN: &str = "|";
 
 pub(super) fn show(context: &Context, flags: &WindowFlags) -> Result<u8, CommandError> {
-    let summary = tokens::check(&flags.path, &mut |_, _| {}).map_err(TaskError::from)?;
+    let summary = tokens::summary(&flags.path).map_err(TaskError::from)?;
     let options = DataOptions {
         source: flags.path.display().to_string(),
         text: true,
@@ -22,6 +22,7 @@ pub(super) fn show(context: &Context, flags: &WindowFlags) -> Result<u8, Command
         held_out: 0.0,
         ..DataOptions::default()
     };
+    // Which reads and checks all of it.
     let dataset = Dataset::load(&options).map_err(TaskError::from)?;
     let samples = dataset.training();
     let shown = u32::try_from(samples.len()).unwrap_or(u32::MAX).min(flags.windows.into());
