@@ -262,6 +262,8 @@ fn sorted(ranks: impl Iterator<Item = Rank>) -> Arc<[Rank]> {
 
 #[cfg(test)]
 mod tests {
+    use starling_topology::plan::HubSet;
+
     use super::*;
 
     #[test]
@@ -278,7 +280,9 @@ mod tests {
     #[test]
     fn sums_are_of_as_many_as_have_contributed_to_them() {
         for world in (2..=9).map(WorldSize::new) {
-            for plan in [Plan::Ring, Plan::Tree, Plan::Mesh] {
+            let hubs = [Rank(0), Rank(world.get() - 1)].map(|rank| vec![rank]);
+            let stars = hubs.map(|hubs| Plan::Star(HubSet::new(world, hubs).expect("hubs that can be")));
+            for plan in [Plan::Ring, Plan::Tree, Plan::Mesh].into_iter().chain(stars) {
                 let schedules: Vec<_> =
                     world.ranks().map(|rank| Schedule::new(&plan, world, Operation::AllReduce, rank)).collect();
                 for (schedule, chunk) in

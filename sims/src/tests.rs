@@ -116,6 +116,12 @@ fn one_who_proposes_two_things_is_named_where_majorities_decide_and_splits_nothi
 }
 
 #[test]
+fn where_no_ring_leads_around_a_star_is_taken_and_steps_go_on() {
+    let summary = check(Setup { scenario: Scenario::Star, ..Setup::default() }, 0..60);
+    assert!(summary.stars > 300 && summary.steps > 1_200, "{} stars, {} steps", summary.stars, summary.steps);
+}
+
+#[test]
 fn a_large_world_holds() {
     check(Setup { peers: Some(60), steps: 6, scenario: Scenario::Churn, ..Setup::default() }, 0..1);
     let summary = check(Setup { peers: Some(200), steps: 6, scenario: Scenario::Churn, ..Setup::default() }, 0..1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use starling_tests::chaos::{Fleet, Joining, Partition, Plan};
+use starling_tests::chaos::{Fleet, Joining, Partition, Plan, Star};
 
 /// The run's longest stall: short, so that silence is noticed soon.
 const MAX_STALL: Duration = Duration::from_secs(2);
@@ -64,6 +64,15 @@ fn a_link_that_breaks_one_way_evicts_nobody() {
     fleet.settle(LIMIT).expect("all hold the same state");
     fleet.leave().expect("all leave");
     assert_eq!(fleet.broken(), &[] as &[String]);
+}
+
+#[test]
+fn nobody_goes_whom_a_hub_reaches() {
+    // How another hub carries on, and how soon, is shown by `chaos star`.
+    let (max_stall, run) = (MAX_STALL, RUN.to_owned());
+    let star = Star { peers: 4, with_second: false, max_stall, recovery: LIMIT, seed: 5, run, logs: None };
+    let verdict = star.run().expect("it can be carried out");
+    assert_eq!(verdict.broken(), &[] as &[String], "{}", verdict.to_json());
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub use experiments::overlap::Overlap;
 pub use experiments::partition::Partition;
 pub use experiments::restart::Restart;
 pub use experiments::siege::Siege;
+pub use experiments::star::Star;
 pub use experiments::wire::Wire;
 pub use fleet::{Fleet, Plan};
 pub use progress_probe::ProgressProbe;

@@ -4,7 +4,7 @@ use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use starling_topology::plan::{GroupTable, Plan};
+use starling_topology::plan::{GroupTable, HubSet, MAX_HUBS, Plan};
 use starling_topology::{Rank, WorldSize};
 
 use crate::{
@@ -402,5 +402,11 @@ pub(super) fn plans(world: u32) -> Vec<Plan> {
         let labels: Vec<u32> = (0..world).map(|rank| rank * rank % groups).collect();
         Plan::Hierarchical(GroupTable::from_labels(&labels))
     };
-    [Plan::Ring, Plan::Tree, Plan::Mesh].into_iter().chain([2, 3, 5].map(grouped)).collect()
+    // The last rank alone, and every other one.
+    let star = |every: u32| {
+        let hubs = ((world - 1) % every..world).step_by(every as usize).take(MAX_HUBS).map(Rank).collect();
+        Plan::Star(HubSet::new(WorldSize::new(world), hubs).expect("hubs that can be"))
+    };
+    let plain = [Plan::Ring, Plan::Tree, Plan::Mesh].into_iter();
+    plain.chain([2, 3, 5].map(grouped)).chain([64, 2].map(star)).collect()
 }

@@ -25,7 +25,7 @@ pub use way_back::{ReturnKind, WaitReason};
 /// The links over which segments travel in a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkSummary {
-    /// How reductions are scheduled: `ring`, `tree`, `mesh` or `hierarchical` and its sites.
+    /// How reductions are scheduled: `ring`, `tree`, `mesh`, `hierarchical` and its sites, or `star` and its hubs, by rank.
     pub plan: String,
     /// Why they are scheduled so.
     #[serde(default)]

@@ -5,7 +5,7 @@ mod fixture;
 
 use starling_collective::codec::kernel;
 use starling_collective::{OperationKey, Phase, SegmentHeader, SegmentId};
-use starling_topology::plan::{GroupTable, Plan};
+use starling_topology::plan::{GroupTable, HubSet, Plan};
 use starling_topology::{Rank, WorldSize};
 
 use std::sync::Mutex;
@@ -254,7 +254,8 @@ async fn every_kind_of_connection_reduces() {
 #[tokio::test]
 async fn every_plan_and_codec_ends_with_the_same_bits_everywhere() {
     let sites = Plan::Hierarchical(GroupTable::from_labels(&[0, 0, 1, 1, 1]));
-    for plan in [Plan::Ring, Plan::Tree, Plan::Mesh, sites] {
+    let hubs = HubSet::new(WorldSize::new(5), vec![Rank(1), Rank(4)]).expect("hubs that can be");
+    for plan in [Plan::Ring, Plan::Tree, Plan::Mesh, sites, Plan::Star(hubs)] {
         for codec in Codec::ALL {
             let layout = many_segments(&plan, 5);
             for (mode, connections) in

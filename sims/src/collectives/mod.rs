@@ -14,7 +14,7 @@ pub mod wire;
 
 use serde::Serialize;
 use starling_collective::{Codec, Layout, LayoutConfig, Operation};
-use starling_topology::plan::{CostTable, GroupTable, Link, Plan};
+use starling_topology::plan::{CostTable, GroupTable, HubSet, Link, MAX_HUBS, Plan};
 use starling_topology::{Rank, WorldSize};
 
 use crate::hardware::network::rng::Rng;
@@ -95,12 +95,17 @@ fn run_one(
     tally.broken.extend(problems.into_iter().map(|problem| format!("{name}: {problem}")));
 }
 
-/// Ring, tree, mesh, and groups as they come.
+/// Ring, tree, mesh, groups and hubs as they come.
 fn plans(world: WorldSize, rng: &mut Rng) -> Vec<Plan> {
     let groups = rng.between(1, 6);
     let label = |rng: &mut Rng| u32::try_from(rng.between(1, groups)).expect("invariant: drawn small");
     let labels: Vec<u32> = world.ranks().map(|_| label(rng)).collect();
-    vec![Plan::Ring, Plan::Tree, Plan::Mesh, Plan::Hierarchical(GroupTable::from_labels(&labels))]
+    let last = draw(rng, 0, world.get() - 1);
+    let odds = rng.between(1, 4);
+    let mut hubs: Vec<Rank> = world.ranks().filter(|rank| rank.0 == last || rng.one_in(odds)).collect();
+    hubs.truncate(MAX_HUBS);
+    let star = Plan::Star(HubSet::new(world, hubs).expect("invariant: drawn sorted and distinct"));
+    vec![Plan::Ring, Plan::Tree, Plan::Mesh, Plan::Hierarchical(GroupTable::from_labels(&labels)), star]
 }
 
 /// From less than one element per rank to several segments per chunk, in equal or very unequal chunks.

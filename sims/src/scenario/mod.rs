@@ -4,6 +4,7 @@ mod byzantine;
 mod losses;
 mod newcomers;
 mod outage;
+mod star;
 mod users;
 
 use std::collections::BTreeSet;
@@ -43,6 +44,8 @@ pub enum Scenario {
     Twin,
     /// Most join one after the other, and those who voted first leave or die, while votes are given.
     Newcomers,
+    /// No ring leads around links that are down; hubs die, come back, and lose links.
+    Star,
     /// Some of all of these, on top of each other.
     Mixed,
     /// Fewer than a third of the members are hostile, and a few of the others die, stop or are cut off.
@@ -51,7 +54,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// All in which every peer is honest.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Steady,
         Self::Join,
         Self::Leave,
@@ -63,6 +66,7 @@ impl Scenario {
         Self::Outage,
         Self::Twin,
         Self::Newcomers,
+        Self::Star,
         Self::Mixed,
     ];
 }
@@ -163,7 +167,7 @@ impl Plan {
             Scenario::Steady | Scenario::Leave | Scenario::Crash | Scenario::Pause | Scenario::Partition => peers,
             Scenario::Join => peers.div_ceil(2),
             Scenario::Outage | Scenario::Newcomers => rng.between(1, peers.div_ceil(2).min(3)),
-            Scenario::Disk | Scenario::Twin => peers,
+            Scenario::Disk | Scenario::Twin | Scenario::Star => peers,
             Scenario::Churn => (peers * 3).div_ceil(4),
             Scenario::Mixed | Scenario::Byzantine => rng.between(1, peers),
         };
@@ -240,6 +244,7 @@ impl Draft<'_> {
             Scenario::Disk => self.crashes(4, true),
             Scenario::Twin => self.twins(),
             Scenario::Newcomers => self.newcomers(),
+            Scenario::Star => self.star(),
             Scenario::Mixed => {
                 // Which kinds of faults there are at all is drawn too: what happens to everybody all the time hides
                 // what would happen else (A. Groce et al., "Swarm testing", 2012).
@@ -272,6 +277,7 @@ impl Draft<'_> {
             | Scenario::Outage
             | Scenario::Twin
             | Scenario::Newcomers
+            | Scenario::Star
             | Scenario::Byzantine => return,
             Scenario::Crash | Scenario::Churn => (0, 4, 0),
             Scenario::Pause => (0, 4, 2),

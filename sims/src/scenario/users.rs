@@ -18,6 +18,7 @@ impl Draft<'_> {
             | Scenario::Outage
             | Scenario::Twin
             | Scenario::Newcomers
+            | Scenario::Star
             | Scenario::Byzantine => return,
         };
         self.plan.words = forks && rng.one_in(3);

@@ -131,8 +131,8 @@ impl Workload {
     pub fn early_limit(&self, most: WorldSize) -> usize {
         let LayoutConfig { bucket_elements, segment_elements } = self.layout;
         let ranks = most.get() as usize;
-        // Round a ring each segment comes once; else at most from each of the others. A chunk's last segment may be short.
-        let senders = if self.plan == PlanPolicy::Ring { 1 } else { ranks };
+        // At most from each of the others, as in a star, which any run may take. A chunk's last segment may be short.
+        let senders = ranks;
         let segments = bucket_elements.div_ceil(segment_elements) + ranks;
         2 * senders * self.elements.div_ceil(bucket_elements) * segments
     }

@@ -140,6 +140,7 @@ pub const PLANTS: &[Plant] = &[
     machine(FlawKind::OverlooksTwin, Scenario::Twin, &["twin_told"]),
     machine(FlawKind::VotesAtOnce, Scenario::Newcomers, &["votes_given"]),
     machine(FlawKind::OwesNothing, Scenario::Newcomers, &["votes_given"]),
+    machine(FlawKind::NeedsRing, Scenario::Star, &["hub_keeps_all"]),
     gullible(FlawKind::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
     gullible(FlawKind::EndsForDigest, Attack::TellsDigests, &["endings"]),
     gullible(FlawKind::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use starling_engine::member::completion::departs;
 use starling_engine::member::quorum_search::is_end;
 use starling_engine::return_engine::LeaveRecord;
+use starling_topology::plan::{Plan, PlanPolicy};
 use starling_topology::{CatchUpAction, Digest, Event, Head, PeerId, Proposal, Reason, Record, Root, Time, View};
 
 use super::seeking::Errand;
@@ -15,6 +16,7 @@ use crate::hardware::network::{Seat, Sent};
 use crate::peer::{Commit, Effect, Entered, Peer};
 use crate::steps::message::{Lane, Message};
 use crate::steps::state::State;
+use crate::steps::workload::PLANNED;
 use crate::sweep::canary::Sabotage;
 use crate::sweep::fault::Queue;
 use crate::verdict::invariants::LastCheckpoint;
@@ -94,7 +96,10 @@ impl World {
                 // One that takes longer than the others wait is a fault too, and those are over once all is healed.
                 let slow = self.rng.one_in(40) && !self.invariants.progress.is_healed();
                 let takes = if slow { self.rng.spread(50_000, 3_000_000) } else { self.rng.spread(100, 50_000) };
-                self.hosts[seat].storing = Some(Rc::clone(&record));
+                let (until, is_late) = (self.now + takes, takes > self.config.promise_limit() / 4);
+                let host = &mut self.hosts[seat];
+                host.storing = Some(Rc::clone(&record));
+                host.late_until = if is_late { until } else { host.late_until };
                 self.queue.push(self.now + takes, SimEvent::Stores(seat, incarnation, record));
             }
             Effect::Keep(_) => {} // It is in the history.
@@ -160,7 +165,9 @@ impl World {
                 if matches!(event, Event::Twin { .. }) {
                     self.told_of_twin(seat, true);
                 }
-                if matches!(event, Event::Evicted { .. }) {
+                if let Event::Evicted { by } = event {
+                    let held = self.keeps_who_proposes(seat, by);
+                    self.breaks(held);
                     self.mark(seat, What::Evicted);
                     self.begins_anew(seat);
                 }
@@ -260,6 +267,8 @@ impl World {
             return self.die(seat, crash);
         }
         if !self.hosts[seat].is_hostile() {
+            let held = self.keeps_whom_a_hub_reaches(&record);
+            self.breaks(held);
             self.note_record(seat, &record);
             // What a liar brings is nothing, perhaps, and what one of two does nobody has looked at.
             let (seats, hosts) = (&self.seats, &self.hosts);
@@ -267,13 +276,14 @@ impl World {
                 let host = seats.get(&peer).map(|seat| &hosts[*seat]);
                 host.is_some_and(|host| host.twin.is_some() || (host.is_hostile() && stepped))
             };
-            // Nor does anybody else vote in a fork that liars have begun alone.
+            // Nor does anybody else vote in what liars have begun alone, which whoever joins takes their word for.
             let is_liars = |peer: &PeerId| seats.get(peer).is_some_and(|seat| hosts[*seat].is_hostile());
             let begun_by = |origin: &Proposal| {
                 let joins = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
                 origin.view.members().iter().filter(|peer| !joins(peer)).all(is_liars)
             };
-            if !(record.view.forked && record.origin.as_ref().is_some_and(begun_by)) {
+            let is_unsigned = record.view.forked || record.certificate.is_none();
+            if !(is_unsigned && record.origin.as_ref().is_some_and(begun_by)) {
                 let held = self.invariants.votes_given.wrote(&record, is_excused);
                 self.breaks(held);
             }
@@ -351,6 +361,9 @@ impl World {
         });
         self.mark(seat, What::Enters(view.generation.0));
         self.views.insert(id, view.forked);
+        if !view.severed().is_empty() && matches!(PlanPolicy::Ring.agree(view, PLANNED).plan, Plan::Star(_)) {
+            self.stars.insert(id);
+        }
         self.invariants.no_split_brain.entered(view, step, forks);
         self.invariants.own_branch.entered(name, &entry.resumption, !entry.progress.has_state);
         // Of a disk that has lost something nothing is asked; nor of a machine beside which an older copy of it speaks under the same name.

@@ -7,13 +7,13 @@ mod endings;
 mod execute;
 mod hostility;
 mod inject;
+mod judging;
 mod keeping;
 mod measure;
 mod returning;
 mod seeking;
 mod stall;
 mod telling;
-mod votes;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -157,6 +157,8 @@ pub(crate) struct World {
     parents: BTreeMap<ViewId, ViewId>,
     /// The generations that came for a better plan.
     replans: BTreeSet<Generation>,
+    /// The views that took a star for want of a ring.
+    stars: BTreeSet<ViewId>,
     /// That of the highest generation.
     newest: Option<View>,
     /// The step that it went on from.
@@ -197,8 +199,11 @@ impl World {
         let twins = Twins::of(&plan, Rng::new(seed ^ 0x0007_1125));
         let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers + twins.len());
         let mut workload = Workload::draw(&mut rng.fork(), setup.steps, &plan);
-        if plan.measures.is_some() || !plan.hostility.seats.is_empty() || setup.scenario == Scenario::Newcomers {
-            // A view must be some time old before it is replanned, and lies take time, and so does a vote.
+        if plan.measures.is_some()
+            || !plan.hostility.seats.is_empty()
+            || matches!(setup.scenario, Scenario::Newcomers | Scenario::Star)
+        {
+            // A view must be some time old before it is replanned, and lies take time, and so do a vote and a star.
             workload.compute_least *= SLOWER;
             workload.compute_most *= SLOWER;
         }
@@ -276,6 +281,7 @@ impl World {
             known: BTreeMap::new(),
             parents: BTreeMap::new(),
             replans: BTreeSet::new(),
+            stars: BTreeSet::new(),
             newest: None,
             newest_step: 0,
             completed: BTreeMap::new(),
@@ -336,6 +342,7 @@ impl World {
             steps: self.invariants.progress.highest(),
             views: self.views.len() as u64,
             replans: self.replans.len() as u64,
+            stars: self.stars.len() as u64,
             faults: self.faults,
             coverage: self.coverage,
             completed: self.completed.len() as u64,

@@ -14,12 +14,14 @@ use crate::verdict::invariants::Progressing;
 impl World {
     /// Looks whether the run stands still without a reason.
     pub(super) fn look_for_a_stall(&mut self) {
-        let can_go_on = self.can_go_on();
-        let limit = match self.plan.hostility.seats.is_empty() {
-            true => Progressing::stall_limit(&self.config),
-            false => Progressing::hostile_limit(&self.config),
+        let group = self.who_can_go_on();
+        let all_hear = group.as_deref().is_none_or(|group| self.all_hear(group));
+        let limit = match (self.plan.hostility.seats.is_empty(), all_hear) {
+            (true, true) => Progressing::stall_limit(&self.config),
+            (true, false) => Progressing::hub_limit(&self.config),
+            (false, _) => Progressing::hostile_limit(&self.config),
         };
-        let held = self.invariants.progress.looked(self.now, can_go_on, limit);
+        let held = self.invariants.progress.looked(self.now, group.is_some(), limit);
         self.breaks(held);
     }
 
@@ -58,9 +60,14 @@ impl World {
         }
     }
 
-    /// Whether there are peers that can all talk to each other, and are enough, and one of them holds the state.
-    fn can_go_on(&self) -> bool {
-        !self.is_withheld() && !self.is_apart() && self.groups().iter().any(|group| self.is_enough(group))
+    /// Peers that can all talk to each other, or all to one of them, and are enough, and one of them holds the state.
+    fn who_can_go_on(&self) -> Option<Vec<Seat>> {
+        let groups = if self.is_withheld() || self.is_apart() { Vec::new() } else { self.groups() };
+        groups.into_iter().find(|group| self.is_enough(group))
+    }
+
+    fn all_hear(&self, group: &[Seat]) -> bool {
+        group.iter().all(|one| group.iter().all(|other| one == other || self.hear_each_other(*one, *other)))
     }
 
     /// Whether it is the simulator that holds the run back.
@@ -87,8 +94,7 @@ impl World {
         if !self.network.has_blocks() {
             return vec![well];
         }
-        let talk =
-            |one: Seat, other: Seat| !self.network.is_blocked(one, other) && !self.network.is_blocked(other, one);
+        let talk = |one: Seat, other: Seat| self.hear_each_other(one, other);
         let mut groups = Vec::new();
         while let Some(first) = well.pop() {
             let mut group = vec![first];
@@ -97,12 +103,19 @@ impl World {
                 group.extend(well.extract_if(.., |other| talk(one, *other)));
                 at += 1;
             }
-            // Of two that can't talk while both can talk to others, neither is counted on.
+            // Of two that can't talk while both can talk to others, neither is counted on, unless somebody can talk to all.
             let all: Vec<Seat> = group.clone();
-            group.retain(|one| all.iter().all(|other| one == other || talk(*one, *other)));
+            let talks_to_all = |one: &Seat| all.iter().all(|other| one == other || talk(*one, *other));
+            if !all.iter().any(talks_to_all) {
+                group.retain(talks_to_all);
+            }
             groups.push(group);
         }
         groups
+    }
+
+    fn hear_each_other(&self, one: Seat, other: Seat) -> bool {
+        !self.network.is_blocked(one, other) && !self.network.is_blocked(other, one)
     }
 
     fn is_enough(&self, group: &[Seat]) -> bool {
@@ -161,7 +174,10 @@ impl World {
             let votes_there = |other: PeerId| other != host.name() && votes.contains(&other);
             votes.contains(&host.name()) || host.peer.as_ref().is_some_and(|peer| peer.knows().any(votes_there))
         };
-        let stay = hosts().filter(|host| !host.leaving).filter(led_here).filter(finds).count();
+        // Who is let in has asked whoever proposes, which may be one that it can't talk to.
+        let all_talk = self.all_hear(group);
+        let gets_in = |host: &&Host| all_talk || votes.contains(&host.name());
+        let stay = hosts().filter(|host| !host.leaving).filter(led_here).filter(finds).filter(gets_in).count();
         stay >= self.plan.min_members
             && view.has_quorum(&votes)
             && hosts().any(holds)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use starling_tests::chaos::{
-    Churn, Fuzz, Goodput, Joining, Overhead, Overlap, Partition, Restart, Schedule, Siege, Verdict, Wire,
+    Churn, Fuzz, Goodput, Joining, Overhead, Overlap, Partition, Restart, Schedule, Siege, Star, Verdict, Wire,
 };
 use starling_tests::{FarLink, mounting, switch};
 
@@ -97,6 +97,8 @@ enum Experiment {
     Partition(PartitionFlags),
     /// All are killed and come back in another order, one without its disk.
     Restart(RestartFlags),
+    /// A network in which one alone reaches all, then two: nobody is left out, also when one of these dies.
+    Star(StarFlags),
     /// Many who know an address and no secret: joiners join, and the one that was killed comes back.
     Strangers(StrangersFlags),
     /// What agreement costs when nothing happens.
@@ -233,6 +235,21 @@ struct PartitionFlags {
     /// Let a side without a quorum go on as a fork after so long, in milliseconds; it never does if not given.
     #[arg(long)]
     fork_after_ms: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct StarFlags {
+    #[command(flatten)]
+    common: Common,
+    /// The run's longest stall, in milliseconds.
+    #[arg(long, default_value_t = 2000)]
+    max_stall_ms: u64,
+    /// Flags of `starling run`: what is trained.
+    #[arg(long, default_value = MODEL, allow_hyphen_values = true)]
+    run: String,
+    /// How many processes, 4 at least.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(4..=16))]
+    peers: u64,
 }
 
 #[derive(Debug, Args)]
@@ -460,6 +477,16 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             }
             .run()
         }
+        Experiment::Star(flags) => Star {
+            peers: usize::try_from(flags.peers)?,
+            max_stall: Duration::from_millis(flags.max_stall_ms),
+            with_second: true,
+            recovery: Duration::from_secs(1),
+            seed: flags.common.seed(),
+            run: flags.run,
+            logs: flags.common.logs,
+        }
+        .run(),
         Experiment::Restart(flags) => Restart {
             peers: flags.peers,
             more_steps: flags.more_steps,

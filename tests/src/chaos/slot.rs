@@ -40,6 +40,8 @@ pub struct Said {
     pub view: Option<(u64, Vec<String>)>,
     /// How many views it has told of.
     pub views: u64,
+    /// How the members of its view reduce, by the plan's name.
+    pub plan: String,
     /// The last committed step that it told of.
     pub step: u64,
     /// The step from which it started or went on.
@@ -84,6 +86,7 @@ impl Said {
                 self.step = number("step");
                 (self.is_full, self.is_paused) = (true, false);
             }
+            "linked" => self.plan = text("plan").unwrap_or_default(),
             "paused" => {
                 self.pauses += u64::from(!self.is_paused);
                 self.is_paused = true;

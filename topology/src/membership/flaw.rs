@@ -78,4 +78,6 @@ pub enum FlawKind {
     VotesAtOnce,
     /// Who has no vote says once that it contributes, and never again.
     OwesNothing,
+    /// Where no ring leads around links that failed, somebody is put out, though a hub reaches all.
+    NeedsRing,
 }

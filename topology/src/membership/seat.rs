@@ -19,12 +19,15 @@ use crate::plan::Link;
 use crate::time::Time;
 use crate::view::View;
 use crate::view::lineage::Root;
+use crate::view::ring::star_hubs;
 use crate::vote::certificate::{Acceptance, Certificate, WireSignature};
 use crate::vote::promise::{JustifiedProposal, Promise};
 use crate::vote::proposal::{Ballot, Progress, Proposal, ResumePlan};
 
 /// How many members on each side a member watches, and tells that it lives.
 const NEIGHBOURS: usize = 4;
+/// How many hubs of a star watch all others, and tell them that they live.
+const WATCHING_HUBS: usize = 2;
 /// How far a message may raise what all count together: generations, and the attempts of who was away. Who was cut off for
 /// days is no further behind, and nobody comes to their end that way.
 pub(super) const MAX_RISE: u64 = 1 << 20;
@@ -82,8 +85,8 @@ pub(super) struct Seat {
     pub(super) overruled: bool,
     /// We were outside, and nobody who goes on has answered for long.
     pub(super) returned: bool,
-    /// We have asked another member to propose in our place.
-    pub(super) deferred: bool,
+    /// Whom we have asked to propose in our place.
+    pub(super) agents: BTreeSet<PeerId>,
     /// Whom we have given time to propose.
     pub(super) timed: BTreeSet<PeerId>,
     /// In which ballot we were last shown what is proposed, if we have no vote: its proposer got its time then.
@@ -129,6 +132,8 @@ pub(super) struct Seat {
     pub(super) unjudged: bool,
     /// Whether one would be, so that the view is to be changed.
     pub(super) outdated: bool,
+    /// Those who reach all, if the members reduce by a star, as no ring leads around those who can't reach each other.
+    pub(super) hubs: Vec<PeerId>,
     /// How many views before this one had the same members, one after the other.
     pub(super) replans: u32,
     /// When we entered the view.
@@ -230,6 +235,7 @@ impl Seat {
             told_row: Vec::new(),
             unjudged: true,
             outdated: false,
+            hubs: star_hubs(&view),
             replans: 0,
             entered: now,
             standstill: Standstill::new(view.members().len(), 2 * NEIGHBOURS),
@@ -254,7 +260,7 @@ impl Seat {
             attempt: 0,
             tries: 0,
             paused: None,
-            deferred: false,
+            agents: BTreeSet::new(),
             returned: false,
             timed: BTreeSet::new(),
             timed_value: None,
@@ -414,7 +420,11 @@ impl Seat {
         let Ok(place) = members.binary_search(&me) else { return BTreeSet::new() };
         let reach = NEIGHBOURS.min(members.len());
         let around = (0..=2 * reach).map(|offset| members[(place + members.len() + offset - reach) % members.len()]);
-        around.filter(|peer| *peer != me && !self.view.is_severed(me, *peer)).collect()
+        // Whoever stands beside a member may be severed from it: a hub is not.
+        let hubs = &self.hubs[..self.hubs.len().min(WATCHING_HUBS)];
+        let watched = if hubs.contains(&me) { members } else { hubs };
+        let all = around.chain(watched.iter().copied());
+        all.filter(|peer| *peer != me && !self.view.is_severed(me, *peer)).collect()
     }
 
     /// Whether the decree at hand is ours and of this ballot, at this stage.
@@ -449,7 +459,7 @@ impl Seat {
             None | Some(Evidence::LinkFailed | Evidence::Misbehaved) => true,
             Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Revoked) => false,
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
-                self.suspicion_reports.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
+                self.suspicion_reports.of(peer).is_none() && self.who_reaches(peer, decree, |_| true).is_some()
             }
         }
     }
@@ -469,18 +479,28 @@ impl Seat {
         is_reached(self.least(), &decree.promises)
     }
 
-    /// The first member that has promised and may reach `peer`.
-    fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
-        let mut others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
+    /// The member that has promised and may reach `peer`: of several one with a vote, whose turn it may be, and the one that reaches most
+    /// others, which may be a hub.
+    fn who_reaches(&self, peer: PeerId, decree: &Decree, may_be: impl Fn(&PeerId) -> bool) -> Option<PeerId> {
+        let may_be = |other: &PeerId| *other != decree.ballot.proposer && may_be(other);
+        let others = decree.promises.iter().filter(|(other, _)| may_be(other));
         let reaches = |promised: &Promise| !promised.leaving && !promised.unreachable.contains(&peer);
-        others.find(|(_, promised)| reaches(promised)).map(|(other, _)| *other)
+        let reach = others.filter(|(_, promised)| reaches(promised));
+        let reach = reach.map(|(other, promised)| (!self.view.votes(*other), promised.unreachable.len(), *other));
+        reach.min().map(|(.., other)| other)
     }
 
-    /// The member that should propose in our place, if we suspect one that it may reach.
+    /// The member that should propose in our place, if we suspect one that it may reach, or have no link to that.
     pub(super) fn agent(&self, me: PeerId, decree: &Decree) -> Option<PeerId> {
         let missing = self.others(me).into_iter().filter(|peer| !decree.promises.contains_key(peer));
-        let mut unreached = missing.filter(|peer| self.suspects.contains_key(peer) && self.expects(*peer, decree));
-        unreached.find_map(|peer| self.who_reaches(peer, decree))
+        let mut unreached = missing.filter(|peer| {
+            // Whoever misbehaved is missed by nobody.
+            let is_apart = self.suspects.contains_key(peer) || self.view.is_severed(me, *peer);
+            is_apart && !self.accused.contains(peer) && self.expects(*peer, decree)
+        });
+        let agent = unreached.find_map(|peer| self.who_reaches(peer, decree, |other| !self.agents.contains(other)));
+        // One of so many is honest, and may have been right.
+        agent.filter(|_| self.agents.len() <= self.view.most_hostile())
     }
 }
 

@@ -12,6 +12,8 @@
 //!                  1 3 5 7               4 /     \ 5
 //! ```
 //!
+//! A *star* is a mesh in which only some ranks, its hubs, own chunks: for members that can't all reach each other.
+//!
 //! So there is one machine (in `starling-collective`) and one cost model ([`Estimate`]) for all of them. At each rank of a
 //! tree the sums of its children and its own contribution are added in the order of their ranks.
 //!
@@ -23,6 +25,7 @@
 mod costs;
 mod estimate;
 mod groups;
+mod hubs;
 mod policy;
 mod ranking;
 mod replanning;
@@ -39,6 +42,7 @@ pub use costs::view_costs::view_costs;
 pub use costs::weights::{WEIGHT_TOTAL, chunk_weights};
 pub use estimate::{Bucket, Estimate};
 pub use groups::GroupTable;
+pub use hubs::{HubError, HubSet, MAX_HUBS};
 pub use policy::{PlanDecision, PlanPolicy, PlanPolicyError};
 pub use ranking::{PlanLimit, PlanReport, RankedPlan};
 pub(crate) use replanning::is_worth_it;
@@ -61,6 +65,9 @@ pub enum Plan {
     Mesh,
     /// Within groups a mesh, in large ones a ring; across them a ring of one rank of each group.
     Hierarchical(GroupTable),
+    /// Each chunk's owner receives all contributions directly, as in a mesh, but only hubs own chunks: two members that are
+    /// no hubs need no link to each other.
+    Star(HubSet),
 }
 
 impl Plan {
@@ -69,13 +76,14 @@ impl Plan {
         match self {
             Self::Tree => world.get().min(tree::TREES),
             Self::Ring | Self::Mesh | Self::Hierarchical(_) => world.get(),
+            Self::Star(hubs) => hubs.count(),
         }
     }
 
     /// The way of one chunk's contributions to its owner, and of the result to all.
     ///
     /// # Panics
-    /// If the plan has no such chunk in a world of this size, or its groups are those of another world.
+    /// If the plan has no such chunk in a world of this size, or its groups or hubs are those of another world.
     pub fn route(&self, world: WorldSize, chunk: Rank) -> Route {
         assert!(chunk.0 < self.chunks(world), "a route is asked for a chunk of the plan");
         match self {
@@ -83,6 +91,7 @@ impl Plan {
             Self::Tree => tree::route(world, chunk),
             Self::Mesh => route::mesh(world, chunk),
             Self::Hierarchical(groups) => groups.route(world, chunk),
+            Self::Star(hubs) => hubs.route(world, chunk),
         }
     }
 
@@ -95,7 +104,7 @@ impl Plan {
         match self {
             // Along the ring, the owner of every chunk is the root.
             Self::Ring => route::ring(world, world.next(root)),
-            Self::Tree | Self::Mesh | Self::Hierarchical(_) => self.route(world, chunk).rooted_at(root),
+            Self::Tree | Self::Mesh | Self::Hierarchical(_) | Self::Star(_) => self.route(world, chunk).rooted_at(root),
         }
     }
 }
@@ -107,6 +116,7 @@ impl fmt::Display for Plan {
             Self::Tree => f.write_str("tree"),
             Self::Mesh => f.write_str("mesh"),
             Self::Hierarchical(groups) => write!(f, "hierarchical {groups}"),
+            Self::Star(hubs) => write!(f, "star {hubs}"),
         }
     }
 }

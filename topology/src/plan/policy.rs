@@ -12,11 +12,12 @@ use crate::plan::costs::view_costs::view_costs;
 use crate::plan::costs::weights::chunk_weights;
 use crate::plan::estimate::Bucket;
 use crate::plan::groups::GroupTable;
+use crate::plan::hubs::{HubSet, MAX_HUBS};
 use crate::plan::ranking::{PlanLimit, PlanReport};
 use crate::view::View;
 use crate::view::ring::Ring;
 
-/// What a run asks for. As text: `ring`, `tree`, `mesh`, `auto` or `hierarchical`.
+/// What a run asks for. As text: `ring`, `tree`, `mesh`, `auto`, `hierarchical` or `star`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanPolicy {
@@ -31,11 +32,13 @@ pub enum PlanPolicy {
     Auto,
     /// [`Plan::Hierarchical`] over the sites that the costs of the links show; where they show none, a ring.
     Hierarchical,
+    /// [`Plan::Star`] with one hub, the member with the fastest links: what is central in other systems, to compare with.
+    Star,
 }
 
 /// A text that is no policy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{text}` is no plan; write ring, tree, mesh, auto or hierarchical")]
+#[error("`{text}` is no plan; write ring, tree, mesh, auto, hierarchical or star")]
 pub struct PlanPolicyError {
     /// The text.
     pub text: String,
@@ -54,13 +57,14 @@ pub struct PlanDecision {
 
 impl PlanPolicy {
     /// All policies.
-    pub const ALL: [Self; 5] = [Self::Ring, Self::Tree, Self::Mesh, Self::Auto, Self::Hierarchical];
+    pub const ALL: [Self; 6] = [Self::Ring, Self::Tree, Self::Mesh, Self::Auto, Self::Hierarchical, Self::Star];
 
     /// The plan by which the members of `view` reduce buffers like `bucket`. A pure function of its arguments, so all
     /// members that hold one view take one plan.
     ///
     /// A plan that needs a pair of members that is severed is not taken, whatever was asked for; what is taken instead
-    /// is the best of the others. There is always one: a view is only decided if there is a ring around its severed pairs.
+    /// is the best of the others. Where no ring leads around the severed pairs, the view takes a star of all members that are
+    /// severed from nobody, or the fastest [`MAX_HUBS`] of them. A view is only decided if there is a ring or a hub.
     pub fn agree(self, view: &View, bucket: Bucket) -> PlanDecision {
         self.agree_over(&Ring::plan(view), view, bucket)
     }
@@ -68,14 +72,23 @@ impl PlanPolicy {
     /// The same for those who have planned the view's ring already.
     pub fn agree_over(self, ring: &Ring, view: &View, bucket: Bucket) -> PlanDecision {
         let world = ring.world_size();
-        let is_severed = |from: Rank, to: Rank| view.is_severed(ring.peer(from), ring.peer(to));
         let costs = view.costs().map(|_| ring.arrange(&view_costs(view)));
+        if !ring.leads_around(view)
+            && let Some(hubs) = HubSet::of(ring, view, costs.as_ref(), MAX_HUBS)
+        {
+            let weights = costs.as_ref().map_or_else(|| vec![1; hubs.ranks().len()], |costs| hubs.weights(costs));
+            let plan = Plan::Star(hubs);
+            let reason = format!("{plan}, as no ring leads around members that can't reach each other");
+            return PlanDecision { plan, weights, reason };
+        }
+        let is_severed = |from: Rank, to: Rank| view.is_severed(ring.peer(from), ring.peer(to));
         let sites = costs.as_ref().filter(|_| self == Self::Hierarchical).and_then(GroupTable::detect);
         let asked = match (self, sites) {
             (Self::Ring, _) | (Self::Hierarchical, None) => Some(Plan::Ring),
             (Self::Tree, _) => Some(Plan::Tree),
             (Self::Mesh, _) => Some(Plan::Mesh),
             (Self::Hierarchical, Some(sites)) => Some(Plan::Hierarchical(sites)),
+            (Self::Star, _) => HubSet::of(ring, view, costs.as_ref(), 1).map(Plan::Star),
             (Self::Auto, _) => None,
         };
         if let Some(plan) = asked {
@@ -102,7 +115,7 @@ impl PlanPolicy {
         let choice = PlanReport::new(&costs, bucket, PlanLimit::default());
         let reason = match self {
             Self::Auto => choice.to_string(),
-            Self::Ring | Self::Tree | Self::Mesh | Self::Hierarchical => {
+            Self::Ring | Self::Tree | Self::Mesh | Self::Hierarchical | Self::Star => {
                 format!("{self} needs members that can't reach each other: {choice}")
             }
         };
@@ -127,6 +140,7 @@ impl fmt::Display for PlanPolicy {
             Self::Mesh => "mesh",
             Self::Auto => "auto",
             Self::Hierarchical => "hierarchical",
+            Self::Star => "star",
         })
     }
 }
@@ -149,8 +163,8 @@ mod tests {
         for policy in PlanPolicy::ALL {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
-        let message = "star".parse::<PlanPolicy>().expect_err("no plan").to_string();
-        assert!(message.contains("`star`") && message.contains("ring, tree, mesh, auto or hierarchical"), "{message}");
+        let message = "wheel".parse::<PlanPolicy>().expect_err("no plan").to_string();
+        assert!(message.contains("`wheel`") && message.contains("mesh, auto, hierarchical or star"), "{message}");
     }
 
     #[test]
@@ -164,6 +178,37 @@ mod tests {
                 assert_eq!(agreed.weights.len(), plan.chunks(view(members).world_size()) as usize);
             }
         }
+    }
+
+    #[test]
+    fn a_star_that_is_asked_for_has_one_hub() {
+        for members in 1..9 {
+            let agreed = PlanPolicy::Star.agree(&view(members), LARGE);
+            assert_eq!((agreed.plan.to_string(), agreed.weights), ("star {0}".to_owned(), vec![1]));
+        }
+    }
+
+    #[test]
+    fn where_no_ring_leads_around_all_take_a_star_of_those_who_reach_all() {
+        let severed = |members: u8, pairs: &[(u8, u8)]| {
+            let pairs = pairs.iter().map(|(a, b)| (PeerId([*a; 32]), PeerId([*b; 32])));
+            view(members).with_severed(pairs)
+        };
+        for policy in PlanPolicy::ALL {
+            let plan = |view: &View| policy.agree(view, SMALL).plan.to_string();
+            assert_eq!(plan(&severed(3, &[(1, 2)])), "star {2}", "{policy}");
+            assert_eq!(plan(&severed(4, &[(1, 3), (1, 4)])), "star {1}", "{policy}");
+            assert_eq!(plan(&severed(5, &[(1, 3), (1, 4), (3, 4)])), "star {1 4}", "{policy}");
+            // A ring leads around these, and all reach all there.
+            for view in [severed(4, &[(1, 3)]), severed(5, &[(1, 3), (1, 4)]), view(3)] {
+                assert!(policy == PlanPolicy::Star || !plan(&view).starts_with("star"), "{policy}");
+            }
+        }
+        // Twenty-one of forty can't reach each other, and no more than sixteen of the others are hubs.
+        let apart = (1..=21).flat_map(|a| (a + 1..=21).map(move |b| (a, b)));
+        let large = PlanPolicy::Ring.agree(&severed(40, &apart.collect::<Vec<_>>()), LARGE);
+        assert!(matches!(&large.plan, Plan::Star(hubs) if hubs.ranks().len() == MAX_HUBS), "{}", large.reason);
+        assert!(large.reason.ends_with("no ring leads around members that can't reach each other"), "{}", large.reason);
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use crate::id::Rank;
 use crate::plan::Plan;
 use crate::plan::costs::link_costs::{CostTable, NEVER_NS};
 use crate::plan::costs::weights::{WEIGHT_TOTAL, chunk_weights};
 use crate::plan::estimate::{Bucket, Estimate};
 use crate::plan::groups::GroupTable;
+use crate::plan::hubs::{HubSet, MAX_HUBS};
 
 /// What members agree not to exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,20 +49,30 @@ impl PlanReport {
     /// Looks at all plans for an all-reduce of `bucket`. `costs` are by rank, so in ring order.
     ///
     /// The least expected time wins; among equals the one named first of ring, tree, hierarchical and mesh, which is the
-    /// one with fewer links. A ring is never ruled out, so there is always a choice, if no good one where links are down.
+    /// one with fewer links. A ring is never ruled out, so there is always a choice, if no good one where links are down. Where
+    /// the ring needs a link that is down, a star is looked at too, if there is a hub for it; nowhere else, as a mesh among
+    /// all is never slower.
     pub fn new(costs: &CostTable, bucket: Bucket, limits: PlanLimit) -> Self {
         let sites = GroupTable::detect(costs);
         let world = costs.world_size();
-        let plans = [Some(Plan::Ring), Some(Plan::Tree), sites.clone().map(Plan::Hierarchical), Some(Plan::Mesh)];
+        let is_up = |rank: Rank| world.get() == 1 || costs.link(rank, world.next(rank)).is_up();
+        let star = if world.ranks().all(is_up) { None } else { HubSet::detect(costs, MAX_HUBS).map(Plan::Star) };
+        let sited = sites.clone().map(Plan::Hierarchical);
+        let plans = [Some(Plan::Ring), Some(Plan::Tree), sited, Some(Plan::Mesh), star];
         let look = |plan: Plan| {
             let equal = || vec![1; plan.chunks(world) as usize];
-            let weights = if plan == Plan::Mesh { chunk_weights(costs) } else { equal() };
+            let weights = match &plan {
+                Plan::Mesh => chunk_weights(costs),
+                Plan::Star(hubs) => hubs.weights(costs),
+                Plan::Ring | Plan::Tree | Plan::Hierarchical(_) => equal(),
+            };
             let estimate = Estimate::new(costs, sites.as_ref(), &plan, &weights, bucket);
             RankedPlan { plan, weights, estimate }
         };
         let mut candidates: Vec<RankedPlan> = plans.into_iter().flatten().map(look).collect();
         // Stable, so equals keep the order of `plans`.
-        candidates.sort_by_key(|one| (!is_allowed(one, limits), one.estimate.total_ns()));
+        let is_down = |one: &RankedPlan| one.estimate.total_ns() >= NEVER_NS;
+        candidates.sort_by_key(|one| (is_down(one), !is_allowed(one, limits), one.estimate.total_ns()));
         Self { bucket, limits, candidates }
     }
 
@@ -110,7 +122,7 @@ impl fmt::Display for PlanReport {
 }
 
 fn is_allowed(candidate: &RankedPlan, limits: PlanLimit) -> bool {
-    candidate.plan == Plan::Ring || candidate.estimate.links <= limits.links
+    matches!(candidate.plan, Plan::Ring | Plan::Star(_)) || candidate.estimate.links <= limits.links
 }
 
 struct Reason<'a>(&'a RankedPlan);

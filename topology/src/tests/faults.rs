@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::changes::{formed, gather};
 use super::cluster::driver::Fate;
 use super::cluster::{Cluster, RUN, peer};
-use crate::{Body, BranchPosition, Digest, Envelope, Event, Evidence, Input, PeerId, Reason};
+use crate::plan::{Bucket, Plan, PlanPolicy};
+use crate::{Ballot, Body, BranchPosition, Digest, Envelope, Event, Evidence, Input, PeerId, Reason};
 
 fn everybody(cluster: &Cluster) -> Vec<PeerId> {
     cluster.peers.keys().copied().collect()
@@ -147,6 +148,118 @@ fn a_broken_link_evicts_nobody() {
             let told = |event: &Event| matches!(event, Event::Changed { reasons, .. } if reasons.contains(&severed));
             assert!(cluster.has_event(name, told), "seed {seed}");
         }
+    }
+}
+
+/// No ring leads around a broken link of three, and the third one reaches both. When the link is back, there is a ring again.
+#[test]
+fn whom_a_hub_reaches_stays_and_a_ring_comes_back_with_the_link() {
+    for seed in 0..30 {
+        let mut cluster = formed(seed, 1_000_000, &[1, 2, 3]);
+        cluster.run_for(Duration::from_millis(500));
+        let (a, b) = [(1, 2), (1, 3), (2, 3)].map(|(a, b)| (peer(a), peer(b)))[seed as usize % 3];
+        sever(&mut cluster, a, b);
+        let plans = |cluster: &Cluster, is_star: bool| {
+            everybody(cluster).into_iter().all(|name| {
+                let view = cluster.peers[&name].machine.view().filter(|view| view.members().len() == 3);
+                view.is_some_and(|view| {
+                    let plan = PlanPolicy::Ring.agree(view, Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 }).plan;
+                    matches!(plan, Plan::Star(_)) == is_star && view.is_severed(a, b) == is_star
+                })
+            })
+        };
+        cluster.run_until(|cluster| plans(cluster, true));
+        let before = cluster.peers[&a].step;
+        // Tried in vain, and more and more rarely.
+        cluster.run_for(cluster.config.max_stall * 20);
+        assert!(plans(&cluster, true) && cluster.peers[&a].step > before, "seed {seed}");
+        cluster.heal();
+        let healed = cluster.now;
+        cluster.run_until(|cluster| plans(cluster, false));
+        assert!(cluster.now - healed <= cluster.config.max_stall * 18, "seed {seed}: {:?}", cluster.now - healed);
+        for name in everybody(&cluster) {
+            assert!(!cluster.has_event(name, |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
+        }
+    }
+}
+
+/// In a star of one hub each of the others would outbid it by ballots that decide nothing.
+#[test]
+fn who_reaches_a_quorum_promises_nobody_who_reaches_none() {
+    let promises = |unreachable: &[u8]| {
+        let mut cluster = formed(5, 1_000_000, &[1, 2, 3, 4, 5]);
+        cluster.run_for(Duration::from_millis(500));
+        let ballot = Ballot { attempt: 1, proposer: peer(2) };
+        let unreachable = unreachable.iter().map(|name| peer(*name)).collect();
+        assert!(!cluster.say(peer(2), peer(1), Body::Prepare { ballot, boundary: None, unreachable }));
+        let is_promise = |(from, envelope): &(PeerId, Envelope)| {
+            *from == peer(1) && matches!(&envelope.body, Body::Promise { ballot: of, .. } if *of == ballot)
+        };
+        let until = cluster.now + cluster.config.promise_limit();
+        while cluster.now < until && cluster.tick() {
+            if cluster.under_way(peer(2)).iter().any(is_promise) {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(promises(&[4, 5]), "three of five are a quorum");
+    assert!(!promises(&[3, 4, 5]));
+}
+
+/// One after the other sees that a member breaks the rules, and drops it.
+#[test]
+fn nobody_goes_for_one_that_misbehaved() {
+    for seed in 0..100 {
+        let size = 4 + (seed % 4) as u8;
+        let names: Vec<u8> = (1..=size).collect();
+        let mut cluster = formed(seed, 1_000_000, &names);
+        let time = Duration::from_millis(500 + cluster.rng.below(3_000) as u64);
+        cluster.run_for(time);
+        let liar = peer(1 + cluster.rng.below(size as usize) as u8);
+        let honest: Vec<PeerId> = everybody(&cluster).into_iter().filter(|name| *name != liar).collect();
+        let most = [2, 50, 400, 3_000][cluster.rng.below(4)];
+        let mut seen: Vec<(u64, PeerId)> = honest.iter().map(|name| (cluster.rng.below(most) as u64, *name)).collect();
+        seen.sort_unstable();
+        let began = cluster.now;
+        for (after, name) in seen {
+            let at = began + Duration::from_millis(after);
+            cluster.run_for(at - cluster.now);
+            cluster.input(name, Input::Suspected { peer: liar, evidence: Evidence::Misbehaved });
+            cluster.cut.extend([(name, liar), (liar, name)]);
+            cluster.close(name, liar);
+        }
+        cluster.run_for(cluster.config.max_stall * 4);
+        for name in &honest {
+            if cluster.has_event(*name, |event| matches!(event, Event::Evicted { .. }))
+                || !cluster.peers[name].is_running()
+            {
+                cluster.fail(&format!("{name:?} was put out"));
+            }
+        }
+        if !cluster.is_formed(&honest) {
+            cluster.fail("not without it");
+        }
+    }
+}
+
+/// Whom it saw break the rules a member promises nothing: it would leave out whoever has a ballot of its own.
+#[test]
+fn who_is_to_go_gets_no_promise() {
+    for (accused, promises) in [(2, false), (3, true)] {
+        let mut cluster = formed(5, 1_000_000, &[1, 2, 3, 4]);
+        cluster.run_for(Duration::from_millis(500));
+        cluster.input(peer(4), Input::Suspected { peer: peer(accused), evidence: Evidence::Misbehaved });
+        let ballot = Ballot { attempt: 9, proposer: peer(2) };
+        assert!(!cluster.say(peer(2), peer(4), Body::Prepare { ballot, boundary: None, unreachable: Vec::new() }));
+        let is_promise = |(from, envelope): &(PeerId, Envelope)| {
+            *from == peer(4) && matches!(&envelope.body, Body::Promise { ballot: of, .. } if *of == ballot)
+        };
+        let (until, mut promised) = (cluster.now + cluster.config.promise_limit(), false);
+        while !promised && cluster.now < until && cluster.tick() {
+            promised = cluster.under_way(peer(2)).iter().any(is_promise);
+        }
+        assert_eq!(promised, promises, "{accused} is accused");
     }
 }
 

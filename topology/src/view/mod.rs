@@ -261,7 +261,7 @@ impl View {
 
     /// How many of those who vote may be hostile at most, so that what is promised against them holds: fewer than a third.
     pub(crate) fn most_hostile(&self) -> usize {
-        (self.voter_count() - 1) / 3
+        most_hostile(self.voter_count())
     }
 
     /// Whether those of `peers` that vote may decide the next view, by the run's rule.
@@ -315,6 +315,11 @@ impl View {
             Err(Violation::MalformedView)
         }
     }
+}
+
+/// How many of so many voters may be hostile at most: fewer than a third. Of fewer than four, none.
+pub(crate) fn most_hostile(voters: usize) -> usize {
+    voters.saturating_sub(1) / 3
 }
 
 #[cfg(test)]

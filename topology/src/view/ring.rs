@@ -1,5 +1,7 @@
 //! The cyclic order of a view's members.
 
+use std::collections::BTreeSet;
+
 use crate::id::{PeerId, Rank, WorldSize};
 use crate::plan::{Bucket, CostTable, ring_order, view_costs};
 use crate::view::View;
@@ -8,18 +10,23 @@ use crate::view::View;
 ///
 /// A pure function of the view, so all members that hold one view compute one ring: the one in which an all-reduce is
 /// fastest by the costs that the view carries; without costs the sorted order of peer ids, or, if members are severed, one
-/// in which no two of those are neighbours.
+/// in which no two of those are neighbours, where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
     order: Vec<PeerId>,
 }
 
 impl Ring {
-    /// The ring of `view`. The decree that decided the view saw to it that there is one; of any other view, the sorted
-    /// order.
+    /// The ring of `view`. Where none leads around the severed pairs, the sorted order: its members reduce by a star.
     pub fn plan(view: &View) -> Self {
         let order = fastest(view).or_else(|| ring_around(view.members(), view.severed()));
         Self { order: order.unwrap_or_else(|| view.members().to_vec()) }
+    }
+
+    /// Whether no two neighbours are severed in `view`.
+    pub(crate) fn leads_around(&self, view: &View) -> bool {
+        let next = self.order.iter().cycle().skip(1);
+        view.severed().is_empty() || self.order.iter().zip(next).all(|(a, b)| !view.is_severed(*a, *b))
     }
 
     /// How many members the ring has.
@@ -108,6 +115,33 @@ pub(crate) fn ring_around(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> O
     let first = order.iter().position(|peer| *peer == members[0])?;
     order.rotate_left(first);
     Some(order)
+}
+
+/// Whether `members` can reduce although these pairs are `severed`: a ring leads around them, or one of the members is in none of
+/// them, and so a hub of a star.
+pub(crate) fn is_way(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> bool {
+    !hubs(members, severed).is_empty() || ring_around(members, severed).is_some()
+}
+
+/// The hubs of a view whose members have to reduce by a star, as no ring leads around its severed pairs; of any other view none.
+pub(crate) fn star_hubs(view: &View) -> Vec<PeerId> {
+    if view.severed().is_empty() || Ring::plan(view).leads_around(view) {
+        return Vec::new();
+    }
+    hubs_of(view)
+}
+
+/// The members of `view` that are severed from nobody. Of a newcomer nobody may have found that out yet: only where no voter is one.
+pub(crate) fn hubs_of(view: &View) -> Vec<PeerId> {
+    let all = hubs(view.members(), view.severed());
+    let voters: Vec<PeerId> = all.iter().copied().filter(|peer| view.votes(*peer)).collect();
+    if voters.is_empty() { all } else { voters }
+}
+
+/// Those of `members` that are in none of these pairs.
+fn hubs(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> Vec<PeerId> {
+    let apart: BTreeSet<PeerId> = severed.iter().flat_map(|(a, b)| [*a, *b]).collect();
+    members.iter().copied().filter(|peer| !apart.contains(peer)).collect()
 }
 
 /// Depth first: completes `order` with the members that it lacks.
@@ -204,6 +238,21 @@ mod tests {
             let order = ring_around(&members, &severed).expect("Dirac: there is one");
             assert_avoids(&order, &members, &severed);
         }
+    }
+
+    #[test]
+    fn a_hub_is_a_way_where_there_is_no_ring() {
+        let members = peers(4);
+        let apart =
+            |pairs: &[(usize, usize)]| pairs.iter().map(|(a, b)| (members[*a], members[*b])).collect::<Vec<_>>();
+        let of_three = apart(&[(0, 1), (0, 2), (1, 2)]);
+        assert!(ring_around(&members, &of_three).is_none() && is_way(&members, &of_three));
+        assert!(!is_way(&members[..3], &of_three), "nobody reaches all");
+        assert!(is_way(&members, &apart(&[(0, 1), (2, 3)])), "a ring leads around");
+        let path = apart(&[(0, 1), (0, 2), (1, 3)]);
+        assert!(!is_way(&members, &path));
+        let view = View::found(RunId([0; 32]), members[0]).succeed(members.clone());
+        assert_eq!((star_hubs(&view), star_hubs(&view.with_severed(of_three))), (Vec::new(), vec![members[3]]));
     }
 
     #[test]

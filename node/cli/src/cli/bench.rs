@@ -134,6 +134,8 @@ pub enum PlanName {
     Auto,
     /// Over the sites that measured links show
     Hierarchical,
+    /// All through one member, that with the fastest links
+    Star,
 }
 
 /// Forms of values on the wire.
@@ -173,6 +175,7 @@ impl From<PlanName> for PlanPolicy {
             PlanName::Mesh => Self::Mesh,
             PlanName::Auto => Self::Auto,
             PlanName::Hierarchical => Self::Hierarchical,
+            PlanName::Star => Self::Star,
         }
     }
 }

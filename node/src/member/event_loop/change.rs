@@ -39,7 +39,7 @@ fn describe(reason: &Reason) -> String {
         Reason::Restarted(peer) => format!("peer {} lost: it was started again", name(peer)),
         Reason::Votes(peer) => format!("peer {} has a vote now", name(peer)),
         Reason::Forked => "no quorum for too long, so these members go on as a fork".to_owned(),
-        Reason::Replanned => "links were measured, and another plan is faster".to_owned(),
+        Reason::Replanned => "links were measured or came back, and another plan is better".to_owned(),
         Reason::StoodStill => "the steps stood still and begin anew".to_owned(),
         Reason::Recovered => "members came back from their records".to_owned(),
     }

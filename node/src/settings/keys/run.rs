@@ -357,10 +357,10 @@ pub(super) static COLLECTIVE: &[Key] = &[
     .under(NETWORKS),
     Key::new(
         "collective.plan",
-        Kind::Choice(&["ring", "tree", "mesh", "auto", "hierarchical"]),
+        Kind::Choice(&["ring", "tree", "mesh", "auto", "hierarchical", "star"]),
         Is("ring"),
         "Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member), hierarchical (sites as \
-         measured links show them, a ring if there are none) or auto.",
+         measured links show them, a ring if there are none), star (all through one member) or auto.",
         KeyTarget::Run(|run, value| value.parse().map(|plan| run.plan = plan)),
     )
     .flag("--plan", "PLAN")

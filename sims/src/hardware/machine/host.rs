@@ -96,6 +96,8 @@ pub struct Host {
     pub stopped: Option<Vec<SimEvent>>,
     /// The record that is on its way to its disk.
     pub storing: Option<Rc<Record>>,
+    /// When the disk was last done with one that took it long.
+    pub late_until: Time,
     /// What waits for a disk that hangs.
     pub stalled: Vec<SimEvent>,
     /// Whether its disk has lost something, or has written what it was not told.
@@ -187,6 +189,7 @@ impl Host {
             drift: 0,
             stopped: None,
             storing: None,
+            late_until: Time::ZERO,
             stalled: Vec::new(),
             damaged: false,
             off: false,

@@ -48,6 +48,8 @@ pub struct Outcome {
     pub views: u64,
     /// How many of them came for a better plan alone.
     pub replans: u64,
+    /// How many of them took a star, as no ring led around links that were down.
+    pub stars: u64,
     /// How many of the faults happened.
     pub faults: u64,
     /// In which phases they struck members.
@@ -116,6 +118,8 @@ pub struct Summary {
     pub views: u64,
     /// Those of them that came for a better plan alone.
     pub replans: u64,
+    /// Those of them that took a star, as no ring led around links that were down.
+    pub stars: u64,
     /// Faults that happened, over all runs.
     pub faults: u64,
     /// The longest that any run stood still after its faults were over, in seconds.
@@ -154,6 +158,7 @@ impl Summary {
         self.steps += outcome.steps;
         self.views += outcome.views;
         self.replans += outcome.replans;
+        self.stars += outcome.stars;
         self.faults += outcome.faults;
         self.coverage.add(&outcome.coverage);
         for (cause, longest) in &outcome.longest_stalls {

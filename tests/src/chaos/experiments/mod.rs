@@ -9,4 +9,5 @@ pub(super) mod overlap;
 pub(super) mod partition;
 pub(super) mod restart;
 pub(super) mod siege;
+pub(super) mod star;
 pub(super) mod wire;

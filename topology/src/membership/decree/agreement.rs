@@ -11,7 +11,7 @@
 //!      |   a quorum has accepted: decided
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::PeerId;
 use crate::vote::proposal::Ballot;
@@ -73,22 +73,21 @@ impl<V: Clone + PartialEq> Acceptor<V> {
 pub(in crate::membership) struct Round<V> {
     pub(in crate::membership) ballot: Ballot,
     promised: BTreeSet<PeerId>,
-    highest: Option<(Ballot, V)>,
+    /// What was accepted before, by the ballot in which that was, and who tells of it.
+    told: BTreeMap<Ballot, (V, BTreeSet<PeerId>)>,
     accepted: BTreeSet<PeerId>,
 }
 
 impl<V: Clone> Round<V> {
     pub(in crate::membership) fn new(ballot: Ballot) -> Self {
-        Self { ballot, promised: BTreeSet::new(), highest: None, accepted: BTreeSet::new() }
+        Self { ballot, promised: BTreeSet::new(), told: BTreeMap::new(), accepted: BTreeSet::new() }
     }
 
     /// `peer` has promised, and accepted this before.
     pub(in crate::membership) fn promise(&mut self, peer: PeerId, accepted: Option<(Ballot, V)>) {
         self.promised.insert(peer);
-        if let Some((ballot, value)) = accepted
-            && self.highest.as_ref().is_none_or(|(highest, _)| *highest < ballot)
-        {
-            self.highest = Some((ballot, value));
+        if let Some((ballot, value)) = accepted {
+            self.told.entry(ballot).or_insert_with(|| (value, BTreeSet::new())).1.insert(peer);
         }
     }
 
@@ -109,7 +108,24 @@ impl<V: Clone> Round<V> {
 
     /// The value that may be decided already, so that no other one may be proposed.
     pub(in crate::membership) fn forced(&self) -> Option<&V> {
-        self.highest.as_ref().map(|(_, value)| value)
+        self.told.values().next_back().map(|(value, _)| value)
+    }
+
+    /// The same where some of those who promised need not be heard, as a quorum of the others has promised: with those who are heard.
+    /// Who tells of the value of the highest ballot is left out as long as `may_leave_out` says so, of the value and its tellers, with
+    /// those who were heard until then. `None`: nobody is left who tells of any.
+    pub(in crate::membership) fn forced_without(
+        &self,
+        may_leave_out: impl Fn(&V, &BTreeSet<PeerId>, &BTreeSet<PeerId>) -> bool,
+    ) -> Option<(&V, BTreeSet<PeerId>)> {
+        let mut heard = self.promised.clone();
+        for (value, tellers) in self.told.values().rev() {
+            if !may_leave_out(value, tellers, &heard) {
+                return Some((value, heard));
+            }
+            heard.retain(|peer| !tellers.contains(peer));
+        }
+        None
     }
 }
 
@@ -150,6 +166,15 @@ mod tests {
         round.promise(peer(2), Some((ballot(3, 2), 'b')));
         round.promise(peer(3), Some((ballot(2, 3), 'c')));
         assert_eq!(round.forced(), Some(&'b'));
+        let heard = |without: &[char]| {
+            let forced = round.forced_without(|value, tellers, heard| {
+                assert!(tellers.is_subset(heard));
+                without.contains(value)
+            });
+            forced.map(|(value, heard)| (*value, heard.len()))
+        };
+        assert_eq!((heard(&[]), heard(&['b']), heard(&['c'])), (Some(('b', 3)), Some(('c', 2)), Some(('b', 3))));
+        assert_eq!(heard(&['b', 'c']), None);
     }
 
     /// Each of some ballots is at one of its stages; each acceptor has its account. Messages are never lost from the

@@ -218,6 +218,7 @@ impl Membership {
             donor,
             outdated: seat.outdated,
             forked: forked && !self.is_flawed(FlawKind::ForksUnmarked),
+            needs_ring: self.is_flawed(FlawKind::NeedsRing),
         };
         let mut proposal = inputs.answer()?;
         self.spoil(decree, &mut proposal);

@@ -12,15 +12,13 @@ use crate::membership::seat::{MAX_RISE, Recovering, Seat};
 use crate::membership::{Membership, Steps};
 use crate::message::{Body, Contact, Evidence, MAX_MEMBERS};
 use crate::time::Time;
-use crate::view::View;
 use crate::view::lineage::Root;
+use crate::view::{View, most_hostile};
 use crate::vote::certificate::{Certificate, SuccessionProof};
 use crate::vote::proposal::{Ballot, JoinRequest, Progress, Proposal, Reason, ResumePlan};
 
 /// So many views that it is bound in does a member leave by somebody's word.
 const MAX_BOUND: usize = 64;
-/// From so many voters on no voter puts out another alone.
-const LEAST_SURE: u32 = 4;
 
 /// A proposal that is decided, and what shows that.
 #[derive(Debug)]
@@ -306,6 +304,7 @@ impl Membership {
         if let Some(Finish { step, digest, .. }) = self.finished {
             let peer = me;
             self.tell_members(&Body::Finished { peer, step, digest });
+            self.pass_goodbyes_on(None);
         }
         self.replay_early(now);
     }
@@ -430,7 +429,7 @@ impl Membership {
             match reason {
                 Reason::Lost { peer, .. } | Reason::Restarted(peer) => {
                     let misbehaved = matches!(reason, Reason::Lost { evidence: Evidence::Misbehaved, .. });
-                    match misbehaved && proposal.of >= LEAST_SURE && accused.contains(peer) {
+                    match misbehaved && most_hostile(proposal.of as usize) > 0 && accused.contains(peer) {
                         true => self.quarantine.convict(now, *peer, &self.config),
                         false => self.quarantine.lose(now, *peer, &self.config),
                     }

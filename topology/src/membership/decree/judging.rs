@@ -72,6 +72,7 @@ impl Membership {
             FlawKind::NeverSyncs,
             FlawKind::DecidesAlone,
             FlawKind::VotesAtOnce,
+            FlawKind::NeedsRing,
         ];
         if flaws.into_iter().any(|flaw| self.is_flawed(flaw)) {
             return Ok(());

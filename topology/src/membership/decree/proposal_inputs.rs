@@ -14,7 +14,7 @@ use crate::message::Evidence;
 use crate::message::stall_report::owed;
 use crate::view::lineage::Lineage;
 use crate::view::mark::LostState;
-use crate::view::ring::ring_around;
+use crate::view::ring::{is_way, ring_around};
 use crate::view::{MAX_SEVERED, View};
 use crate::vote::promise::Promise;
 use crate::vote::proposal::{JoinRequest, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, ResumePlan};
@@ -44,6 +44,8 @@ pub(in crate::membership) struct ProposalInputs<'a> {
     /// Whether another plan is worth a change of view, as far as the proposer sees.
     pub(in crate::membership) outdated: bool,
     pub(in crate::membership) forked: bool,
+    /// A mistake: whoever stands in the way of a ring goes, though a hub reaches it.
+    pub(in crate::membership) needs_ring: bool,
 }
 
 impl ProposalInputs<'_> {
@@ -135,7 +137,8 @@ impl ProposalInputs<'_> {
         view.forked |= self.forked;
         view = self.link_matrix.put_into(view);
         if reasons.is_empty() {
-            let replanned = self.outdated && view.costs() != self.view.costs();
+            let differs = view.costs() != self.view.costs() || view.severed() != self.view.severed();
+            let replanned = self.outdated && differs;
             reasons.push(if replanned { Reason::Replanned } else { Reason::StoodStill });
         }
         Some(Proposal {
@@ -165,7 +168,8 @@ impl ProposalInputs<'_> {
         (held().filter(|step| *step == newest).count() > hidden).then_some(newest)
     }
 
-    /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: a newcomer that names others whom no voter
+    /// The severed pairs among those who stay. Where no ring leads around them, all stay if
+    /// one of them is severed from nobody: they reduce by a star. Else who stands in the way does not stay: a newcomer that names others whom no voter
     /// names, and that do not name it, since its word puts out nobody; then any newcomer; then the one with most severed pairs; of several, the highest. The last one with the state
     /// stays, and the last one with what is [irreplaceable](Self::irreplaceable). Where a voter goes for its link to one
     /// other alone, the other one may be as wrong as it is, and is `doubted`: whoever is not has the casting vote rather. A liar that
@@ -195,7 +199,7 @@ impl ProposalInputs<'_> {
         loop {
             severed.retain(|(a, b)| a != b && staying.contains_key(a) && staying.contains_key(b));
             let members: Vec<PeerId> = staying.keys().copied().collect();
-            if severed.len() <= MAX_SEVERED && ring_around(&members, &severed).is_some() {
+            if severed.len() <= MAX_SEVERED && self.is_way(&members, &severed) {
                 return self.sever_owed(&members, severed);
             }
             let donors = staying.iter().filter(|(peer, progress)| holds(peer, progress)).count();
@@ -206,8 +210,7 @@ impl ProposalInputs<'_> {
                 .map(|(peer, _)| (*peer, degree(*peer)))
                 .map(|(peer, degree)| (names_alone(peer, staying), degree > 0 && is_newcomer(peer), degree, peer))
                 .max();
-            let (.., worst) =
-                worst.expect("invariant: a ring of one needs no link, and a ring of two has one to spare");
+            let (.., worst) = worst.expect("invariant: one alone needs no link, and of two there is one to spare");
             if degree(worst) == 1 && !is_newcomer(worst) {
                 let of_worst = severed.iter().filter(|(a, b)| *a == worst || *b == worst);
                 doubted.extend(of_worst.map(|(a, b)| if *a == worst { *b } else { *a }));
@@ -216,16 +219,26 @@ impl ProposalInputs<'_> {
         }
     }
 
-    /// These, and the pairs that do not get to each other what one owes the other, as far as a ring goes without them: nobody has
+    fn is_way(&self, members: &[PeerId], severed: &[(PeerId, PeerId)]) -> bool {
+        if self.needs_ring { ring_around(members, severed).is_some() } else { is_way(members, severed) }
+    }
+
+    /// These, and the pairs that do not get to each other what one owes the other, as far as there is a way without them: nobody has
     /// to go for a segment that may just have been lost.
     fn sever_owed(&self, members: &[PeerId], mut severed: Vec<(PeerId, PeerId)>) -> Vec<(PeerId, PeerId)> {
         let stay = |(a, b): &(PeerId, PeerId)| members.contains(a) && members.contains(b);
+        // Nor do all take a star for it.
+        let has_ring = ring_around(members, &severed).is_some();
+        let is_way = |severed: &[(PeerId, PeerId)]| match has_ring {
+            true => ring_around(members, severed).is_some(),
+            false => self.is_way(members, severed),
+        };
         for pair in self.owed().filter(stay) {
             if let Err(at) = severed.binary_search(&pair)
                 && severed.len() < MAX_SEVERED
             {
                 severed.insert(at, pair);
-                if ring_around(members, &severed).is_none() {
+                if !is_way(&severed) {
                     severed.remove(at);
                 }
             }
@@ -267,7 +280,7 @@ impl ProposalInputs<'_> {
                 }
             });
         }
-        // Pairs that no ring goes without are tried again: who waits in vain once more gives the other one up.
+        // Pairs without which there is no way are tried again: who waits in vain once more gives the other one up.
         let failed = self.failed.iter().map(|(a, b)| (*a.min(b), *a.max(b))).chain(self.owed());
         let tried = failed.filter(|(a, b)| staying.contains_key(a) && staying.contains_key(b));
         let failed = tried.chain(severed.iter().copied());
@@ -371,6 +384,7 @@ pub(in crate::membership) fn follows(
         donor,
         outdated: false,
         forked: false,
+        needs_ring: false,
     };
     let joins = |peer: PeerId| proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer);
     let stays = |peer: PeerId| proposal.view.contains(peer) && view.contains(peer);
@@ -537,6 +551,7 @@ mod tests {
             donor: None,
             outdated: false,
             forked: false,
+            needs_ring: false,
         };
         let proposal = inputs.answer().expect("somebody holds a state");
         assert!(
@@ -651,19 +666,46 @@ mod tests {
             let Proposal { view, .. } = answered(&view, 0, &said.iter().map(promise).collect());
             (view.members().to_vec(), view.casting())
         };
-        let (both, all) = ([0, 1].map(peer).to_vec(), [0, 1, 3].map(peer).to_vec());
+        let all = [0, 1, 3].map(peer).to_vec();
         // Whether it accuses the lowest one, or can't reach it, and whoever says so.
         let sound: (u8, &[u8], &[u8]) = (1, &[], &[]);
         for said in [[(0, &[][..], &[][..]), (3, &[], &[0])], [(0, &[3], &[]), (3, &[], &[])]] {
             let said = [said[0], sound, said[1]];
-            assert_eq!(casting(2, &[], &said), (both.clone(), peer(1)), "it passes on: {said:?}");
-            assert_eq!(casting(0, &[], &said), (both.clone(), peer(1)), "it was its own: {said:?}");
-            assert_eq!(casting(2, &[3], &said), (both.clone(), peer(0)), "a newcomer's word is none: {said:?}");
+            for newcomers in [&[][..], &[3]] {
+                assert_eq!(casting(2, newcomers, &said), (all.clone(), peer(0)), "a hub reaches both: {said:?}");
+            }
         }
         assert_eq!(casting(2, &[], &[(0, &[], &[]), sound, (3, &[], &[])]), (all, peer(0)), "all get on");
         let between = [(0, &[1][..], &[][..]), sound, (3, &[1], &[])];
         assert_eq!(casting(2, &[], &between), ([0, 3].map(peer).to_vec(), peer(0)), "one of them is at both ends");
         assert_eq!(casting(0, &[], &[(0, &[3], &[]), (3, &[], &[])]), ([0].map(peer).to_vec(), peer(0)), "nobody else");
+    }
+
+    /// Who stays of members of which each names those that it can't reach.
+    fn staying(named: &[&[u8]]) -> (Vec<u8>, usize) {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..named.len() as u8).map(peer));
+        let progress = Progress { step: 3, lineage: Lineage::of(&view), has_state: true, has_result: true };
+        let promise = |named: &&[u8]| {
+            let unreachable = named.iter().map(|name| peer(*name)).collect();
+            Promise { unreachable, ..Promise::at(progress) }
+        };
+        let Proposal { view, .. } = answered(&view, 0, &(0..).map(peer).zip(named.iter().map(promise)).collect());
+        let stays = (0..named.len() as u8).filter(|name| view.contains(peer(*name)));
+        (stays.collect(), view.severed().len())
+    }
+
+    #[test]
+    fn nobody_goes_as_long_as_one_reaches_all() {
+        assert_eq!(staying(&[&[], &[2], &[1]]), (vec![0, 1, 2], 1), "the first one is a hub");
+        assert_eq!(staying(&[&[1, 2], &[2], &[], &[]]), (vec![0, 1, 2, 3], 3), "so is the last one");
+        assert_eq!(staying(&[&[1], &[], &[3], &[]]), (vec![0, 1, 2, 3], 2), "a ring leads around");
+        assert_eq!(
+            staying(&[&[1, 2], &[3], &[], &[]]),
+            (vec![0, 2, 3], 1),
+            "one goes, and the last one reaches the rest"
+        );
+        assert_eq!(staying(&[&[1], &[0]]), (vec![0], 0), "neither reaches all");
+        assert_eq!(staying(&[&[1, 2], &[2], &[]]), (vec![0], 0), "nobody reaches anybody");
     }
 
     #[test]
@@ -692,6 +734,7 @@ mod tests {
                 donor: None,
                 outdated: false,
                 forked,
+                needs_ring: false,
             };
             inputs.answer().map(|proposal| proposal.resume.step)
         };

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
+use crate::membership::decree::claims::Claims;
 use crate::membership::decree::installing::Decided;
 use crate::membership::flaw::FlawKind;
 use crate::membership::interface::{Event, HoldPosition, Timer};
-use crate::membership::seat::{Decree, Paused, Stage};
+use crate::membership::seat::{Decree, Paused, Seat, Stage};
 use crate::membership::{Membership, Steps};
 use crate::message::{Body, Evidence};
 use crate::time::Time;
 use crate::vote::certificate::{Acceptance, Certificate, WireSignature};
 use crate::vote::echo::echo;
-use crate::vote::promise::{JustifiedProposal, SignedPromise, leave_free};
+use crate::vote::promise::{JustifiedProposal, Promise, SignedPromise, leave_free};
 use crate::vote::proposal::Ballot;
 
 impl Membership {
@@ -41,7 +42,7 @@ impl Membership {
         let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.suspicion_reports.of(peer).is_none());
         let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
         let is_owed = owes_votes;
-        let is_turn = seat.proposer(me) == me && !seat.deferred;
+        let is_turn = seat.proposer(me) == me && seat.agents.is_empty();
         let due = takes_over && seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
             let planned =
@@ -232,7 +233,7 @@ impl Membership {
         // Without the state that our view goes on from, even one that was left behind may be the one who has it.
         let reached = seat.is_reached(decree);
         let settled = others().all(|peer| !seat.expects(*peer, decree) && reached);
-        let agent = if settled || !decree.late || seat.deferred { None } else { seat.agent(me, decree) };
+        let agent = if settled || !decree.late { None } else { seat.agent(me, decree) };
         if let (true, Some(agent)) = (quorum, agent) {
             self.defer(now, agent);
         } else if quorum && (settled || (decree.late && decree.boundary.is_none())) {
@@ -245,11 +246,12 @@ impl Membership {
     }
 
     /// We can't reach a member that another can reach: that one proposes, so that nobody is left out for a broken link.
-    /// Once per view, because it may be wrong.
+    /// Each is asked once, as long as a quorum is here, because it may be wrong, and no more than may all be liars and one.
     fn defer(&mut self, now: Time, agent: PeerId) {
         let (peer, evidence) = (self.me.peer, Evidence::LinkFailed);
         if let Some(seat) = &mut self.seat {
-            (seat.deferred, seat.decree) = (true, None);
+            seat.agents.insert(agent);
+            seat.decree = None;
         }
         self.send(agent, Body::Suspect { peer, evidence });
         self.give_time(now, self.config.promise_limit());
@@ -270,9 +272,15 @@ impl Membership {
             return self.pause(now); // The others were to go on without us, and they don't.
         }
         let (ballot, promised) = (decree.ballot, decree.round.promised().clone());
-        let promises = self.signed_promises(seat, decree);
+        let mut promises = self.signed_promises(seat, decree);
         let (justified, promises) = match forced {
-            Some(justified) => (justified, promises),
+            Some(justified) => match self.forced_without_few(seat, decree) {
+                Some((other, heard)) => {
+                    promises.retain(|signed| heard.contains(&signed.by));
+                    (other.clone(), promises)
+                }
+                None => (justified, promises),
+            },
             None => match self.plan(now, seat, decree, false) {
                 Some((proposal, excluded)) => {
                     (JustifiedProposal::new(&*self.notary, seat.id, ballot, proposal, promises, excluded), Vec::new())
@@ -314,6 +322,30 @@ impl Membership {
             let seal = accepted.sign(&*self.notary);
             self.receive_accept(now, me, ballot, seal);
         }
+    }
+
+    /// What we are to propose where a few have accepted what leaves out somebody who has promised us, and that by its proposer's word
+    /// alone: a liar that is to go accepts so what all others refuse, and has whoever proposes next put out itself. A quorum
+    /// of the others has not accepted it, so it is not decided, and never will be; which of them are heard is ours to choose.
+    fn forced_without_few<'a>(
+        &self,
+        seat: &Seat,
+        decree: &'a Decree,
+    ) -> Option<(&'a JustifiedProposal, BTreeSet<PeerId>)> {
+        let (me, view) = (self.me.peer, &seat.view);
+        let convicted = Claims::new(view, seat.resumed(), &decree.promises).convicted();
+        decree.round.forced_without(|told, tellers, heard| {
+            let has_said = |peer: &PeerId| told.promises.binary_search_by_key(peer, |signed| signed.by).is_ok();
+            let stays = |(peer, promise): (&PeerId, &Promise)| !promise.leaving && !convicted.contains(peer);
+            let forgets =
+                |peer: &PeerId| view.contains(*peer) && !told.proposal.view.contains(*peer) && !has_said(peer);
+            let rest: BTreeSet<PeerId> = heard.difference(tellers).copied().collect();
+            !view.quorum.echoes()
+                && !tellers.contains(&me)
+                && tellers.len() <= view.most_hostile()
+                && view.has_quorum(&rest)
+                && decree.promises.iter().filter(|it| stays(*it)).any(|(peer, _)| forgets(peer))
+        })
     }
 
     /// Once a quorum has echoed what we propose, all are asked to accept it.
@@ -427,8 +459,7 @@ impl Membership {
             return; // It can be done without.
         }
         let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !decree.refused.contains(peer)).collect();
-        // Fewer than four can't tell who is wrong.
-        let few = seat.view.voter_count() < 4;
+        let few = seat.view.most_hostile() == 0; // They can't tell who is wrong.
         let is_credible = is_new && !seat.accused.contains(&from);
         let counts = is_credible && (few || self.refusals.take(now, from, self.config.call_limit()));
         if seat.view.has_quorum(&rest) && !counts {
@@ -470,6 +501,8 @@ impl Membership {
         let before = seat.paused;
         let since = before.map_or(now, |paused| paused.since);
         seat.paused = Some(Paused { since, present, missed });
+        // Whoever we left it to may not have had a quorum either.
+        seat.agents.clear();
         if self.begin_anew(now) {
             return self.rest(now);
         }

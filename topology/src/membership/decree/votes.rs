@@ -253,6 +253,7 @@ mod tests {
             donor: None,
             outdated: false,
             forked: false,
+            needs_ring: false,
         };
         let proposal = inputs.answer().expect("all hold the state");
         assert!(
@@ -313,6 +314,7 @@ mod tests {
             donor: None,
             outdated: false,
             forked: false,
+            needs_ring: false,
         };
         let proposal = inputs.answer().expect("all hold the state");
         let follows = |proposal: &Proposal| follows(&config, &view, None, &promises, &BTreeMap::new(), proposal);
@@ -390,13 +392,15 @@ mod tests {
             proposal.view.members().iter().map(|peer| peer.0[0]).collect()
         };
         let of_one = |name| if name == 2 { &[3][..] } else { &[] };
-        assert_eq!(staying(1, 3, of_one), [1, 3], "who names another stands in the way of the ring itself");
+        assert_eq!(staying(1, 3, of_one), [1, 2, 3], "the one that votes reaches both");
         let of_two = |name| match name {
             2 => &[3, 4][..],
             3 => &[4],
             _ => &[],
         };
-        assert_eq!(staying(1, 4, of_two), [1, 4], "two of them, too");
+        assert_eq!(staying(1, 4, of_two), [1, 2, 3, 4], "and all three");
+        let of_the_voter = |name| if name == 2 { &[1, 3][..] } else { &[] };
+        assert_eq!(staying(1, 3, of_the_voter), [1, 3], "who names all others stands in the way itself");
         let of_a_voter = |name| if matches!(name, 1 | 2) { &[3][..] } else { &[] };
         assert_eq!(staying(1, 3, of_a_voter), [1, 2], "a voter names it as well");
         let of_each_other = |name| match name {
@@ -404,6 +408,6 @@ mod tests {
             3 => &[2],
             _ => &[],
         };
-        assert_eq!(staying(1, 3, of_each_other), [1, 2], "neither reaches the other");
+        assert_eq!(staying(1, 3, of_each_other), [1, 2, 3], "neither reaches the other, and both a third");
     }
 }

@@ -1,6 +1,7 @@
 //! A member's part in a decree that another proposes: promise, stand still, accept.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
@@ -43,8 +44,10 @@ impl Membership {
         let known = seat.acceptor.promised == Some(ballot);
         // Where no step is taken anyway it costs others less; who has no quorum tries again and again, though not as often.
         let has_none = seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || is_outside;
-        let longest = if has_none { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
-        if !known && !self.ballots[usize::from(has_none)].take(now, from, longest) {
+        // So it does where its last ballot holds us up already; yet others must have time between two of them.
+        let costs_less = has_none || seat.acceptor.promised.is_some_and(|promised| promised.proposer == from);
+        let longest = if costs_less { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
+        if !known && !self.ballots[usize::from(costs_less)].take(now, from, longest) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
         }
         if !seat.raise(now, ballot) && !is_unbounded {
@@ -56,6 +59,22 @@ impl Membership {
         seat.suspicion_reports.retract(from, unreachable);
         for peer in unreachable.iter().filter(news) {
             seat.suspicion_reports.report(from, *peer, Evidence::Unanswered);
+        }
+        // Alone in a star, each of those that reach nobody else would outbid the hub by ballots that decide nothing.
+        let reaches = |without: &[PeerId]| {
+            let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !without.contains(peer)).collect();
+            seat.view.has_quorum(&rest)
+        };
+        let is_lonely = !reaches(unreachable) && reaches(&seat.unreachable(me));
+        // Nor is there a ballot for whoever is to go itself: it would leave out whose promise it lacks.
+        let may_be_hostile = view.most_hostile() > 0 || !view.votes(from);
+        let is_guilty = may_be_hostile && seat.accused.contains(&from);
+        if !known && (is_lonely || is_guilty) {
+            self.since.get_or_insert(now);
+            if seat.takeover_at.is_none() {
+                self.give_time(now, Duration::ZERO);
+            }
+            return Ok(());
         }
         if let Err(promised) = seat.acceptor.prepare(ballot) {
             self.send(from, Body::Nack { ballot, promised });
@@ -72,7 +91,7 @@ impl Membership {
         self.held_since.get_or_insert(now);
         self.hold(boundary.map_or(HoldPosition::Now, HoldPosition::After));
         if gives_time {
-            let patience = boundary.map_or(std::time::Duration::ZERO, |_| self.config.boundary_limit());
+            let patience = boundary.map_or(Duration::ZERO, |_| self.config.boundary_limit());
             self.give_time(now, patience);
         }
         self.answer_when_held(now);
@@ -132,7 +151,7 @@ impl Membership {
         if !seat.view.votes(self.me.peer) {
             // It stands still like all others, and has no say in it.
             if seat.timed_value.replace(ballot) != Some(ballot) {
-                self.give_time(now, std::time::Duration::ZERO);
+                self.give_time(now, Duration::ZERO);
             }
             return Ok(());
         }
@@ -153,7 +172,7 @@ impl Membership {
                 seat.shown = Some((ballot, justified));
                 if !again {
                     self.persist(now);
-                    self.give_time(now, std::time::Duration::ZERO);
+                    self.give_time(now, Duration::ZERO);
                 }
                 let seal = self.notary.sign(&echo(id, ballot, &hash)).into();
                 self.send(from, Body::Echo { ballot, seal });
@@ -195,7 +214,7 @@ impl Membership {
             Ok(()) => {
                 if !again {
                     self.persist(now);
-                    self.give_time(now, std::time::Duration::ZERO);
+                    self.give_time(now, Duration::ZERO);
                 }
                 let seal = accepted.sign(&*self.notary);
                 self.send(from, Body::Accept { ballot, seal });
@@ -205,11 +224,18 @@ impl Membership {
     }
 
     /// Gives the proposer time before we take over.
-    pub(in crate::membership) fn give_time(&mut self, now: Time, patience: std::time::Duration) {
-        let Some(seat) = &mut self.seat else { return };
+    pub(in crate::membership) fn give_time(&mut self, now: Time, patience: Duration) {
+        let Some(seat) = &self.seat else { return };
         let at = now + patience + self.config.takeover_delay() * (1 + seat.stagger(self.me.peer));
-        seat.takeover_at = Some(at);
-        self.set_timer(Timer::Takeover, at);
+        self.take_over_at(at);
+    }
+
+    /// Proposes at that time, if nobody else has by then.
+    pub(in crate::membership) fn take_over_at(&mut self, at: Time) {
+        if let Some(seat) = &mut self.seat {
+            seat.takeover_at = Some(at);
+            self.set_timer(Timer::Takeover, at);
+        }
     }
 }
 

@@ -44,6 +44,7 @@ impl Membership {
         self.finished = Some(Finish { step, digest, at: now, is_parting: false });
         let peer = self.me.peer;
         self.tell_members(&Body::Finished { peer, step, digest });
+        self.pass_goodbyes_on(None);
         let (late, strangers): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.joiners).into_iter().partition(|(peer, _)| self.was_with_us(*peer));
         self.joiners = late.into_iter().collect();
@@ -84,6 +85,21 @@ impl Membership {
         self.judge_finished(now);
         self.wait_no_more();
         Ok(())
+    }
+
+    /// Those who have said goodbye have finished, and who has not heard them say that is told of it once we have finished ourselves: of
+    /// `peer`, or of all who said so in the view before and say it no more.
+    pub(in crate::membership) fn pass_goodbyes_on(&mut self, peer: Option<PeerId>) {
+        let (me, Some(Finish { step, digest, .. })) = (self.me.peer, self.finished) else { return };
+        let Some(seat) = &self.seat else { return };
+        let is_untold = |gone: &&PeerId| peer.is_none_or(|peer| peer == **gone) && !seat.finished.contains_key(*gone);
+        let pairs = seat.gone.iter().filter(is_untold).flat_map(|gone| {
+            let deaf = seat.severed_from(*gone).filter(|other| *other != me && !seat.view.is_severed(me, *other));
+            deaf.map(|other| (*gone, other))
+        });
+        for (peer, other) in pairs.collect::<Vec<_>>() {
+            self.send(other, Body::Finished { peer, step, digest });
+        }
     }
 
     /// Whether this peer has a seat in our view, or had one of late and has not left it: then it has done its part of the run, and

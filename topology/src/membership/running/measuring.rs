@@ -11,6 +11,10 @@ use crate::time::Time;
 /// A view is changed for a better plan after at most the first interval times two to this power.
 const MAX_DOUBLINGS: u32 = 6;
 
+/// The same of a view whose members reduce by a star: it may be much slower than a ring, and nobody who proposes can know whether
+/// those who could not reach each other do again.
+const MAX_STAR_DOUBLINGS: u32 = 3;
+
 impl Membership {
     pub(in crate::membership) fn measure(&mut self, links: Vec<(PeerId, Link)>) {
         let me = self.me.peer;
@@ -62,21 +66,32 @@ impl Membership {
     /// Whoever proposes looks whether the members, as they are, would be much faster by what is known now. Never soon
     /// after a change of view, later and later the more often that was done in a row, and not while there is anything else
     /// to be changed.
+    ///
+    /// A star for want of a ring is tried anew, whatever is known: those who hear each other again say so in their promises.
     pub(in crate::membership) fn consider_replanning(&mut self, now: Time) {
         let me = self.me.peer;
-        let (Some((policy, bucket)), None) = (self.config.reduced, self.finished) else { return };
+        if self.finished.is_some() {
+            return;
+        }
         let busy = self.steps != Steps::Running
             || self.leaving.is_wanted()
             || !self.joiners.is_empty()
             || self.misses_somebody();
         let interval = self.config.replan_interval();
-        let Some(seat) = self.seat.as_mut().filter(|seat| seat.unjudged && !busy) else { return };
+        let Some(seat) = self.seat.as_mut().filter(|seat| (seat.unjudged || !seat.hubs.is_empty()) && !busy) else {
+            return;
+        };
         let idle = seat.decree.is_none() && seat.syncing.is_empty() && seat.leavers.is_empty() && !seat.waiting;
-        let due = now - seat.entered >= interval * (1 << seat.replans.min(MAX_DOUBLINGS));
-        if !idle || !due || seat.proposer(me) != me || !seat.finished.is_empty() || !seat.link_matrix.cover(&seat.view)
-        {
+        let most = if seat.hubs.is_empty() { MAX_DOUBLINGS } else { MAX_STAR_DOUBLINGS };
+        let due = now - seat.entered >= interval * (1 << seat.replans.min(most));
+        if !idle || !due || seat.proposer(me) != me || !seat.finished.is_empty() {
             return;
         }
+        if !seat.hubs.is_empty() {
+            seat.outdated = true;
+            return;
+        }
+        let Some((policy, bucket)) = self.config.reduced.filter(|_| seat.link_matrix.cover(&seat.view)) else { return };
         seat.unjudged = false;
         let next = seat.link_matrix.put_into(seat.view.clone());
         seat.outdated = is_worth_it(policy, bucket, &seat.view, &next);

@@ -174,7 +174,9 @@ impl Membership {
             }
             Body::Finished { peer, step, digest } => self.receive_finished(now, from, (peer, step, digest)),
             Body::Goodbye => {
-                seat.gone.insert(from);
+                if seat.gone.insert(from) {
+                    self.pass_goodbyes_on(Some(from));
+                }
                 Ok(())
             }
             Body::Measured { links } => self.receive_row(from, &links),

@@ -92,11 +92,18 @@ impl Membership {
         if peer == me || !seat.view.contains(peer) || !is_believed {
             return;
         }
-        if !seat.suspicion_reports.knows(from, peer) && !self.reports.take(now, from, self.config.call_limit()) {
+        // It has our promise and leaves it to us, whose turn would come after that of others who may reach nobody.
+        let has_promise = seat.acceptor.promised.is_some_and(|ballot| ballot.proposer == from);
+        let is_ours = peer == from && evidence == Evidence::LinkFailed && has_promise;
+        let is_known = is_ours || seat.suspicion_reports.knows(from, peer);
+        if !is_known && !self.reports.take(now, from, self.config.call_limit()) {
             return; // Who has said so before of those who were there after all.
         }
         if seat.suspicion_reports.report(from, peer, evidence) {
             self.tell(Event::Suspected { peer, evidence, reporter: Some(from) });
+        }
+        if is_ours {
+            self.take_over_at(now);
         }
         self.propose_if_promised(now);
     }

@@ -1,6 +1,6 @@
 //! How large each rank's chunk should be.
 
-use crate::id::{Rank, WorldSize};
+use crate::id::Rank;
 use crate::plan::costs::link_costs::CostTable;
 
 /// What the weights of a bucket's chunks sum to.
@@ -17,11 +17,17 @@ pub const WEIGHT_TOTAL: u32 = 1 << 16;
 /// Rates are taken as they are seen on each rank's fastest link, the slower direction. Equal for two ranks, where each
 /// sends as much whatever it owns, and where the costs show no bandwidth.
 pub fn chunk_weights(costs: &CostTable) -> Vec<u32> {
+    let ranks: Vec<Rank> = costs.world_size().ranks().collect();
+    hub_weights(costs, &ranks)
+}
+
+/// The same where only `owners` own chunks, one each: all others are as busy whatever these own. A rank for each weight.
+pub(crate) fn hub_weights(costs: &CostTable, owners: &[Rank]) -> Vec<u32> {
     let world = costs.world_size();
-    let rates: Vec<u64> = world.ranks().map(|rank| bandwidth(costs, rank)).collect();
+    let rates: Vec<u64> = owners.iter().map(|rank| bandwidth(costs, *rank)).collect();
     let even = rates.iter().all(|rate| *rate == rates[0]);
     if world.get() <= 2 || even || rates.contains(&0) {
-        return equal(world);
+        return equal(owners.len());
     }
     // Time in units in which the fastest rank sends a whole bucket in 2^32: finer than any weight. The shares grow with it.
     let fastest = *rates.iter().max().expect("invariant: a world has a rank");
@@ -42,15 +48,16 @@ pub fn chunk_weights(costs: &CostTable) -> Vec<u32> {
 
 const UNIT: u128 = 1 << 32;
 
-fn bandwidth(costs: &CostTable, rank: Rank) -> u64 {
+/// The rate of a rank's fastest link, the slower direction.
+pub(crate) fn bandwidth(costs: &CostTable, rank: Rank) -> u64 {
     let others = || costs.world_size().ranks().filter(move |other| *other != rank);
     let out = others().map(|other| costs.link(rank, other).bytes_per_second).max().unwrap_or_default();
     let back = others().map(|other| costs.link(other, rank).bytes_per_second).max().unwrap_or_default();
     out.min(back)
 }
 
-fn equal(world: WorldSize) -> Vec<u32> {
-    apportion(&vec![1; world.get() as usize])
+fn equal(owners: usize) -> Vec<u32> {
+    apportion(&vec![1; owners])
 }
 
 /// Weights in proportion to `shares`, rounded so that they sum to [`WEIGHT_TOTAL`].

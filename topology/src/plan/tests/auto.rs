@@ -2,7 +2,9 @@
 
 use super::{link, two_sites, uniform};
 use crate::id::{Rank, WorldSize};
-use crate::plan::{Bucket, CostTable, Estimate, GroupTable, Plan, PlanLimit, PlanReport, WEIGHT_TOTAL, chunk_weights};
+use crate::plan::{
+    Bucket, CostTable, Estimate, GroupTable, HubSet, Plan, PlanLimit, PlanReport, WEIGHT_TOTAL, chunk_weights,
+};
 
 fn estimate(costs: &CostTable, plan: &Plan, bytes: u64) -> Estimate {
     let weights = vec![1; plan.chunks(costs.world_size()) as usize];
@@ -108,6 +110,51 @@ fn where_links_are_down_the_plan_without_them_wins() {
     let choice = PlanReport::new(&costs, Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 }, PlanLimit::default());
     assert_eq!(choice.plan(), &Plan::Ring);
     assert!(format!("{choice:#}").contains("needs a link that is down"));
+}
+
+/// What a star costs: two hops, each rank's links are those to the hubs, and these share what comes in.
+#[test]
+fn a_star_is_bound_by_its_hubs() {
+    for (size, hubs) in [(8u32, 1u32), (8, 3), (16, 4), (40, 16)] {
+        let costs = uniform(size, 20_000, 100_000_000);
+        let bytes = u64::from(size * hubs) << 20;
+        let plan = Plan::Star(HubSet::detect(&costs, hubs as usize).expect("all reach all"));
+        let star = estimate(&costs, &plan, bytes);
+        assert_eq!((star.hops, star.links), (2, size - 1));
+        // Of its own chunk to each of the others, and the rest of its contribution to the other hubs.
+        let (own, others) =
+            (u64::from(size - 1) * bytes / u64::from(hubs), u64::from(hubs - 1) * bytes / u64::from(hubs));
+        assert_eq!(star.busiest_bytes, own + others);
+        assert!(estimate(&costs, &Plan::Mesh, bytes).total_ns() <= star.total_ns());
+    }
+}
+
+#[test]
+fn where_no_ring_is_a_star_is_looked_at() {
+    // All reach rank 2 alone, and it them.
+    let through = |from: Rank, to: Rank| {
+        if from.0 == 2 || to.0 == 2 { link(100, 1 << 20) } else { crate::plan::Link::NONE }
+    };
+    let costs = CostTable::from_fn(WorldSize::new(9), through).expect("costs that can be");
+    let choice = PlanReport::new(&costs, Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 }, PlanLimit::default());
+    assert_eq!(choice.plan().to_string(), "star {2}", "{choice:#}");
+    let whole = PlanReport::new(&uniform(9, 100, 1 << 20), Bucket { bytes: 1, segment_bytes: 1 }, PlanLimit::default());
+    assert!(whole.candidates().iter().all(|candidate| !matches!(candidate.plan, Plan::Star(_))));
+}
+
+/// Hubs of unlike bandwidth own chunks in proportion to what they have left, as in a mesh.
+#[test]
+fn hubs_own_what_their_links_allow() {
+    let costs = one_slow(6, 4);
+    let bucket = Bucket { bytes: 64 << 20, segment_bytes: 1 << 16 };
+    let plan = Plan::Star(HubSet::new(costs.world_size(), [0, 3, 4].map(Rank).to_vec()).expect("hubs that can be"));
+    let time = |weights: &[u32]| Estimate::new(&costs, None, &plan, weights, bucket).total_ns();
+    let Plan::Star(hubs) = &plan else { unreachable!("it is a star") };
+    let weights = hubs.weights(&costs);
+    assert_eq!(weights.iter().sum::<u32>(), WEIGHT_TOTAL);
+    assert!(weights[0] < weights[1] && weights[1].abs_diff(weights[2]) <= 1, "{weights:?}");
+    assert!(time(&weights) < time(&[1; 3]), "{weights:?}");
+    assert_eq!(HubSet::detect(&costs, 2), HubSet::new(costs.world_size(), [1, 2].map(Rank).to_vec()).ok());
 }
 
 /// Rank 0 with a fraction of the others' bandwidth, both ways.

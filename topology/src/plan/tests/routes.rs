@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::two_sites;
 use crate::id::{Rank, WorldSize};
-use crate::plan::{GroupTable, Plan};
+use crate::plan::{GroupTable, HubSet, MAX_HUBS, Plan};
 
 /// All plans for a world, with several ways to group it.
 fn plans(world: WorldSize) -> Vec<Plan> {
@@ -12,7 +12,14 @@ fn plans(world: WorldSize) -> Vec<Plan> {
         let labels: Vec<u32> = world.ranks().map(|rank| rank.0 * rank.0 % groups).collect();
         Plan::Hierarchical(GroupTable::from_labels(&labels))
     };
-    [Plan::Ring, Plan::Tree, Plan::Mesh].into_iter().chain([1, 2, 3, 5, 97].map(grouped)).collect()
+    // One hub, every third one, and as many as there may be.
+    let star = |every: usize| {
+        let last = world.get() as usize - 1;
+        let hubs = (last % every..=last).step_by(every).take(MAX_HUBS).map(|rank| Rank(rank as u32));
+        Plan::Star(HubSet::new(world, hubs.collect()).expect("hubs that can be"))
+    };
+    let plain = [Plan::Ring, Plan::Tree, Plan::Mesh].into_iter();
+    plain.chain([1, 2, 3, 5, 97].map(grouped)).chain([1, 3, 64].map(star)).collect()
 }
 
 #[test]
@@ -69,6 +76,26 @@ fn owners_share_the_work() {
             owners.sort_unstable();
             owners.dedup();
             assert_eq!(owners.len() as u32, plan.chunks(world), "{plan} of {world:?}");
+        }
+    }
+}
+
+#[test]
+fn a_star_needs_links_of_its_hubs_alone() {
+    for world in (1..=24).map(WorldSize::new) {
+        for plan in plans(world) {
+            let Plan::Star(hubs) = &plan else { continue };
+            assert_eq!(hubs.count(), plan.chunks(world));
+            let is_hub = |rank: &Rank| hubs.ranks().contains(rank);
+            for (chunk, hub) in (0..).map(Rank).zip(hubs.ranks()) {
+                let route = plan.route(world, chunk);
+                assert_eq!(route.owner(), *hub, "{plan} of {world:?}");
+                assert!(route.is_direct() && route.hops().all(|(from, to)| is_hub(&from) || is_hub(&to)));
+                for root in world.ranks() {
+                    let route = plan.broadcast(world, root, chunk);
+                    assert!(route.hops().all(|(from, to)| is_hub(&from) || is_hub(&to)), "{plan} of {world:?}");
+                }
+            }
         }
     }
 }

@@ -37,6 +37,12 @@ impl Progressing {
         config.max_stall * 3
     }
 
+    /// The longest where some can talk to others only through a hub: while that is away all others wait without a quorum, and it comes back
+    /// to members that are none.
+    pub fn hub_limit(config: &Config) -> Duration {
+        config.max_stall * 6
+    }
+
     /// The longest that a run may stand still in which some members say what they like, all the time: until they are left out, or
     /// the others have gone on beside them, one after the other.
     pub fn hostile_limit(config: &Config) -> Duration {

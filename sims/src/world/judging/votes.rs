@@ -2,13 +2,13 @@
 
 use starling_topology::{PeerId, View};
 
-use super::{LOOK, World};
+use super::super::{LOOK, World};
 use crate::peer::Peer;
 use crate::verdict::invariants::VotesGiven;
 
 impl World {
     /// Looks whether somebody waits for its vote without a reason.
-    pub(super) fn look_for_votes_due(&mut self) {
+    pub(in crate::world) fn look_for_votes_due(&mut self) {
         let Some(newest) = self.newest.as_ref().filter(|newest| self.is_well(newest)) else {
             return self.invariants.votes_given.is_excused();
         };

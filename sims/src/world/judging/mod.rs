@@ -1,0 +1,5 @@
+//! What takes a whole world to judge: who has a vote, and who may be put out.
+
+mod honest;
+mod hubs;
+mod votes;
