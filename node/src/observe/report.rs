@@ -401,6 +401,13 @@ pub enum Report {
         /// The first of them, by their places among the training samples.
         samples: Vec<u32>,
     },
+    /// A gradient overflowed in f16: the loss is multiplied by less, and the samples come again.
+    Rescaled {
+        /// After this step.
+        step: u64,
+        /// What the loss is multiplied by from now on.
+        scale: f32,
+    },
     /// The model was evaluated on held-out samples.
     Evaluated {
         /// After this step.
@@ -411,7 +418,7 @@ pub enum Report {
         /// classified right, 0 to 1.
         measures: BTreeMap<String, f64>,
     },
-    /// In a run that may end early, members agreed on what the model comes to on held-out samples.
+    /// Where something goes by it, members agreed on what the model comes to on held-out samples.
     Judged {
         /// After this step.
         step: u64,
@@ -423,6 +430,8 @@ pub enum Report {
         best_loss: f64,
         /// How many evaluations in a row were no better than the best.
         without: u32,
+        /// How often the learning rate has fallen for that, in a run whose schedule goes by it.
+        falls: u32,
         /// Whether the run ends by that, with the step after it.
         is_over: bool,
     },
@@ -504,7 +513,7 @@ pub trait Observer: Send + Sync {
 
 impl From<JudgedReport> for Report {
     fn from(judged: JudgedReport) -> Self {
-        let JudgedReport { step, loss, best_step, best_loss, without, is_over } = judged;
-        Self::Judged { step, loss: loss.into(), best_step, best_loss: best_loss.into(), without, is_over }
+        let JudgedReport { step, loss, best_step, best_loss, without, falls, is_over } = judged;
+        Self::Judged { step, loss: loss.into(), best_step, best_loss: best_loss.into(), without, falls, is_over }
     }
 }

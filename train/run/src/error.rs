@@ -123,6 +123,15 @@ pub enum Error {
         /// The state's step.
         step: u64,
     },
+    /// What a state says of the scale of the loss can't be.
+    #[error(
+        "the state of step {step} says of the scale of the loss what no run comes to; load the state of another member, or an earlier \
+         checkpoint"
+    )]
+    OtherScale {
+        /// The state's step.
+        step: u64,
+    },
     /// A state whose frozen parameters are others.
     #[error(
         "the state of step {step} has other frozen parameters than the run began with; load the state of another member, or an earlier \

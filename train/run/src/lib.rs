@@ -36,7 +36,8 @@ pub use error::Error;
 pub use manifest::balance::{BalanceError, BalancePolicy};
 pub use manifest::call_header::CallHeader;
 pub use manifest::early_stop::{EarlyStopPolicy, MAX_PATIENCE};
-pub use manifest::schedule::{DecayKind, Schedule};
+pub use manifest::precision::Precision;
+pub use manifest::schedule::{DecayKind, DecaySpec, Schedule};
 pub use manifest::schema::{LeafKind, Schema};
 pub use manifest::spec::{
     AugmentPolicy, ClassWeightPolicy, LayoutSpec, LeafSpec, LossKind, ModelOptions, ModelSpec, RunSpec,

@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use burn::tensor::Device;
+use starling_run::Precision;
 use thiserror::Error;
 
 pub use compute::ComputeSpec;
@@ -54,6 +55,18 @@ pub enum DeviceError {
         wanted: DeviceSpec,
         /// What there is.
         adapters: Vec<String>,
+    },
+    /// It does not compute in such numbers.
+    #[error(
+        "the run computes in {precision}, which `{wanted}` ({device}) does not; take another device, or found a run with `--precision f32`"
+    )]
+    Precision {
+        /// What was asked for.
+        wanted: DeviceSpec,
+        /// What that is.
+        device: String,
+        /// The run's.
+        precision: Precision,
     },
     /// The adapter is there, but does not work.
     #[error(

@@ -37,8 +37,9 @@ impl Dropout {
     pub(crate) fn apply(&mut self, features: Tensor<2>) -> Tensor<2> {
         let [samples, width] = features.dims();
         let mask: Vec<f32> = (0..samples * width).map(|_| self.factor()).collect();
-        let mask = Tensor::from_data(TensorData::new(mask, [samples, width]), &features.device());
-        features * mask
+        let mask = Tensor::<2>::from_data(TensorData::new(mask, [samples, width]), &features.device());
+        let numbers = features.dtype();
+        features * mask.cast(numbers)
     }
 
     fn factor(&mut self) -> f32 {

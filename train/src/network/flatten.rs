@@ -1,11 +1,17 @@
-//! Gradients and parameters of a module to and from flat vectors, each kind of leaf in visit order.
+//! Gradients and parameters of a module to and from flat vectors of f32, each kind of leaf in visit order, in whatever numbers the module computes.
 
 use std::ops::Range;
 
 use burn::module::{Flag, Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData, Transaction};
-use starling_run::LeafKind;
+use burn::tensor::{Device, ExecutionError, FloatDType, Gradients, Tensor, TensorData, Transaction};
 use starling_run::manifest::freeze::is_under;
+use starling_run::{LeafKind, Precision};
+
+use crate::network::numbers::{float_type, in_f32};
+
+/// Modules of Burn whose parameters are f32 whatever the others are: what they add up is more than other numbers hold.
+const NORMS: [&str; 5] =
+    ["Struct:BatchNorm", "Struct:GroupNorm", "Struct:InstanceNorm", "Struct:LayerNorm", "Struct:RmsNorm"];
 
 /// What is written into the leaves of a module, by what becomes of them. `None`: these leaves stay as they are.
 #[derive(Debug, Clone, Copy)]
@@ -39,12 +45,12 @@ pub(crate) fn read_gradients<M: Module>(
     let mut gather = Gather { parameters, at: 0, gradients, transaction: Transaction::default() };
     module.visit(&mut gather);
     let Gather { transaction, .. } = gather;
-    others.into_iter().fold(transaction, Transaction::register).try_execute()
+    others.into_iter().map(in_f32).fold(transaction, Transaction::register).try_execute()
 }
 
 /// The numbers that were read.
 pub(crate) fn numbers(data: &TensorData) -> &[f32] {
-    data.as_slice::<f32>().expect("invariant: every device computes in f32")
+    data.as_slice::<f32>().expect("invariant: what is read was converted to f32")
 }
 
 /// The values of the leaves of `module` that run along, each flat, as its last forward pass left them. `kinds` are those of all its leaves.
@@ -61,16 +67,23 @@ pub(crate) fn running_values<M: Module>(module: &M, kinds: &[LeafKind]) -> Vec<T
 /// If `flat` is shorter than the parameters.
 pub(crate) fn write_parameters<M: Module>(module: M, flat: &[f32], device: &Device) -> M {
     let values = LeafValues { trained: Some(flat), running: &[], frozen: None };
-    module.map(&mut Scatter { kinds: None, values, device })
+    module.map(&mut Scatter { kinds: None, values, device, numbers: FloatDType::F32, inside: Vec::new() })
 }
 
-/// `module`, whose leaves are of these `kinds` in visit order, with their values replaced, on `device`. What is trained requires gradients if
-/// that has autodiff. Modules that were cloned from one another share the leaves that run along.
+/// `module`, whose leaves are of these `kinds` in visit order, with their values replaced, on `device`, as precise as is said but for those of
+/// normalizations and those that run along. What is trained requires gradients if that has autodiff. Modules that were cloned from one another share the leaves that run along.
 ///
 /// # Panics
 /// If there are fewer values or kinds than leaves.
-pub(crate) fn write_leaves<M: Module>(module: M, kinds: &[LeafKind], values: LeafValues<'_>, device: &Device) -> M {
-    module.map(&mut Scatter { kinds: Some(kinds.iter()), values, device })
+pub(crate) fn write_leaves<M: Module>(
+    module: M,
+    kinds: &[LeafKind],
+    values: LeafValues<'_>,
+    precision: Precision,
+    device: &Device,
+) -> M {
+    let numbers = float_type(precision);
+    module.map(&mut Scatter { kinds: Some(kinds.iter()), values, device, numbers, inside: Vec::new() })
 }
 
 /// `module`, in which what is under one of `paths` no longer behaves as in training: there, dropout drops nothing, and a batch normalization takes
@@ -101,7 +114,7 @@ impl ModuleVisitor for Gather<'_> {
             .val()
             .grad_remove(self.gradients)
             .unwrap_or_else(|| Tensor::zeros(param.lazy_shape(), &param.lazy_device().inner()));
-        self.transaction = std::mem::take(&mut self.transaction).register(gradient);
+        self.transaction = std::mem::take(&mut self.transaction).register(in_f32(gradient));
     }
 }
 
@@ -126,9 +139,20 @@ struct Scatter<'a> {
     /// What is not written yet.
     values: LeafValues<'a>,
     device: &'a Device,
+    numbers: FloatDType,
+    /// For each module about the leaf, whether it is a normalization.
+    inside: Vec<bool>,
 }
 
 impl ModuleMapper for Scatter<'_> {
+    fn enter_module(&mut self, _name: &str, container_type: &str) {
+        self.inside.push(NORMS.contains(&container_type));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.inside.pop();
+    }
+
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let next = self.kinds.as_mut().map(|kinds| *kinds.next().expect("invariant: each leaf is of a kind"));
         let kind = next.unwrap_or_default();
@@ -141,7 +165,9 @@ impl ModuleMapper for Scatter<'_> {
         let shape = param.lazy_shape();
         let (values, rest) = from.split_at(shape.num_elements());
         *from = rest;
-        let tensor = Tensor::from_data(TensorData::new(values.to_vec(), shape), self.device);
+        let tensor = Tensor::<D>::from_data(TensorData::new(values.to_vec(), shape), self.device);
+        let is_whole = kind == LeafKind::Running || self.inside.last() == Some(&true);
+        let tensor = if is_whole { tensor } else { tensor.cast(self.numbers) };
         let requires = kind == LeafKind::Trained && self.device.is_autodiff();
         // `initialized` keeps the id and never runs the lazy draw that the value replaces.
         Param::initialized(param.id, if requires { tensor.require_grad() } else { tensor })

@@ -1,12 +1,13 @@
 //! The models, as Burn modules: which there are ([`models`]), one module for those of rows and images, here, and the [`transformer`] of those
 //! for text; how parameters become a flat buffer (`flatten`), in which order and with which names ([`schema`]), where gradients leave it on
-//! the way ([`cut`]), and what they compute once they are trained ([`forward`]).
+//! the way ([`cut`]), how precise they are there (`numbers`), and what they compute once they are trained ([`forward`]).
 
 pub mod cut;
 pub(crate) mod dropout;
 pub(crate) mod flatten;
 pub mod forward;
 pub mod models;
+pub(crate) mod numbers;
 pub(crate) mod rotation;
 pub mod schema;
 pub mod transformer;
@@ -90,7 +91,7 @@ impl Network {
         mut drop: impl FnMut(Tensor<2>) -> Tensor<2>,
         mut border: impl FnMut(Tensor<2>) -> Tensor<2>,
     ) -> Tensor<2> {
-        let mut features = self.convolve(samples);
+        let mut features = self.convolve(numbers::like(samples, &self.output.weight));
         if !self.convolutions.is_empty() {
             features = drop(features);
         }
@@ -98,7 +99,7 @@ impl Network {
             let outputs = normalized(self.hidden_norms.get(at), hidden.forward(features));
             features = border(drop(relu(outputs)));
         }
-        self.output.forward(features)
+        numbers::in_f32(self.output.forward(features))
     }
 
     /// How many parameters lie before each of those borders; none if parameters of normalizations, which lie behind those of all layers, are
@@ -139,7 +140,7 @@ impl Network {
 
 fn normalized<const D: usize>(norm: Option<&BatchNorm>, outputs: Tensor<D>) -> Tensor<D> {
     match norm {
-        Some(norm) => norm.forward(outputs),
+        Some(norm) => numbers::normalize(norm, outputs),
         None => outputs,
     }
 }

@@ -9,14 +9,17 @@
 //! layers have gates (SwiGLU; Shazeer, 2020). No layer has a bias, and the output has weights of its own: they are few for 256 tokens, and
 //! their gradient is there first. Queries, keys, values and gates have matrices of their own, as Llama's: one for all of them is no faster.
 
+use std::ops::Range;
+
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
 use burn::tensor::activation::{silu, softmax};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
+use crate::network::numbers::{in_f32, like, normalize};
 use crate::network::rotation::{Rotation, Tables};
 
-/// What is added to the logit of a position that a token must not see.
+/// What is added to the logit of a position that a token must not see; in f16 that is minus infinity, which comes to no share either.
 const UNSEEN: f32 = -1e30;
 /// Widths of feed-forward layers are multiples of this, as kernels like them.
 const MULTIPLE: usize = 32;
@@ -150,17 +153,17 @@ impl TransformerNetwork {
     ) -> Tensor<2> {
         let [sequences, positions] = tokens.dims();
         let device = tokens.device();
-        let (rotations, mask) = (self.rotation.tables(0..positions, &device), mask(positions, 0, &device));
+        let (rotations, mask) = (self.tables(0..positions, &device), self.mask(positions, 0, &device));
         let mut features = drop(self.embed(tokens));
         for block in &self.layers {
-            let normed = block.attention_norm.forward(features.clone());
+            let normed = normalize(&block.attention_norm, features.clone());
             let [queries, keys, values] =
                 block.attention.heads(&self.rotation, normed, [sequences, positions], &rotations);
             features = features + drop(block.attention.attend(queries, keys, values, Some(mask.clone())));
-            features = features.clone() + drop(block.feed.forward(block.feed_norm.forward(features)));
+            features = features.clone() + drop(block.feed.forward(normalize(&block.feed_norm, features)));
             features = border(features);
         }
-        self.output.forward(self.norm.forward(features))
+        in_f32(self.output.forward(normalize(&self.norm, features)))
     }
 
     /// The logits of what follows each of the tokens `[sequences, positions]`.
@@ -176,11 +179,11 @@ impl TransformerNetwork {
     pub fn next(&self, tokens: Tensor<2, Int>, cache: &mut Cache) -> Tensor<2> {
         let [_, positions] = tokens.dims();
         let (device, before) = (tokens.device(), cache.positions);
-        let rotations = self.rotation.tables(before..before + positions, &device);
-        let mask = (positions > 1).then(|| mask(positions, before, &device));
+        let rotations = self.tables(before..before + positions, &device);
+        let mask = (positions > 1).then(|| self.mask(positions, before, &device));
         let mut features = self.embed(tokens);
         for (at, block) in self.layers.iter().enumerate() {
-            let normed = block.attention_norm.forward(features.clone());
+            let normed = normalize(&block.attention_norm, features.clone());
             let [queries, keys, values] = block.attention.heads(&self.rotation, normed, [1, positions], &rotations);
             let (keys, values) = match cache.layers.get_mut(at) {
                 None => {
@@ -194,11 +197,11 @@ impl TransformerNetwork {
                 }
             };
             features = features + block.attention.attend(queries, keys, values, mask.clone());
-            features = features.clone() + block.feed.forward(block.feed_norm.forward(features));
+            features = features.clone() + block.feed.forward(normalize(&block.feed_norm, features));
         }
         cache.positions += positions;
         let last = features.narrow(0, positions - 1, 1);
-        self.output.forward(self.norm.forward(last))
+        in_f32(self.output.forward(normalize(&self.norm, last)))
     }
 
     /// How many positions it sees at once.
@@ -225,6 +228,17 @@ impl TransformerNetwork {
             before
         });
         borders.collect()
+    }
+
+    /// Rotations at these positions.
+    fn tables(&self, positions: Range<usize>, device: &Device) -> Tables {
+        let like = |tables: [Tensor<4>; 2]| tables.map(|table| like(table, &self.embedding.weight));
+        let Tables { queries, keys } = self.rotation.tables(positions, device);
+        Tables { queries: like(queries), keys: like(keys) }
+    }
+
+    fn mask(&self, positions: usize, before: usize, device: &Device) -> Tensor<4> {
+        like(mask(positions, before, device), &self.embedding.weight)
     }
 
     /// `[sequences * positions, width]`.

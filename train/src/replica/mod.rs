@@ -31,15 +31,16 @@ use starling_run::manifest::schema::Entry;
 use starling_run::program::learner::PROBED;
 use starling_run::{
     ContributionError, DataRecord, EvaluationReport, Gradient, LeafKind, Learner, Manifest, ManifestError,
-    PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport, TrainingState,
+    Precision, PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport, TrainingState,
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
-use crate::device::ComputeSpec;
+use crate::device::{ComputeSpec, DeviceError};
 use crate::error::Error;
 use crate::export::Export;
 use crate::network::cut::{self, Cut};
 use crate::network::flatten::{self, LeafValues};
+use crate::network::numbers::{float_type, in_f32};
 use crate::network::schema;
 use crate::panics::caught;
 use crate::replica::loader::Loader;
@@ -71,6 +72,8 @@ pub struct Replica<T: Task> {
     module: T::Module,
     /// What becomes of its leaves, in visit order.
     kinds: Vec<LeafKind>,
+    /// In what numbers it goes forward and backward.
+    precision: Precision,
     /// Where backward pauses, of the task's borders.
     borders: Vec<Option<usize>>,
     /// What was wrong with the gradient that was computed last.
@@ -98,7 +101,12 @@ impl<T: Task> Replica<T> {
         compute: impl Into<ComputeSpec>,
     ) -> Result<Self, Error> {
         let data = task.data();
-        let (open, device) = compute.into().open()?;
+        let compute = compute.into();
+        let (open, device) = compute.open()?;
+        let precision = manifest.precision;
+        if !open.device.supports_dtype(float_type(precision)) {
+            return Err(DeviceError::Precision { wanted: compute.device, device: open.name, precision }.into());
+        }
         let module = beside_others(|| caught(task.name(), "module", || task.module(&device)))?;
         let path = |entry: &Entry| (entry.path.clone(), entry.shape.clone());
         if !schema::of_module(&module).entries().iter().map(path).eq(leaves.iter().map(path)) {
@@ -120,16 +128,25 @@ impl<T: Task> Replica<T> {
             return Err(Error::NothingHeldOut { task: task.name().to_owned() });
         }
         let training = TrainingState::new(manifest, schema, parameters, data.training)?;
-        let borders = cut::choose(&borders, training.trained(), BLOCK_PARAMETERS);
+        // Where losses are scaled, an overflow leaves with none of the gradient.
+        let least = if precision.is_scaled() { usize::MAX } else { BLOCK_PARAMETERS };
+        let borders = cut::choose(&borders, training.trained(), least);
         let values = LeafValues {
             frozen: Some(training.frozen()),
             ..LeafValues::changing(training.parameters(), training.trained())
         };
-        let module = flatten::write_leaves(flatten::disable(module, &manifest.freeze), &kinds, values, &device);
+        let module = flatten::disable(module, &manifest.freeze);
+        let module = flatten::write_leaves(module, &kinds, values, Precision::F32, &device);
+        let probe = probe(&*task, &module.valid(), data.training, &open.device);
+        let module = match precision {
+            Precision::F32 => module,
+            _ => flatten::write_leaves(module, &kinds, values, precision, &device),
+        };
         Ok(Self {
-            probe: probe(&*task, &module.valid(), data.training, &open.device),
+            probe,
             module,
             kinds,
+            precision,
             task,
             data,
             notes,
@@ -163,7 +180,7 @@ impl<T: Task> Replica<T> {
             running = flatten::running_values(&self.module, &self.kinds);
             let (module, before) = (self.module.clone(), &self.training.parameters()[self.training.trained()..]);
             let values = LeafValues { trained: None, running: before, frozen: None };
-            self.module = flatten::write_leaves(module, &self.kinds, values, &self.device);
+            self.module = flatten::write_leaves(module, &self.kinds, values, self.precision, &self.device);
         }
         let loss = loss?;
         if loss.dims() != [1] {
@@ -172,10 +189,13 @@ impl<T: Task> Replica<T> {
         Ok(std::iter::once(loss).chain(running).collect())
     }
 
-    /// What was read, in pieces: of leaves that run along, which are behind `gradients` pieces and the loss, by how much they change.
+    /// What was read, in pieces: the first `gradients` of them without the scale of the loss, which comes next; of leaves that run along, behind it, by
+    /// how much they change.
     fn pieces<'a>(&self, read: &'a [TensorData], gradients: usize) -> Vec<Cow<'a, [f32]>> {
         let mut before = &self.training.parameters()[self.training.trained()..];
-        let factor = self.factors.of(self.training.ledger().step());
+        let factor = self.factors.of(self.training.ledger().step()).unwrap_or(1.0);
+        // A power of two: no digit changes.
+        let unscaled = 1.0 / self.training.loss_scale();
         let piece = |(at, data): (usize, &'a TensorData)| {
             let mut piece = Cow::Borrowed(flatten::numbers(data));
             if at > gradients {
@@ -183,9 +203,10 @@ impl<T: Task> Replica<T> {
                 before = others;
                 piece = Cow::Owned(piece.iter().zip(own).map(|(number, before)| number - before).collect());
             }
-            match factor {
-                None => piece,
-                Some(factor) => Cow::Owned(piece.iter().map(|number| number * factor).collect()),
+            let factor = if at < gradients { factor * unscaled } else { factor };
+            match factor == 1.0 {
+                true => piece,
+                false => Cow::Owned(piece.iter().map(|number| number * factor).collect()),
             }
         };
         read.iter().enumerate().map(piece).collect()
@@ -194,7 +215,8 @@ impl<T: Task> Replica<T> {
     /// Adds the gradient over a batch of `weight` samples to what this share comes to. Says whether it may be contributed.
     fn add(&mut self, batch: T::Batch, draw: DrawSeed, weight: u64) -> Result<bool, Error> {
         self.delays.pass();
-        let (mut gradients, figures) = backward(self.forward(batch, draw, &mut Cut::nowhere())?);
+        let figures = self.forward(batch, draw, &mut Cut::nowhere())?;
+        let (mut gradients, figures) = backward(figures, self.training.loss_scale());
         let behind = figures.len();
         let all = 0..self.training.trained();
         let read = flatten::read_gradients(&self.module, all, &mut gradients, figures);
@@ -202,11 +224,17 @@ impl<T: Task> Replica<T> {
         let pieces = self.pieces(&read, read.len() - behind);
         let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
         let beyond = self.find_beyond(0, &pieces, weight);
+        let is_within = beyond.is_none();
         match beyond {
             None => self.sums.add(weight, &pieces),
-            Some(beyond) => self.beyond = Some(ContributionError { is_whole: true, ..beyond }),
+            Some(beyond) => self.note(ContributionError { is_whole: true, ..beyond }),
         }
-        Ok(self.beyond.is_none())
+        Ok(is_within)
+    }
+
+    /// Tells of what can't be contributed, unless the scale of the loss may be to blame, which is told once it is halved.
+    fn note(&mut self, beyond: ContributionError) {
+        self.beyond = Some(beyond).filter(|_| self.training.loss_scale() == 1.0);
     }
 
     /// The gradient over what was added and a batch of `weight` samples, block by block.
@@ -222,7 +250,8 @@ impl<T: Task> Replica<T> {
         self.delays.pass();
         let borders = self.borders.clone();
         let mut cut = Cut::new(&borders);
-        let (mut gradients, mut behind_them) = backward(self.forward(batch, draw, &mut cut)?);
+        let figures = self.forward(batch, draw, &mut cut)?;
+        let (mut gradients, mut behind_them) = backward(figures, self.training.loss_scale());
         let mut passed = cut.passed();
         let mut figures = held_out_loss.as_slice();
         let parameters = self.training.trained();
@@ -236,7 +265,7 @@ impl<T: Task> Replica<T> {
             let pieces = self.pieces(&read, read.len() - count);
             let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
             if let Some(beyond) = self.find_beyond(start, &pieces, weight) {
-                self.beyond = Some(ContributionError { is_whole: end == parameters, ..beyond });
+                self.note(ContributionError { is_whole: end == parameters, ..beyond });
                 gradient.give_up();
                 progressed(0);
                 return Ok(());
@@ -278,19 +307,10 @@ impl<T: Task> Replica<T> {
 
     /// As [`Learner::evaluate_while`]; of the `best` model if there is one, else of the present one.
     fn evaluate_model(&mut self, best: bool, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error> {
-        // Not of a clone: that would share what runs along.
-        let written = |numbers| {
-            flatten::write_leaves(
-                self.module.valid(),
-                &self.kinds,
-                LeafValues::changing(numbers, self.training.trained()),
-                &self.inner,
-            )
-        };
         let (module, step) = match (self.training.best().filter(|_| best), self.training.model()) {
-            (Some((best, step, _)), _) => (written(best), step),
-            (None, Cow::Borrowed(_)) => (self.module.valid(), self.training.step()),
-            (None, Cow::Owned(average)) => (written(&average), self.training.step()),
+            (Some((best, step, _)), _) => (self.written(best), step),
+            (None, Cow::Borrowed(_)) => (self.present(), self.training.step()),
+            (None, Cow::Owned(average)) => (self.written(&average), self.training.step()),
         };
         let SampleSummary { training, held_out, .. } = self.data;
         let mut sums = evaluation::Sums::default();
@@ -306,6 +326,22 @@ impl<T: Task> Replica<T> {
         let evaluation = sums.mean(held_out.into());
         self.evaluated = Some((step, evaluation.clone())).filter(|_| held_out > 0);
         Ok(Some(evaluation))
+    }
+
+    /// The present model, as it is evaluated: in f32, without autodiff.
+    fn present(&self) -> T::Module {
+        match self.precision {
+            Precision::F32 => self.module.valid(),
+            _ => self.written(self.training.parameters()),
+        }
+    }
+
+    /// The same with these parameters, of those that change.
+    fn written(&self, numbers: &[f32]) -> T::Module {
+        let frozen = Some(self.training.frozen()).filter(|_| self.precision != Precision::F32);
+        let values = LeafValues { frozen, ..LeafValues::changing(numbers, self.training.trained()) };
+        // Not of a clone: that would share what runs along.
+        flatten::write_leaves(self.module.valid(), &self.kinds, values, Precision::F32, &self.inner)
     }
 
     /// Has `compute` draw from Burn's generator as any member would, in a run with micro-batches.
@@ -345,14 +381,14 @@ impl<T: Task> Replica<T> {
         // The module is moved out and back: Burn maps modules by value. The clone shares its tensors.
         let (module, values) =
             (self.module.clone(), LeafValues::changing(self.training.parameters(), self.training.trained()));
-        self.module = flatten::write_leaves(module, &self.kinds, values, &self.device);
+        self.module = flatten::write_leaves(module, &self.kinds, values, self.precision, &self.device);
     }
 
     /// The same, and the frozen ones.
     fn write_all(&mut self) {
         let frozen = Some(self.training.frozen());
         let values = LeafValues { frozen, ..LeafValues::changing(self.training.parameters(), self.training.trained()) };
-        self.module = flatten::write_leaves(self.module.clone(), &self.kinds, values, &self.device);
+        self.module = flatten::write_leaves(self.module.clone(), &self.kinds, values, self.precision, &self.device);
     }
 
     fn failed(&self, source: ExecutionError) -> Error {
@@ -373,10 +409,10 @@ fn probe<T: Task>(task: &T, module: &T::Module, training: u32, device: &Device) 
     loss().filter(|again| again.to_bits() == first.to_bits())
 }
 
-/// Goes backward from the loss, the first of these figures, and moves them off what that needs.
-fn backward(mut figures: Vec<Tensor<1>>) -> (Gradients, Vec<Tensor<1>>) {
-    let loss = figures.remove(0);
-    let gradients = loss.backward();
+/// Goes backward from the loss, the first of these figures, times `scale`, and moves them off what that needs.
+fn backward(mut figures: Vec<Tensor<1>>, scale: f32) -> (Gradients, Vec<Tensor<1>>) {
+    let loss = in_f32(figures.remove(0));
+    let gradients = if scale == 1.0 { loss.backward() } else { (loss.clone() * scale).backward() };
     figures.insert(0, loss.inner());
     (gradients, figures)
 }

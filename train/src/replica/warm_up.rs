@@ -52,7 +52,7 @@ impl<T: Task> Replica<T> {
         self.write_parameters();
         let held_out: Vec<u32> = (samples..samples + held_out.min(self.task.measured_at_once().max(1))).collect();
         if !held_out.is_empty() {
-            self.measure(&self.module.valid(), &held_out)?;
+            self.measure(&self.present(), &held_out)?;
         }
         Ok(())
     }

@@ -76,7 +76,7 @@ impl<T: Task> TaskProgram<T> {
         let model = state.model(manifest);
         let values = LeafValues { frozen: Some(&state.frozen), ..LeafValues::changing(&model, manifest.trained()) };
         let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();
-        Ok((flatten::write_leaves(module, &kinds, values, &device).valid(), open.device))
+        Ok((flatten::write_leaves(module, &kinds, values, Precision::F32, &device).valid(), open.device))
     }
 
     fn check_task(&self, manifest: &Manifest) -> Result<(), error::Error> {

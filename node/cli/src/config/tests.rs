@@ -192,7 +192,7 @@ fn the_documentation_names_every_optimizer_with_its_settings() {
 fn a_schedule_and_a_norm_become_the_runs() {
     let file = "[run]\nschedule = \"cosine:0.1,500\"\nwarm_up = 20\nclip = 0.5\n";
     let run = load(file, &[], &[]).expect("good").founding(ResumePolicy::Fresh).expect("good").run;
-    let decay = DecayKind::Cosine { to: 0.1, within: Some(500) };
+    let decay = DecayKind::Cosine { to: 0.1, within: Some(500) }.into();
     assert_eq!((run.schedule, run.clip), (Schedule { warm_up: 20, decay, ..Schedule::default() }, Some(0.5)));
     let run = load("", &[], &[]).expect("good").founding(ResumePolicy::Fresh).expect("good").run;
     assert_eq!((run.schedule, run.clip), (Schedule::default(), None));

@@ -167,12 +167,20 @@ impl Narrator {
                     measures.iter().map(|measure| format!("{}, ", format::measure(measure))).collect();
                 plain(format!("step {step}: held-out {measures}loss {}", format::loss(*loss)))
             }
-            Report::Judged { step, loss, best_step, best_loss, without, is_over } => {
+            Report::Rescaled { step, scale } => plain(format!(
+                "step {step}: a gradient is too large for f16; losses are multiplied by {scale} from now on, and its samples come again"
+            )),
+            Report::Judged { step, loss, best_step, best_loss, without, falls, is_over } => {
                 let (loss, best_loss) = (format::loss(*loss), format::loss(*best_loss));
+                let fallen = match falls {
+                    0 => String::new(),
+                    1 => "; the learning rate has fallen once".to_owned(),
+                    falls => format!("; the learning rate has fallen {falls} times"),
+                };
                 match (*without, *is_over) {
-                    (0, _) => plain(format!("held-out loss {loss} after step {step}: the best so far")),
+                    (0, _) => plain(format!("held-out loss {loss} after step {step}: the best so far{fallen}")),
                     (without, false) => plain(format!(
-                        "held-out loss {loss} after step {step}: no better than {best_loss} after step {best_step}, {without} in a row"
+                        "held-out loss {loss} after step {step}: no better than {best_loss} after step {best_step}, {without} in a row{fallen}"
                     )),
                     (without, true) => plain(format!(
                         "held-out loss {loss} after step {step}: no better than {best_loss} after step {best_step}, {without} in a row; the run ends here, and its model is that after step {best_step}"

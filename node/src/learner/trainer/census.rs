@@ -97,6 +97,7 @@ mod tests {
             skipped: None,
             given_up: Vec::new(),
             judged: None,
+            rescaled: None,
             dropped: Vec::new(),
         }
     }

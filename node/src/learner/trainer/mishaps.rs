@@ -47,7 +47,9 @@ impl Mishaps {
     /// What a step came to that `learner` has just taken.
     pub(super) fn tell(&mut self, report: &StepReport, learner: &dyn Learner, observer: &dyn Observer) {
         let StepReport { step, epoch, .. } = *report;
-        if !report.given_up.is_empty() && is_due(&mut self.given_up) {
+        if let Some(scale) = report.rescaled {
+            observer.report(&Report::Rescaled { step, scale });
+        } else if !report.given_up.is_empty() && is_due(&mut self.given_up) {
             for (peer, samples) in &report.given_up {
                 observer.report(&Report::GaveUp { step, peer: to_libp2p(*peer).to_string(), samples: *samples });
             }

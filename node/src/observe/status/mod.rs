@@ -298,6 +298,7 @@ impl Status {
             | Report::Founder { .. }
             | Report::Awaiting { .. }
             | Report::Judged { .. }
+            | Report::Rescaled { .. }
             | Report::Warning { .. } => false,
         }
     }

@@ -204,7 +204,8 @@ pub(super) static RUN: &[Key] = &[
         Kind::Text,
         Is("constant"),
         "How the learning rate falls: constant, linear:0.1 (to a tenth by the run's end), cosine:0.1,5000 (within 5000 steps), \
-         step:0.5,1000 (halved after each 1000 steps), exponential:0.999 (each step) or inverse-root:1000.",
+         step:0.5,1000 (halved after each 1000 steps), exponential:0.999 (each step), inverse-root:1000, plateau:0.5,3 (halved after each 3 \
+         evaluations without a lower held-out loss), or several with * between them; @2000 behind one: it begins 2000 steps later.",
         KeyTarget::Run(|run, value| value.parse().map(|decay| run.schedule.decay = decay)),
     )
     .flag("--schedule", "SCHEDULE")
@@ -254,6 +255,16 @@ pub(super) static RUN: &[Key] = &[
         KeyTarget::Run(put!(|run, value| run.micro_batch = value.small())),
     )
     .flag("--micro-batch", "N")
+    .under(TRAINING),
+    Key::new(
+        "run.precision",
+        Kind::Text,
+        Is("f32"),
+        "In what numbers devices go forward and backward: f32, bf16 or f16 (whose losses are scaled). The state, the update and what is evaluated \
+         are f32 in any case.",
+        KeyTarget::Run(put!(|run, value| run.precision = value.parse()?)),
+    )
+    .flag("--precision", "NUMBERS")
     .under(TRAINING),
     Key::new(
         "run.steps",

@@ -1,8 +1,9 @@
-//! When a run ends before its last step: once its held-out loss has not fallen for a while.
+//! When members evaluate together, and when a run ends before its last step: once its held-out loss has not fallen for a while.
 
 use serde::{Deserialize, Serialize};
 
 use crate::data::DataDescription;
+use crate::manifest::schedule::Schedule;
 use crate::manifest::spec::ModelSpec;
 
 /// The most evaluations without an improvement that a run may wait for.
@@ -15,7 +16,7 @@ const MAX_EVERY: u64 = 999_999_999_999;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EarlyStopPolicy {
-    /// How many evaluations in a row may be no better than the best one before the run ends. 0, which no manifest has: it takes all steps.
+    /// How many evaluations in a row may be no better than the best one before the run ends. 0: it takes all steps.
     pub patience: u32,
     /// Steps from one evaluation to the next.
     pub every: u64,
@@ -29,9 +30,9 @@ impl Default for EarlyStopPolicy {
 }
 
 impl EarlyStopPolicy {
-    /// What a manifest says of it: nothing if it waits for no evaluation.
-    pub(crate) fn in_manifest(self) -> Option<Self> {
-        (self.patience > 0).then_some(self)
+    /// What a manifest says of it: nothing if neither this nor the `schedule` waits for an evaluation.
+    pub(crate) fn in_manifest(self, schedule: &Schedule) -> Option<Self> {
+        (self.patience > 0 || schedule.decay.evaluations().is_some()).then_some(self)
     }
 
     /// Whether the state after `step` is evaluated.
@@ -39,13 +40,13 @@ impl EarlyStopPolicy {
         step > 0 && step.is_multiple_of(self.every)
     }
 
-    /// Checks it for a run of `model` over `data`. The numbers may be a stranger's.
+    /// Checks it for a run of `model` over `data` by this `schedule`. The numbers may be a stranger's.
     ///
     /// # Errors
     /// What is wrong and what to do, as a sentence.
-    pub(crate) fn check(self, model: &ModelSpec, data: &DataDescription) -> Result<(), String> {
+    pub(crate) fn check(self, schedule: &Schedule, model: &ModelSpec, data: &DataDescription) -> Result<(), String> {
         let Self { patience, every } = self;
-        if !(1..=MAX_PATIENCE).contains(&patience) {
+        if patience > MAX_PATIENCE || self.in_manifest(schedule).is_none() {
             return Err(format!("it waits for {patience} evaluations, but 1 to {MAX_PATIENCE} are possible"));
         }
         if !(1..=MAX_EVERY).contains(&every) {
@@ -57,7 +58,8 @@ impl EarlyStopPolicy {
         // How many samples a program holds out, only the program knows.
         if data.held_out == 0 && !data.is_of_program() {
             return Err(
-                "it goes by the loss over held-out samples, and none are held out; hold some out, or take all steps"
+                "it goes by the loss over held-out samples, and none are held out; hold some out, or take all steps, and a schedule that \
+                 goes by steps alone"
                     .to_owned(),
             );
         }
@@ -72,7 +74,9 @@ mod tests {
 
     #[test]
     fn what_can_not_be_is_refused_with_what_to_do() {
-        let check = |patience, every| EarlyStopPolicy { patience, every }.check(&ModelSpec::default(), &digits());
+        let (steps, loss) = (Schedule::default(), Schedule { decay: "plateau:0.5,2".parse().expect("one"), ..Schedule::default() });
+        let check = |patience, every| EarlyStopPolicy { patience, every }.check(&steps, &ModelSpec::default(), &digits());
+        assert_eq!(EarlyStopPolicy { patience: 0, every: 1 }.check(&loss, &ModelSpec::default(), &digits()), Ok(()));
         assert_eq!([check(1, 1), check(MAX_PATIENCE, MAX_EVERY)], [Ok(()), Ok(())]);
         for (patience, every, reason) in [
             (0, 1, "1 to 1000000"),
@@ -85,8 +89,8 @@ mod tests {
         }
         let stop = EarlyStopPolicy { patience: 3, every: 10 };
         let none = DataDescription { held_out: 0, ..digits() };
-        assert!(stop.check(&ModelSpec::default(), &none).expect_err("nothing held out").contains("hold some out"));
-        assert!(stop.check(&ModelSpec::Raw, &DataDescription::none()).expect_err("no loss").contains("buffers"));
+        assert!(stop.check(&steps, &ModelSpec::default(), &none).expect_err("nothing held out").contains("hold some out"));
+        assert!(stop.check(&steps, &ModelSpec::Raw, &DataDescription::none()).expect_err("no loss").contains("buffers"));
         assert_eq!([0, 5, 10, 20].map(|step| stop.is_due(step)), [false, false, true, true]);
     }
 }

@@ -1,5 +1,5 @@
 //! What all members of a run share: the model by its [`spec`] and [`schema`], the [`schedule`] of the learning rate, how a batch is divided
-//! ([`balance`], [`micro_batch`]), whether it ends early ([`early_stop`]), what of the model stays as it is ([`freeze`]); and for programs'
+//! ([`balance`], [`micro_batch`]) and computed ([`precision`]), whether it ends early ([`early_stop`]), what of the model stays as it is ([`freeze`]); and for programs'
 //! buffers their [`call_header`].
 
 pub mod balance;
@@ -8,6 +8,7 @@ pub mod early_stop;
 pub mod freeze;
 pub mod hint;
 pub mod micro_batch;
+pub mod precision;
 pub mod schedule;
 pub mod schema;
 pub mod spec;
@@ -29,16 +30,18 @@ use crate::data::DataDescription;
 use crate::error::Error;
 use crate::manifest::balance::BalancePolicy;
 use crate::manifest::early_stop::EarlyStopPolicy;
+use crate::manifest::precision::Precision;
 use crate::manifest::schedule::Schedule;
 use crate::manifest::schema::{Entry, LeafKind, Schema};
 use crate::manifest::spec::{LayoutSpec, LeafSpec, ModelSpec, RunSpec, check_leaves};
 use crate::state::max_encoded_len;
-use crate::training::best::Best;
+use crate::training::best::{Best, Terms};
 use crate::training::buffer::ReducedSize;
+use crate::training::loss_scale::LossScale;
 use crate::training::optimizer::{GroupSpec, OptimizerSpec};
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 25;
+pub const WIRE_VERSION: u32 = 26;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -89,7 +92,7 @@ pub struct Manifest {
     pub schedule: Schedule,
     /// The largest Euclidean norm of a step's mean gradient: a longer one is scaled to it. `None`: whatever it is.
     pub clip: Option<f32>,
-    /// When the run ends before its last step; `None`: it takes all steps.
+    /// When members evaluate together, and when the run ends before its last step; `None`: it takes all steps, and nothing goes by the held-out loss.
     pub early_stop: Option<EarlyStopPolicy>,
     /// Paths of parameters, or of modules, that are frozen though the model would train them: sorted, each once.
     pub freeze: Vec<String>,
@@ -97,6 +100,8 @@ pub struct Manifest {
     pub batch_size: u32,
     /// How many of them are computed together, from one seed; 0: a member's whole share, whatever that is.
     pub micro_batch: u32,
+    /// In what numbers devices go forward and backward.
+    pub precision: Precision,
     /// How a batch is divided among members.
     pub balance: BalancePolicy,
     /// How many steps the run takes.
@@ -221,12 +226,14 @@ impl Manifest {
 
     /// How many vectors a state has besides the parameters: the optimizer's, and with early stopping the best model.
     pub fn moments(&self) -> usize {
-        self.optimizer.moments() + usize::from(self.early_stop.is_some())
+        self.optimizer.moments() + usize::from(Terms::of(self).is_some_and(Terms::keeps_model))
     }
 
-    /// How many scalars a state has: the optimizer's, and with early stopping what is known of the best model.
+    /// How many scalars a state has: the optimizer's, where losses are scaled that of the scale, and where something goes by the held-out loss
+    /// what is known of that.
     pub fn scalars(&self) -> usize {
-        self.optimizer.scalars() + self.early_stop.map_or(0, |_| Best::SCALARS)
+        let scale = if self.precision.is_scaled() { LossScale::SCALARS } else { 0 };
+        self.optimizer.scalars() + scale + self.early_stop.map_or(0, |_| Best::SCALARS)
     }
 
     /// What each member brings to a step, besides its slot.
@@ -251,6 +258,7 @@ impl Manifest {
             freeze: Vec::new(),
             batch_size: 1,
             micro_batch: 0,
+            precision: Precision::default(),
             balance: BalancePolicy::default(),
             steps: u64::MAX >> 1,
             checkpoint_every: 0,
@@ -275,9 +283,9 @@ impl Manifest {
             data,
             optimizer: spec.optimizer,
             groups: spec.groups.clone(),
-            schedule: spec.schedule,
+            schedule: spec.schedule.clone(),
             clip: spec.clip,
-            early_stop: spec.early_stop.in_manifest(),
+            early_stop: spec.early_stop.in_manifest(&spec.schedule),
             freeze: freeze::frozen(spec.freeze.iter().cloned()),
             batch_size: spec.batch_size,
             balance: spec.balance,
@@ -296,6 +304,7 @@ impl Manifest {
             founder: None,
             quorum: spec.quorum,
             micro_batch: spec.micro_batch,
+            precision: spec.precision,
         }
     }
 
@@ -321,7 +330,7 @@ impl Manifest {
             model: self.model.clone(),
             optimizer: self.optimizer,
             groups: self.groups.clone(),
-            schedule: self.schedule,
+            schedule: self.schedule.clone(),
             clip: self.clip,
             early_stop: self.early_stop.unwrap_or_default(),
             freeze: self.freeze.clone(),
@@ -338,6 +347,7 @@ impl Manifest {
             checkpoint_every: self.checkpoint_every,
             quorum: self.quorum,
             micro_batch: self.micro_batch,
+            precision: self.precision,
         }
     }
 
@@ -440,8 +450,14 @@ impl Manifest {
             let (least, most) = (CLIP.start(), CLIP.end());
             return invalid("clip", format!("it is {clip}, but norms of {least:e} to {most:e} are possible"));
         }
-        if let Some(Err(reason)) = self.early_stop.map(|stop| stop.check(&self.model, &self.data)) {
+        if let Some(Err(reason)) = self.early_stop.map(|stop| stop.check(&self.schedule, &self.model, &self.data)) {
             return invalid("early_stop", reason);
+        }
+        if self.early_stop.is_none() && self.schedule.decay.evaluations().is_some() {
+            return invalid("schedule", "it goes by the held-out loss, and nobody evaluates".to_owned());
+        }
+        if self.model == ModelSpec::Raw && self.precision != Precision::F32 {
+            return invalid("precision", "buffers are f32".to_owned());
         }
         if !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
             return invalid("batch_size", format!("it is {}, but 1 to {MAX_BATCH_SIZE} are possible", self.batch_size));
@@ -625,6 +641,7 @@ mod tests {
             Manifest { clip: Some(1.0), ..manifest.clone() },
             Manifest { early_stop: Some(EarlyStopPolicy { patience: 3, every: 50 }), ..manifest.clone() },
             Manifest { micro_batch: 16, ..manifest.clone() },
+            Manifest { precision: Precision::F16, ..manifest.clone() },
             Manifest { given: true, ..manifest.clone() },
         ] {
             assert_ne!(other.run_id(), manifest.run_id());
@@ -658,7 +675,7 @@ mod tests {
             (|spec| spec.clip = Some(0.0), "`clip` is not usable: it is 0, but norms of 1e-6 to 1e6"),
             (|spec| spec.clip = Some(f32::NAN), "`clip` is not usable: it is NaN"),
             (
-                |spec| spec.schedule.decay = DecayKind::Step { gamma: 2.0, each: 1 },
+                |spec| spec.schedule.decay = DecayKind::Step { gamma: 2.0, each: 1 }.into(),
                 "`schedule` is not usable: it multiplies by 2, but",
             ),
         ] {
@@ -783,8 +800,8 @@ mod tests {
         assert_eq!(lines(|manifest| manifest.clip = Some(0.5)), ["clip: ours none, theirs 0.5"]);
         assert_eq!(lines(|manifest| manifest.schedule.warm_up = 5), ["schedule.warm_up: ours 0, theirs 5"]);
         assert_eq!(
-            lines(|manifest| manifest.schedule.decay = DecayKind::Cosine { to: 0.1, within: None }),
-            ["schedule.decay: ours constant, theirs cosine(to=0.1)"]
+            lines(|manifest| manifest.schedule.decay = DecayKind::Cosine { to: 0.1, within: None }.into()),
+            ["schedule.decay: ours constant, theirs cosine:0.1"]
         );
         let theirs = "sgd(learning_rate=0.1 weight_decay=0)";
         let ours_too = "adamw(beta1=0.9 beta2=0.999 epsilon=0.00000001 learning_rate=0.001 weight_decay=0.01)";

@@ -18,6 +18,7 @@ pub use options::{AugmentPolicy, ClassWeightPolicy, MAX_DROPOUT, ModelOptions};
 
 use crate::manifest::balance::BalancePolicy;
 use crate::manifest::early_stop::EarlyStopPolicy;
+use crate::manifest::precision::Precision;
 use crate::manifest::schedule::Schedule;
 use crate::training::optimizer::{GroupSpec, OptimizerSpec};
 
@@ -80,6 +81,8 @@ pub struct RunSpec {
     pub batch_size: u32,
     /// How many samples are computed together, from one seed: the batch is a multiple of it. 0: a member's whole share.
     pub micro_batch: u32,
+    /// In what numbers devices compute.
+    pub precision: Precision,
     /// How a batch is divided among members.
     pub balance: BalancePolicy,
     /// How many steps the run takes.
@@ -116,6 +119,7 @@ impl Default for RunSpec {
             freeze: Vec::new(),
             batch_size: 64,
             micro_batch: 0,
+            precision: Precision::default(),
             balance: BalancePolicy::default(),
             steps: 1_000,
             seed: 42,

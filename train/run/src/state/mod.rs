@@ -24,7 +24,7 @@ use thiserror::Error;
 use crate::manifest::{MAX_PARAMETERS, Manifest};
 use crate::state::bytes::{Reader, write_numbers};
 use crate::state::values::Values;
-use crate::training::best::Best;
+use crate::training::best::{Best, Terms};
 use crate::training::optimizer::averaged;
 
 const MAGIC: &[u8; 8] = b"STRLST04";
@@ -50,7 +50,7 @@ pub struct ReplicatedState {
     pub frozen: Arc<Vec<f32>>,
     /// The optimizer's vectors, each as long as the parameters; in a run that may end early, the best model behind them.
     pub moments: Vec<Arc<Vec<f32>>>,
-    /// The optimizer's scalars; behind them, what is known of the best model.
+    /// The optimizer's scalars; behind them those of the loss's scale, and what is known of the held-out loss.
     pub scalars: Vec<f64>,
     /// Which samples are done, and who computes those of the next step.
     pub ledger: Ledger,
@@ -126,7 +126,7 @@ impl ReplicatedState {
     /// The step after which the best model was the present one, and its held-out loss; `None` if a run of `manifest` takes all steps, or
     /// none was evaluated yet.
     pub fn best(&self, manifest: &Manifest) -> Option<(u64, f32)> {
-        self.read_best(manifest)?.found()
+        self.read_best(manifest).filter(|best| best.values().is_some())?.found()
     }
 
     /// Whether a run of `manifest` has ended with this state, be it before its last step.
@@ -136,8 +136,9 @@ impl ReplicatedState {
 
     fn read_best(&self, manifest: &Manifest) -> Option<Best> {
         let is_whole = (self.moments.len(), self.scalars.len()) == (manifest.moments(), manifest.scalars());
-        let (terms, values) = (manifest.early_stop.filter(|_| is_whole)?, self.moments.last()?);
-        Best::restore(terms, values.clone(), &self.scalars[manifest.optimizer.scalars()..])
+        let terms = Terms::of(manifest).filter(|_| is_whole)?;
+        let values = self.moments.last().filter(|_| terms.keeps_model()).cloned().unwrap_or_default();
+        Best::restore(terms, values, &self.scalars[self.scalars.len() - Best::SCALARS..])
     }
 
     /// The canonical bytes.

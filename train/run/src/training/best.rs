@@ -1,11 +1,13 @@
-//! The best model so far, by the held-out loss that members agree on, in a run that ends early.
+//! What members make of the held-out loss that they agree on: the best model so far, in a run that may end early, and how often its learning rate
+//! has fallen because that loss had not, in one whose schedule goes by it.
 //!
-//! It is part of the replicated state: its values are the state's last moment, what is known of it the last scalars. So whoever joins
+//! It is part of the replicated state: the model's values are the state's last moment, what is known of it scalars. So whoever joins
 //! or comes back counts on from where the others are. Scalars lie within 0 and 1; these are whole numbers, as binary fractions that are
 //! exact.
 
 use std::sync::Arc;
 
+use crate::manifest::Manifest;
 use crate::manifest::early_stop::EarlyStopPolicy;
 
 /// What whole numbers of 32 bits, and steps, are divided by.
@@ -25,53 +27,93 @@ pub struct JudgedReport {
     pub best_loss: f32,
     /// How many evaluations in a row were no better.
     pub without: u32,
+    /// How often the learning rate falls for it in all, from the next step on.
+    pub falls: u32,
     /// Whether the run ends with the step that this was reduced in.
     pub is_over: bool,
+}
+
+/// By what members judge a held-out loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    stop: EarlyStopPolicy,
+    /// After how many evaluations that are no better the learning rate falls; `None`: it does not go by them.
+    fall: Option<u32>,
+}
+
+impl Terms {
+    /// Those of a run; `None` if nothing goes by its held-out loss.
+    pub(crate) fn of(manifest: &Manifest) -> Option<Self> {
+        manifest.early_stop.map(|stop| Self { stop, fall: manifest.schedule.decay.evaluations() })
+    }
+
+    /// Whether the best model is kept.
+    pub(crate) fn keeps_model(self) -> bool {
+        self.stop.patience > 0
+    }
 }
 
 /// The best model of a run so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Best {
-    terms: EarlyStopPolicy,
-    /// Its parameters; zeros before the first evaluation.
+    terms: Terms,
+    /// Its parameters; zeros before the first evaluation, and none if it is not kept.
     values: Arc<Vec<f32>>,
     /// The step after which it was the model; 0 before the first evaluation.
     step: u64,
     loss: f32,
+    /// Evaluations that were no better: since then, and since the learning rate has fallen.
     without: u32,
+    since_fall: u32,
+    falls: u32,
 }
 
 impl Best {
     /// How many scalars of a state are of it.
-    pub(crate) const SCALARS: usize = 3;
+    pub(crate) const SCALARS: usize = 5;
 
     /// Before the first evaluation, of a model of so many parameters.
-    pub(crate) fn new(terms: EarlyStopPolicy, parameters: usize) -> Self {
-        Self { terms, values: Arc::new(vec![0.0; parameters]), step: 0, loss: 0.0, without: 0 }
+    pub(crate) fn new(terms: Terms, parameters: usize) -> Self {
+        let kept = if terms.keeps_model() { parameters } else { 0 };
+        Self { terms, values: Arc::new(vec![0.0; kept]), step: 0, loss: 0.0, without: 0, since_fall: 0, falls: 0 }
     }
 
-    /// From a state's last moment and scalars; `None` if no state has such ones. The numbers may be a stranger's.
-    pub(crate) fn restore(terms: EarlyStopPolicy, values: Arc<Vec<f32>>, scalars: &[f64]) -> Option<Self> {
-        let &[step, loss, without] = scalars else { return None };
+    /// From a state's last moment, if the model is kept, and scalars; `None` if no state has such ones. The numbers may be a stranger's.
+    pub(crate) fn restore(terms: Terms, values: Arc<Vec<f32>>, scalars: &[f64]) -> Option<Self> {
+        let &[step, loss, without, since_fall, falls] = scalars else { return None };
         let whole = |share: f64, of: f64| {
             let number = share * of;
             ((0.0..of).contains(&number) && number.fract() == 0.0).then_some(number as u64)
         };
         let word = |share| whole(share, WORD).and_then(|number| u32::try_from(number).ok());
-        let (step, loss, without) = (whole(step, STEP)?, f32::from_bits(word(loss)?), word(without)?);
-        let is_due = step == 0 || terms.is_due(step);
-        let is_possible = loss.is_finite() && without <= terms.patience && (step > 0 || without == 0) && is_due;
-        is_possible.then_some(Self { terms, values, step, loss, without })
+        let (step, loss) = (whole(step, STEP)?, f32::from_bits(word(loss)?));
+        let [without, since_fall, falls] = [word(without)?, word(since_fall)?, word(falls)?];
+        let is_due = step == 0 || terms.stop.is_due(step);
+        let has_begun = step > 0 || (without, since_fall, falls) == (0, 0, 0);
+        let fits = match terms.fall {
+            Some(fall) => since_fall < fall,
+            None => (since_fall, falls) == (0, 0),
+        };
+        let goes_on = !terms.keeps_model() || without <= terms.stop.patience;
+        let is_possible = loss.is_finite() && goes_on && has_begun && fits && is_due;
+        is_possible.then_some(Self { terms, values, step, loss, without, since_fall, falls })
     }
 
     /// What it has in a state, after what the optimizer has.
     pub(crate) fn scalars(&self) -> [f64; Self::SCALARS] {
-        [self.step as f64 / STEP, f64::from(self.loss.to_bits()) / WORD, f64::from(self.without) / WORD]
+        let [loss, without, since_fall, falls] = [self.loss.to_bits(), self.without, self.since_fall, self.falls]
+            .map(|word| f64::from(word) / WORD);
+        [self.step as f64 / STEP, loss, without, since_fall, falls]
     }
 
-    /// Its values, `[parameters]`; shared with whoever has them.
-    pub(crate) fn values(&self) -> &Arc<Vec<f32>> {
-        &self.values
+    /// Its values, `[parameters]`; shared with whoever has them. `None` if they are not kept.
+    pub(crate) fn values(&self) -> Option<&Arc<Vec<f32>>> {
+        Some(&self.values).filter(|_| self.terms.keeps_model())
+    }
+
+    /// How often the learning rate has fallen.
+    pub(crate) fn falls(&self) -> u32 {
+        self.falls
     }
 
     /// The step after which it was the model, and its held-out loss; `None` before the first evaluation.
@@ -81,23 +123,30 @@ impl Best {
 
     /// Whether the run has ended: the evaluations that it waits for were no better.
     pub(crate) fn is_over(&self) -> bool {
-        self.without >= self.terms.patience
+        self.terms.keeps_model() && self.without >= self.terms.stop.patience
     }
 
     /// Whether the state after `step` is evaluated. Once the run has ended, none is.
     pub(crate) fn is_due(&self, step: u64) -> bool {
-        self.terms.is_due(step) && !self.is_over()
+        self.terms.stop.is_due(step) && !self.is_over()
     }
 
     /// Takes in the held-out loss of the state after `step`, whose `model` is kept if it is the best.
     pub(crate) fn judge(&mut self, step: u64, loss: f32, model: impl FnOnce() -> Arc<Vec<f32>>) -> JudgedReport {
         if self.step == 0 || loss < self.loss {
-            (self.step, self.loss, self.without, self.values) = (step, loss, 0, model());
+            (self.step, self.loss, self.without, self.since_fall) = (step, loss, 0, 0);
+            if self.terms.keeps_model() {
+                self.values = model();
+            }
         } else {
-            self.without += 1;
+            self.without = self.without.saturating_add(1);
+            self.since_fall += u32::from(self.terms.fall.is_some());
+            if Some(self.since_fall) == self.terms.fall {
+                (self.since_fall, self.falls) = (0, self.falls.saturating_add(1));
+            }
         }
-        let Self { step: best_step, loss: best_loss, without, .. } = *self;
-        JudgedReport { step, loss, best_step, best_loss, without, is_over: self.is_over() }
+        let Self { step: best_step, loss: best_loss, without, falls, .. } = *self;
+        JudgedReport { step, loss, best_step, best_loss, without, falls, is_over: self.is_over() }
     }
 }
 
@@ -105,7 +154,8 @@ impl Best {
 mod tests {
     use super::*;
 
-    const TERMS: EarlyStopPolicy = EarlyStopPolicy { patience: 2, every: 10 };
+    const TERMS: Terms = Terms { stop: EarlyStopPolicy { patience: 2, every: 10 }, fall: None };
+    const FALLING: Terms = Terms { stop: EarlyStopPolicy { patience: 0, every: 10 }, fall: Some(2) };
 
     fn judged(best: &mut Best, step: u64, loss: f32) -> (u64, u32, bool) {
         let JudgedReport { best_step, without, is_over, .. } = best.judge(step, loss, || Arc::new(vec![loss; 3]));
@@ -119,8 +169,27 @@ mod tests {
         let losses = [(10, 2.0), (20, 2.0), (30, 1.5), (40, 1.75), (50, f32::MAX)];
         let seen: Vec<_> = losses.map(|(step, loss)| judged(&mut best, step, loss)).to_vec();
         assert_eq!(seen, [(10, 0, false), (10, 1, false), (30, 0, false), (30, 1, false), (30, 2, true)]);
-        assert_eq!((best.found(), best.values().as_slice()), (Some((30, 1.5)), &[1.5; 3][..]));
+        assert_eq!((best.found(), best.values()), (Some((30, 1.5)), Some(&Arc::new(vec![1.5; 3]))));
         assert!(!best.is_due(60), "it is over");
+    }
+
+    #[test]
+    fn a_rate_falls_each_time_that_the_loss_has_not() {
+        let mut best = Best::new(FALLING, 3);
+        let losses = [2.0, 2.0, 1.5, 1.75, 1.75, 1.75, 1.75, 1.0, 2.0, 2.0];
+        let falls: Vec<u32> = (1..).zip(losses).map(|(at, loss)| judged_falls(&mut best, at * 10, loss)).collect();
+        assert_eq!(falls, [0, 0, 0, 0, 1, 1, 2, 2, 2, 3]);
+        assert_eq!((best.values(), best.is_over(), best.is_due(110)), (None, false, true), "it takes all steps");
+        let back = Best::restore(FALLING, Arc::default(), &best.scalars()).expect("a state's");
+        assert_eq!((back.falls, back.since_fall, back.found()), (3, 0, Some((80, 1.0))));
+        let mut bad = best.scalars();
+        bad[3] = 2.0 / WORD;
+        assert!(Best::restore(FALLING, Arc::default(), &bad).is_none(), "it would have fallen");
+        assert!(Best::restore(TERMS, Arc::default(), &best.scalars()).is_none(), "it goes by steps alone");
+    }
+
+    fn judged_falls(best: &mut Best, step: u64, loss: f32) -> u32 {
+        best.judge(step, loss, || unreachable!("no model is kept")).falls
     }
 
     #[test]
@@ -128,7 +197,7 @@ mod tests {
         let mut best = Best::new(TERMS, 3);
         for (step, loss) in [(10, -1.0e-42), (20, 0.1)] {
             let _ = judged(&mut best, step, loss);
-            let back = Best::restore(TERMS, best.values().clone(), &best.scalars()).expect("a state's");
+            let back = Best::restore(TERMS, best.values.clone(), &best.scalars()).expect("a state's");
             assert_eq!((back.found(), back.without), (best.found(), best.without));
             assert!(best.scalars().iter().all(|scalar| (0.0..=1.0).contains(scalar)));
         }
@@ -140,21 +209,23 @@ mod tests {
     #[test]
     fn scalars_that_no_state_has_are_refused() {
         let word = |number: u32| f64::from(number) / WORD;
-        let good = [10.0 / STEP, word(1.0_f32.to_bits()), word(1)];
+        let good = [10.0 / STEP, word(1.0_f32.to_bits()), word(1), 0.0, 0.0];
         let restored = |scalars: &[f64]| Best::restore(TERMS, Arc::default(), scalars);
         assert!(restored(&good).is_some());
         for bad in [
-            [1.0, good[1], good[2]],
-            [0.5 / STEP, good[1], good[2]],
-            [0.0, good[1], good[2]],
-            [11.0 / STEP, good[1], good[2]],
-            [good[0], word(f32::NAN.to_bits()), good[2]],
-            [good[0], 1.0, good[2]],
-            [good[0], 1e-30, good[2]],
-            [good[0], good[1], word(3)],
+            [1.0, good[1], good[2], 0.0, 0.0],
+            [0.5 / STEP, good[1], good[2], 0.0, 0.0],
+            [0.0, good[1], good[2], 0.0, 0.0],
+            [11.0 / STEP, good[1], good[2], 0.0, 0.0],
+            [good[0], word(f32::NAN.to_bits()), good[2], 0.0, 0.0],
+            [good[0], 1.0, good[2], 0.0, 0.0],
+            [good[0], 1e-30, good[2], 0.0, 0.0],
+            [good[0], good[1], word(3), 0.0, 0.0],
+            [good[0], good[1], good[2], word(1), 0.0],
+            [good[0], good[1], good[2], 0.0, word(1)],
         ] {
             assert!(restored(&bad).is_none(), "{bad:?}");
         }
-        assert!(restored(&good[..2]).is_none());
+        assert!(restored(&good[..4]).is_none());
     }
 }

@@ -9,6 +9,7 @@ pub mod buffer_learner;
 pub mod call;
 pub mod contribution;
 pub mod gradient;
+pub(crate) mod loss_scale;
 pub mod optimizer;
 pub mod staged_update;
 mod update;
@@ -26,8 +27,9 @@ use crate::manifest::{Manifest, ManifestError};
 use crate::state::initial;
 use crate::state::record::ResultRecord;
 use crate::state::{ReplicatedState, StateView, model_of};
-use crate::training::best::{Best, JudgedReport};
+use crate::training::best::{Best, JudgedReport, Terms};
 use crate::training::gradient::Gradient;
+use crate::training::loss_scale::LossScale;
 use crate::training::optimizer::{GroupLayout, OptimizerState};
 use crate::training::staged_update::{StagedUpdate, UpdateWorkspace};
 
@@ -57,6 +59,8 @@ pub struct StepReport {
     pub dropped: Vec<Range<u32>>,
     /// What the held-out loss of the state before it came to, if that was judged.
     pub judged: Option<JudgedReport>,
+    /// What losses are multiplied by from the next step on, if a gradient overflowed: its samples come again.
+    pub rescaled: Option<f32>,
 }
 
 /// One member's copy of the run's replicated state, and the update that leads from one step to the next.
@@ -74,7 +78,9 @@ pub struct TrainingState {
     /// Those that don't.
     frozen: Arc<Vec<f32>>,
     optimizer: OptimizerState,
-    /// The best model so far, in a run that may end early.
+    /// What losses are multiplied by, in a run that computes in f16.
+    loss_scale: Option<LossScale>,
+    /// What is known of the held-out loss, where something goes by it.
     best: Option<Best>,
     /// What comes of the pending step, as far as that is reduced.
     staged_update: Option<StagedUpdate>,
@@ -106,7 +112,8 @@ impl TrainingState {
             run: manifest.run_id(),
             ledger: Ledger::new(manifest.seed, samples, manifest.batch_size).with_micro_batch(manifest.micro_batch),
             optimizer: OptimizerState::new(manifest.optimizer, parameters.len()).with_groups(groups),
-            best: manifest.early_stop.map(|terms| Best::new(terms, parameters.len())),
+            loss_scale: manifest.precision.is_scaled().then(LossScale::new),
+            best: Terms::of(manifest).map(|terms| Best::new(terms, parameters.len())),
             manifest: manifest.clone(),
             schema,
             step: 0,
@@ -157,7 +164,13 @@ impl TrainingState {
     /// steps, or nothing was evaluated yet.
     pub fn best(&self) -> Option<(&[f32], u64, f32)> {
         let best = self.best.as_ref()?;
-        best.found().map(|(step, loss)| (best.values().as_slice(), step, loss))
+        let (step, loss) = best.found()?;
+        Some((best.values()?.as_slice(), step, loss))
+    }
+
+    /// What the loss of the next step is multiplied by before backward, and its gradient divided by: a power of two.
+    pub fn loss_scale(&self) -> f32 {
+        self.loss_scale.map_or(1.0, LossScale::factor)
     }
 
     /// Whether members tell the held-out loss of the present state with the gradient of the next step.
@@ -242,13 +255,14 @@ impl TrainingState {
 
     /// The optimizer's vectors, and the best model. They are shared.
     fn moments(&self) -> Vec<Arc<Vec<f32>>> {
-        self.optimizer.moments().iter().chain(self.best.as_ref().map(Best::values)).cloned().collect()
+        self.optimizer.moments().iter().chain(self.best.as_ref().and_then(Best::values)).cloned().collect()
     }
 
-    /// The optimizer's scalars, and those of the best model.
+    /// The optimizer's scalars, and what else is known.
     fn scalars(&self) -> Vec<f64> {
+        let of_scale = self.loss_scale.into_iter().flat_map(LossScale::scalars);
         let of_best = self.best.iter().flat_map(Best::scalars);
-        self.optimizer.scalars().iter().copied().chain(of_best).collect()
+        self.optimizer.scalars().iter().copied().chain(of_scale).chain(of_best).collect()
     }
 
     /// Replaces the replicated state.
@@ -294,11 +308,17 @@ impl TrainingState {
             return Err(Error::OtherFrozen { step: state.step });
         }
         let ReplicatedState { mut moments, mut scalars, .. } = state;
-        let best = match self.manifest.early_stop {
+        let mut others = scalars.split_off(spec.scalars());
+        let of_best = others.split_off(others.len() - self.best.as_ref().map_or(0, |_| Best::SCALARS));
+        let loss_scale = match self.loss_scale {
+            None => None,
+            Some(_) => Some(LossScale::restore(&others).ok_or(Error::OtherScale { step: state.step })?),
+        };
+        let best = match Terms::of(&self.manifest) {
             None => None,
             Some(terms) => {
-                let values = moments.pop().expect("invariant: lengths were compared");
-                let of_best = scalars.split_off(spec.scalars());
+                let kept = if terms.keeps_model() { moments.pop() } else { None };
+                let values = kept.unwrap_or_default();
                 let best =
                     Best::restore(terms, values, &of_best).filter(|best| best.found() <= Some((state.step, f32::MAX)));
                 Some(best.ok_or(Error::OtherBest { step: state.step })?)
@@ -314,7 +334,7 @@ impl TrainingState {
         self.forget_staged();
         let groups = self.optimizer.groups().clone();
         self.optimizer = OptimizerState::restore(spec, moments, scalars).with_groups(groups);
-        self.best = best;
+        (self.best, self.loss_scale) = (best, loss_scale);
         (self.parameters, self.frozen) = (state.parameters, state.frozen);
         (self.step, self.lineage) = (state.step, state.lineage);
         self.ledger = state.ledger;

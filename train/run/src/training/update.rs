@@ -11,7 +11,7 @@ use super::{StepReport, TrainingState};
 use crate::error::Error;
 use crate::manifest::balance::BalancePolicy;
 use crate::state::record::ResultRecord;
-use crate::training::best::JudgedReport;
+use crate::training::best::{Best, JudgedReport};
 use crate::training::contribution;
 use crate::training::optimizer::{StepError, StepFactors};
 use crate::training::staged_update::StagedUpdate;
@@ -20,7 +20,7 @@ impl TrainingState {
     /// How many bytes [`Self::stage`] takes beside the state; `None` if it does nothing, because no part of an update can begin
     /// before the whole gradient is there.
     pub fn stage_bytes(&self) -> Option<u64> {
-        StepFactors::ahead(&self.manifest, self.step + 1, 1.0)?;
+        StepFactors::ahead(&self.manifest, self.step + 1, 1.0, 0)?;
         Some(4 * self.parameters.len() as u64 * (1 + self.optimizer.moments().len() as u64))
     }
 
@@ -32,7 +32,7 @@ impl TrainingState {
             let reduced = self.manifest.reduced();
             if is_finite && self.ledger.is_assigned() && part.len() == reduced.buffer(members.len()).exact() {
                 let (_, weight, scale) = self.weigh(members, &part[reduced.figures..]);
-                let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale).filter(|_| weight > 0);
+                let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale, self.falls()).filter(|_| weight > 0);
                 let sizes = [self.trained(), self.parameters.len()];
                 let (optimizer, update_buffers) = (&self.optimizer, &mut self.update_buffers);
                 self.staged_update =
@@ -81,13 +81,19 @@ impl TrainingState {
         let given_up: Vec<_> = who_gave_up.map(|(member, _)| (*member, self.ledger.share_len(*member))).collect();
         // Who gives up brings zeros. Another sum shows that somebody is said to have given up who has not.
         let is_denied = weight == 0 && record.mean[..reduced.elements()].iter().any(|number| *number != 0.0);
+        // A rate that falls for it does so from the next step on: this one may have begun.
+        let falls = self.falls();
         let judged = self.judge(figures, weight);
+        let is_rescaled = self.loss_scale.as_mut().is_some_and(|scale| scale.follow(!given_up.is_empty()));
         let skipped = match weight {
             0 if given_up.is_empty() => None,
             0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
+            // Nobody is to blame: with half the scale, the same samples come again.
+            0 if is_rescaled => None,
             0 => Some("whoever computed a share of it came to numbers that no contribution may have".to_owned()),
-            _ => self.update(staged_update, gradients, running, scale).err().map(|unfit| self.unfit(unfit)),
+            _ => self.update(staged_update, gradients, running, scale, falls).err().map(|unfit| self.unfit(unfit)),
         };
+        let speeds = if is_rescaled { retried(speeds) } else { speeds };
         let ledger = &mut self.ledger;
         let committed = match skipped {
             Some(_) if !is_denied => ledger.skip(step, &record.members, &speeds),
@@ -107,6 +113,7 @@ impl TrainingState {
             given_up,
             dropped: committed.dropped,
             judged,
+            rescaled: is_rescaled.then(|| self.loss_scale()),
         })
     }
 
@@ -126,6 +133,11 @@ impl TrainingState {
         report
     }
 
+    /// How often the learning rate has fallen because the held-out loss had not.
+    fn falls(&self) -> u32 {
+        self.best.as_ref().map_or(0, Best::falls)
+    }
+
     /// A figure over the samples that were contributed; 0 if none were.
     fn mean(&self, figure: f32, weight: u64) -> f32 {
         let mean = if weight == 0 { 0.0 } else { figure * self.manifest.batch_size as f32 / weight as f32 };
@@ -140,6 +152,7 @@ impl TrainingState {
         gradients: &[f32],
         changes: &[f32],
         scale: f32,
+        falls: u32,
     ) -> Result<(), StepError> {
         let trained = gradients.len();
         let before = &self.parameters[trained..];
@@ -148,7 +161,7 @@ impl TrainingState {
             self.update_buffers = staged_update.map(StagedUpdate::forget).unwrap_or_default();
             return Err(StepError { what: "running value", at: trained + at });
         }
-        self.update_trained(staged_update, gradients, scale)?;
+        self.update_trained(staged_update, gradients, scale, falls)?;
         if !running.is_empty() {
             Arc::make_mut(&mut self.parameters)[trained..].copy_from_slice(&running);
         }
@@ -160,8 +173,9 @@ impl TrainingState {
         staged_update: Option<StagedUpdate>,
         gradients: &[f32],
         scale: f32,
+        falls: u32,
     ) -> Result<(), StepError> {
-        let factors = StepFactors::of(&self.manifest, self.step + 1, gradients, scale);
+        let factors = StepFactors::of(&self.manifest, self.step + 1, gradients, scale, falls);
         if let Some(mut staged_update) = staged_update {
             assert_eq!(staged_update.factors(), factors, "invariant: only the record's own parts are drafted");
             staged_update.prepend(&self.parameters, &self.optimizer, &gradients[..staged_update.from()]);
@@ -199,6 +213,11 @@ impl TrainingState {
             BalancePolicy::Equal => speeds.into_iter().map(equal).collect(),
         }
     }
+}
+
+/// Who gave up brought zeros, as who is not ready does, whose samples come again however often that is.
+fn retried(speeds: Vec<u32>) -> Vec<u32> {
+    speeds.into_iter().map(|speed| if speed == GAVE_UP { SYNCING } else { speed }).collect()
 }
 
 /// What matters of a speed where shares are equal.

@@ -19,16 +19,16 @@ impl StepFactors {
     }
 
     /// The factors of `step`, counted from 1, whose reduced `gradients`, all of them, are their mean once they are multiplied
-    /// by `scale`.
-    pub fn of(manifest: &Manifest, step: u64, gradients: &[f32], scale: f32) -> Self {
+    /// by `scale`, once the learning rate has fallen `falls` times because the held-out loss had not.
+    pub fn of(manifest: &Manifest, step: u64, gradients: &[f32], scale: f32, falls: u32) -> Self {
         let gradient = manifest.clip.map_or(scale, |most| clip::clipped(gradients, scale, most));
-        Self { gradient, learning_rate: manifest.schedule.factor(step, manifest.steps) }
+        Self { gradient, learning_rate: manifest.schedule.factor(step, manifest.steps, falls) }
     }
 
     /// [`Self::of`] before the gradients are known; `None` if the factors depend on them, so that no part of the update can
     /// begin before the whole gradient is there.
-    pub fn ahead(manifest: &Manifest, step: u64, scale: f32) -> Option<Self> {
-        manifest.clip.is_none().then(|| Self::of(manifest, step, &[], scale))
+    pub fn ahead(manifest: &Manifest, step: u64, scale: f32, falls: u32) -> Option<Self> {
+        manifest.clip.is_none().then(|| Self::of(manifest, step, &[], scale, falls))
     }
 }
 
@@ -42,11 +42,11 @@ mod tests {
     fn an_update_ahead_has_the_factors_of_the_step_or_waits() {
         let schedule = crate::Schedule { warm_up: 10, ..crate::Schedule::default() };
         let manifest = Manifest::of(&RunSpec { schedule, ..RunSpec::default() }, digits());
-        let whole = StepFactors::of(&manifest, 5, &[3.0, 4.0], 0.5);
+        let whole = StepFactors::of(&manifest, 5, &[3.0, 4.0], 0.5, 0);
         assert_eq!(whole, StepFactors { gradient: 0.5, learning_rate: 0.5 });
-        assert_eq!(StepFactors::ahead(&manifest, 5, 0.5), Some(whole));
+        assert_eq!(StepFactors::ahead(&manifest, 5, 0.5, 0), Some(whole));
         let clipping = Manifest { clip: Some(1.0), ..manifest };
-        assert_eq!(StepFactors::of(&clipping, 5, &[3.0, 4.0], 0.5).gradient, 0.2);
-        assert_eq!(StepFactors::ahead(&clipping, 5, 0.5), None);
+        assert_eq!(StepFactors::of(&clipping, 5, &[3.0, 4.0], 0.5, 0).gradient, 0.2);
+        assert_eq!(StepFactors::ahead(&clipping, 5, 0.5, 0), None);
     }
 }
