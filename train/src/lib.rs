@@ -22,6 +22,7 @@ pub use device::{ComputeSpec, DeviceError, DeviceSpec, OpenDevice};
 pub use error::Error;
 pub use export::{Export, Model, ModelError};
 pub use network::cut::Cut;
+pub use network::numbers::{in_f32, like};
 pub use network::{LayerSpec, Network};
 pub use program::{ClassifierReplica, ModelProgram, found};
 pub use replica::Replica;

@@ -37,12 +37,12 @@ pub use starling_run::state::initial;
 pub use starling_run::training::optimizer;
 #[doc(inline)]
 pub use starling_run::{
-    AugmentPolicy, BalancePolicy, ClassWeightPolicy, DecayKind, DecaySpec, EarlyStopPolicy, LayoutSpec, LossKind, ModelOptions,
-    ModelSpec, OptimizerSpec, Precision, RunSpec, Schedule, Schema,
+    AugmentPolicy, BalancePolicy, ClassWeightPolicy, DecayKind, DecaySpec, EarlyStopPolicy, LayoutSpec, LossKind,
+    ModelOptions, ModelSpec, OptimizerSpec, Precision, RunSpec, Schedule, Schema,
 };
 #[cfg(feature = "burn")]
 #[doc(inline)]
-pub use starling_train::{ComputeSpec, Cut, DeviceSpec, DrawSeed, SampleSummary, Task, fingerprint};
+pub use starling_train::{ComputeSpec, Cut, DeviceSpec, DrawSeed, SampleSummary, Task, fingerprint, in_f32, like};
 
 /// Data as the command line reads it: the built-in digits, tables and images.
 #[cfg(feature = "burn")]

@@ -15,12 +15,12 @@ pub(crate) fn float_type(precision: Precision) -> FloatDType {
 }
 
 /// In f32: losses, and whatever else adds up many numbers.
-pub(crate) fn in_f32<const D: usize>(numbers: Tensor<D>) -> Tensor<D> {
+pub fn in_f32<const D: usize>(numbers: Tensor<D>) -> Tensor<D> {
     numbers.cast(FloatDType::F32)
 }
 
 /// As those of this parameter, so that both can be multiplied.
-pub(crate) fn like<const D: usize, const P: usize>(numbers: Tensor<D>, parameter: &Param<Tensor<P>>) -> Tensor<D> {
+pub fn like<const D: usize, const P: usize>(numbers: Tensor<D>, parameter: &Param<Tensor<P>>) -> Tensor<D> {
     numbers.cast(parameter.val().dtype())
 }
 

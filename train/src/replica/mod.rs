@@ -30,8 +30,8 @@ use starling_run::manifest::freeze;
 use starling_run::manifest::schema::Entry;
 use starling_run::program::learner::PROBED;
 use starling_run::{
-    ContributionError, DataRecord, EvaluationReport, Gradient, LeafKind, Learner, Manifest, ManifestError,
-    Precision, PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport, TrainingState,
+    ContributionError, DataRecord, EvaluationReport, Gradient, LeafKind, Learner, Manifest, ManifestError, Precision,
+    PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport, TrainingState,
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 

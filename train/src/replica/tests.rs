@@ -1,6 +1,7 @@
 mod churn;
 mod early_stopping;
 mod micro_batches;
+mod precision;
 
 use starling_run::training::contribution;
 use starling_run::{BalancePolicy, DecayKind, OptimizerSpec, RunSpec, Schedule};
@@ -85,7 +86,8 @@ fn a_draft_changes_nothing_before_its_step_is_committed() {
 /// A step of plain descent is as long as the clipped gradient times the rate of the schedule.
 #[test]
 fn a_clipped_update_waits_for_the_whole_gradient_and_follows_the_schedule() {
-    let schedule = Schedule { warm_up: 10, decay: DecayKind::Step { gamma: 0.5, each: 2 }.into(), ..Schedule::default() };
+    let schedule =
+        Schedule { warm_up: 10, decay: DecayKind::Step { gamma: 0.5, each: 2 }.into(), ..Schedule::default() };
     let spec = RunSpec {
         model: "mlp:8".parse().expect("a model"),
         optimizer: OptimizerSpec::sgd(0.5),

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use burn::module::Module;
 use starling_run::Gradient;
 
 use crate::error::Error;

@@ -176,7 +176,9 @@ mod tests {
     use starling_data::DataOptions;
 
     use super::*;
-    use crate::network::flatten::write_parameters;
+    use starling_run::{LeafKind, Precision};
+
+    use crate::network::flatten::{LeafValues, numbers, read_gradients, write_leaves, write_parameters};
     use crate::network::schema;
 
     const SIZE: Size = Size { layers: 2, width: 16, heads: 2, tokens: 256, context: 8 };
@@ -216,6 +218,33 @@ mod tests {
         assert!((measure("perplexity") - evaluation.loss.exp()).abs() < 1e-9);
         assert!((measure("bits_per_byte") * 2.0_f64.ln() - evaluation.loss).abs() < 1e-9);
         assert!((0.0..=1.0).contains(&measure("accuracy")));
+    }
+
+    #[test]
+    fn less_precise_numbers_come_to_nearly_the_same() {
+        let (task, module) = task(0.2);
+        let device = Device::flex().autodiff();
+        let schema = schema::of_module(&module);
+        let parameters = task.initial(&schema, 3);
+        let kinds: Vec<LeafKind> = schema.entries().iter().map(|entry| entry.kind).collect();
+        let of = |precision| {
+            let values = LeafValues { trained: Some(&parameters), running: &[], frozen: None };
+            let module = write_leaves(module.clone(), &kinds, values, precision, &device);
+            let loss = task.loss(&module, task.training_batch(&[1, 2, 3], &DrawSeed::new(1, 0, 0), &device));
+            let mut gradients = loss.backward();
+            let read = read_gradients(&module, 0..schema.parameters(), &mut gradients, Vec::new()).expect("computed");
+            let gradient: Vec<f32> = read.iter().flat_map(numbers).copied().collect();
+            (value(loss.inner()), gradient)
+        };
+        let length = |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|number| number * number).sum::<f32>().sqrt();
+        let (loss, gradient) = of(Precision::F32);
+        for precision in [Precision::Bf16, Precision::F16] {
+            let (less, other) = of(precision);
+            let off =
+                length(&mut gradient.iter().zip(&other).map(|(a, b)| a - b)) / length(&mut gradient.iter().copied());
+            assert!(less != loss && (less - loss).abs() < 0.02 * loss, "{precision}: {less} instead of {loss}");
+            assert!(off > 0.0 && off < 0.05, "{precision}: its gradient is off by {off}");
+        }
     }
 
     #[test]

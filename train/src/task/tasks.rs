@@ -12,7 +12,7 @@ use starling_run::manifest::schema::Entry;
 use starling_run::state::initial;
 use starling_run::{
     DataDescription, DataOptions, DataRecord, Error, Kind, LeafKind, Learner, Manifest, ManifestError, ModelOptions,
-    ModelSpec, Program, ReplicatedState, RunSpec, Schema, Workload,
+    ModelSpec, Precision, Program, ReplicatedState, RunSpec, Schema, Workload,
 };
 
 use crate::device::ComputeSpec;

@@ -155,7 +155,7 @@ mod tests {
                 skipped: None,
                 given_up: Vec::new(),
                 judged: None,
-            rescaled: None,
+                rescaled: None,
                 dropped: Vec::new(),
             };
             audit_log.note(&report, view, (step == 2).then_some(digest));

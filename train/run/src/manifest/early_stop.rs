@@ -74,8 +74,10 @@ mod tests {
 
     #[test]
     fn what_can_not_be_is_refused_with_what_to_do() {
-        let (steps, loss) = (Schedule::default(), Schedule { decay: "plateau:0.5,2".parse().expect("one"), ..Schedule::default() });
-        let check = |patience, every| EarlyStopPolicy { patience, every }.check(&steps, &ModelSpec::default(), &digits());
+        let (steps, loss) =
+            (Schedule::default(), Schedule { decay: "plateau:0.5,2".parse().expect("one"), ..Schedule::default() });
+        let check =
+            |patience, every| EarlyStopPolicy { patience, every }.check(&steps, &ModelSpec::default(), &digits());
         assert_eq!(EarlyStopPolicy { patience: 0, every: 1 }.check(&loss, &ModelSpec::default(), &digits()), Ok(()));
         assert_eq!([check(1, 1), check(MAX_PATIENCE, MAX_EVERY)], [Ok(()), Ok(())]);
         for (patience, every, reason) in [
@@ -89,8 +91,12 @@ mod tests {
         }
         let stop = EarlyStopPolicy { patience: 3, every: 10 };
         let none = DataDescription { held_out: 0, ..digits() };
-        assert!(stop.check(&steps, &ModelSpec::default(), &none).expect_err("nothing held out").contains("hold some out"));
-        assert!(stop.check(&steps, &ModelSpec::Raw, &DataDescription::none()).expect_err("no loss").contains("buffers"));
+        assert!(
+            stop.check(&steps, &ModelSpec::default(), &none).expect_err("nothing held out").contains("hold some out")
+        );
+        assert!(
+            stop.check(&steps, &ModelSpec::Raw, &DataDescription::none()).expect_err("no loss").contains("buffers")
+        );
         assert_eq!([0, 5, 10, 20].map(|step| stop.is_due(step)), [false, false, true, true]);
     }
 }

@@ -113,7 +113,9 @@ impl DecaySpec {
             return Err("it goes by the held-out loss twice; once is possible".to_owned());
         }
         if self.parts.iter().filter(is_plateau).any(|part| part.after > 0) {
-            return Err("what goes by the held-out loss does so from the beginning, and not after some steps".to_owned());
+            return Err(
+                "what goes by the held-out loss does so from the beginning, and not after some steps".to_owned()
+            );
         }
         self.parts.iter().try_for_each(|part| {
             check_steps("what a part begins after", part.after, 0)?;
@@ -513,7 +515,10 @@ mod tests {
 
     #[test]
     fn schedules_are_read_and_written_as_text() {
-        assert_eq!(("constant".parse(), DecaySpec::default().to_string()), (Ok(DecaySpec::default()), "constant".to_owned()));
+        assert_eq!(
+            ("constant".parse(), DecaySpec::default().to_string()),
+            (Ok(DecaySpec::default()), "constant".to_owned())
+        );
         for (text, decay) in [
             ("linear", DecayKind::Linear { to: 0.0, within: None }),
             ("linear:0.1", DecayKind::Linear { to: 0.1, within: None }),
@@ -553,7 +558,10 @@ mod tests {
             ("linear*", "there is none named ``"),
             ("linear@", "`` is not a number of steps"),
             ("linear@9223372036854775808", "what a part begins after is 9223372036854775808"),
-            ("linear*linear*linear*linear*linear*linear*linear*linear*linear*linear", "in 9 ways at once, but at most 8"),
+            (
+                "linear*linear*linear*linear*linear*linear*linear*linear*linear*linear",
+                "in 9 ways at once, but at most 8",
+            ),
         ] {
             let error = text.parse::<DecaySpec>().expect_err("not a schedule").to_string();
             assert!(error.contains(reason) && error.contains(&format!("`{text}`")), "{error}");

@@ -101,8 +101,8 @@ impl Best {
 
     /// What it has in a state, after what the optimizer has.
     pub(crate) fn scalars(&self) -> [f64; Self::SCALARS] {
-        let [loss, without, since_fall, falls] = [self.loss.to_bits(), self.without, self.since_fall, self.falls]
-            .map(|word| f64::from(word) / WORD);
+        let [loss, without, since_fall, falls] =
+            [self.loss.to_bits(), self.without, self.since_fall, self.falls].map(|word| f64::from(word) / WORD);
         [self.step as f64 / STEP, loss, without, since_fall, falls]
     }
 

@@ -32,7 +32,8 @@ impl TrainingState {
             let reduced = self.manifest.reduced();
             if is_finite && self.ledger.is_assigned() && part.len() == reduced.buffer(members.len()).exact() {
                 let (_, weight, scale) = self.weigh(members, &part[reduced.figures..]);
-                let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale, self.falls()).filter(|_| weight > 0);
+                let factors =
+                    StepFactors::ahead(&self.manifest, self.step + 1, scale, self.falls()).filter(|_| weight > 0);
                 let sizes = [self.trained(), self.parameters.len()];
                 let (optimizer, update_buffers) = (&self.optimizer, &mut self.update_buffers);
                 self.staged_update =

@@ -153,6 +153,39 @@ fn states_that_say_what_no_run_comes_to_are_refused() {
     assert!(refused(&mut trainer, |state| drop(state.moments.pop())).contains("moments of [610]"));
 }
 
+/// With plain descent, a parameter goes as far as its gradient times the rate.
+#[test]
+fn a_rate_that_goes_by_the_loss_falls_after_the_evaluations_that_it_waits_for() {
+    let schedule = Schedule { decay: "plateau:0.5,2".parse().expect("a schedule"), ..Schedule::default() };
+    let early_stop = EarlyStopPolicy { patience: 0, every: 3 };
+    let model = "mlp:8".parse().expect("a model");
+    let spec = RunSpec { model, optimizer: OptimizerSpec::sgd(4.0), early_stop, schedule, ..RunSpec::default() };
+    let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+    let run = (found(&spec, &dataset).expect("a run"), dataset);
+    let (mut trainer, mut falls, mut buffer) = (open(&run), 0, Vec::new());
+    for step in 1..=60 {
+        let before = trainer.training().parameters().to_vec();
+        let report = advance(&mut trainer, &mut buffer);
+        let (way, gradient) = (trainer.training().parameters()[0] - before[0], buffer[0]);
+        let rate = 4.0 * 0.5_f32.powi(falls as i32);
+        assert!((way + rate * gradient).abs() < 1e-5, "step {step}: {way} along {gradient} at a rate of {rate}");
+        assert_eq!(report.judged.is_some(), step > 1 && step % 3 == 1, "step {step}");
+        // It falls with the step after that.
+        falls = report.judged.map_or(falls, |judged| judged.falls);
+        if step == 30 {
+            let state = trainer.state();
+            trainer = open(&run);
+            trainer.load(state).expect("its own");
+        }
+    }
+    assert!(falls > 1, "it fell {falls} times");
+    assert_eq!(
+        (trainer.training().best(), trainer.is_over()),
+        (None, false),
+        "no model is kept, and no end comes early"
+    );
+}
+
 #[test]
 fn nothing_held_out_ends_no_run() {
     let dataset = Dataset::load(&DataOptions { held_out: 0.0, ..DataOptions::default() }).expect("all to train on");
