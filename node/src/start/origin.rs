@@ -16,7 +16,7 @@ use crate::start::welcome;
 use crate::store::manifest_file::{self, Known};
 
 /// Fields of a manifest in which a run may differ from the one that it begins with.
-const MAY_DIFFER: [&str; 15] = [
+const MAY_DIFFER: [&str; 16] = [
     "steps",
     // Of no use any more.
     "initial",
@@ -27,6 +27,7 @@ const MAY_DIFFER: [&str; 15] = [
     "groups",
     "schedule",
     "clip",
+    "clip_by",
     "codec",
     "plan",
     "balance",

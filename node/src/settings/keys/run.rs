@@ -238,6 +238,15 @@ pub(super) static RUN: &[Key] = &[
     .flag("--clip", "NORM")
     .under(TRAINING),
     Key::new(
+        "run.clip_by",
+        Kind::Text,
+        Is("norm"),
+        "What may not be longer than run.clip: norm (all of the gradient), tensor (that of each parameter) or value (each number).",
+        KeyTarget::Run(put!(|run, value| run.clip_by = value.parse()?)),
+    )
+    .flag("--clip-by", "WHAT")
+    .under(TRAINING),
+    Key::new(
         "run.batch_size",
         Kind::Integer(1, 1 << 20),
         Is("64"),

@@ -38,7 +38,7 @@ use crate::state::max_encoded_len;
 use crate::training::best::{Best, Terms};
 use crate::training::buffer::ReducedSize;
 use crate::training::loss_scale::LossScale;
-use crate::training::optimizer::{GroupSpec, OptimizerSpec};
+use crate::training::optimizer::{ClipKind, GroupSpec, OptimizerSpec};
 
 /// The version of everything members say to each other. Members of one run have the same one.
 pub const WIRE_VERSION: u32 = 26;
@@ -92,6 +92,8 @@ pub struct Manifest {
     pub schedule: Schedule,
     /// The largest Euclidean norm of a step's mean gradient: a longer one is scaled to it. `None`: whatever it is.
     pub clip: Option<f32>,
+    /// Whether that is the norm of all of it, or of each tensor, or the size of each number.
+    pub clip_by: ClipKind,
     /// When members evaluate together, and when the run ends before its last step; `None`: it takes all steps, and nothing goes by the held-out loss.
     pub early_stop: Option<EarlyStopPolicy>,
     /// Paths of parameters, or of modules, that are frozen though the model would train them: sorted, each once.
@@ -254,6 +256,7 @@ impl Manifest {
             groups: Vec::new(),
             schedule: Schedule::default(),
             clip: None,
+            clip_by: ClipKind::default(),
             early_stop: None,
             freeze: Vec::new(),
             batch_size: 1,
@@ -285,6 +288,7 @@ impl Manifest {
             groups: spec.groups.clone(),
             schedule: spec.schedule.clone(),
             clip: spec.clip,
+            clip_by: spec.clip.map_or(ClipKind::default(), |_| spec.clip_by),
             early_stop: spec.early_stop.in_manifest(&spec.schedule),
             freeze: freeze::frozen(spec.freeze.iter().cloned()),
             batch_size: spec.batch_size,
@@ -332,6 +336,7 @@ impl Manifest {
             groups: self.groups.clone(),
             schedule: self.schedule.clone(),
             clip: self.clip,
+            clip_by: self.clip_by,
             early_stop: self.early_stop.unwrap_or_default(),
             freeze: self.freeze.clone(),
             batch_size: self.batch_size,
@@ -449,6 +454,9 @@ impl Manifest {
         {
             let (least, most) = (CLIP.start(), CLIP.end());
             return invalid("clip", format!("it is {clip}, but norms of {least:e} to {most:e} are possible"));
+        }
+        if self.clip.is_none() && self.clip_by != ClipKind::Norm {
+            return invalid("clip_by", "nothing is clipped".to_owned());
         }
         if let Some(Err(reason)) = self.early_stop.map(|stop| stop.check(&self.schedule, &self.model, &self.data)) {
             return invalid("early_stop", reason);
@@ -639,6 +647,7 @@ mod tests {
             Manifest { founder: Some(PeerId([7; 32])), ..manifest.clone() },
             Manifest { quorum: Quorum::TwoThirds, ..manifest.clone() },
             Manifest { clip: Some(1.0), ..manifest.clone() },
+            Manifest { clip: Some(1.0), clip_by: ClipKind::Value, ..manifest.clone() },
             Manifest { early_stop: Some(EarlyStopPolicy { patience: 3, every: 50 }), ..manifest.clone() },
             Manifest { micro_batch: 16, ..manifest.clone() },
             Manifest { precision: Precision::F16, ..manifest.clone() },

@@ -20,7 +20,7 @@ use crate::manifest::balance::BalancePolicy;
 use crate::manifest::early_stop::EarlyStopPolicy;
 use crate::manifest::precision::Precision;
 use crate::manifest::schedule::Schedule;
-use crate::training::optimizer::{GroupSpec, OptimizerSpec};
+use crate::training::optimizer::{ClipKind, GroupSpec, OptimizerSpec};
 
 /// How gradients are cut for the ring. It decides the order of summation, so all members share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +73,8 @@ pub struct RunSpec {
     pub schedule: Schedule,
     /// The largest norm of a step's mean gradient; `None`: whatever it is.
     pub clip: Option<f32>,
+    /// Whether that is the norm of all of it, or of each tensor, or the size of each number.
+    pub clip_by: ClipKind,
     /// When the run ends before its last step.
     pub early_stop: EarlyStopPolicy,
     /// Paths of parameters, or of modules, that are frozen though the model would train them, as `convolutions` or `hidden.0.weight`.
@@ -115,6 +117,7 @@ impl Default for RunSpec {
             groups: Vec::new(),
             schedule: Schedule::default(),
             clip: None,
+            clip_by: ClipKind::default(),
             early_stop: EarlyStopPolicy::default(),
             freeze: Vec::new(),
             batch_size: 64,

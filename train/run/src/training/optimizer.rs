@@ -26,6 +26,7 @@ mod state;
 
 use std::fmt;
 
+pub use clip::ClipKind;
 pub use factors::StepFactors;
 pub use groups::{GroupLayout, GroupSpec, GroupUpdate};
 pub use setting::SettingSpec;

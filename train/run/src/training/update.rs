@@ -9,11 +9,13 @@ use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
 
 use super::{StepReport, TrainingState};
 use crate::error::Error;
+use crate::manifest::Manifest;
 use crate::manifest::balance::BalancePolicy;
+use crate::manifest::schema::{Entry, LeafKind};
 use crate::state::record::ResultRecord;
 use crate::training::best::{Best, JudgedReport};
 use crate::training::contribution;
-use crate::training::optimizer::{StepError, StepFactors};
+use crate::training::optimizer::{ClipKind, StepError, StepFactors};
 use crate::training::staged_update::StagedUpdate;
 
 impl TrainingState {
@@ -176,6 +178,8 @@ impl TrainingState {
         scale: f32,
         falls: u32,
     ) -> Result<(), StepError> {
+        let apart = self.clipped_apart(gradients, scale);
+        let (gradients, scale) = apart.as_deref().map_or((gradients, scale), |clipped| (clipped, 1.0));
         let factors = StepFactors::of(&self.manifest, self.step + 1, gradients, scale, falls);
         if let Some(mut staged_update) = staged_update {
             assert_eq!(staged_update.factors(), factors, "invariant: only the record's own parts are drafted");
@@ -191,6 +195,14 @@ impl TrainingState {
         }
         // What was drafted in vain comes to the same here, and to what it was.
         self.optimizer.step(&mut Arc::make_mut(&mut self.parameters)[..gradients.len()], gradients, factors)
+    }
+
+    /// The mean gradient where its tensors or its numbers are clipped by themselves; `None` where they are not.
+    fn clipped_apart(&self, gradients: &[f32], scale: f32) -> Option<Vec<f32>> {
+        let Manifest { clip, clip_by, .. } = &self.manifest;
+        let most = clip.filter(|_| *clip_by != ClipKind::Norm)?;
+        let trained = self.schema.entries().iter().filter(|entry| entry.kind == LeafKind::Trained);
+        Some(clip_by.apart(gradients, scale, most, trained.map(Entry::elements)))
     }
 
     fn unfit(&self, StepError { what, at }: StepError) -> String {

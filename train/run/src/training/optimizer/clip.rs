@@ -1,7 +1,70 @@
-//! Clipping by global norm: a mean gradient that is too long is made shorter, and keeps its direction (Pascanu, Mikolov,
-//! Bengio: "On the difficulty of training recurrent neural networks", 2013, algorithm 1).
+//! Clipping: a mean gradient that is too long is made shorter. By its norm, over all parameters, it keeps its direction (Pascanu, Mikolov, Bengio:
+//! "On the difficulty of training recurrent neural networks", 2013, algorithm 1); each tensor by its own norm, or each number, it does not.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 use super::BLOCK;
+
+/// What may not be longer than a run says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ClipKind {
+    /// The gradient, all parameters together.
+    #[default]
+    Norm,
+    /// That of each parameter tensor by itself.
+    Tensor,
+    /// Each number of it.
+    Value,
+}
+
+impl ClipKind {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Norm, Self::Tensor, Self::Value];
+
+    /// `gradients` times `scale`, clipped to `most` by tensors of these lengths or by number.
+    pub(crate) fn apart(
+        self,
+        gradients: &[f32],
+        scale: f32,
+        most: f32,
+        tensors: impl Iterator<Item = usize>,
+    ) -> Vec<f32> {
+        if self == Self::Value {
+            return gradients.iter().map(|number| (number * scale).clamp(-most, most)).collect();
+        }
+        let (mut all, mut rest) = (Vec::with_capacity(gradients.len()), gradients);
+        for length in tensors {
+            let (tensor, others) = rest.split_at(length);
+            let factor = clipped(tensor, scale, most);
+            all.extend(tensor.iter().map(|number| number * factor));
+            rest = others;
+        }
+        all
+    }
+}
+
+impl fmt::Display for ClipKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Norm => "norm",
+            Self::Tensor => "tensor",
+            Self::Value => "value",
+        })
+    }
+}
+
+impl FromStr for ClipKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|kind| kind.to_string() == text);
+        found.ok_or_else(|| format!("nothing is clipped by `{text}`; write norm, tensor or value"))
+    }
+}
 
 /// Running sums that a processor can keep beside each other. It decides the order of summation, so it is the same on all.
 const LANES: usize = 8;
@@ -59,6 +122,23 @@ mod tests {
             (1.0, 0.5, 0.5)
         );
         assert_eq!(clipped(&[3.0, 4.0], 2.0, 5.0), 1.0);
+    }
+
+    #[test]
+    fn tensors_and_numbers_are_clipped_by_themselves() {
+        let gradients = [3.0, 4.0, 0.3, -0.4, 0.0, -7.0];
+        let apart = |kind: ClipKind, scale, most| kind.apart(&gradients, scale, most, [2, 3, 1].into_iter());
+        let is_near = |found: Vec<f32>, expected: [f32; 6]| {
+            found.len() == 6 && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+        };
+        assert!(is_near(apart(ClipKind::Tensor, 1.0, 1.0), [0.6, 0.8, 0.3, -0.4, 0.0, -1.0]));
+        assert!(is_near(apart(ClipKind::Tensor, 2.0, 1.0), [0.6, 0.8, 0.6, -0.8, 0.0, -1.0]));
+        assert!(is_near(apart(ClipKind::Value, 0.5, 1.0), [1.0, 1.0, 0.15, -0.2, 0.0, -1.0]));
+        assert!(ClipKind::Value.apart(&[f32::NAN], 1.0, 1.0, [1].into_iter())[0].is_nan(), "the update says where");
+        for kind in ClipKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert!("length".parse::<ClipKind>().expect_err("no such").contains("norm, tensor or value"));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! What a step's gradient and learning rate are multiplied by.
 
-use super::clip;
+use super::clip::{self, ClipKind};
 use crate::manifest::Manifest;
 
 /// The factors of one step: the same on all members.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepFactors {
-    /// What gradients are multiplied by first, which makes of the reduced numbers their mean, clipped.
+    /// What gradients are multiplied by first, which makes of the reduced numbers their mean, clipped by its norm.
     pub gradient: f32,
     /// What the learning rate is multiplied by.
     pub learning_rate: f32,
@@ -21,7 +21,10 @@ impl StepFactors {
     /// The factors of `step`, counted from 1, whose reduced `gradients`, all of them, are their mean once they are multiplied
     /// by `scale`, once the learning rate has fallen `falls` times because the held-out loss had not.
     pub fn of(manifest: &Manifest, step: u64, gradients: &[f32], scale: f32, falls: u32) -> Self {
-        let gradient = manifest.clip.map_or(scale, |most| clip::clipped(gradients, scale, most));
+        let gradient = match (manifest.clip, manifest.clip_by) {
+            (Some(most), ClipKind::Norm) => clip::clipped(gradients, scale, most),
+            _ => scale,
+        };
         Self { gradient, learning_rate: manifest.schedule.factor(step, manifest.steps, falls) }
     }
 
