@@ -152,6 +152,19 @@ pub enum Error {
         /// Its shape.
         shape: Vec<usize>,
     },
+    /// What samples count is no weight.
+    #[error(
+        "the task `{task}` says that {samples} samples count {weight} together, but each may count 0 to 1048576; return the sum of what they count, and \
+         `Some` for all samples if for any"
+    )]
+    Weight {
+        /// The task.
+        task: String,
+        /// How many samples.
+        samples: usize,
+        /// What it says.
+        weight: f64,
+    },
     /// A task's own code panicked.
     #[error("the task `{task}` panicked in `{what}`: {reason}; the others go on without this member")]
     Panicked {

@@ -28,6 +28,7 @@ impl<T: Task> Replica<T> {
                 let what = match at + found {
                     place if place < trained => format!("gradient of `{}`", schema.path_at(place)),
                     place if place == trained => "loss".to_owned(),
+                    place if place > trained + self.training.manifest().running() => "mean weight".to_owned(),
                     place => format!("change of the running `{}`", schema.path_at(place - 1)),
                 };
                 let (step, value) = (self.training.ledger().step(), piece[found]);

@@ -53,6 +53,8 @@ use warm_up::Delays;
 /// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
 /// pause costs a read-back, and models that are smaller have none.
 const BLOCK_PARAMETERS: usize = 1 << 18;
+/// The most that a sample may count.
+const MAX_WEIGHT: f64 = (1 << 20) as f64;
 
 /// One member's copy of a task's module and of the run's replicated state.
 pub struct Replica<T: Task> {
@@ -66,7 +68,7 @@ pub struct Replica<T: Task> {
     /// The device with autodiff, where training is. Evaluation is on `inner`.
     device: Device,
     inner: Device,
-    loader: Loader<T::Batch>,
+    loader: Loader<(T::Batch, f32)>,
     /// Of the micro-batches of the present share that were computed.
     sums: Sums,
     module: T::Module,
@@ -190,8 +192,8 @@ impl<T: Task> Replica<T> {
     }
 
     /// What was read, in pieces: the first `gradients` of them without the scale of the loss, which comes next; of leaves that run along, behind it, by
-    /// how much they change.
-    fn pieces<'a>(&self, read: &'a [TensorData], gradients: usize) -> Vec<Cow<'a, [f32]>> {
+    /// how much they change. All of it as a sample counts that is `worth` so much, and, with what is behind the gradients, that itself.
+    fn pieces<'a>(&self, read: &'a [TensorData], gradients: usize, worth: f32) -> Vec<Cow<'a, [f32]>> {
         let mut before = &self.training.parameters()[self.training.trained()..];
         let factor = self.factors.of(self.training.ledger().step()).unwrap_or(1.0);
         // A power of two: no digit changes.
@@ -203,17 +205,20 @@ impl<T: Task> Replica<T> {
                 before = others;
                 piece = Cow::Owned(piece.iter().zip(own).map(|(number, before)| number - before).collect());
             }
-            let factor = if at < gradients { factor * unscaled } else { factor };
-            match factor == 1.0 {
-                true => piece,
-                false => Cow::Owned(piece.iter().map(|number| number * factor).collect()),
+            let factor = worth * if at < gradients { factor * unscaled } else { factor };
+            match factor {
+                1.0 => piece,
+                // Whatever it is, a mean over nothing.
+                _ if worth == 0.0 => Cow::Owned(vec![0.0; piece.len()]),
+                _ => Cow::Owned(piece.iter().map(|number| number * factor).collect()),
             }
         };
-        read.iter().enumerate().map(piece).collect()
+        let counted = self.training.manifest().weighted && read.len() > gradients;
+        read.iter().enumerate().map(piece).chain(counted.then(|| Cow::Owned(vec![worth]))).collect()
     }
 
     /// Adds the gradient over a batch of `weight` samples to what this share comes to. Says whether it may be contributed.
-    fn add(&mut self, batch: T::Batch, draw: DrawSeed, weight: u64) -> Result<bool, Error> {
+    fn add(&mut self, (batch, worth): (T::Batch, f32), draw: DrawSeed, weight: u64) -> Result<bool, Error> {
         self.delays.pass();
         let figures = self.forward(batch, draw, &mut Cut::nowhere())?;
         let (mut gradients, figures) = backward(figures, self.training.loss_scale());
@@ -221,7 +226,7 @@ impl<T: Task> Replica<T> {
         let all = 0..self.training.trained();
         let read = flatten::read_gradients(&self.module, all, &mut gradients, figures);
         let read = read.map_err(|source| self.failed(source))?;
-        let pieces = self.pieces(&read, read.len() - behind);
+        let pieces = self.pieces(&read, read.len() - behind, worth);
         let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
         let beyond = self.find_beyond(0, &pieces, weight);
         let is_within = beyond.is_none();
@@ -240,7 +245,7 @@ impl<T: Task> Replica<T> {
     /// The gradient over what was added and a batch of `weight` samples, block by block.
     fn differentiate(
         &mut self,
-        batch: T::Batch,
+        (batch, worth): (T::Batch, f32),
         draw: DrawSeed,
         weight: u64,
         gradient: &Gradient,
@@ -262,7 +267,7 @@ impl<T: Task> Replica<T> {
             let count = others.len();
             let read = flatten::read_gradients(&self.module, start..end, &mut gradients, others);
             let read = read.map_err(|source| self.failed(source))?;
-            let pieces = self.pieces(&read, read.len() - count);
+            let pieces = self.pieces(&read, read.len() - count, worth);
             let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
             if let Some(beyond) = self.find_beyond(start, &pieces, weight) {
                 self.note(ContributionError { is_whole: end == parameters, ..beyond });
@@ -352,15 +357,30 @@ impl<T: Task> Replica<T> {
         }
     }
 
-    /// These samples, for training.
-    fn batch(&self, samples: &[u32], draw: DrawSeed) -> Result<T::Batch, Error> {
+    /// These samples, for training, and what one of them counts in the mean.
+    fn batch(&self, samples: &[u32], draw: DrawSeed) -> Result<(T::Batch, f32), Error> {
+        let worth = self.worth(samples)?;
         let batch = || self.task.read_batch(samples, &draw, &self.device);
         let read = self.drawing(draw, "batch", || caught(self.task.name(), "batch", batch))?;
-        read.map_err(|source| Error::Samples { step: self.training.step(), source })
+        let batch = read.map_err(|source| Error::Samples { step: self.training.step(), source })?;
+        Ok((batch, worth))
+    }
+
+    /// What one of these samples counts in the mean.
+    fn worth(&self, samples: &[u32]) -> Result<f32, Error> {
+        if !self.training.manifest().weighted {
+            return Ok(1.0);
+        }
+        let weight = caught(self.task.name(), "weight", || self.task.weight(samples))?.unwrap_or(f64::NAN);
+        let mean = weight / samples.len().max(1) as f64;
+        match (0.0..=MAX_WEIGHT).contains(&mean) {
+            true => Ok(mean as f32),
+            false => Err(Error::Weight { task: self.task.name().to_owned(), samples: samples.len(), weight }),
+        }
     }
 
     /// A micro-batch of the pending step.
-    fn loaded(&mut self, micro_batch: &[Range<u32>]) -> Result<T::Batch, Error> {
+    fn loaded(&mut self, micro_batch: &[Range<u32>]) -> Result<(T::Batch, f32), Error> {
         let mut loader = std::mem::take(&mut self.loader);
         let batch = loader.load(self.training.ledger(), micro_batch, |samples, draw| self.batch(samples, draw));
         self.loader = loader;

@@ -97,6 +97,14 @@ pub trait Task: Send + Sync + 'static {
         Ok(self.training_batch(samples, draw, device))
     }
 
+    /// What these samples of training count together: how many tokens they have that a loss is the mean over, for example. Each counts 0 to 2^20.
+    /// [`Self::loss`] is then the mean by these weights, and so is the gradient of a step over all members' samples, however they are dealt. The same each
+    /// time. As it is, `None`: each sample counts 1.
+    fn weight(&self, samples: &[u32]) -> Option<f64> {
+        let _ = samples;
+        None
+    }
+
     /// The mean loss over a batch: one number, `[1]`.
     fn loss(&self, module: &Self::Module, batch: Self::Batch) -> Tensor<1>;
 

@@ -186,6 +186,13 @@ fn frozen(leaves: Vec<Entry>, paths: &[String]) -> Result<Vec<Entry>, error::Err
     freeze::freeze(leaves, paths).map_err(replica::unfreezable)
 }
 
+impl<T: Task> Own<T> {
+    /// Whether its samples do not all count 1.
+    fn is_weighted(&self) -> Result<bool, error::Error> {
+        caught(self.task.name(), "weight", || self.task.weight(&[0]).is_some())
+    }
+}
+
 impl<T: Task> Workload for Own<T> {
     fn description(&self) -> DataDescription {
         let own = || {
@@ -201,7 +208,8 @@ impl<T: Task> Workload for Own<T> {
 
     fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {
         let spec = RunSpec { model: self.model.clone(), ..spec.clone() };
-        Ok(Manifest::of(&spec, self.description()).with_schema(&self.schema(&spec.freeze)?))
+        let manifest = Manifest::of(&spec, self.description()).with_schema(&self.schema(&spec.freeze)?);
+        Ok(Manifest { weighted: self.is_weighted()?, ..manifest })
     }
 
     fn found(&self, spec: &RunSpec) -> Result<Manifest, Error> {
@@ -225,7 +233,7 @@ impl<T: Task> Workload for Own<T> {
         let data = self.description().in_form_of(&manifest.data);
         // Another seed would hold out other samples.
         let seed = self.task.stands_for().map_or(manifest.seed, |(_, dataset)| dataset.seed());
-        let ours = Manifest { model: self.model.clone(), data, seed, ..manifest.clone() }
+        let ours = Manifest { model: self.model.clone(), data, seed, weighted: self.is_weighted()?, ..manifest.clone() }
             .with_schema(&self.schema(&manifest.freeze)?);
         error::Error::unless_alike(manifest, &ours)?;
         let notes = DataRecord::default();

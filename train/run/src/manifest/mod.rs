@@ -104,6 +104,8 @@ pub struct Manifest {
     pub micro_batch: u32,
     /// In what numbers devices go forward and backward.
     pub precision: Precision,
+    /// Whether samples count as much as the task says, which members tell, or all alike.
+    pub weighted: bool,
     /// How a batch is divided among members.
     pub balance: BalancePolicy,
     /// How many steps the run takes.
@@ -240,7 +242,8 @@ impl Manifest {
 
     /// What each member brings to a step, besides its slot.
     pub fn reduced(&self) -> ReducedSize {
-        ReducedSize { trained: self.trained(), figures: 1 + self.running() + usize::from(self.early_stop.is_some()) }
+        let others = usize::from(self.weighted) + usize::from(self.early_stop.is_some());
+        ReducedSize { trained: self.trained(), figures: 1 + self.running() + others }
     }
 
     /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
@@ -262,6 +265,7 @@ impl Manifest {
             batch_size: 1,
             micro_batch: 0,
             precision: Precision::default(),
+            weighted: false,
             balance: BalancePolicy::default(),
             steps: u64::MAX >> 1,
             checkpoint_every: 0,
@@ -309,6 +313,7 @@ impl Manifest {
             quorum: spec.quorum,
             micro_batch: spec.micro_batch,
             precision: spec.precision,
+            weighted: false,
         }
     }
 
@@ -463,6 +468,9 @@ impl Manifest {
         }
         if self.early_stop.is_none() && self.schedule.decay.evaluations().is_some() {
             return invalid("schedule", "it goes by the held-out loss, and nobody evaluates".to_owned());
+        }
+        if self.model == ModelSpec::Raw && self.weighted {
+            return invalid("weighted", "buffers have no samples".to_owned());
         }
         if self.model == ModelSpec::Raw && self.precision != Precision::F32 {
             return invalid("precision", "buffers are f32".to_owned());
@@ -651,6 +659,7 @@ mod tests {
             Manifest { early_stop: Some(EarlyStopPolicy { patience: 3, every: 50 }), ..manifest.clone() },
             Manifest { micro_batch: 16, ..manifest.clone() },
             Manifest { precision: Precision::F16, ..manifest.clone() },
+            Manifest { weighted: true, ..manifest.clone() },
             Manifest { given: true, ..manifest.clone() },
         ] {
             assert_ne!(other.run_id(), manifest.run_id());

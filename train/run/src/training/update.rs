@@ -33,9 +33,10 @@ impl TrainingState {
             self.forget_staged();
             let reduced = self.manifest.reduced();
             if is_finite && self.ledger.is_assigned() && part.len() == reduced.buffer(members.len()).exact() {
-                let (_, weight, scale) = self.weigh(members, &part[reduced.figures..]);
+                let (figures, slots) = part.split_at(reduced.figures);
+                let (_, weight, scale) = self.weigh(members, figures, slots);
                 let factors =
-                    StepFactors::ahead(&self.manifest, self.step + 1, scale, self.falls()).filter(|_| weight > 0);
+                    StepFactors::ahead(&self.manifest, self.step + 1, scale, self.falls()).filter(|_| weight > 0 && scale.is_finite());
                 let sizes = [self.trained(), self.parameters.len()];
                 let (optimizer, update_buffers) = (&self.optimizer, &mut self.update_buffers);
                 self.staged_update =
@@ -79,7 +80,7 @@ impl TrainingState {
         let (gradients, rest) = record.mean.split_at(reduced.trained);
         let (figures, slots) = rest.split_at(reduced.figures);
         let running = &figures[1..=self.manifest.running()];
-        let (speeds, weight, scale) = self.weigh(&record.members, slots);
+        let (speeds, weight, scale) = self.weigh(&record.members, figures, slots);
         let who_gave_up = record.members.iter().zip(&speeds).filter(|(_, speed)| **speed == GAVE_UP);
         let given_up: Vec<_> = who_gave_up.map(|(member, _)| (*member, self.ledger.share_len(*member))).collect();
         // Who gives up brings zeros. Another sum shows that somebody is said to have given up who has not.
@@ -93,6 +94,7 @@ impl TrainingState {
             0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
             // Nobody is to blame: with half the scale, the same samples come again.
             0 if is_rescaled => None,
+            weight if weight > 0 && !scale.is_finite() => Some("the samples that were contributed count nothing".to_owned()),
             0 => Some("whoever computed a share of it came to numbers that no contribution may have".to_owned()),
             _ => self.update(staged_update, gradients, running, scale, falls).err().map(|unfit| self.unfit(unfit)),
         };
@@ -106,7 +108,7 @@ impl TrainingState {
         // It moves nothing, so it need not be held back.
         Ok(StepReport {
             step,
-            loss: self.mean(figures[0], weight),
+            loss: self.mean_loss(figures[0], weight, scale),
             samples: weight,
             epoch: committed.epoch,
             contributions: committed.contributions,
@@ -139,6 +141,14 @@ impl TrainingState {
     /// How often the learning rate has fallen because the held-out loss had not.
     fn falls(&self) -> u32 {
         self.best.as_ref().map_or(0, Best::falls)
+    }
+
+    /// The mean loss over what was contributed, as members weigh it.
+    fn mean_loss(&self, figure: f32, weight: u64, scale: f32) -> f32 {
+        match self.manifest.weighted && weight > 0 {
+            true => Some(figure * scale).filter(|loss| loss.is_finite()).unwrap_or(f32::MAX),
+            false => self.mean(figure, weight),
+        }
     }
 
     /// A figure over the samples that were contributed; 0 if none were.
@@ -210,11 +220,17 @@ impl TrainingState {
     }
 
     /// What slots say: the speeds, how many samples were contributed to the pending step, and what makes of the result their
-    /// mean, as the ring divided by a full batch; 1 if it was one. See [`contribution::scale`].
-    fn weigh(&self, members: &[PeerId], slots: &[f32]) -> (Vec<u32>, u64, f32) {
+    /// mean, as the ring divided by a full batch; 1 if it was one. See [`contribution::scale`]. Where samples do not count alike, the figures have
+    /// what all that were contributed count, over the same batch; infinite if that is nothing.
+    fn weigh(&self, members: &[PeerId], figures: &[f32], slots: &[f32]) -> (Vec<u32>, u64, f32) {
         let speeds = self.speeds(slots);
         let weight = self.ledger.total(members, &speeds);
-        let scale = contribution::scale(self.manifest.batch_size, weight, self.ledger.pending());
+        let counted = figures.get(1 + self.manifest.running()).filter(|_| self.manifest.weighted && weight > 0);
+        let scale = match counted {
+            Some(counted) if *counted > 0.0 => 1.0 / counted,
+            Some(_) => f32::INFINITY,
+            None => contribution::scale(self.manifest.batch_size, weight, self.ledger.pending()),
+        };
         (speeds, weight, scale)
     }
 

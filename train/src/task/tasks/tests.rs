@@ -400,3 +400,137 @@ fn a_task_that_has_other_samples_than_the_data_set_it_stands_on_is_refused_befor
         assert!(error.contains("the task `stands` stands for a model") && error.contains(reason), "{error}");
     }
 }
+
+/// Sequences of unlike lengths, none and all but none: y = 2 x by one factor, and the mean over the numbers of all sequences.
+struct Sequences {
+    says: fn(f64) -> Option<f64>,
+}
+
+#[derive(Module, Debug)]
+struct Factor {
+    factor: Param<Tensor<1>>,
+}
+
+impl Sequences {
+    /// The numbers of a sequence.
+    fn of(sample: u32) -> Vec<f32> {
+        (0..[3, 0, 1, 7, 2, 0, 5][sample as usize % 7]).map(|at| (sample % 11) as f32 * 0.1 + at as f32 * 0.2).collect()
+    }
+
+    /// The gradient of the mean over the numbers of these, times how many they are, and how many.
+    fn gradient(samples: impl Iterator<Item = u32>, factor: f64) -> (f64, f64) {
+        let numbers: Vec<f64> = samples.flat_map(Self::of).map(f64::from).collect();
+        (numbers.iter().map(|x| 2.0 * (factor * x - 2.0 * x) * x).sum(), numbers.len() as f64)
+    }
+}
+
+impl Task for Sequences {
+    type Module = Factor;
+    type Batch = Tensor<1>;
+
+    fn name(&self) -> &str {
+        "sequences"
+    }
+
+    fn data(&self) -> SampleSummary {
+        SampleSummary { training: SAMPLES, held_out: 0, fingerprint: fingerprint(&[1.0]) }
+    }
+
+    fn module(&self, device: &Device) -> Factor {
+        Factor { factor: Param::from_tensor(Tensor::ones([1], device)) }
+    }
+
+    fn batch(&self, samples: &[u32], device: &Device) -> Self::Batch {
+        let numbers: Vec<f32> = samples.iter().flat_map(|sample| Self::of(*sample)).collect();
+        // Of no numbers the mean is none.
+        let count = numbers.len().max(1);
+        let padded = if numbers.is_empty() { vec![f32::NAN] } else { numbers };
+        Tensor::from_data(TensorData::new(padded, [count]), device)
+    }
+
+    fn weight(&self, samples: &[u32]) -> Option<f64> {
+        (self.says)(samples.iter().map(|sample| Self::of(*sample).len() as f64).sum())
+    }
+
+    fn loss(&self, module: &Factor, numbers: Self::Batch) -> Tensor<1> {
+        (module.factor.val() * numbers.clone() - numbers * 2.0).square().mean()
+    }
+
+    fn initial(&self, _: &Schema, _: u64) -> Vec<f32> {
+        vec![0.5]
+    }
+}
+
+/// Two members and one come to the mean over all numbers of a batch, whatever micro-batches it is dealt in.
+#[test]
+fn samples_count_as_much_as_their_task_says() {
+    for (micro_batch, members) in [(0, 1), (0, 2), (1, 2), (8, 2), (8, 3)] {
+        let optimizer = starling_run::OptimizerSpec::sgd(0.25);
+        let spec = RunSpec { batch_size: 32, micro_batch, optimizer, ..spec() };
+        let workload = TaskProgram::new(Sequences { says: Some }).workload();
+        let manifest = workload.found(&spec).expect("a run");
+        assert!(manifest.weighted);
+        let names: Vec<PeerId> = (1..=members).map(|name| PeerId([name; 32])).collect();
+        let open = || TaskProgram::new(Sequences { says: Some }).workload().open(&manifest).expect("a learner");
+        let mut learners: Vec<Box<dyn Learner>> = names.iter().map(|_| open()).collect();
+        learners.iter_mut().for_each(|learner| assert!(learner.begin(&names)));
+        let mut factor = 0.5_f64;
+        for step in 1..=7 {
+            let layout = manifest.reduced();
+            let mut sum = vec![0.0; layout.buffer(names.len()).elements()];
+            for (name, learner) in names.iter().zip(&mut learners) {
+                let gradient = Gradient::new(layout);
+                let weight = learner.compute(*name, &gradient, &mut |_| ()).expect("computed");
+                let slots = starling_run::training::contribution::slots(&names, *name, UNMEASURED);
+                let brought = gradient.values().into_iter().map(|value| value * weight as f32).chain(slots);
+                sum.iter_mut().zip(brought).for_each(|(sum, value)| *sum += value / 32.0);
+            }
+            let ledger = learners[0].ledger();
+            let ranges: Vec<_> = names.iter().flat_map(|name| ledger.share_of(*name).to_vec()).collect();
+            let (gradient, count) = Sequences::gradient(ledger.indices(&ranges).into_iter(), factor);
+            factor -= 0.25 * gradient / count;
+            let record = starling_run::ResultRecord {
+                step,
+                lineage: starling_topology::Lineage::NONE,
+                after: starling_topology::Lineage::NONE,
+                members: names.clone(),
+                mean: sum,
+            };
+            for learner in &mut learners {
+                let report = learner.apply(&record).expect("applied");
+                assert!(report.skipped.is_none() && report.loss.is_finite(), "{report:?}");
+                let found = f64::from(learner.state().parameters[0]);
+                assert!((found - factor).abs() < 1e-5, "{micro_batch}, {members}, step {step}: {found}, not {factor}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_is_skipped() {
+    let found = |says: fn(f64) -> Option<f64>| {
+        let workload = TaskProgram::new(Sequences { says }).workload();
+        let manifest = workload.found(&spec()).expect("a run");
+        (workload.open(&manifest).expect("a learner"), manifest)
+    };
+    for says in [|_| Some(-1.0), |_| Some(f64::NAN), |count| (count < 10.0).then_some(count)] as [fn(f64) -> _; 3] {
+        let (mut learner, manifest) = found(says);
+        learner.begin(&[ME]);
+        let error = learner.compute(ME, &Gradient::new(manifest.reduced()), &mut |_| ()).expect_err("no weight");
+        assert!(error.to_string().contains("each may count 0 to 1048576"), "{error}");
+    }
+    let (mut learner, manifest) = found(|_| Some(0.0));
+    learner.begin(&[ME]);
+    let gradient = Gradient::new(manifest.reduced());
+    let weight = learner.compute(ME, &gradient, &mut |_| ()).expect("computed");
+    let (values, before) = (gradient.values(), learner.state());
+    assert!(values.iter().all(|value| *value == 0.0));
+    let record = starling_run::training::contribution::alone(1, values, weight, manifest.batch_size, ME, UNMEASURED);
+    let report = learner.apply(&record).expect("applied");
+    assert!(report.skipped.expect("skipped").contains("count nothing"));
+    assert_eq!((learner.state().parameters, learner.ledger().skips().total), (before.parameters, 1));
+    // Whoever does not weigh is in no such run.
+    let plain = TaskProgram::new(Sequences { says: |_| None }).workload();
+    let error = plain.open(&manifest).err().expect("another program").to_string();
+    assert!(error.contains("weighted: ours false, theirs true"), "{error}");
+}
