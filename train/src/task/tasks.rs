@@ -233,8 +233,9 @@ impl<T: Task> Workload for Own<T> {
         let data = self.description().in_form_of(&manifest.data);
         // Another seed would hold out other samples.
         let seed = self.task.stands_for().map_or(manifest.seed, |(_, dataset)| dataset.seed());
-        let ours = Manifest { model: self.model.clone(), data, seed, weighted: self.is_weighted()?, ..manifest.clone() }
-            .with_schema(&self.schema(&manifest.freeze)?);
+        let ours =
+            Manifest { model: self.model.clone(), data, seed, weighted: self.is_weighted()?, ..manifest.clone() }
+                .with_schema(&self.schema(&manifest.freeze)?);
         error::Error::unless_alike(manifest, &ours)?;
         let notes = DataRecord::default();
         Ok(Box::new(Replica::open(self.task, self.leaves, manifest, given, notes, self.compute)?))

@@ -35,8 +35,8 @@ impl TrainingState {
             if is_finite && self.ledger.is_assigned() && part.len() == reduced.buffer(members.len()).exact() {
                 let (figures, slots) = part.split_at(reduced.figures);
                 let (_, weight, scale) = self.weigh(members, figures, slots);
-                let factors =
-                    StepFactors::ahead(&self.manifest, self.step + 1, scale, self.falls()).filter(|_| weight > 0 && scale.is_finite());
+                let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale, self.falls())
+                    .filter(|_| weight > 0 && scale.is_finite());
                 let sizes = [self.trained(), self.parameters.len()];
                 let (optimizer, update_buffers) = (&self.optimizer, &mut self.update_buffers);
                 self.staged_update =
@@ -94,7 +94,9 @@ impl TrainingState {
             0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
             // Nobody is to blame: with half the scale, the same samples come again.
             0 if is_rescaled => None,
-            weight if weight > 0 && !scale.is_finite() => Some("the samples that were contributed count nothing".to_owned()),
+            weight if weight > 0 && !scale.is_finite() => {
+                Some("the samples that were contributed count nothing".to_owned())
+            }
             0 => Some("whoever computed a share of it came to numbers that no contribution may have".to_owned()),
             _ => self.update(staged_update, gradients, running, scale, falls).err().map(|unfit| self.unfit(unfit)),
         };

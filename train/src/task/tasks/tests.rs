@@ -461,17 +461,21 @@ impl Task for Sequences {
     }
 }
 
+fn sequences(says: fn(f64) -> Option<f64>) -> Box<dyn Workload> {
+    TaskProgram::new(Sequences { says }, DeviceSpec::Cpu).read(&DataOptions::default()).expect("samples")
+}
+
 /// Two members and one come to the mean over all numbers of a batch, whatever micro-batches it is dealt in.
 #[test]
 fn samples_count_as_much_as_their_task_says() {
     for (micro_batch, members) in [(0, 1), (0, 2), (1, 2), (8, 2), (8, 3)] {
         let optimizer = starling_run::OptimizerSpec::sgd(0.25);
         let spec = RunSpec { batch_size: 32, micro_batch, optimizer, ..spec() };
-        let workload = TaskProgram::new(Sequences { says: Some }).workload();
+        let workload = sequences(Some);
         let manifest = workload.found(&spec).expect("a run");
         assert!(manifest.weighted);
         let names: Vec<PeerId> = (1..=members).map(|name| PeerId([name; 32])).collect();
-        let open = || TaskProgram::new(Sequences { says: Some }).workload().open(&manifest).expect("a learner");
+        let open = || sequences(Some).open(&manifest).expect("a learner");
         let mut learners: Vec<Box<dyn Learner>> = names.iter().map(|_| open()).collect();
         learners.iter_mut().for_each(|learner| assert!(learner.begin(&names)));
         let mut factor = 0.5_f64;
@@ -509,7 +513,7 @@ fn samples_count_as_much_as_their_task_says() {
 #[test]
 fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_is_skipped() {
     let found = |says: fn(f64) -> Option<f64>| {
-        let workload = TaskProgram::new(Sequences { says }).workload();
+        let workload = sequences(says);
         let manifest = workload.found(&spec()).expect("a run");
         (workload.open(&manifest).expect("a learner"), manifest)
     };
@@ -530,7 +534,7 @@ fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_is_skipped() {
     assert!(report.skipped.expect("skipped").contains("count nothing"));
     assert_eq!((learner.state().parameters, learner.ledger().skips().total), (before.parameters, 1));
     // Whoever does not weigh is in no such run.
-    let plain = TaskProgram::new(Sequences { says: |_| None }).workload();
+    let plain = sequences(|_| None);
     let error = plain.open(&manifest).err().expect("another program").to_string();
     assert!(error.contains("weighted: ours false, theirs true"), "{error}");
 }
