@@ -82,6 +82,10 @@ pub struct Replica<T: Task> {
     beyond: Option<ContributionError>,
     /// The loss over the first samples with the initial parameters.
     probe: Option<f32>,
+    /// Whose share was computed last.
+    me: PeerId,
+    /// The sum of the losses that the last part came to which this member evaluated for all, of the state after which step.
+    judged: Option<(u64, Range<u32>, f64)>,
     /// What was measured last, of the model after which step.
     evaluated: Option<(u64, EvaluationReport)>,
     delays: Delays,
@@ -161,6 +165,8 @@ impl<T: Task> Replica<T> {
             loader: Loader::default(),
             sums: Sums::default(),
             beyond: None,
+            me: PeerId([0; 32]),
+            judged: None,
             evaluated: None,
             delays: Delays::from_environment(),
             factors: Factors::from_environment(),
@@ -291,7 +297,8 @@ impl<T: Task> Replica<T> {
         }
     }
 
-    /// What is told of the present state behind all else, in a run that may end early: its held-out loss if it is judged by that, else 0.
+    /// What is told of the present state behind all else, where something goes by its held-out loss: if it is judged, what the part of the held-out
+    /// samples that falls to this member comes to, so that the mean over the samples of the step is the mean over all of these; else 0.
     /// What no contribution may have counts as the worst that one may.
     fn held_out_loss(&mut self) -> Result<Vec<f32>, Error> {
         let manifest = self.training.manifest();
@@ -299,38 +306,64 @@ impl<T: Task> Replica<T> {
         if manifest.early_stop.is_none() {
             return Ok(Vec::new());
         }
-        if !self.training.is_judged() {
+        let held_out = self.data.held_out;
+        let Some((part, worth)) = self.training.held_out_part(self.me, held_out).filter(|_| self.training.is_judged())
+        else {
             return Ok(vec![0.0]);
-        }
+        };
         let step = self.training.step();
-        if self.evaluated.as_ref().is_none_or(|(of, _)| *of != step) {
-            let _ = self.evaluate_model(false, &|| true)?;
-        }
-        let loss = self.evaluated.as_ref().map_or(f64::NAN, |(_, evaluation)| evaluation.loss) as f32;
+        let known = self.judged.take().filter(|(of, range, _)| (*of, range) == (step, &part));
+        let sum = match known {
+            Some((.., sum)) => sum,
+            None => {
+                let (module, _) = self.model(false);
+                let sums = self.evaluate_part(&module, part.clone(), &|| true)?;
+                sums.map_or(f64::NAN, |sums| sums.mean(1).loss)
+            }
+        };
+        self.judged = Some((step, part, sum));
+        let loss = (sum / f64::from(held_out) * worth) as f32;
         Ok(vec![if loss.abs() <= most { loss } else { most }])
     }
 
     /// As [`Learner::evaluate_while`]; of the `best` model if there is one, else of the present one.
     fn evaluate_model(&mut self, best: bool, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error> {
-        let (module, step) = match (self.training.best().filter(|_| best), self.training.model()) {
-            (Some((best, step, _)), _) => (self.written(best), step),
-            (None, Cow::Borrowed(_)) => (self.present(), self.training.step()),
-            (None, Cow::Owned(average)) => (self.written(&average), self.training.step()),
-        };
-        let SampleSummary { training, held_out, .. } = self.data;
-        let mut sums = evaluation::Sums::default();
-        let at_once = self.task.measured_at_once().max(1);
-        for first in (0..held_out).step_by(at_once as usize) {
-            if !goes_on() {
-                return Ok(None);
-            }
-            let last = held_out.min(first.saturating_add(at_once));
-            let samples: Vec<u32> = (training + first..training + last).collect();
-            sums.add(self.measure(&module, &samples)?);
-        }
+        let (module, step) = self.model(best);
+        let held_out = self.data.held_out;
+        let Some(sums) = self.evaluate_part(&module, 0..held_out, goes_on)? else { return Ok(None) };
         let evaluation = sums.mean(held_out.into());
         self.evaluated = Some((step, evaluation.clone())).filter(|_| held_out > 0);
         Ok(Some(evaluation))
+    }
+
+    /// The model that is evaluated, and after which step it was that.
+    fn model(&self, best: bool) -> (T::Module, u64) {
+        match (self.training.best().filter(|_| best), self.training.model()) {
+            (Some((best, step, _)), _) => (self.written(best), step),
+            (None, Cow::Borrowed(_)) => (self.present(), self.training.step()),
+            (None, Cow::Owned(average)) => (self.written(&average), self.training.step()),
+        }
+    }
+
+    /// What some of the held-out samples come to, counted from their first; `None` if it does not go on.
+    fn evaluate_part(
+        &self,
+        module: &T::Module,
+        part: Range<u32>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Option<evaluation::Sums>, Error> {
+        let mut sums = evaluation::Sums::default();
+        let at_once = self.task.measured_at_once().max(1);
+        let before = self.data.training;
+        for first in part.clone().step_by(at_once as usize) {
+            if !goes_on() {
+                return Ok(None);
+            }
+            let last = part.end.min(first.saturating_add(at_once));
+            let samples: Vec<u32> = (before + first..before + last).collect();
+            sums.add(self.measure(module, &samples)?);
+        }
+        Ok(Some(sums))
     }
 
     /// The present model, as it is evaluated: in f32, without autodiff.
@@ -478,7 +511,7 @@ impl<T: Task> StateReplica for Replica<T> {
 
     fn load(&mut self, state: ReplicatedState) -> Result<(), starling_run::Error> {
         self.training.load(state)?;
-        self.evaluated = None;
+        (self.evaluated, self.judged) = (None, None);
         self.write_all();
         Ok(())
     }
@@ -524,6 +557,7 @@ impl<T: Task> Learner for Replica<T> {
             return Err(starling_run::Error::NotBegun);
         }
         let mut micro_batches = ledger.micro_batches_of(me);
+        self.me = me;
         self.beyond = None;
         self.sums.clear();
         let Some(last) = micro_batches.pop() else {
@@ -576,10 +610,6 @@ impl<T: Task> Learner for Replica<T> {
             self.write_parameters();
         }
         Ok(report)
-    }
-
-    fn is_judged(&self) -> bool {
-        self.training.is_judged()
     }
 
     fn is_over(&self) -> bool {

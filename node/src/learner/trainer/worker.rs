@@ -123,14 +123,6 @@ impl Worker {
     }
 
     fn compute(&mut self) -> Result<(), NodeError> {
-        // Others wait for what is told of the state with its next step.
-        if self.learner.is_judged()
-            && self.evaluated != Some(self.learner.step())
-            && let Err(error) = self.evaluate(None, false)
-        {
-            self.is_unable = true;
-            self.turns.tell(TrainerEvent::Unable(error));
-        }
         let began = Instant::now();
         self.began.get_or_insert(began);
         match Arc::get_mut(&mut self.gradient) {

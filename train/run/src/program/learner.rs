@@ -133,12 +133,6 @@ pub trait Learner: StateReplica + fmt::Debug {
     /// As [`Self::apply`].
     fn apply_staged(&mut self, record: &ResultRecord) -> Result<StepReport, Error>;
 
-    /// Whether members judge the present state by its held-out loss, which each [evaluates](Self::evaluate) and tells with the gradient of
-    /// the next step. As it is, none is judged.
-    fn is_judged(&self) -> bool {
-        false
-    }
-
     /// Whether the run has ended with the present state: after its last step, or before, as all members find from the same state.
     fn is_over(&self) -> bool {
         self.step() >= self.manifest().steps

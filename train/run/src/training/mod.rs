@@ -178,6 +178,19 @@ impl TrainingState {
         self.best.as_ref().is_some_and(|best| best.is_due(self.step))
     }
 
+    /// Which of `held_out` samples `me` evaluates of a state that is judged: as large a part of them as its share of the next step is of that; and by
+    /// what the mean over that part is multiplied to be a mean over the share, so that what all tell comes to the mean over all. `None`: none of them.
+    pub fn held_out_part(&self, me: PeerId, held_out: u32) -> Option<(Range<u32>, f64)> {
+        let (share, pending) = (self.ledger.share_len(me), self.ledger.pending());
+        if share == 0 || held_out == 0 {
+            return None;
+        }
+        let others = self.ledger.shares().iter().take_while(|(peer, _)| *peer < me);
+        let before: u32 = others.map(|(peer, _)| self.ledger.share_len(*peer)).sum();
+        let cut = |at: u32| (u64::from(held_out) * u64::from(at) / u64::from(pending)) as u32;
+        Some((cut(before)..cut(before + share), f64::from(pending) / f64::from(share)))
+    }
+
     /// Whether the run has ended with the present state, be it before its last step.
     pub fn is_over(&self) -> bool {
         self.step >= self.manifest.steps || self.best.as_ref().is_some_and(Best::is_over)

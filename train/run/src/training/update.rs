@@ -124,9 +124,9 @@ impl TrainingState {
         })
     }
 
-    /// Judges the present state by the held-out loss that was reduced with the step after it, if that is due and anybody told one.
+    /// Judges the present state by the held-out loss that was reduced with the step after it, if that is due and all have told their parts.
     fn judge(&mut self, figures: &[f32], weight: u64) -> Option<JudgedReport> {
-        if !self.is_judged() || weight == 0 {
+        if !self.is_judged() || weight == 0 || weight < self.ledger.pending().into() {
             return None;
         }
         let loss = self.mean(*figures.last()?, weight);

@@ -40,7 +40,7 @@ fn all_members_end_in_the_same_step_with_the_best_model_whoever_was_there() {
                     / swarm.members.len() as f64
             });
             let computed = swarm.compute();
-            // One dies in mid-step, when the state is judged: the others' word is enough.
+            // One dies in mid-step, when the state is judged.
             if step == 4 {
                 swarm.members.remove(&peer(3));
             }
@@ -66,7 +66,8 @@ fn all_members_end_in_the_same_step_with_the_best_model_whoever_was_there() {
             let record = swarm.reduce(&computed);
             let report = swarm.apply(&record);
             let digest = swarm.check_digests();
-            assert_eq!(report.judged.is_some(), own.is_some(), "step {step}");
+            // A part of what was to be evaluated is lost with a member: the next one is whole.
+            assert_eq!(report.judged.is_some(), own.is_some() && step != 4, "step {step}");
             let (Some(told), Some(own)) = (report.judged, own) else { continue };
             assert_eq!(told.step, step);
             assert!((f64::from(told.loss) / own - 1.0).abs() < 1e-5, "{told:?}, where members found {own}");
@@ -126,8 +127,7 @@ fn a_loss_that_no_contribution_may_have_counts_as_the_worst() {
     let mut buffer = Vec::new();
     (0..4).for_each(|_| drop(advance(&mut trainer, &mut buffer)));
     for loss in [f64::NAN, f64::INFINITY, 1e30] {
-        let evaluation = EvaluationReport { loss, measures: Vec::new(), samples: 359 };
-        trainer.evaluated = Some((4, evaluation));
+        trainer.judged = Some((4, 0..359, loss));
         let told = computed(&mut trainer, ME).expect("computed").values().last().copied();
         assert_eq!(told, Some(run.0.bound));
     }
