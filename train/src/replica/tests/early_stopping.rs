@@ -93,7 +93,7 @@ fn all_members_end_in_the_same_step_with_the_best_model_whoever_was_there() {
         // Who is started again with it knows.
         let mut again = open(&run);
         again.load(state).expect("of the run");
-        assert!(again.is_over() && !again.is_judged());
+        assert!(again.is_over() && !again.training().is_judged());
         assert_eq!(again.best_step(), Some(last.best_step));
         let outcome = again.evaluate_outcome_while(&|| true).expect("evaluated").expect("all of it");
         assert!((outcome.loss / f64::from(least) - 1.0).abs() < 1e-5);
@@ -108,7 +108,7 @@ fn a_step_without_samples_judges_nothing() {
     let mut trainer = open(&run);
     let mut buffer = Vec::new();
     (0..4).for_each(|_| drop(advance(&mut trainer, &mut buffer)));
-    assert!(trainer.is_judged());
+    assert!(trainer.training().is_judged());
     let slot = GAVE_UP as f32 / 64.0;
     let mut mean = vec![0.0; run.0.reduced().elements()];
     mean.push(slot);
