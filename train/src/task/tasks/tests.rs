@@ -535,6 +535,6 @@ fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_is_skipped() {
     assert_eq!((learner.state().parameters, learner.ledger().skips().total), (before.parameters, 1));
     // Whoever does not weigh is in no such run.
     let plain = sequences(|_| None);
-    let error = plain.open(&manifest).err().expect("another program").to_string();
+    let error = plain.open(&manifest).expect_err("another program").to_string();
     assert!(error.contains("weighted: ours false, theirs true"), "{error}");
 }
