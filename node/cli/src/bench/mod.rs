@@ -11,6 +11,7 @@ mod live;
 mod member;
 mod outcome;
 mod process;
+mod topologies;
 mod values;
 mod wire;
 
@@ -25,6 +26,7 @@ pub use error::BenchError;
 pub use live::{LiveOutcome, LivePlan, live};
 pub use member::serve;
 pub use outcome::{LinkOutcome, Outcome};
+pub use topologies::topologies;
 
 use crate::output::Console;
 use outcome::Times;

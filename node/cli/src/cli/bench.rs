@@ -11,6 +11,8 @@ use starling::parts::PlanPolicy;
 pub enum BenchVerb {
     /// Reduce among several members on this machine, over their real links
     Allreduce(AllReduceFlags),
+    /// Reduce the same by each plan, one after the other
+    Topologies(TopologiesFlags),
     /// Measure one link between two members on this machine: latency, and bytes both ways at once
     Link(LinkFlags),
     /// Be one member of a reduction over the real links between several machines
@@ -40,6 +42,29 @@ pub struct AllReduceFlags {
     pub codec: CodecName,
     /// Rounds that count
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rounds: u32,
+    /// How the members reduce.
+    #[command(flatten)]
+    pub reduction: ReductionFlags,
+}
+
+/// `starling bench topologies`.
+#[derive(Debug, Clone, Args)]
+pub struct TopologiesFlags {
+    /// How many members reduce
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub peers: u32,
+    /// How much each member brings, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub mib: u32,
+    /// How much each member brings, in KiB, for less than a MiB [default: as --mib says]
+    #[arg(long, value_name = "KIB", conflicts_with = "mib", value_parser = clap::value_parser!(u32).range(1..))]
+    pub kib: Option<u32>,
+    /// How values are written
+    #[arg(long, value_enum, default_value_t = CodecName::F32)]
+    pub codec: CodecName,
+    /// Rounds that count, of each plan
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: u32,
     /// How the members reduce.
     #[command(flatten)]

@@ -23,6 +23,13 @@ pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, Com
             let outcome = bench::all_reduce(&all_reduce_plan(flags), &context.console).await?;
             print(context.global.json, || json!(outcome), || outcome.describe())?;
         }
+        BenchVerb::Topologies(flags) => {
+            let bytes = size(flags.mib, flags.kib);
+            let mut plan = plan(flags.peers, bytes, flags.rounds, &flags.reduction);
+            plan.reduction.codec = flags.codec.into();
+            let outcome = bench::topologies(&plan, &context.console).await?;
+            print(context.global.json, || json!(outcome), || outcome.describe())?;
+        }
         BenchVerb::Link(flags) => {
             let outcome = bench::link(&link_plan(flags), &context.console).await?;
             print(context.global.json, || json!(outcome), || outcome.describe())?;
