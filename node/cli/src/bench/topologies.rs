@@ -7,7 +7,7 @@ use starling_topology::{Rank, WorldSize};
 
 use super::outcome::Outcome;
 use super::{BenchError, Plan as BenchPlan, all_reduce};
-use crate::output::{Console, format};
+use crate::output::{Console, Gauge, format, table};
 
 /// What one plan came to. Sizes are in bytes, times in seconds.
 #[derive(Debug, Clone, Serialize)]
@@ -79,31 +79,24 @@ pub async fn topologies(plan: &BenchPlan, console: &Console) -> Result<Topologie
 impl TopologiesOutcome {
     /// For people.
     pub fn describe(&self) -> String {
-        let head = format!(
-            "all-reduce of {} among {} members, {}\n{:<12} {:>10} {:>8} {:>10} {:>14} {:>14} {:>6}\n",
-            format::bytes(self.bytes),
-            self.peers,
-            self.transport,
-            "plan",
-            "median ms",
-            "of ring",
-            "cpu ms",
-            "most sends",
-            "all send",
-            "links"
-        );
-        let line = |plan: &PlanOutcome| {
-            format!(
-                "{:<12} {:>10.1} {:>8.2} {:>10.1} {:>14} {:>14} {:>6}\n",
-                plan.plan,
-                plan.median_s * 1e3,
-                plan.ratio,
-                plan.cpu_s * 1e3,
+        let row = |plan: &PlanOutcome| {
+            [
+                plan.plan.clone(),
+                format!("{:.1}", plan.median_s * 1e3),
+                format!("{:.2}", plan.ratio),
+                format!("{:.1}", plan.cpu_s * 1e3),
                 format::bytes(plan.most_sent),
                 format::bytes(plan.all_sent),
-                plan.links
-            )
+                plan.links.to_string(),
+            ]
         };
-        head + &self.plans.iter().map(line).collect::<String>()
+        let head = ["plan", "median ms", "of ring", "cpu ms", "most sends", "all send", "links"];
+        let rows = table(head, self.plans.iter().map(row).collect(), &[0], Gauge::is_ascii());
+        format!(
+            "all-reduce of {} among {} members, {}\n{rows}\n",
+            format::bytes(self.bytes),
+            self.peers,
+            self.transport
+        )
     }
 }
