@@ -137,7 +137,6 @@ pub(crate) fn start(
         gradient: Arc::new(Gradient::new(reduced)),
         progress: watch::Sender::new(usize::MAX),
         reduced,
-        evaluated: None,
         began: None,
         contributed: None,
         view: 0,

@@ -271,7 +271,7 @@ impl Model {
         if targets.len() > 0 {
             measure(&mut values, &mut targets, &mut rows)?;
         }
-        Ok(sums.mean(samples))
+        Ok(sums.mean(samples as f64))
     }
 
     /// The same of the windows of a text.
@@ -310,7 +310,7 @@ impl Model {
         if !windows.is_empty() {
             measure(&mut windows)?;
         }
-        Ok(sums.mean(samples))
+        Ok(sums.mean(samples as f64))
     }
 
     /// Whether it says something of samples, one by one.

@@ -69,6 +69,8 @@ pub struct Replica<T: Task> {
     device: Device,
     inner: Device,
     loader: Loader<(T::Batch, f32)>,
+    /// What all held-out samples count together.
+    held_out: f64,
     /// Of the micro-batches of the present share that were computed.
     sums: Sums,
     module: T::Module,
@@ -148,7 +150,17 @@ impl<T: Task> Replica<T> {
             Precision::F32 => module,
             _ => flatten::write_leaves(module, &kinds, values, precision, &device),
         };
+        let held_out = match manifest.weighted {
+            true => {
+                let samples: Vec<u32> = (data.training..data.training + data.held_out).collect();
+                let weight = caught(task.name(), "weight", || task.weight(&samples))?;
+                let weight = weight.filter(|weight| samples.is_empty() || (weight.is_finite() && *weight > 0.0));
+                weight.ok_or_else(|| Error::NothingHeldOut { task: task.name().to_owned() })?
+            }
+            false => data.held_out.into(),
+        };
         Ok(Self {
+            held_out,
             probe,
             module,
             kinds,
@@ -306,24 +318,30 @@ impl<T: Task> Replica<T> {
         if manifest.early_stop.is_none() {
             return Ok(Vec::new());
         }
-        let held_out = self.data.held_out;
-        let Some((part, worth)) = self.training.held_out_part(self.me, held_out).filter(|_| self.training.is_judged())
-        else {
-            return Ok(vec![0.0]);
-        };
+        Ok(vec![match self.evaluate_own(self.me, &|| true)? {
+            Some(loss) if loss.abs() <= f64::from(most) => loss as f32,
+            Some(_) => most,
+            None => 0.0,
+        }])
+    }
+
+    /// What `me` tells of a state that is judged, once it is evaluated, which it is once; `None` if there is nothing to tell, or it does not go on.
+    fn evaluate_own(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<Option<f64>, Error> {
+        let part = self.training.held_out_part(me, self.data.held_out).filter(|_| self.training.is_judged());
+        let Some((part, worth)) = part else { return Ok(None) };
         let step = self.training.step();
         let known = self.judged.take().filter(|(of, range, _)| (*of, range) == (step, &part));
         let sum = match known {
             Some((.., sum)) => sum,
+            None if part.is_empty() => 0.0,
             None => {
                 let (module, _) = self.model(false);
-                let sums = self.evaluate_part(&module, part.clone(), &|| true)?;
-                sums.map_or(f64::NAN, |sums| sums.mean(1).loss)
+                let Some(sums) = self.evaluate_part(&module, part.clone(), goes_on)? else { return Ok(None) };
+                sums.mean(1.0).loss
             }
         };
         self.judged = Some((step, part, sum));
-        let loss = (sum / f64::from(held_out) * worth) as f32;
-        Ok(vec![if loss.abs() <= most { loss } else { most }])
+        Ok(Some(sum / self.held_out * worth))
     }
 
     /// As [`Learner::evaluate_while`]; of the `best` model if there is one, else of the present one.
@@ -331,7 +349,7 @@ impl<T: Task> Replica<T> {
         let (module, step) = self.model(best);
         let held_out = self.data.held_out;
         let Some(sums) = self.evaluate_part(&module, 0..held_out, goes_on)? else { return Ok(None) };
-        let evaluation = sums.mean(held_out.into());
+        let evaluation = EvaluationReport { samples: held_out.into(), ..sums.mean(self.held_out) };
         self.evaluated = Some((step, evaluation.clone())).filter(|_| held_out > 0);
         Ok(Some(evaluation))
     }
@@ -578,6 +596,10 @@ impl<T: Task> Learner for Replica<T> {
         let (batch, draw) = (self.loaded(&last)?, loader::draw(self.training.ledger(), &last));
         self.differentiate(batch, draw, weight(&last), gradient, progressed)?;
         Ok(gradient.weight())
+    }
+
+    fn judge_while(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<(), starling_run::Error> {
+        Ok(self.evaluate_own(me, goes_on).map(|_| ())?)
     }
 
     fn take_beyond(&mut self) -> Option<ContributionError> {

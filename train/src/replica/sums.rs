@@ -1,6 +1,6 @@
 //! What micro-batches come to together.
 
-/// The gradients and losses of micro-batches, and the changes of what runs along, each times its samples: `[trained + 1 + running]`. Memory for one, however many they are.
+/// The gradients and losses of micro-batches, and the changes of what runs along, each times its samples: `[trained + 1 + running]`, and where samples do not count alike what one counts. Memory for one, however many they are.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     values: Vec<f32>,

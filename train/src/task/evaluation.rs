@@ -101,10 +101,11 @@ impl Sums {
         }
     }
 
-    /// The means over so many samples.
-    pub(crate) fn mean(self, samples: u64) -> starling_run::EvaluationReport {
+    /// The means over so many samples, or over what these count.
+    pub(crate) fn mean(self, count: f64) -> starling_run::EvaluationReport {
+        let samples = count as u64;
         // Without samples there is nothing to divide by.
-        let count = samples.max(1) as f64;
+        let count = if count > 0.0 { count } else { 1.0 };
         let bytes = self.0.iter().find(|(name, _)| *name == BYTES_PER_TOKEN).map(|(_, sum)| *sum);
         let mean = |name, sum: f64| match name {
             PERPLEXITY => (sum / count).exp(),
@@ -161,7 +162,7 @@ mod tests {
         for (bits, bytes) in [(3.0, 1.0), (5.0, 4.0)] {
             sums.add(vec![("loss", bits * 2.0_f64.ln()), (BITS_PER_BYTE, bits), (BYTES_PER_TOKEN, bytes)]);
         }
-        let evaluation = sums.mean(2);
+        let evaluation = sums.mean(2.0);
         let measure = |name| evaluation.measure(name).expect("measured");
         assert_eq!((measure(BITS_PER_BYTE), measure(BYTES_PER_TOKEN)), (8.0 / 5.0, 2.5));
     }

@@ -213,7 +213,7 @@ mod tests {
         assert!(loss > 4.0 && loss < 7.0, "{loss}: nothing is learned yet");
         let mut all = evaluation::Sums::default();
         all.add(sums);
-        let evaluation = all.mean(7);
+        let evaluation = all.mean(7.0);
         let measure = |name| evaluation.measure(name).expect("measured");
         assert!((measure("perplexity") - evaluation.loss.exp()).abs() < 1e-9);
         assert!((measure("bits_per_byte") * 2.0_f64.ln() - evaluation.loss).abs() < 1e-9);

@@ -19,6 +19,7 @@ use starling_run::{ModelSpec, Schema};
 use starling_topology::Digest;
 
 use crate::network::cut::Cut;
+use crate::network::numbers::in_f32;
 pub use draw::DrawSeed;
 
 /// The samples of a task, in short.
@@ -99,7 +100,7 @@ pub trait Task: Send + Sync + 'static {
 
     /// What these samples of training count together: how many tokens they have that a loss is the mean over, for example. Each counts 0 to 2^20.
     /// [`Self::loss`] is then the mean by these weights, and so is the gradient of a step over all members' samples, however they are dealt. The same each
-    /// time. As it is, `None`: each sample counts 1.
+    /// time. Of held-out samples it says what the sums that are [measured](Self::measure) are divided by. As it is, `None`: each sample counts 1.
     fn weight(&self, samples: &[u32]) -> Option<f64> {
         let _ = samples;
         None
@@ -114,7 +115,7 @@ pub trait Task: Send + Sync + 'static {
         initial::draw(schema, seed)
     }
 
-    /// Sums over some samples, by name; the first is that of the `loss`. Of what is called `perplexity` they are of logarithms: it is the
+    /// Sums over some samples, each as much as it [counts](Self::weight), by name; the first is that of the `loss`. Of what is called `perplexity` they are of logarithms: it is the
     /// exponential of their mean. `module` and `device` have no autodiff. As it is, the
     /// loss alone.
     ///
@@ -126,9 +127,13 @@ pub trait Task: Send + Sync + 'static {
         samples: &[u32],
         device: &Device,
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-        let loss = self.loss(module, self.batch(samples, device)).try_into_data()?;
+        let weight = self.weight(samples).unwrap_or(samples.len() as f64);
+        if weight == 0.0 {
+            return Ok(vec![("loss", 0.0)]);
+        }
+        let loss = in_f32(self.loss(module, self.batch(samples, device))).try_into_data()?;
         let loss = loss.as_slice::<f32>().ok().and_then(|loss| loss.first().copied()).unwrap_or(f32::NAN);
-        Ok(vec![("loss", f64::from(loss) * samples.len() as f64)])
+        Ok(vec![("loss", f64::from(loss) * weight)])
     }
 
     /// How many samples are measured together: bounds the memory that it needs. As it is, 512.

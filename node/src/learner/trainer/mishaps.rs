@@ -49,7 +49,8 @@ impl Mishaps {
         let StepReport { step, epoch, .. } = *report;
         if let Some(scale) = report.rescaled {
             observer.report(&Report::Rescaled { step, scale });
-        } else if !report.given_up.is_empty() && is_due(&mut self.given_up) {
+        }
+        if !report.given_up.is_empty() && is_due(&mut self.given_up) {
             for (peer, samples) in &report.given_up {
                 observer.report(&Report::GaveUp { step, peer: to_libp2p(*peer).to_string(), samples: *samples });
             }

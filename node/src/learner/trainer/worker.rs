@@ -46,8 +46,6 @@ pub(super) struct Worker {
     pub(super) progress: watch::Sender<usize>,
     /// What this member brings to a step.
     pub(super) reduced: ReducedSize,
-    /// The last step whose state was evaluated.
-    pub(super) evaluated: Option<u64>,
     /// When the present step began.
     pub(super) began: Option<Instant>,
     /// When a reducer first had all of the gradient.
@@ -99,7 +97,6 @@ impl Worker {
             Turn::Done => Ok(()),
             Turn::Loaded => {
                 (self.began, self.contributed, self.kept, self.totals.skips) = (None, None, None, None);
-                self.evaluated = None;
                 self.look_whether_it_is_over();
                 self.audit_log.adopt(self.learner.step() + 1, self.turns.shared_steps.view());
                 Ok(())
@@ -123,6 +120,18 @@ impl Worker {
     }
 
     fn compute(&mut self) -> Result<(), NodeError> {
+        // Each batch is work of its own: none may end for having much to evaluate.
+        let goes_on = || {
+            self.work_clock.start();
+            true
+        };
+        if !self.is_unable
+            && let Err(error) = self.learner.judge_while(self.turns.me, &goes_on)
+        {
+            self.is_unable = true;
+            self.turns.tell(TrainerEvent::Unable(error.into()));
+        }
+        self.work_clock.start();
         let began = Instant::now();
         self.began.get_or_insert(began);
         match Arc::get_mut(&mut self.gradient) {
@@ -335,7 +344,6 @@ impl Worker {
         let measures: BTreeMap<_, _> = measures.into_iter().map(|(name, mean)| (name.to_owned(), mean)).collect();
         self.totals.evaluation = Some((loss, measures.clone()));
         let step = self.learner.step();
-        self.evaluated = Some(step);
         // What an earlier model comes to is told in the summary alone: as news it would be of this step.
         if !(is_outcome && self.learner.best_step().is_some()) {
             self.observer.report(&Report::Evaluated { step, loss, measures });

@@ -292,7 +292,7 @@ impl Manifest {
             groups: spec.groups.clone(),
             schedule: spec.schedule.clone(),
             clip: spec.clip,
-            clip_by: spec.clip.map(|_| spec.clip_by).unwrap_or_default(),
+            clip_by: spec.clip_by,
             early_stop: spec.early_stop.in_manifest(&spec.schedule),
             freeze: freeze::frozen(spec.freeze.iter().cloned()),
             batch_size: spec.batch_size,

@@ -97,7 +97,7 @@ impl From<DecayKind> for DecaySpec {
 
 impl DecaySpec {
     /// After how many evaluations without a lower held-out loss it falls; `None` if it does not go by these.
-    pub(crate) fn evaluations(&self) -> Option<u32> {
+    pub fn evaluations(&self) -> Option<u32> {
         self.parts.iter().find_map(|part| match part.kind {
             DecayKind::Plateau { evaluations, .. } => Some(evaluations),
             _ => None,

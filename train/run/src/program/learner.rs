@@ -94,6 +94,16 @@ pub trait Learner: StateReplica + fmt::Debug {
     /// If nothing is assigned yet, or it can't be computed here.
     fn compute(&mut self, me: PeerId, gradient: &Gradient, progressed: &mut dyn FnMut(usize)) -> Result<u64, Error>;
 
+    /// Evaluates, if members judge the present state by its held-out loss, the part of that which falls to `me`, for [`Self::compute`] to tell. It asks
+    /// before each batch whether it `goes_on`, and without this is a part of computing. As it is, there is nothing to do.
+    ///
+    /// # Errors
+    /// If it can't be computed here.
+    fn judge_while(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
+        let _ = (me, goes_on);
+        Ok(())
+    }
+
     /// What was wrong with the gradient that was computed last; `None` if nothing was.
     fn take_beyond(&mut self) -> Option<ContributionError>;
 

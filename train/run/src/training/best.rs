@@ -19,7 +19,7 @@ const STEP: f64 = 9_007_199_254_740_992.0;
 pub struct JudgedReport {
     /// The state after this step was evaluated.
     pub step: u64,
-    /// The mean held-out loss, over the members' samples of the step after it.
+    /// The mean held-out loss.
     pub loss: f32,
     /// The best state so far is the one after this step; with what loss.
     pub best_step: u64,

@@ -18,6 +18,9 @@ use crate::training::contribution;
 use crate::training::optimizer::{ClipKind, StepError, StepFactors};
 use crate::training::staged_update::StagedUpdate;
 
+/// Where samples of a batch count less in the mean, they count nothing: what is divided by it would be lost in rounding.
+const LEAST_COUNT: f32 = 1.0 / (1 << 20) as f32;
+
 impl TrainingState {
     /// How many bytes [`Self::stage`] takes beside the state; `None` if it does nothing, because no part of an update can begin
     /// before the whole gradient is there.
@@ -88,7 +91,10 @@ impl TrainingState {
         // A rate that falls for it does so from the next step on: this one may have begun.
         let falls = self.falls();
         let judged = self.judge(figures, weight);
-        let is_rescaled = self.loss_scale.as_mut().is_some_and(|scale| scale.follow(!given_up.is_empty()));
+        let is_rescaled = self
+            .loss_scale
+            .as_mut()
+            .is_some_and(|scale| scale.follow(given_up.iter().any(|(_, samples)| *samples > 0)));
         let skipped = match weight {
             0 if given_up.is_empty() => None,
             0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
@@ -147,9 +153,10 @@ impl TrainingState {
 
     /// The mean loss over what was contributed, as members weigh it.
     fn mean_loss(&self, figure: f32, weight: u64, scale: f32) -> f32 {
-        match self.manifest.weighted && weight > 0 {
-            true => Some(figure * scale).filter(|loss| loss.is_finite()).unwrap_or(f32::MAX),
-            false => self.mean(figure, weight),
+        match (self.manifest.weighted && weight > 0, scale.is_finite()) {
+            (true, true) => Some(figure * scale).filter(|loss| loss.is_finite()).unwrap_or(f32::MAX),
+            (true, false) => 0.0,
+            (false, _) => self.mean(figure, weight),
         }
     }
 
@@ -229,7 +236,7 @@ impl TrainingState {
         let weight = self.ledger.total(members, &speeds);
         let counted = figures.get(1 + self.manifest.running()).filter(|_| self.manifest.weighted && weight > 0);
         let scale = match counted {
-            Some(counted) if *counted > 0.0 => 1.0 / counted,
+            Some(counted) if *counted >= LEAST_COUNT => 1.0 / counted,
             Some(_) => f32::INFINITY,
             None => contribution::scale(self.manifest.batch_size, weight, self.ledger.pending()),
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use starling_run::{PartialSnapshot, StateSnapshot};
 
-use super::*;
+use super::{computed as computed_by, *};
 
 pub(super) fn peer(name: u8) -> PeerId {
     PeerId([name; 32])
@@ -14,6 +14,7 @@ pub(super) fn peer(name: u8) -> PeerId {
 pub(super) struct Member {
     pub(super) trainer: ClassifierReplica,
     speed: u32,
+    gave_up: bool,
     queue: Option<Vec<ResultRecord>>,
 }
 
@@ -28,7 +29,7 @@ impl Swarm {
     }
 
     pub(super) fn of(speeds: &[u32], batch_size: u32, trainer: &dyn Fn() -> ClassifierReplica) -> Self {
-        let member = |speed: &u32| Member { trainer: trainer(), speed: *speed, queue: None };
+        let member = |speed: &u32| Member { trainer: trainer(), speed: *speed, gave_up: false, queue: None };
         let mut members: BTreeMap<_, _> = (1..).map(peer).zip(speeds.iter().map(member)).collect();
         let names: Vec<PeerId> = members.keys().copied().collect();
         members.values_mut().for_each(|member| assert!(member.trainer.begin(&names)));
@@ -43,9 +44,9 @@ impl Swarm {
     pub(super) fn compute(&mut self) -> BTreeMap<PeerId, (Vec<f32>, u64)> {
         let mut computed = BTreeMap::new();
         for (name, member) in self.members.iter_mut().filter(|(_, member)| member.queue.is_none()) {
-            let mut gradient = Vec::new();
-            let weight = compute(&mut member.trainer, *name, &mut gradient).expect("computed");
-            computed.insert(*name, (gradient, weight));
+            let gradient = computed_by(&mut member.trainer, *name).expect("computed");
+            member.gave_up = gradient.has_given_up();
+            computed.insert(*name, (gradient.values(), gradient.weight()));
         }
         computed
     }
@@ -58,7 +59,7 @@ impl Swarm {
         for (name, member) in &self.members {
             let Some((gradient, weight)) = computed.get(name) else { continue };
             let weighted = gradient.iter().map(|value| value * *weight as f32);
-            let slots = contribution::slots(&names, *name, member.speed);
+            let slots = contribution::slots(&names, *name, if member.gave_up { GAVE_UP } else { member.speed });
             sum.iter_mut().zip(weighted.chain(slots)).for_each(|(sum, value)| *sum += value);
         }
         sum.iter_mut().for_each(|sum| *sum /= self.batch_size as f32);

@@ -2,6 +2,7 @@
 
 use starling_run::Precision;
 
+use super::churn::{Swarm, peer};
 use super::*;
 
 fn open(model: &str, precision: Precision) -> ClassifierReplica {
@@ -44,7 +45,6 @@ fn what_is_evaluated_is_the_state() {
     whole = ClassifierReplica::new(&manifest, dataset, DeviceSpec::Cpu).expect("a trainer");
     whole.load(ReplicatedState { run: manifest.run_id(), ..trainer.state() }).expect("the same shapes");
     assert_eq!(trainer.evaluate().expect("evaluated"), whole.evaluate().expect("evaluated"));
-    assert_eq!(trainer.probe(), whole.probe(), "as are the first samples, which a joiner compares");
 }
 
 #[test]
@@ -67,6 +67,29 @@ fn an_overflow_halves_the_scale_and_its_samples_come_again() {
     let reports = [&mut trainer, &mut joined].map(|trainer| advance(trainer, &mut Vec::new()));
     assert_eq!((reports[0].samples, &reports[0]), (64, &reports[1]));
     assert_eq!((trainer.digest(), trainer.training().loss_scale()), (joined.digest(), 16_384.0));
+}
+
+/// One of three overflows: the others' shares count, and its samples come next, computed by others.
+#[test]
+fn members_agree_on_the_scale_whoever_overflows() {
+    let mut swarm = Swarm::of(&[100, 300, 200], 64, &|| open("mlp:8", Precision::F16));
+    let mut visits = vec![0; 1438];
+    for step in 1..=22 {
+        if step == 5 {
+            swarm.members.get_mut(&peer(2)).expect("there").trainer.factors = Factors::read("5:inf");
+        }
+        let share = swarm.members[&peer(1)].trainer.ledger().share_len(peer(2));
+        let report = swarm.step();
+        swarm.check_digests();
+        let own = report.contributions.iter().flat_map(|(_, ranges)| ranges.iter().cloned()).flatten();
+        own.for_each(|position| visits[position as usize] += 1);
+        let expected = (step == 5).then_some(32_768.0);
+        assert_eq!((report.rescaled, report.returned), (expected, if step == 5 { share } else { 0 }), "step {step}");
+        assert_eq!((report.samples, &report.skipped), (u64::from(64 - report.returned), &None));
+        let rests = swarm.members[&peer(1)].trainer.ledger().share_len(peer(2)) == 0;
+        assert_eq!(rests, step == 5, "it rests for a step");
+    }
+    assert!(visits.iter().all(|visits| *visits <= 1), "no sample twice in an epoch");
 }
 
 #[test]

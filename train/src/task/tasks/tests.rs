@@ -531,6 +531,7 @@ fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_is_skipped() {
     assert!(values.iter().all(|value| *value == 0.0));
     let record = starling_run::training::contribution::alone(1, values, weight, manifest.batch_size, ME, UNMEASURED);
     let report = learner.apply(&record).expect("applied");
+    assert_eq!(report.loss, 0.0);
     assert!(report.skipped.expect("skipped").contains("count nothing"));
     assert_eq!((learner.state().parameters, learner.ledger().skips().total), (before.parameters, 1));
     // Whoever does not weigh is in no such run.
