@@ -537,5 +537,5 @@ fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_is_skipped() {
     // Whoever does not weigh is in no such run.
     let plain = sequences(|_| None);
     let error = plain.open(&manifest).expect_err("another program").to_string();
-    assert!(error.contains("weighted: ours false, theirs true"), "{error}");
+    assert!(error.contains("weighted is false, the run has true"), "{error}");
 }
