@@ -96,7 +96,7 @@ fn torch(entry: &Entry) -> String {
 }
 
 /// The columns of a matrix of so many rows, one after the other.
-fn transposed(numbers: &[f32], rows: usize) -> Vec<f32> {
+pub(super) fn transposed(numbers: &[f32], rows: usize) -> Vec<f32> {
     let columns = numbers.len().checked_div(rows).unwrap_or_default();
     (0..columns).flat_map(|column| (0..rows).map(move |row| numbers[row * columns + column])).collect()
 }

@@ -28,6 +28,14 @@ impl NumberFormat {
         }
     }
 
+    /// How many bytes a number takes.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+
     /// What a safetensors file calls it.
     pub(super) fn dtype(self) -> Dtype {
         match self {

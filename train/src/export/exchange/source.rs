@@ -1,21 +1,28 @@
 //! Tensors of a file that this program or another one wrote, by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use pytorch_reader::{DType, PytorchReader};
 use starling_run::data::shorten;
+use starling_run::manifest::schema::Entry;
 
 use super::super::ModelError;
 use super::super::read::{self, Tensors};
 use super::NumberFormat;
+use super::onnx::Constants;
 
 /// What `torch.save` begins its files with: they are ZIP archives.
 const ARCHIVE: &[u8] = b"PK\x03\x04";
 
-/// A safetensors file in memory, or a file of PyTorch's, which is read tensor by tensor.
+/// What an ONNX file's name ends with: nothing that it begins with tells it.
+const ONNX: &str = "onnx";
+
+/// A safetensors or ONNX file in memory, or a file of PyTorch's, which is read tensor by tensor.
 pub(super) enum Source<'a> {
     Safetensors(Tensors<'a>),
+    /// Those that are parameters of the model, as it calls and lays them out.
+    Onnx(Constants<'a>),
     /// Its names without what they all begin with.
     Pytorch(BTreeMap<String, pytorch_reader::Tensor>),
 }
@@ -55,6 +62,31 @@ pub(super) fn is_pytorch(path: &Path) -> bool {
     read.is_ok() && start == ARCHIVE
 }
 
+/// Whether a file is one of ONNX, by its name.
+pub(super) fn is_onnx(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ONNX))
+}
+
+/// What the names of a model all begin with in a file that has these; `None` if it does not have all of them.
+///
+/// # Errors
+/// That it has all of them more than once, as a sentence.
+pub(super) fn part(names: &[String], found: &BTreeSet<&str>) -> Result<Option<String>, String> {
+    let first = names.first().map_or("", String::as_str);
+    let has_all = |before: &&str| names.iter().all(|name| found.contains(&*format!("{before}{name}")));
+    let parts = found.iter().filter_map(|found| found.strip_suffix(first));
+    let parts: Vec<&str> = parts.filter(|part| part.is_empty() || part.ends_with('.')).filter(has_all).collect();
+    match parts[..] {
+        [] => Ok(None),
+        [part] => Ok(Some(part.to_owned())),
+        _ if parts.contains(&"") => Ok(Some(String::new())),
+        [one, other, ..] => {
+            let [one, other] = [one, other].map(|part| shorten(part).escape_debug().to_string());
+            Err(format!("it has all of the model as `{one}` and as `{other}`; save the one that is meant alone"))
+        }
+    }
+}
+
 impl<'a> Source<'a> {
     /// The tensors in the bytes of a safetensors file.
     ///
@@ -62,6 +94,15 @@ impl<'a> Source<'a> {
     /// If they are none.
     pub(super) fn safetensors(bytes: &'a [u8], path: &Path) -> Result<Self, ModelError> {
         Ok(Self::Safetensors(read::tensors(bytes, path)?))
+    }
+
+    /// Those of the constants in the bytes of an ONNX file that are these parameters.
+    ///
+    /// # Errors
+    /// If the file is none.
+    pub(super) fn onnx(bytes: &'a [u8], path: &Path, entries: &[Entry]) -> Result<Self, ModelError> {
+        let unfit = |reason| ModelError::OtherWeights { path: path.to_owned(), reason };
+        Constants::read(bytes, path, entries).map(Self::Onnx).map_err(unfit)
     }
 
     /// Those in a file that `torch.save` wrote: of a state, or of something that has one in it, as `{"state_dict": ..}`, which is found by its
@@ -77,22 +118,9 @@ impl<'a> Source<'a> {
             unfit(format!("it is no file of PyTorch's that could be read: {}", shorten(&reason).escape_debug()))
         })?;
         let tensors: BTreeMap<String, _> = reader.into_tensors().into_iter().collect();
-        let first = names.first().map_or("", String::as_str);
-        let has_all = |before: &&str| names.iter().all(|name| tensors.contains_key(&format!("{before}{name}")));
-        let parts = tensors.keys().filter_map(|found| found.strip_suffix(first));
-        let parts: Vec<&str> = parts.filter(|part| part.is_empty() || part.ends_with('.')).filter(has_all).collect();
-        let part = match parts[..] {
-            // What is missing is told by its name.
-            [] => return Ok(Source::Pytorch(tensors)),
-            [part] => part.to_owned(),
-            _ if parts.contains(&"") => String::new(),
-            [one, other, ..] => {
-                let [one, other] = [one, other].map(|part| shorten(part).escape_debug().to_string());
-                return Err(unfit(format!(
-                    "it has all of the model as `{one}` and as `{other}`; save the one that is meant alone"
-                )));
-            }
-        };
+        let found = tensors.keys().map(String::as_str).collect();
+        // What is missing is told by its name.
+        let Some(part) = part(names, &found).map_err(unfit)? else { return Ok(Source::Pytorch(tensors)) };
         let under = tensors.into_iter().filter_map(|(name, it)| Some((name.strip_prefix(&part)?.to_owned(), it)));
         Ok(Source::Pytorch(under.collect()))
     }
@@ -101,6 +129,7 @@ impl<'a> Source<'a> {
     pub(super) fn names(&self) -> Vec<&String> {
         match self {
             Self::Safetensors(file) => file.tensors.iter().map(|(name, _)| name).collect(),
+            Self::Onnx(constants) => constants.names(),
             Self::Pytorch(tensors) => tensors.keys().collect(),
         }
     }
@@ -111,6 +140,7 @@ impl<'a> Source<'a> {
             Self::Safetensors(file) => {
                 file.tensors.iter().find(|(found, _)| found == name).map(|(_, tensor)| tensor.shape().to_vec())
             }
+            Self::Onnx(constants) => constants.shape(name),
             Self::Pytorch(tensors) => tensors.get(name).map(|tensor| tensor.shape().to_vec()),
         }
     }
@@ -128,6 +158,7 @@ impl<'a> Source<'a> {
                 let format = NumberFormat::of(tensor.dtype()).ok_or_else(|| other(format!("{:?}", tensor.dtype())))?;
                 Ok(format.decode(tensor.data()))
             }
+            Self::Onnx(constants) => constants.numbers(name),
             Self::Pytorch(tensors) => {
                 let tensor = tensors.get(name).ok_or("is not there")?;
                 let read = || {

@@ -218,11 +218,8 @@ fn printed(python: &OsString, script: &str, arguments: &[&Path]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-#[test]
-fn onnxruntime_predicts_as_the_model_does() {
-    let Some(python) = python("numpy, onnx, onnxruntime") else { return };
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path();
+/// A model of each kind that has a graph, with data for it.
+fn of_all_kinds(path: &Path) -> Vec<(&'static str, DataOptions)> {
     // A column of large numbers that are near to each other, one that is constant, one with gaps.
     let row = |at: u32| {
         let gap = if at % 7 == 3 { String::new() } else { (at % 5).to_string() };
@@ -236,16 +233,39 @@ fn onnxruntime_predicts_as_the_model_does() {
         DataOptions { source: numbers.display().to_string(), label: label("amount"), ..DataOptions::default() };
     let of_classes = DataOptions { label: label("kind"), ..of_numbers.clone() };
     let digits = DataOptions::default();
-    for (model, data) in [
-        ("softmax", &of_classes),
-        ("mlp:8,6", &of_classes),
-        ("linear", &of_numbers),
-        ("regression:8", &of_numbers),
-        ("mlp:16", &digits),
-        ("cnn:4,8", &digits),
-        ("mlp:8,6+batch-norm", &of_classes),
-        ("cnn:4,8+batch-norm", &digits),
-    ] {
+    vec![
+        ("softmax", of_classes.clone()),
+        ("mlp:8,6", of_classes.clone()),
+        ("linear", of_numbers.clone()),
+        ("regression:8", of_numbers),
+        ("mlp:16", digits.clone()),
+        ("cnn:4,8", digits.clone()),
+        ("mlp:8,6+batch-norm", of_classes),
+        ("cnn:4,8+batch-norm", digits),
+    ]
+}
+
+/// Scaling is part of the graph, and of no weight.
+#[test]
+fn what_is_written_as_onnx_begins_a_run_with_the_same_bits() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    for (model, data) in &of_all_kinds(path) {
+        let (learner, source) = exported(model, data, path);
+        let to = path.join("model.onnx");
+        write_exported_onnx(&source, &to).expect("written");
+        let values = read_weights(&to, &schema(&source)).expect("read back");
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+        assert!(bits(&values) == bits(&learner.state().parameters), "{model}");
+    }
+}
+
+#[test]
+fn onnxruntime_predicts_as_the_model_does() {
+    let Some(python) = python("numpy, onnx, onnxruntime") else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    for (model, data) in &of_all_kinds(path) {
         let (_, source) = exported(model, data, path);
         let to = path.join("model.onnx");
         write_exported_onnx(&source, &to).expect("written");

@@ -11,23 +11,33 @@ use super::{Layout, llama};
 
 /// The longest header that readers of such files take, and what says how long it is.
 const MAX_HEADER_BYTES: u64 = 100_000_000 + 8;
+/// What an ONNX file holds besides the numbers of weights, at most: its operations, their names, and what they compute with.
+const MAX_GRAPH_BYTES: u64 = 64 << 20;
+/// How exporters begin the names of constants that they made themselves.
+const MADE: &str = "onnx::";
 /// How many names an error repeats.
 const MAX_NAMED: usize = 4;
 
 /// The values of all parameters of `schema`, in its order, from the file at `path`: a tensor for each, by its name and in its shape in the
 /// file's layout, and no other. It is a safetensors file, whose metadata say which layout that is; where they don't, it is Burn's, or that of a
-/// Llama if the tensors are called so. Or it is one that `torch.save` wrote, in PyTorch's layout. Numbers of 16 bits are taken as they are.
+/// Llama if the tensors are called so. Or it is one that `torch.save` wrote, in PyTorch's layout, or an ONNX file, whose operations say how its
+/// constants lie. Numbers of 16 bits are taken as they are.
 ///
 /// # Errors
 /// If it can't be read, is none, is cut off or changed, holds other tensors than these, others than F32, BF16 or F16, or a number that is
-/// not finite. Of a safetensors file, nothing is reserved on its word; a pickle of PyTorch's, of which a few MiB are taken, may ask for more than it
+/// not finite. Of a safetensors or ONNX file, nothing is reserved on its word; a pickle of PyTorch's, of which a few MiB are taken, may ask for more than it
 /// is long.
 pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, ModelError> {
     if source::is_pytorch(path) {
         let names: Vec<String> = schema.entries().iter().filter_map(|entry| Layout::Torch.tensor(entry)).collect();
         return values(&Source::pytorch(path, &names)?, Layout::Torch, path, schema);
     }
-    let most = 4 * schema.parameters() as u64 + MAX_HEADER_BYTES;
+    let numbers = 4 * schema.parameters() as u64;
+    if source::is_onnx(path) {
+        let bytes = read::read(path, numbers + MAX_GRAPH_BYTES)?;
+        return values(&Source::onnx(&bytes, path, schema.entries())?, Layout::Burn, path, schema);
+    }
+    let most = numbers + MAX_HEADER_BYTES;
     let bytes = read::read(path, most)?;
     let source = Source::safetensors(&bytes, path)?;
     let Source::Safetensors(file) = &source else { unreachable!("invariant: it was opened as one") };
@@ -52,12 +62,20 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
             unfit(format!("it is laid out as a Llama, in which the model's `{}` has no place", entry.path))
         })?;
         let Some(found) = source.shape(&name) else {
-            return Err(unfit(format!("it has no tensor `{name}`; it has {}", named(source.names().into_iter()))));
+            let names = source.names();
+            let is_made = matches!(source, Source::Onnx(_)) && names.iter().any(|name| name.starts_with(MADE));
+            let hint = match is_made {
+                true => {
+                    "; an exporter made those that begin with `onnx::` of others: save the `state_dict` with `torch.save`, and begin with that"
+                }
+                false => "",
+            };
+            return Err(unfit(format!("it has no tensor `{name}`; it has {}{hint}", named(names.into_iter()))));
         };
         let expected = layout.shape(entry);
         if found != expected {
             let is_turned = entry.shape.len() == 2 && found.iter().rev().eq(&expected);
-            let hint = match is_turned && layout == Layout::Burn {
+            let hint = match is_turned && layout == Layout::Burn && matches!(source, Source::Safetensors(_)) {
                 true => "; it is transposed: say in the file's metadata that `layout` is `torch`",
                 false => "",
             };

@@ -1,4 +1,5 @@
-//! A trained model as an ONNX file: a graph from samples as they are in the data to what they are predicted to be.
+//! A trained model as an ONNX file: a graph from samples as they are in the data to what they are predicted to be. And the way back, for weights
+//! alone: [`Constants`].
 //!
 //! ```text
 //!   input [samples, features] -> scaled -> { hidden: linear, perhaps normalized, relu } -> output: linear -> softmax, argmax, or unscaled
@@ -8,9 +9,11 @@
 //! The parameters say which layers there are, and one that has no place in such a graph is refused. Features of tables come in 64 bits and
 //! are scaled in them, as ours are: a column of dates would lose in 32 what tells its rows apart.
 
+mod constants;
 mod messages;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::path::Path;
 
@@ -21,6 +24,7 @@ use starling_run::data::LabelScale;
 use super::super::read::Held;
 use super::super::{DataOrigin, Description, ModelError};
 use crate::network::forward::OutputKind;
+pub(super) use constants::Constants;
 use messages::{Attribute, FORMAT_VERSION, Graph, Kind, Model, Node, OPERATORS_VERSION, OperatorSet, Property, Value};
 
 /// The longest message that readers of such files take.

@@ -43,3 +43,283 @@ fn messages_are_those_that_onnx_writes() {
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(text, WRITTEN_BY_ONNX);
 }
+
+/// Weights out of graphs of other programs.
+mod weights {
+    use std::path::PathBuf;
+
+    use starling_run::Schema;
+    use starling_run::manifest::schema::Entry;
+
+    use super::super::super::read_weights;
+    use super::*;
+
+    /// A hidden layer with a normalization, and one behind it whose matrix is as wide as it is high.
+    fn schema() -> Schema {
+        let entries = [
+            ("hidden.weight", &[2, 3][..]),
+            ("hidden.bias", &[3]),
+            ("norm.gamma", &[3]),
+            ("norm.beta", &[3]),
+            ("norm.running_mean", &[3]),
+            ("norm.running_var", &[3]),
+            ("output.weight", &[3, 3]),
+            ("output.bias", &[3]),
+        ];
+        Schema::new(entries.map(|(path, shape)| Entry::trained(path, shape)).to_vec())
+    }
+
+    fn tensor(name: &str, shape: &[i64], numbers: impl IntoIterator<Item = i32>) -> messages::Tensor {
+        let bytes = numbers.into_iter().flat_map(|number| (number as f32).to_le_bytes()).collect();
+        messages::Tensor { shape: shape.to_vec(), kind: Kind::Float as i32, name: name.to_owned(), bytes }
+    }
+
+    fn node(operator: &str, inputs: &[&str], output: &str, attributes: Vec<Attribute>) -> Node {
+        Node {
+            inputs: inputs.iter().map(|&input| input.to_owned()).collect(),
+            outputs: vec![output.to_owned()],
+            name: String::new(),
+            operator: operator.to_owned(),
+            attributes,
+        }
+    }
+
+    fn turned() -> Vec<Attribute> {
+        vec![Attribute::of_int("transB", 1)]
+    }
+
+    /// As `torch.onnx.export` writes it: matrices are turned, a variance that equals the normalization's weight is that, and there is a side of
+    /// a shape.
+    fn of_torch() -> Graph {
+        Graph {
+            nodes: vec![
+                node("Identity", &["net.norm.weight"], "net.norm.running_var", Vec::new()),
+                node("Gemm", &["x", "net.hidden.weight", "net.hidden.bias"], "a", turned()),
+                node(
+                    "BatchNormalization",
+                    &["a", "net.norm.weight", "net.norm.bias", "net.norm.running_mean", "net.norm.running_var"],
+                    "b",
+                    Vec::new(),
+                ),
+                node("Gemm", &["b", "net.output.weight", "net.output.bias"], "c", turned()),
+            ],
+            name: "main_graph".to_owned(),
+            constants: vec![
+                tensor("net.hidden.weight", &[3, 2], 0..6),
+                tensor("net.hidden.bias", &[3], 10..13),
+                tensor("net.norm.weight", &[3], [1; 3]),
+                tensor("net.norm.bias", &[3], 20..23),
+                tensor("net.norm.running_mean", &[3], 30..33),
+                tensor("net.output.weight", &[3, 3], 40..49),
+                tensor("net.output.bias", &[3], 50..53),
+                messages::Tensor {
+                    shape: vec![1],
+                    kind: Kind::Int64 as i32,
+                    name: "onnx::Reshape_7".to_owned(),
+                    bytes: vec![0; 8],
+                },
+            ],
+            inputs: vec![Value::of_samples("x", Kind::Float, &[2])],
+            outputs: vec![Value::of_samples("c", Kind::Float, &[3])],
+        }
+    }
+
+    fn encoded(graph: Graph) -> Vec<u8> {
+        let file = Model { format_version: FORMAT_VERSION, graph: Some(graph), ..Model::default() };
+        file.encode_to_vec()
+    }
+
+    /// A message in a field of another one.
+    fn framed(tag: u8, message: &[u8]) -> Vec<u8> {
+        let mut field = vec![tag << 3 | 2];
+        prost::encode_length_delimiter(message.len(), &mut field).expect("room");
+        field.extend(message);
+        field
+    }
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new() -> Self {
+            Self(tempfile::tempdir().expect("a directory"))
+        }
+
+        fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+            let path = self.0.path().join(name);
+            std::fs::write(&path, bytes).expect("written");
+            path
+        }
+
+        fn read(&self, bytes: &[u8]) -> Result<Vec<f32>, String> {
+            read_weights(&self.write("model.onnx", bytes), &schema()).map_err(|error| error.to_string())
+        }
+    }
+
+    fn read(graph: Graph) -> Result<Vec<f32>, String> {
+        Folder::new().read(&encoded(graph))
+    }
+
+    /// The values of the above, in the order of the schema and Burn's layout.
+    fn expected() -> Vec<f32> {
+        let numbers = [0, 2, 4, 1, 3, 5].into_iter().chain(10..13).chain([1; 3]).chain(20..23).chain(30..33);
+        let numbers = numbers.chain([1; 3]).chain([40, 43, 46, 41, 44, 47, 42, 45, 48]).chain(50..53);
+        numbers.map(|number| number as f32).collect()
+    }
+
+    #[test]
+    fn those_of_pytorch_are_found_by_their_names_and_lie_as_its_operations_say() {
+        assert_eq!(read(of_torch()), Ok(expected()));
+        // A product of a transposed matrix says the same; so does one that takes it as it is, of a matrix that lies the other way.
+        let mut graph = of_torch();
+        graph.nodes[3] = node("MatMul", &["b", "swapped"], "c", Vec::new());
+        let order = Attribute::of_ints("perm", &[1, 0]);
+        graph.nodes.insert(3, node("Transpose", &["net.output.weight"], "swapped", vec![order]));
+        assert_eq!(read(graph), Ok(expected()));
+        let mut graph = of_torch();
+        graph.nodes[3] = node("MatMul", &["b", "net.output.weight"], "c", Vec::new());
+        graph.constants[5] = tensor("net.output.weight", &[3, 3], [40, 43, 46, 41, 44, 47, 42, 45, 48]);
+        assert_eq!(read(graph), Ok(expected()));
+    }
+
+    #[test]
+    fn numbers_are_read_wherever_a_tensor_has_them() {
+        let folder = Folder::new();
+        // Of a tensor without bytes of its own, what the message has besides.
+        let with = |fields: &[u8], kind: i32| {
+            let mut graph = of_torch();
+            graph.constants[1] = messages::Tensor { kind, bytes: Vec::new(), ..graph.constants[1].clone() };
+            let mut tensor = graph.constants.remove(1).encode_to_vec();
+            tensor.extend_from_slice(fields);
+            framed(7, &[graph.encode_to_vec(), framed(5, &tensor)].concat())
+        };
+        let floats: Vec<u8> = (10..13).flat_map(|number| (number as f32).to_le_bytes()).collect();
+        let packed = [&[4 << 3 | 2, 12][..], &floats].concat();
+        assert_eq!(folder.read(&with(&packed, 1)), Ok(expected()));
+        let single: Vec<u8> = floats.chunks(4).flat_map(|float| [&[4 << 3 | 5], float].concat()).collect();
+        assert_eq!(folder.read(&with(&single, 1)), Ok(expected()));
+        // 10, 11 and 12 in 16 bits: 0x4900, 0x4980, 0x4a00.
+        let halves = [5 << 3 | 2, 9, 0x80, 0x92, 1, 0x80, 0x93, 1, 0x80, 0x94, 1];
+        assert_eq!(folder.read(&with(&halves, 10)), Ok(expected()));
+
+        let external = |location: &str, offset: &str, length: &str| {
+            let mut fields = vec![14 << 3, 1];
+            for (key, value) in [("location", location), ("offset", offset), ("length", length)] {
+                let entry = Property { key: key.to_owned(), value: value.to_owned() }.encode_to_vec();
+                fields.extend(framed(13, &entry));
+            }
+            with(&fields, 1)
+        };
+        folder.write("model.onnx.data", &[&[0; 4][..], &floats].concat());
+        assert_eq!(folder.read(&external("model.onnx.data", "4", "12")), Ok(expected()));
+        for (file, told) in [
+            (
+                external("model.onnx.data", "8", "12"),
+                "`hidden.bias` lies in `model.onnx.data`, which ends before it does",
+            ),
+            (external("model.onnx.data", "4", "16"), "with 16 bytes, where it takes 12"),
+            (external("model.onnx.data", "-4", "12"), "has a bad offset"),
+            (external("missing.data", "0", "12"), "lies in `missing.data`, which can't be read"),
+            (external("../model.onnx.data", "4", "12"), "which is no file beside the model's"),
+            (external("/etc/hostname", "0", "12"), "which is no file beside the model's"),
+            (external("", "0", "12"), "which is no file beside the model's"),
+            (with(&[], 1), "`hidden.bias` is cut off"),
+            (with(&packed, 11), "`hidden.bias` holds numbers of ONNX's kind 11"),
+        ] {
+            let error = folder.read(&file).expect_err("not to be read");
+            assert!(error.contains(told), "{told}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_of_the_models_or_has_no_one_meaning_is_refused_by_name() {
+        let changed = |change: &dyn Fn(&mut Graph)| {
+            let mut graph = of_torch();
+            change(&mut graph);
+            read(graph).expect_err("refused")
+        };
+        // What an exporter makes of the weight of a linear layer behind three sides.
+        let error = changed(&|graph| {
+            graph.constants[5] = tensor("onnx::MatMul_12", &[3, 3], 40..49);
+            graph.nodes[3] = node("MatMul", &["b", "onnx::MatMul_12"], "c", Vec::new());
+        });
+        assert!(error.contains("it has no tensor `") && error.contains("it has `onnx::MatMul_12`"), "{error}");
+        assert!(error.contains("save the `state_dict` with `torch.save`"), "{error}");
+        let two = |graph: &mut Graph, operation: Node| graph.nodes.push(operation);
+        for (error, told) in [
+            (
+                changed(&|graph| graph.constants.push(tensor("net.head.weight", &[3, 4], 0..12))),
+                "nothing that is called `net.head.weight`",
+            ),
+            (
+                changed(&|graph| graph.constants[0] = tensor("net.hidden.weight", &[2, 3], 0..6)),
+                "`hidden.weight` is [3, 2], where the model has [2, 3]",
+            ),
+            (
+                changed(&|graph| two(graph, node("MatMul", &["b", "net.output.weight"], "d", Vec::new()))),
+                "`output.weight` is multiplied in two ways",
+            ),
+            (
+                changed(&|graph| graph.nodes[3] = node("MatMul", &["net.output.weight", "b"], "c", Vec::new())),
+                "`output.weight` is multiplied from the left",
+            ),
+            (
+                changed(&|graph| graph.constants.push(tensor("net.output.bias", &[3], 0..3))),
+                "two constants that are called `net.output.bias`",
+            ),
+            (
+                changed(&|graph| graph.constants[6].bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes())),
+                "a number of `output.bias` is not finite",
+            ),
+            (changed(&|graph| graph.constants[6].shape = vec![-1]), "`output.bias` is ["),
+            (changed(&|graph| graph.constants[6].shape = vec![3; 9]), "more than 8 sides"),
+            (changed(&|graph| graph.constants[6].shape = vec![3, 0]), "`output.bias` is [3, 0]"),
+        ] {
+            assert!(error.contains(told), "{told}: {error}");
+        }
+        let half = [&[0x0a, 5][..], b"alpha", &[0x15], &0.5_f32.to_le_bytes()].concat();
+        let mut graph = of_torch();
+        let scaled = [graph.nodes.pop().expect("the last").encode_to_vec(), framed(5, &half)].concat();
+        let file = framed(7, &[graph.encode_to_vec(), framed(1, &scaled)].concat());
+        let error = Folder::new().read(&file).expect_err("scaled");
+        assert!(error.contains("`output.weight` is multiplied by a number in its graph"), "{error}");
+        let both = [encoded(of_torch()), encoded(of_torch())].concat();
+        assert!(Folder::new().read(&both).expect_err("two graphs").contains("it has two graphs"));
+        assert!(Folder::new().read(b"").expect_err("nothing").contains("it is no ONNX file"));
+    }
+
+    /// Whatever is done to a file, nothing panics, and nothing is taken that the model can't have.
+    #[test]
+    fn what_is_left_of_a_file_is_refused_or_taken() {
+        let (folder, whole) = (Folder::new(), encoded(of_torch()));
+        let is_good = |values: &[f32]| values.len() == 33 && values.iter().all(|value| value.is_finite());
+        let last = whole.len();
+        assert!(folder.read(&whole).is_ok_and(|values| is_good(&values)));
+        for length in 0..last {
+            assert!(folder.read(&whole[..length]).is_err(), "cut at {length}");
+        }
+        let mut generator = starling_topology::SplitMix64Generator::new(17);
+        let mut taken = 0;
+        for _ in 0..3_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..=generator.below(4) {
+                let at = generator.below(bytes.len() as u32) as usize;
+                bytes[at] = generator.next_u64() as u8;
+            }
+            if let Ok(values) = folder.read(&bytes) {
+                assert!(is_good(&values));
+                taken += 1;
+            }
+        }
+        assert!(taken > 0, "changed numbers are numbers");
+        // Longer than the model's values and the longest graph, though nothing of it is there.
+        let path = folder.0.path().join("hole.onnx");
+        std::fs::File::create(&path).expect("created").set_len(1 << 40).expect("a hole");
+        let error = read_weights(&path, &schema()).expect_err("too long").to_string();
+        assert!(error.contains("it has more than 67108996 bytes"), "{error}");
+        // More parts than there can be, two bytes each.
+        let many = (0..1 << 17).flat_map(|_| [1 << 3 | 2, 0]).collect::<Vec<u8>>();
+        let file = framed(7, &many);
+        let error = folder.read(&file).expect_err("too many");
+        assert!(error.contains("more than 65536 operations and constants"), "{error}");
+    }
+}
