@@ -157,7 +157,8 @@ fn predictions_stream_and_what_is_not_finished_is_not_there() {
     assert_eq!(names(dir), before);
     // What was there before stays until all is predicted.
     let told = text(dir, "predict model.safetensors --data table.csv --out predictions.csv");
-    assert_eq!(told, "wrote 569 predictions to predictions.csv\n");
+    let compare = "`starling eval model.safetensors --data table.csv` compares them with the labels that are there; with --held-out, as the run did at its end";
+    assert_eq!(told, format!("wrote 569 predictions to predictions.csv\n{compare}\n"));
     let whole = std::fs::read_to_string(dir.join("predictions.csv")).expect("there");
     assert_eq!(whole.lines().count(), 570);
     let said = json(dir, "predict model.safetensors --data table.csv --out predictions.jsonl --top-k 1 --json");

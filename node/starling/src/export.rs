@@ -9,7 +9,7 @@ use starling_node::start::node::CHECKPOINTS;
 use starling_node::store::manifest_file;
 use starling_node::store::preprocessing_file::PreprocessingFile;
 use starling_node::store::private_file::for_others;
-use starling_run::program::export::DESCRIPTION;
+use starling_run::program::export::{DESCRIPTION, MODEL};
 use starling_run::{CheckpointFolder, CheckpointStore, Manifest, PreprocessingSpec, ReplicatedState};
 use starling_train::DeviceSpec;
 use starling_train::export::{write_exported, write_exported_onnx};
@@ -198,7 +198,12 @@ impl ModelLocation {
             let folder = if path.is_dir() { Some(path.as_path()) } else { path.parent().filter(|_| step.is_some()) };
             let store =
                 folder.map(CheckpointStore::reading).filter(|store| store.steps().is_ok_and(|steps| !steps.is_empty()));
-            let store = store.ok_or_else(|| self.none("it has neither an exported model nor checkpoints"))?;
+            let store = store.ok_or_else(|| match path.join(MODEL).is_file() {
+                true => {
+                    self.none(&format!("its `{DESCRIPTION}` is missing; name its `{MODEL}` itself, or export it again"))
+                }
+                false => self.none("it has neither an exported model nor checkpoints"),
+            })?;
             // Only with its whole path is it known what is above it.
             let above = store.directory().canonicalize().ok();
             let above = above.and_then(|folder| folder.ancestors().nth(2).map(Path::to_owned));

@@ -115,7 +115,7 @@ pub struct OutputFlags {
     #[command(flatten)]
     pub model: ModelFlags,
     /// The safetensors file to write; an ONNX file if it ends with .onnx; a folder if it ends with a slash or is one already, and for hf
-    #[arg(long, value_name = "FILE|DIR/")]
+    #[arg(long, visible_alias = "to", value_name = "FILE|DIR/")]
     pub out: PathBuf,
     /// How tensors are laid out and called: burn, torch, or hf, a folder for Hugging Face's tools [default: burn]
     #[arg(long, value_name = "LAYOUT")]

@@ -245,6 +245,41 @@ fn of_all_kinds(path: &Path) -> Vec<(&'static str, DataOptions)> {
     ]
 }
 
+/// A model, what it says of the first samples of its data, and a file of these as JSON, for a script.
+fn asked(source: &Path, data: &DataOptions, folder: &Path) -> (Model, Vec<Prediction>, PathBuf) {
+    let model = Model::open(source, CPU).expect("read back");
+    let mut reader = Reader::open(&data.source, &model.inputs().expect("inputs"), LabelPolicy::Unused).expect("data");
+    let block = reader.next_block(64).expect("read").expect("a block");
+    let said = model.predict(&block.values).expect("predicted");
+    assert!(said.len() == 64, "{}", said.len());
+    // JSON has no NaN, which stands for a gap.
+    let values: Vec<Option<f64>> = block.values.iter().map(|it| it.is_finite().then_some(*it)).collect();
+    let told = serde_json::json!({ "values": values, "shape": model.description().shape });
+    let input = folder.join("input.json");
+    std::fs::write(&input, told.to_string()).expect("written");
+    (model, said, input)
+}
+
+/// Checks what a script has said of the same samples: `class` and `probabilities`, or `prediction`, so near to ours.
+fn check(model: &Model, said: &[Prediction], printed: &str, distance: f64) {
+    let theirs: serde_json::Value = serde_json::from_str(printed).expect("JSON");
+    let near = |a: f64, b: &serde_json::Value| (a - b.as_f64().expect("a number")).abs() < distance * a.abs().max(1.0);
+    for (at, ours) in said.iter().enumerate() {
+        match ours {
+            Prediction::Class { class, probabilities } => {
+                assert_eq!(theirs["class"][at], *class, "{}, row {at}", model.name());
+                let their = theirs["probabilities"][at].as_array().expect("a row");
+                let is_near = probabilities.iter().zip(their).all(|(a, b)| near(*a, b));
+                assert!(probabilities.len() == their.len() && is_near, "{}, row {at}: {ours:?}", model.name());
+            }
+            Prediction::Number(number) => {
+                let their = &theirs["prediction"][at];
+                assert!(near(f64::from(*number), their), "{}, row {at}: {number}, {their}", model.name());
+            }
+        }
+    }
+}
+
 /// Scaling is part of the graph, and of no weight.
 #[test]
 fn what_is_written_as_onnx_begins_a_run_with_the_same_bits() {
@@ -272,17 +307,7 @@ fn onnxruntime_predicts_as_the_model_does() {
         let first = std::fs::read(&to).expect("there");
         write_exported_onnx(&source, &to).expect("written");
         assert!(std::fs::read(&to).expect("there") == first, "one model, one file");
-        let model = Model::open(&source, CPU).expect("read back");
-        let mut reader =
-            Reader::open(&data.source, &model.inputs().expect("inputs"), LabelPolicy::Unused).expect("data");
-        let block = reader.next_block(64).expect("read").expect("a block");
-        let said = model.predict(&block.values).expect("predicted");
-        let input = path.join("input.json");
-        let shape = model.description().shape;
-        // JSON has no NaN, which stands for a gap.
-        let values: Vec<Option<f64>> = block.values.iter().map(|it| it.is_finite().then_some(*it)).collect();
-        let told = serde_json::json!({ "values": values, "shape": shape });
-        std::fs::write(&input, told.to_string()).expect("written");
+        let (model, said, input) = asked(&source, data, path);
         let script = r#"
 import json, sys
 import numpy as np, onnx, onnxruntime
@@ -299,27 +324,70 @@ one = session.run(None, {given.name: x[:1]})
 assert one[0].shape == (1,), one[0].shape
 print(json.dumps({name: it.tolist() for name, it in out.items()}))
 "#;
-        let printed = printed(&python, script, &[&to, &input]);
-        let theirs: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
-        assert!(said.len() == 64, "{}", said.len());
-        for (at, ours) in said.iter().enumerate() {
-            let near =
-                |a: f64, b: &serde_json::Value| (a - b.as_f64().expect("a number")).abs() < 1e-4 * a.abs().max(1.0);
-            match ours {
-                Prediction::Class { class, probabilities } => {
-                    assert_eq!(theirs["class"][at], *class, "{}, row {at}", model.name());
-                    let all = probabilities.iter().zip(theirs["probabilities"][at].as_array().expect("a row"));
-                    assert!(
-                        all.clone().count() == probabilities.len() && all.clone().all(|(a, b)| near(*a, b)),
-                        "row {at}"
-                    );
-                }
-                Prediction::Number(number) => {
-                    let their = &theirs["prediction"][at];
-                    assert!(near(f64::from(*number), their), "{}, row {at}: {number}, {their}", model.name());
-                }
-            }
-        }
+        check(&model, &said, &printed(&python, script, &[&to, &input]), 1e-4);
+    }
+}
+
+#[test]
+fn pytorch_predicts_as_the_model_does() {
+    let Some(python) = python("numpy, safetensors, torch") else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    for (model, data) in &of_all_kinds(path) {
+        let (_, source) = exported(model, data, path);
+        let to = path.join("torch.safetensors");
+        write_exported(&source, &to, &with(Layout::Torch, NumberFormat::F32)).expect("written");
+        let (model, said, input) = asked(&source, data, path);
+        let script = r#"
+import json, sys
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+class Net(torch.nn.Module):
+    def __init__(self, tensors):
+        super().__init__()
+        shapes = lambda name: [tensors[key].shape for key in sorted(tensors) if key.startswith(name + ".") and key.endswith(".weight")]
+        make = lambda name, layer: torch.nn.ModuleList(layer(*shape) for shape in shapes(name))
+        self.convolutions = make("convolutions", lambda out, ins, *_: torch.nn.Conv2d(ins, out, 3, padding=1))
+        self.convolution_norms = make("convolution_norms", torch.nn.BatchNorm2d)
+        self.hidden = make("hidden", lambda out, ins: torch.nn.Linear(ins, out))
+        self.hidden_norms = make("hidden_norms", torch.nn.BatchNorm1d)
+        self.output = torch.nn.Linear(*reversed(tensors["output.weight"].shape))
+
+    def forward(self, x):
+        for at, layer in enumerate(self.convolutions):
+            x = layer(x)
+            x = self.convolution_norms[at](x) if self.convolution_norms else x
+            x = torch.max_pool2d(torch.relu(x), 2)
+        x = x.mean((2, 3)) if self.convolutions else x.flatten(1)
+        for at, layer in enumerate(self.hidden):
+            x = layer(x)
+            x = torch.relu(self.hidden_norms[at](x) if self.hidden_norms else x)
+        return self.output(x)
+
+tensors = load_file(sys.argv[1])
+net = Net(tensors).eval()
+told = net.load_state_dict(tensors, strict=False)
+assert not told.unexpected_keys and all(key.endswith("num_batches_tracked") for key in told.missing_keys), told
+with safe_open(sys.argv[1], "pt") as file:
+    meta = file.metadata()
+told = json.load(open(sys.argv[2]))
+x = torch.tensor([float("nan") if it is None else it for it in told["values"]], dtype=torch.float64).reshape(-1, *told["shape"])
+if meta["scaling"] == "divide":
+    x = x / float(meta["divisor"])
+else:
+    means, deviations = (torch.tensor(json.loads(meta[key]), dtype=torch.float64) for key in ("means", "deviations"))
+    x = torch.where((deviations > 0) & ~x.isnan(), (x - means) / deviations, 0.0)
+with torch.no_grad():
+    out = net(x.float())
+if out.shape[1] == 1:
+    number = out[:, 0].double() * float(meta["label_deviation"]) + float(meta["label_mean"])
+    print(json.dumps({"prediction": number.tolist()}))
+else:
+    print(json.dumps({"class": out.argmax(1).tolist(), "probabilities": out.softmax(1).tolist()}))
+"#;
+        check(&model, &said, &printed(&python, script, &[&to, &input]), 1e-5);
     }
 }
 

@@ -40,10 +40,21 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
     print(
         context.global.json,
         || json!({ "file": path, "samples": samples, "model": model.name() }),
-        || format!("wrote {} predictions to {}\n", format::thousands(samples), path.display()),
+        || {
+            let told = format!("wrote {} predictions to {}\n", format::thousands(samples), path.display());
+            let can_compare = reader.has_labels() && flags.data != STANDARD_INPUT;
+            let (model, data) = (flags.model.model.display(), &flags.data);
+            let compare = format!(
+                "`starling eval {model} --data {data}` compares them with the labels that are there; with --held-out, as the run did at its end\n"
+            );
+            if can_compare { told + &compare } else { told }
+        },
     )?;
     Ok(EXIT_DONE)
 }
+
+/// The `--data` that can't be read twice.
+const STANDARD_INPUT: &str = "-";
 
 /// Where predictions are written that are to be at `out`: not over what they are made of.
 fn place_of(out: &Path, flags: &PredictFlags) -> Result<PathBuf, CommandError> {
