@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use starling_tests::{Outcome, Peer, PeerOptions};
+use starling_tests::{Outcome, Peer, PeerOptions, starling};
 use tempfile::TempDir;
 
 const FLAGS: &str = "--model mlp:16 --learning-rate 0.01";
@@ -45,6 +45,24 @@ fn members_without_the_file_begin_with_its_values() {
     let diverged = |member: &Peer| member.told().iter().any(|event| event["event"] == "diverged");
     assert!(!members.iter().any(diverged), "digests are compared each 64 steps");
     members.iter().for_each(|member| member.signal("INT"));
+}
+
+/// Scaling, which is part of the graph, becomes part of no weight.
+#[test]
+fn an_onnx_file_begins_a_run_with_the_bits_that_were_trained() {
+    let folder = TempDir::new().expect("a temp dir");
+    let file = folder.path().join("model.safetensors");
+    let _ = exported(&file);
+    let told = starling(folder.path()).args(["export", "model.safetensors", "--to", "model.onnx"]).output();
+    assert!(told.expect("it runs").status.success());
+    let [one, other] = ["model.safetensors", "model.onnx"].map(|name| {
+        let flags = PeerOptions::networked(&format!("--steps 5 --seed 7 {FLAGS}"));
+        Peer::run(&flags.with("--init", folder.path().join(name))).finish().summary()["values"].clone()
+    });
+    assert!(one.is_string() && one == other, "{one} and {other}");
+    let peer = Peer::run(&PeerOptions::networked("--model mlp:8").with("--init", folder.path().join("model.onnx")));
+    let error = peer.finish().error().to_owned();
+    assert!(error.contains("model.onnx") && error.contains("`hidden.0.weight` is [64, 16]"), "{error}");
 }
 
 #[test]

@@ -68,7 +68,9 @@ fn a_users_program_needs_nothing_but_the_crate() {
     let ours = &files().iter().find(|file| file.path == "Cargo.lock").expect("the lock file").text;
     let of_users = |name: &str| format!("{OUTSIDE}{name}");
     hold(|path| path == of_users("Cargo.toml"), |file| manifests::users(&file.text));
-    hold(|path| path == of_users("Cargo.lock"), |file| manifests::other_builds(&file.text, ours));
+    hold(|path| path == of_users("Cargo.lock"), |file| manifests::other_builds(&file.text, ours, &[]));
+    let brought = ["burn-onnx", "onnx-ir", "prettyplease", "protobuf", "rust-format", "strum", "syn"];
+    hold(|path| path == of_users("onnx/Cargo.lock"), |file| manifests::other_builds(&file.text, ours, &brought));
 }
 
 #[test]

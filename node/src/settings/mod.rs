@@ -166,7 +166,7 @@ pub struct FoundOptions {
     pub alone: bool,
     /// Begin a new run with this checkpoint, or with the newest one of this data directory.
     pub from: Option<PathBuf>,
-    /// Begin a new run with the values in this safetensors file.
+    /// Begin a new run with the values in this file: a safetensors file, or one of another kind that the program reads.
     pub init: Option<PathBuf>,
 }
 

@@ -183,8 +183,8 @@ pub(crate) fn users(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Crates of a lock file that `ours` does not have in the same build.
-pub(crate) fn other_builds(lock: &str, ours: &str) -> Vec<String> {
+/// Crates of a lock file that `ours` does not have in the same build, but for those whose names begin so.
+pub(crate) fn other_builds(lock: &str, ours: &str, brought: &[&str]) -> Vec<String> {
     let builds = |lock: &str| -> BTreeMap<(String, String), Value> {
         let packages = parse(lock).get("package").and_then(Value::as_array).cloned().unwrap_or_default();
         let build = |package: &Value| Some((name(package).to_owned(), package.get("version")?.as_str()?.to_owned()));
@@ -192,6 +192,7 @@ pub(crate) fn other_builds(lock: &str, ours: &str) -> Vec<String> {
     };
     let ours = builds(ours);
     let differs = builds(lock).into_iter().filter(|(build, checksum)| ours.get(build) != Some(checksum));
+    let differs = differs.filter(|((name, _), _)| !brought.iter().any(|brought| name.starts_with(brought)));
     differs.map(|((name, version), _)| format!("{name} {version} is not in our lock file")).collect()
 }
 
@@ -290,9 +291,10 @@ fn a_user_who_needs_more_is_found() {
     assert_eq!(users("[dependencies]\nburn = '1'"), ["needs burn besides starling", "[workspace] is missing"]);
     let lock = |version: &str| format!("[[package]]\nname = 'a'\nversion = '{version}'\nchecksum = '{version}'\n");
     let ours = lock("1.0.0") + &lock("2.0.0");
-    assert_eq!(other_builds(&lock("2.0.0"), &ours), Vec::<String>::new());
-    assert_eq!(other_builds(&lock("3.0.0"), &ours), ["a 3.0.0 is not in our lock file"]);
-    assert_eq!(other_builds(&lock("2.0.0").replace("checksum = '2", "checksum = '3"), &ours).len(), 1);
+    assert_eq!(other_builds(&lock("2.0.0"), &ours, &[]), Vec::<String>::new());
+    assert_eq!(other_builds(&lock("3.0.0"), &ours, &["b"]), ["a 3.0.0 is not in our lock file"]);
+    assert_eq!(other_builds(&lock("2.0.0").replace("checksum = '2", "checksum = '3"), &ours, &[]).len(), 1);
+    assert_eq!(other_builds(&lock("3.0.0"), &ours, &["a"]), Vec::<String>::new());
 }
 
 #[test]
