@@ -336,3 +336,43 @@ fn a_model_is_written_for_other_programs_from_all_that_a_run_leaves() {
     assert_eq!(names(dir), before, "what is refused leaves nothing");
     assert_eq!(names(&dir.join("out")), ["README.md", "model.json", "model.safetensors", "predict.py"]);
 }
+
+/// Each task: by the export and by the data directory, by one thread and by several.
+#[test]
+fn what_is_predicted_has_the_same_bytes_however_many_threads_compute_it() {
+    let folder = TempDir::new().expect("a temp dir");
+    let dir = folder.path();
+    let (table, text) = (dir.join("table.csv"), dir.join("text.txt"));
+    std::fs::copy(data::breast_cancer(), &table).expect("copied");
+    std::fs::write(&text, "the cat sat on the mat. and then the rat sat on the cat. ".repeat(40)).expect("written");
+    let (table, text) = (table.display().to_string(), text.display().to_string());
+    for (flags, source) in [
+        ("--model softmax", &*table),
+        ("--model mlp:32,16 --batch-norm true --micro-batch 16", &table),
+        ("--model cnn:4,8 --batch-norm true --micro-batch 16", "digits"),
+        ("--model linear --learning-rate 0.01", &table),
+        ("--model regression:32", &table),
+        ("--model gpt:2x64 --context 32 --batch-size 8", &text),
+    ] {
+        let options = PeerOptions::flags(&format!("--steps 20 --export out/ {flags}")).with("--data", source);
+        let peer = Peer::run(&options);
+        let own = peer.dir();
+        assert_eq!(peer.finish().summary()["outcome"], "complete", "{flags}");
+        let verb: &[&str] = match source == text {
+            true => &["generate", "--prompt", "the", "--tokens", "60"],
+            false => &["predict", "--data", source],
+        };
+        let said = |model: &str, threads: &str| {
+            let mut command = starling(own.path());
+            command.args(verb).arg(model).env("RAYON_NUM_THREADS", threads);
+            let output = command.output().expect("it runs");
+            assert!(output.status.success(), "{flags}: {}", String::from_utf8_lossy(&output.stderr));
+            output.stdout
+        };
+        let first = said("out", "1");
+        assert!(first.len() > 60, "{flags}");
+        for (model, threads) in [("out", "3"), ("state", "1"), ("state", "3")] {
+            assert!(said(model, threads) == first, "{flags}: {model} with {threads} threads");
+        }
+    }
+}
