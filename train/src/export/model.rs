@@ -3,9 +3,11 @@
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
-use starling_data::stream::{InputSpec, Reader};
+use starling_data::stream::{Block, InputSpec, Reader};
 use starling_data::{LabelTable, Tokenizer};
 use starling_run::data::{LabelScale, shorten};
 use starling_run::{EvaluationReport, FeatureScale, LossKind, PreprocessingSpec};
@@ -20,6 +22,8 @@ use crate::task::language;
 
 /// The most numbers of a block, whatever a sample has: bounds the memory that it needs.
 const MAX_BLOCK_VALUES: usize = 1 << 24;
+/// Blocks that were read and wait to be computed: what reads and what computes need not take turns, and memory is bounded.
+const AHEAD: usize = 2;
 /// Classes that an error names.
 const MAX_NAMED: usize = 8;
 
@@ -173,35 +177,54 @@ impl Model {
         said.collect()
     }
 
-    /// Writes what it says of all samples that `reader` has, block by block, and returns how many they were.
+    /// Writes what it says of all samples that `reader` has, block by block, and returns how many they were. A block is read while the one
+    /// before it is computed and written by a thread of its own; no more than two wait in between.
     ///
     /// # Errors
-    /// If a sample is not what it should be, what comes out is not finite, or it can't be written.
+    /// If a sample is not what it should be, what comes out is not finite, or it can't be written: the first of these by the order of samples.
     pub fn predict_all(
         &self,
         reader: &mut Reader,
         shown: &PredictionOptions,
-        out: &mut dyn Write,
+        out: &mut (dyn Write + Send),
     ) -> Result<u64, ModelError> {
         self.check_labels()?;
         let table = predictions::Table::begin(self, reader.are_files(), shown, out)?;
-        let mut samples = 0;
-        while let Some(block) = reader.next_block(self.at_once())? {
+        let path = reader.path().to_owned();
+        let write = |block: &Block, out: &mut (dyn Write + Send)| -> Result<u64, ModelError> {
             let said = self.predict(&block.values).map_err(|error| match error {
                 ModelError::NotFinite { row, .. } => {
-                    let row = block.rows[row as usize - 1];
-                    ModelError::NotFinite { path: reader.path().to_owned(), row }
+                    ModelError::NotFinite { path: path.clone(), row: block.rows[row as usize - 1] }
                 }
                 other => other,
             })?;
             let files = block.files.iter().map(|file| Some(&**file)).chain(std::iter::repeat(None));
             let mut said = said.iter().zip(files);
             said.try_for_each(|(prediction, file)| table.write(prediction, file, out)).map_err(ModelError::Output)?;
-            samples += block.len() as u64;
             // Who reads it from a pipe waits for no more than a block.
             out.flush().map_err(ModelError::Output)?;
-        }
-        Ok(samples)
+            Ok(block.len() as u64)
+        };
+        let (blocks, waiting) = mpsc::sync_channel::<Block>(AHEAD);
+        thread::scope(|scope| {
+            let written = scope.spawn(move || -> Result<u64, ModelError> {
+                waiting.iter().try_fold(0, |samples, block| Ok(samples + write(&block, out)?))
+            });
+            let mut read = || {
+                while let Some(block) = reader.next_block(self.at_once())? {
+                    if blocks.send(block).is_err() {
+                        // Nobody takes it any more: what is wrong is told below.
+                        break;
+                    }
+                }
+                Ok::<(), ModelError>(())
+            };
+            let read = read();
+            drop(blocks);
+            let samples = written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            read?;
+            Ok(samples)
+        })
     }
 
     /// How good it is on the samples that `reader` has, as a run measures it: with the same batches of the held-out samples of

@@ -19,7 +19,7 @@ pub enum OutputKind {
 }
 
 /// A module whose outputs come of rows alone.
-pub trait RowModule: Module {
+pub trait RowModule: Module + Sync {
     /// Of rows `[samples, features]`, `[samples, outputs]`.
     fn outputs(&self, rows: Tensor<2>) -> Tensor<2>;
 
@@ -30,7 +30,7 @@ pub trait RowModule: Module {
 }
 
 /// Any such module.
-pub trait AnyModule: Send {
+pub trait AnyModule: Send + Sync {
     /// Its parameters.
     fn schema(&self) -> Schema;
 

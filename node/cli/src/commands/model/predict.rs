@@ -30,7 +30,7 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
         top: flags.top_k.unwrap_or(0).into(),
     };
     let Some((path, place)) = flags.out.as_ref().zip(place) else {
-        return match model.predict_all(&mut reader, &shown, &mut BufWriter::new(io::stdout().lock())) {
+        return match model.predict_all(&mut reader, &shown, &mut BufWriter::new(io::stdout())) {
             // Who reads has seen enough.
             Err(ModelError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(EXIT_DONE),
             result => Ok(result.map(|_| EXIT_DONE)?),
