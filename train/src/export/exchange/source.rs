@@ -18,13 +18,18 @@ const ARCHIVE: &[u8] = b"PK\x03\x04";
 /// What an ONNX file's name ends with: nothing that it begins with tells it.
 const ONNX: &str = "onnx";
 
-/// A safetensors or ONNX file in memory, or a file of PyTorch's, which is read tensor by tensor.
+/// The longest list of tensors that a file of Burn's may begin with, in CBOR.
+const MAX_LISTED_BYTES: u32 = 4 << 20;
+
+/// A file of safetensors, ONNX or Burn in memory, or one of PyTorch's, which is read tensor by tensor.
 pub(super) enum Source<'a> {
     Safetensors(Tensors<'a>),
     /// Those that are parameters of the model, as it calls and lays them out.
     Onnx(Constants<'a>),
     /// Its names without what they all begin with.
     Pytorch(BTreeMap<String, pytorch_reader::Tensor>),
+    /// Likewise.
+    Burnpack(BTreeMap<String, burn_pack::Tensor>),
 }
 
 /// The largest pickle, which has the names of tensors and not what they hold.
@@ -60,6 +65,13 @@ pub(super) fn is_pytorch(path: &Path) -> bool {
     let mut start = [0; ARCHIVE.len()];
     let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
     read.is_ok() && start == ARCHIVE
+}
+
+/// Whether the file at `path` is what Burn's `BurnpackStore` wrote; `false` if it can't be read.
+pub(super) fn is_burnpack(path: &Path) -> bool {
+    let mut start = [0; burn_pack::MAGIC_NUMBER.to_le_bytes().len()];
+    let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
+    read.is_ok() && start == burn_pack::MAGIC_NUMBER.to_le_bytes()
 }
 
 /// Whether a file is one of ONNX, by its name.
@@ -125,12 +137,36 @@ impl<'a> Source<'a> {
         Ok(Source::Pytorch(under.collect()))
     }
 
+    /// Those in the bytes of a file that Burn's `BurnpackStore` wrote, of a module that has all `names` or has one in it that does.
+    ///
+    /// # Errors
+    /// If it is none, or has the names in several parts.
+    pub(super) fn burnpack(bytes: Vec<u8>, path: &Path, names: &[String]) -> Result<Source<'static>, ModelError> {
+        let unfit = |reason: String| ModelError::OtherWeights { path: path.to_owned(), reason };
+        let told = |reason: String| {
+            unfit(format!("it is no burnpack file that could be read: {}", shorten(&reason).escape_debug()))
+        };
+        let header = bytes.first_chunk::<{ burn_pack::HEADER_SIZE }>();
+        let listed = header.and_then(|header| header.last_chunk()).map(|length| u32::from_le_bytes(*length));
+        if listed.is_some_and(|listed| listed > MAX_LISTED_BYTES) {
+            return Err(told(format!("its list of tensors has more than {MAX_LISTED_BYTES} bytes")));
+        }
+        let read = || burn_pack::Reader::from_bytes(burn_pack::Bytes::from_bytes_vec(bytes))?.into_tensors();
+        let tensors = read().map_err(|error| told(error.to_string()))?;
+        let tensors: BTreeMap<String, _> = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+        let found = tensors.keys().map(String::as_str).collect();
+        let Some(part) = part(names, &found).map_err(unfit)? else { return Ok(Source::Burnpack(tensors)) };
+        let under = tensors.into_iter().filter_map(|(name, it)| Some((name.strip_prefix(&part)?.to_owned(), it)));
+        Ok(Source::Burnpack(under.collect()))
+    }
+
     /// What the tensors are called.
     pub(super) fn names(&self) -> Vec<&String> {
         match self {
             Self::Safetensors(file) => file.tensors.iter().map(|(name, _)| name).collect(),
             Self::Onnx(constants) => constants.names(),
             Self::Pytorch(tensors) => tensors.keys().collect(),
+            Self::Burnpack(tensors) => tensors.keys().collect(),
         }
     }
 
@@ -142,6 +178,7 @@ impl<'a> Source<'a> {
             }
             Self::Onnx(constants) => constants.shape(name),
             Self::Pytorch(tensors) => tensors.get(name).map(|tensor| tensor.shape().to_vec()),
+            Self::Burnpack(tensors) => tensors.get(name).map(|tensor| tensor.shape.to_vec()),
         }
     }
 
@@ -159,6 +196,19 @@ impl<'a> Source<'a> {
                 Ok(format.decode(tensor.data()))
             }
             Self::Onnx(constants) => constants.numbers(name),
+            Self::Burnpack(tensors) => {
+                let tensor = tensors.get(name).ok_or("is not there")?;
+                let format = match tensor.dtype {
+                    burn_pack::DType::F32 => NumberFormat::F32,
+                    burn_pack::DType::BF16 => NumberFormat::Bf16,
+                    burn_pack::DType::F16 => NumberFormat::F16,
+                    found => return Err(other(format!("{found:?}"))),
+                };
+                let bytes = tensor
+                    .to_bytes()
+                    .map_err(|error| format!("can't be read: {}", shorten(&error.to_string()).escape_debug()))?;
+                Ok(format.decode(&bytes))
+            }
             Self::Pytorch(tensors) => {
                 let tensor = tensors.get(name).ok_or("is not there")?;
                 let read = || {

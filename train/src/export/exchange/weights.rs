@@ -20,7 +20,7 @@ const MAX_NAMED: usize = 4;
 
 /// The values of all parameters of `schema`, in its order, from the file at `path`: a tensor for each, by its name and in its shape in the
 /// file's layout, and no other. It is a safetensors file, whose metadata say which layout that is; where they don't, it is Burn's, or that of a
-/// Llama if the tensors are called so. Or it is one that `torch.save` wrote, in PyTorch's layout, or an ONNX file, whose operations say how its
+/// Llama if the tensors are called so. Or it is one that `torch.save` wrote, in PyTorch's layout, a burnpack file of Burn's, or an ONNX file, whose operations say how its
 /// constants lie. Numbers of 16 bits are taken as they are.
 ///
 /// # Errors
@@ -33,6 +33,11 @@ pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, Mod
         return values(&Source::pytorch(path, &names)?, Layout::Torch, path, schema);
     }
     let numbers = 4 * schema.parameters() as u64;
+    if source::is_burnpack(path) {
+        let names: Vec<String> = schema.entries().iter().filter_map(|entry| Layout::Burn.tensor(entry)).collect();
+        let bytes = read::read(path, numbers + MAX_HEADER_BYTES)?;
+        return values(&Source::burnpack(bytes, path, &names)?, Layout::Burn, path, schema);
+    }
     if source::is_onnx(path) {
         let bytes = read::read(path, numbers + MAX_GRAPH_BYTES)?;
         return values(&Source::onnx(&bytes, path, schema.entries())?, Layout::Burn, path, schema);
@@ -283,5 +288,66 @@ mod tests {
         hole.set_len(1 << 40).expect("a hole");
         let error = read_weights(&path, &schema()).expect_err("too long").to_string();
         assert!(error.contains("more than 100000064 bytes"), "{error}");
+    }
+
+    /// A file of Burn's with these tensors, whose numbers count from 0.
+    fn burnpack(tensors: &[(&str, burn_pack::DType, &[usize])]) -> Vec<u8> {
+        let tensor = |(name, dtype, shape): &(&str, burn_pack::DType, &[usize])| {
+            let count = shape.iter().product::<usize>();
+            let bytes: Vec<u8> = match dtype {
+                burn_pack::DType::BF16 => {
+                    (0..count).flat_map(|at| half::bf16::from_f32(at as f32).to_le_bytes()).collect()
+                }
+                burn_pack::DType::F64 => (0..count).flat_map(|at| (at as f64).to_le_bytes()).collect(),
+                _ => (0..count).flat_map(|at| (at as f32).to_le_bytes()).collect(),
+            };
+            let bytes = burn_pack::Bytes::from_bytes_vec(bytes);
+            burn_pack::Tensor::new((*name).to_owned(), *dtype, shape.to_vec(), None, bytes)
+        };
+        let written = burn_pack::Writer::new(tensors.iter().map(tensor).collect()).into_bytes();
+        written.expect("a file").to_vec()
+    }
+
+    #[test]
+    fn burns_own_files_are_read_whole_or_in_a_part() {
+        use burn_pack::DType::{BF16, F32, F64};
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("model.bpk");
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).expect("written");
+            read_weights(&path, &schema()).map_err(|error| error.to_string())
+        };
+        let counted = |length: usize| (0..length).map(|at| at as f32);
+        let expected: Vec<f32> = counted(6).chain(counted(2)).chain(counted(6)).collect();
+        let whole: [(&str, _, &[usize]); 3] =
+            [("embedding.weight", F32, &[2, 3]), ("norm.gamma", BF16, &[2]), ("output.weight", F32, &[3, 2])];
+        let good = burnpack(&whole);
+        assert_eq!(read(&good), Ok(expected.clone()));
+        let names = whole.map(|(name, ..)| format!("model.{name}"));
+        let mut part: Vec<(&str, _, &[usize])> =
+            whole.iter().zip(&names).map(|((_, dtype, shape), name)| (&**name, *dtype, *shape)).collect();
+        part.push(("steps", F32, &[1]));
+        assert_eq!(read(&burnpack(&part)), Ok(expected));
+        for (tensors, reason) in [
+            (vec![whole[0], whole[1]], "it has no tensor `output.weight`"),
+            (vec![whole[0], whole[1], ("output.weight", F64, &[3, 2])], "`output.weight` holds F64"),
+            (vec![whole[0], whole[1], ("output.weight", F32, &[2, 3])], "`output.weight` is [2, 3]"),
+            (whole.into_iter().chain([("more", F32, &[1][..])]).collect(), "nothing that is called `more`"),
+        ] {
+            let error = read(&burnpack(&tensors)).expect_err("not the model's");
+            assert!(error.contains(reason), "{error}");
+        }
+        // Cut off anywhere, or changed in its list of tensors, it is refused or has the numbers that it says.
+        for length in (0..good.len()).step_by(7) {
+            assert!(read(&good[..length]).is_err(), "{length} bytes");
+        }
+        for at in 0..300.min(good.len()) {
+            let mut bad = good.clone();
+            bad[at] ^= 0x55;
+            drop(read(&bad));
+        }
+        let mut long = good;
+        long[6..10].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(read(&long).expect_err("no list is so long").contains("its list of tensors has more than"));
     }
 }
