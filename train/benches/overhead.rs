@@ -109,8 +109,9 @@ fn classifier(data: &str, model: &str, batch: u32, device: DeviceSpec) -> (Box<d
     let samples = u32::try_from(dataset.training().len()).expect("few samples");
     let bare = bare_loop(network, samples, batch, move |network: &Network, indices| {
         let training = dataset.training();
-        let rows = TensorData::new(training.gather(indices), [indices.len(), training.features()]);
-        let labels: Vec<i64> = indices.iter().map(|index| i64::from(training.labels()[*index as usize])).collect();
+        let (rows, labels) = training.read(indices).expect("in memory");
+        let rows = TensorData::new(rows, [indices.len(), training.features()]);
+        let labels: Vec<i64> = labels.into_iter().map(i64::from).collect();
         let targets: Tensor<1, Int> = Tensor::from_data(TensorData::new(labels, [indices.len()]), &inner);
         loss.forward(network.forward(Tensor::from_data(rows, &inner)), targets)
     });

@@ -12,7 +12,7 @@ use starling_run::data::DIGITS;
 use crate::error::DataError;
 use crate::samples::raw::{Raw, Scaling};
 use crate::source::Source;
-use crate::table::csv::{self, TableForm};
+use crate::table::csv::{self, TableForm, TableLimits};
 use crate::{DataOptions, Delimiter};
 
 pub(super) const ROWS: &[u8] = include_bytes!("../digits.csv.gz");
@@ -37,9 +37,9 @@ impl Source for Digits {
         Ok((KIND, Vec::new()))
     }
 
-    fn read(&self, _: &DataOptions) -> Result<Raw, DataError> {
+    fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
         let form = TableForm { header: Some(false), delimiter: Some(Delimiter::Comma), ..TableForm::default() };
-        let raw = csv::parse(|| Ok(ROWS), Path::new("digits (embedded)"), form, u64::MAX)?;
+        let raw = csv::parse(|| Ok(ROWS), Path::new("digits (embedded)"), form, TableLimits::of(options))?;
         let (origin, scaling) = (DIGITS.to_owned(), Scaling::Divide(16.0));
         Ok(Raw {
             kind: KIND,

@@ -97,6 +97,16 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// The same of rows that follow so many others.
+    pub(crate) fn behind(self, rows: u64) -> Self {
+        match self {
+            Self::Row { path, row, column, reason } => {
+                Self::Row { path, row: row.saturating_add(rows), column, reason }
+            }
+            other => other,
+        }
+    }
+
     /// The same of what is called as a text is.
     pub(crate) fn of_a_text(self) -> Self {
         match self {

@@ -6,13 +6,17 @@ use crate::Dataset;
 use crate::files::bounded;
 use crate::idx;
 use crate::images;
-use crate::table::csv::{self, TableForm};
+use crate::table::csv::{self, TableForm, TableLimits};
 use crate::text::folder::Told;
 use crate::text::shard::{MAX_SHARD_BYTES, ShardHeader};
 
+/// What the values of a table may take.
+const HELD_BYTES: u64 = 64 << 20;
+
 /// A data set of the table that these bytes are, gzipped or not, and have no more than `max` unpacked; `None` if they are none.
 pub fn csv(bytes: &[u8], max: u64) -> Option<Dataset> {
-    let raw = csv::parse(|| Ok(bytes), Path::new("table.csv"), TableForm::default(), max).ok()?;
+    let limits = TableLimits { max, held: HELD_BYTES };
+    let raw = csv::parse(|| Ok(bytes), Path::new("table.csv"), TableForm::default(), limits).ok()?;
     Dataset::build(raw, 200, 42).ok()
 }
 

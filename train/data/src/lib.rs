@@ -38,7 +38,7 @@ pub use starling_run::data::{ClassSummary, DataOptions, DataSummary, TableColumn
 
 pub use text::tokenizer::Tokenizer;
 
-use samples::WindowNumbers;
+use samples::numbers::SampleNumbers;
 use samples::raw::Raw;
 use samples::split::{self, Split};
 use text::Words;
@@ -70,6 +70,9 @@ impl Dataset {
     /// Features of digits are divided by 16, those of images by 255. Columns of a CSV file are standardized: less the
     /// mean of the training samples, divided by their standard deviation, in f64; a constant column becomes 0. A column of text becomes
     /// categories, and a gap among numbers their mean: [`ColumnKind`].
+    ///
+    /// The rows of a table that is larger than [`DataOptions::held_bytes`] stay in its file, which is read some times from its beginning to its end, and then
+    /// by position. It must not change as long as the data set is there.
     ///
     /// A text is held once, as bytes; its samples are windows of [`DataOptions::context`] of them, one after another. Of one that was prepared,
     /// all is read once and checked, and what is asked for is read again.
@@ -286,17 +289,15 @@ impl Dataset {
             counts: Vec::new(),
         };
         let words = Arc::new(words);
-        let numbers = [WindowNumbers::Others(windows, held_out.clone()), WindowNumbers::Listed(held_out)];
+        let numbers = [SampleNumbers::Others(windows, held_out.clone()), SampleNumbers::Listed(held_out)];
         let [training, held_out] = numbers.map(|numbers| SampleSet::of_text(words.clone(), context as usize, numbers));
         let (doubts, class_doubts, seed, tokenizer) = (Vec::new(), Vec::new(), options.seed, None);
         Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out, tokenizer }
     }
 
     fn build(raw: Raw, permille: u32, seed: u64) -> Result<Self, DataError> {
-        let (fingerprint, kind, origin, shape) =
-            (raw.fingerprint(), raw.kind.name.to_owned(), raw.origin.clone(), raw.shape);
-        let own_held_out = raw.held_out.iter().flat_map(|held_out| &held_out.labels);
-        let counts = DataSummary::count(&raw.class_names, raw.labels.iter().chain(own_held_out));
+        let (kind, origin, shape) = (raw.kind.name.to_owned(), raw.origin.clone(), raw.shape);
+        let counts = raw.counts();
         let (columns, coded) = (raw.columns.clone(), raw.coded.clone());
         let (mut doubts, class_doubts) = (raw.doubts.clone(), raw.class_doubts.clone());
         let (classes, feature_names) = (raw.class_names.clone(), raw.feature_names.clone());
@@ -312,11 +313,12 @@ impl Dataset {
             ignored: columns.as_ref().map(|columns| columns.ignored.clone()).unwrap_or_default(),
             categories: columns.as_ref().map(|columns| columns.categories.clone()).unwrap_or_default(),
             held_out: permille,
-            fingerprint,
+            fingerprint: Digest([0; 32]),
             preprocessing: Digest([0; 32]),
         };
         description.check().map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
-        let Split { training, held_out, scales, label_scale, lost } = split::split(raw, permille, seed);
+        let Split { training, held_out, scales, label_scale, lost, fingerprint } = split::split(raw, permille, seed)?;
+        description.fingerprint = fingerprint;
         let label = columns.and_then(|columns| columns.label_name);
         let count = |is_counted: fn(&ColumnKind) -> bool| {
             let counted = coded.iter().filter(|column| is_counted(&column.coding)).count();

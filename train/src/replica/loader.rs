@@ -105,7 +105,9 @@ mod tests {
         let mut members = peers(&[1, 2, 3]);
         ledger.assign(&members);
         let device = Device::flex();
-        let read = |indices: &[u32], _: DrawSeed| Ok::<_, ()>(Batch::new(samples, indices, &device));
+        let read = |indices: &[u32], _: DrawSeed| {
+            samples.read(indices).map(|(rows, labels)| Batch::new(rows, &labels, &device))
+        };
         let (mut loader, mut plain) = (Loader::default(), Loader::default());
         let mut in_vain = 0;
         for step in 1..=40 {

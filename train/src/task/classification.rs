@@ -1,11 +1,12 @@
 //! The task of the command line's models: which class a sample is of.
 
+use std::io;
 use std::sync::Arc;
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
-use starling_data::{Dataset, SampleSet};
+use starling_data::Dataset;
 use starling_run::{ClassWeightPolicy, ModelOptions};
 
 use crate::network::cut::Cut;
@@ -27,16 +28,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Copies the samples of `indices` to `device`.
-    pub(crate) fn new(samples: &SampleSet, indices: &[u32], device: &Device) -> Self {
-        Self::of_rows(samples, indices, samples.gather(indices), device)
-    }
-
-    /// The samples of `indices`, with these features.
-    fn of_rows(samples: &SampleSet, indices: &[u32], rows: Vec<f32>, device: &Device) -> Self {
-        let rows = TensorData::new(rows, [indices.len(), samples.features()]);
-        let labels: Vec<i64> = indices.iter().map(|index| i64::from(samples.labels()[*index as usize])).collect();
-        let labels = TensorData::new(labels, [indices.len()]);
+    /// Copies samples with these features and labels to `device`.
+    pub(crate) fn new(rows: Vec<f32>, labels: &[u32], device: &Device) -> Self {
+        let samples = labels.len();
+        let width = rows.len() / samples.max(1);
+        let rows = TensorData::new(rows, [samples, width]);
+        let labels = TensorData::new(labels.iter().copied().map(i64::from).collect::<Vec<_>>(), [samples]);
         Self { rows: Tensor::from_data(rows, device), labels: Tensor::from_data(labels, device), draw: None }
     }
 }
@@ -63,7 +60,7 @@ impl ClassificationTask {
         let weights = match options.class_weights {
             ClassWeightPolicy::Equal => None,
             ClassWeightPolicy::Balanced => {
-                Some(balanced(self.dataset.training().labels(), self.dataset.class_names().len()))
+                Some(balanced(&self.dataset.training().class_counts(self.dataset.class_names().len())))
             }
         };
         Self { options, weights, ..self }
@@ -87,22 +84,25 @@ impl Task for ClassificationTask {
         Network::new(&self.layers, description.shape, description.classes, device)
     }
 
+    /// # Panics
+    /// If the data can't be read: [`Self::read_batch`] says it.
     fn batch(&self, samples: &[u32], device: &Device) -> Batch {
-        let (samples, places) = self.dataset.numbered(samples);
-        Batch::new(samples, &places, device)
+        let (data, places) = self.dataset.numbered(samples);
+        let (rows, labels) = data.read(&places).unwrap_or_else(|error| panic!("{error}"));
+        Batch::new(rows, &labels, device)
     }
 
     /// With images changed as the options say: each as its number and the epoch have it.
-    fn training_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> Batch {
+    fn read_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> io::Result<Batch> {
         let (data, places) = self.dataset.numbered(samples);
-        let mut rows = data.gather(&places);
+        let (mut rows, labels) = data.read(&places).map_err(io::Error::other)?;
         if !self.options.augment.is_empty() {
             let shape = self.dataset.description().shape.map(|dimension| dimension as usize);
             for (image, sample) in rows.chunks_exact_mut(data.features()).zip(samples) {
                 augment(&self.options.augment, shape, image, &mut draw.of_sample("augment", *sample));
             }
         }
-        Batch { draw: Some(*draw), ..Batch::of_rows(data, &places, rows, device) }
+        Ok(Batch { draw: Some(*draw), ..Batch::new(rows, &labels, device) })
     }
 
     fn loss(&self, network: &Network, batch: Batch) -> Tensor<1> {
@@ -134,13 +134,12 @@ impl Task for ClassificationTask {
     }
 }
 
-/// How much a sample of each of `classes` classes counts, so that each class counts as much as any other: *N* / (*K* *n*), which is 1 in the
+/// How much a sample of each of some classes counts, which have so many, so that each class counts as much as any other: *N* / (*K* *n*), which is 1 in the
 /// mean over all samples. A class that none of them has counts as it would otherwise.
-fn balanced(labels: &[u32], classes: usize) -> Vec<f32> {
-    let mut counts = vec![0_u64; classes];
-    labels.iter().for_each(|label| counts[*label as usize] += 1);
-    let there = counts.iter().filter(|count| **count > 0).count() as f64;
-    let weight = |count: &u64| if *count == 0 { 1.0 } else { labels.len() as f64 / (there * *count as f64) };
+fn balanced(counts: &[u64]) -> Vec<f32> {
+    let (samples, there) =
+        (counts.iter().sum::<u64>() as f64, counts.iter().filter(|count| **count > 0).count() as f64);
+    let weight = |count: &u64| if *count == 0 { 1.0 } else { samples / (there * *count as f64) };
     counts.iter().map(|count| weight(count) as f32).collect()
 }
 
@@ -162,7 +161,7 @@ mod tests {
     #[test]
     fn each_class_counts_as_much_as_any_other() {
         let labels = [0, 0, 0, 1, 3, 3];
-        let weights = balanced(&labels, 4);
+        let weights = balanced(&[3, 1, 0, 2]);
         assert_eq!(weights, [2.0 / 3.0, 2.0, 1.0, 1.0]);
         let of = |class: u32| labels.iter().filter(|label| **label == class).count() as f32 * weights[class as usize];
         assert_eq!([of(0), of(1), of(3)], [2.0; 3]);

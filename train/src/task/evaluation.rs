@@ -4,7 +4,7 @@ use burn::tensor::{Device, ExecutionError};
 
 use crate::network::Network;
 use crate::task::classification::Batch;
-use starling_data::SampleSet;
+use starling_data::{DataError, SampleSet};
 use starling_run::LossKind;
 use starling_run::data::LabelScale;
 
@@ -24,9 +24,15 @@ pub(crate) fn measure(
     places: &[u32],
     device: &Device,
 ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-    let logits = network.forward(Batch::new(samples, places, device).rows).try_into_data()?;
+    let (rows, labels) = samples.read(places).map_err(unread)?;
+    let logits = network.forward(Batch::new(rows, &labels, device).rows).try_into_data()?;
     let logits = logits.as_slice::<f32>().expect("invariant: every device computes in f32");
-    Ok(classified(logits, places.iter().map(|place| samples.labels()[*place as usize])))
+    Ok(classified(logits, labels.iter().copied()))
+}
+
+/// What stands for samples that can't be read, where only a device can fail.
+pub(crate) fn unread(error: DataError) -> ExecutionError {
+    ExecutionError::WithContext { reason: format!("the samples can't be read: {error}") }
 }
 
 /// Sums over samples with these logits and labels: cross-entropy, in nats, as `loss`, and how many have their label's logit as

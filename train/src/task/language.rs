@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
-use starling_data::{Dataset, Tokenizer};
+use starling_data::{DataError, Dataset, Tokenizer};
 use starling_run::ModelOptions;
 
 use crate::network::cut::Cut;
@@ -67,9 +67,9 @@ impl LanguageTask {
 
 impl LanguageTask {
     /// The windows of these numbers, each with the token behind it.
-    fn windows(&self, samples: &[u32]) -> io::Result<Vec<u32>> {
+    fn windows(&self, samples: &[u32]) -> Result<Vec<u32>, DataError> {
         let (data, places) = self.dataset.numbered(samples);
-        data.windows(&places).map_err(io::Error::other)
+        data.windows(&places)
     }
 }
 
@@ -101,7 +101,7 @@ impl Task for LanguageTask {
     }
 
     fn read_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> io::Result<WindowBatch> {
-        let windows = self.windows(samples)?;
+        let windows = self.windows(samples).map_err(io::Error::other)?;
         Ok(WindowBatch { draw: Some(*draw), ..WindowBatch::new(&windows, self.size.context, device) })
     }
 
@@ -126,9 +126,7 @@ impl Task for LanguageTask {
         samples: &[u32],
         device: &Device,
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-        let windows = self
-            .windows(samples)
-            .map_err(|error| ExecutionError::WithContext { reason: format!("the samples can't be read: {error}") })?;
+        let windows = self.windows(samples).map_err(evaluation::unread)?;
         measure(transformer, &windows, self.dataset.tokenizer(), device)
     }
 

@@ -1,10 +1,11 @@
 //! The task of the command line's models for numbers: how large a label is.
 
+use std::io;
 use std::sync::Arc;
 
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
-use starling_data::Dataset;
+use starling_data::{DataError, Dataset};
 use starling_run::data::LabelScale;
 use starling_run::{LossKind, ModelOptions};
 
@@ -59,6 +60,16 @@ impl RegressionTask {
         Ok(Self { name, layers, options, dataset, scale, numbers })
     }
 
+    fn read(&self, samples: &[u32], device: &Device) -> Result<NumberBatch, DataError> {
+        let (data, places) = self.dataset.numbered(samples);
+        let (rows, labels) = data.read(&places)?;
+        let target = |label: &u32| self.scale.scaled(self.numbers[*label as usize]) as f32;
+        let targets: Vec<f32> = labels.iter().map(target).collect();
+        let tensor =
+            |values: Vec<f32>, width| Tensor::from_data(TensorData::new(values, [places.len(), width]), device);
+        Ok(NumberBatch { rows: tensor(rows, data.features()), targets: tensor(targets, 1), draw: None })
+    }
+
     fn loss_of(&self) -> LossKind {
         self.options.loss.unwrap_or(LossKind::Squared)
     }
@@ -80,18 +91,14 @@ impl Task for RegressionTask {
         Network::new(&self.layers, self.dataset.description().shape, 1, device)
     }
 
+    /// # Panics
+    /// If the data can't be read: [`Self::read_batch`] says it.
     fn batch(&self, samples: &[u32], device: &Device) -> NumberBatch {
-        let (data, places) = self.dataset.numbered(samples);
-        let target = |place: &u32| self.scale.scaled(self.numbers[data.labels()[*place as usize] as usize]) as f32;
-        let targets: Vec<f32> = places.iter().map(target).collect();
-        let tensor =
-            |values: Vec<f32>, width| Tensor::from_data(TensorData::new(values, [places.len(), width]), device);
-        let (rows, targets) = (tensor(data.gather(&places), data.features()), tensor(targets, 1));
-        NumberBatch { rows, targets, draw: None }
+        self.read(samples, device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn training_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> NumberBatch {
-        NumberBatch { draw: Some(*draw), ..self.batch(samples, device) }
+    fn read_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> io::Result<NumberBatch> {
+        Ok(NumberBatch { draw: Some(*draw), ..self.read(samples, device).map_err(io::Error::other)? })
     }
 
     fn loss(&self, network: &Network, batch: NumberBatch) -> Tensor<1> {
@@ -126,10 +133,11 @@ impl Task for RegressionTask {
         device: &Device,
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
         let (data, places) = self.dataset.numbered(samples);
-        let rows = TensorData::new(data.gather(&places), [places.len(), data.features()]);
+        let (rows, labels) = data.read(&places).map_err(evaluation::unread)?;
+        let rows = TensorData::new(rows, [places.len(), data.features()]);
         let outputs = network.forward(Tensor::from_data(rows, device)).try_into_data()?;
         let outputs = outputs.as_slice::<f32>().expect("invariant: every device computes in f32");
-        let labels = places.iter().map(|place| self.numbers[data.labels()[*place as usize] as usize]);
+        let labels = labels.iter().map(|label| self.numbers[*label as usize]);
         Ok(evaluation::estimated(outputs, labels, &self.scale, self.loss_of()))
     }
 }

@@ -1,6 +1,8 @@
 //! Files that may be compressed, and larger than they look.
 
 pub(crate) mod foreign;
+pub(crate) mod in_order;
+pub(crate) mod opened;
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};

@@ -11,6 +11,11 @@ use starling_run::manifest::MAX_CLASSES;
 /// # Errors
 /// Why the labels name no classes, as a sentence.
 pub(crate) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), String> {
+    classify_texts(labels, labels.len() as u64)
+}
+
+/// The same of so many labels, of which these are written, each once at least.
+fn classify_texts(labels: &[String], count: u64) -> Result<(Vec<u32>, Vec<String>), String> {
     let numbers: Option<Vec<i64>> = labels.iter().map(|label| integer(label)).collect();
     let (indices, names) = match numbers {
         Some(numbers) => {
@@ -20,15 +25,91 @@ pub(crate) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), Str
         None => index(labels),
     };
     match names.len() {
-        1 => Err(format!(
-            "all {} labels are `{}`; training needs at least two classes",
-            labels.len(),
-            shorten(&names[0])
-        )),
+        1 => Err(format!("all {count} labels are `{}`; training needs at least two classes", shorten(&names[0]))),
         classes if classes > MAX_CLASSES as usize => {
             Err(format!("there are {classes} different labels, but at most {MAX_CLASSES} are possible"))
         }
         _ => Ok((indices, names)),
+    }
+}
+
+/// Labels as they are written, each once, by the order in which they came, and how often each did.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spellings {
+    numbers: BTreeMap<String, u32>,
+    counts: Vec<u64>,
+    /// How many bytes they have.
+    bytes: usize,
+}
+
+/// What labels stand for.
+pub(crate) struct Classes {
+    /// The class of each spelling.
+    pub(crate) of_spellings: Vec<u32>,
+    pub(crate) names: Vec<String>,
+    /// How often each came.
+    pub(crate) counts: Vec<u64>,
+}
+
+/// So many are possible: classes that are numbers may each be written in some ways. And so many bytes of them.
+const MAX_SPELLINGS: usize = 4 * MAX_CLASSES as usize;
+const MAX_SPELLED_BYTES: usize = 32 << 20;
+
+impl Spellings {
+    /// The number of this label, which came once more.
+    pub(crate) fn note(&mut self, label: &str) -> u32 {
+        self.note_often(label, 1)
+    }
+
+    fn note_often(&mut self, label: &str, count: u64) -> u32 {
+        let next = u32::try_from(self.counts.len()).expect("invariant: there are not so many");
+        let number = match self.numbers.get(label) {
+            Some(number) => *number,
+            None => {
+                self.bytes = self.bytes.saturating_add(label.len());
+                self.counts.push(0);
+                *self.numbers.entry(label.to_owned()).or_insert(next)
+            }
+        };
+        self.counts[number as usize] += count;
+        number
+    }
+
+    /// Adds labels that came behind these. Returns the number that each has here.
+    ///
+    /// # Errors
+    /// If there are too many different ones, as a sentence.
+    pub(crate) fn add(&mut self, others: &Self) -> Result<Vec<u32>, String> {
+        let numbers = others.texts().into_iter().zip(&others.counts).map(|(text, count)| self.note_often(text, *count));
+        let numbers = numbers.collect();
+        if self.counts.len() > MAX_SPELLINGS || self.bytes > MAX_SPELLED_BYTES {
+            return Err(format!(
+                "there are more than {MAX_SPELLINGS} different labels, or they have more than {} MiB, but at most {MAX_CLASSES} are possible",
+                MAX_SPELLED_BYTES >> 20
+            ));
+        }
+        Ok(numbers)
+    }
+
+    /// All of them.
+    pub(crate) fn texts(&self) -> Vec<&str> {
+        let mut texts = vec![""; self.counts.len()];
+        for (text, number) in &self.numbers {
+            texts[*number as usize] = text;
+        }
+        texts
+    }
+
+    /// The classes that they are.
+    ///
+    /// # Errors
+    /// Why they name no classes, as a sentence.
+    pub(crate) fn classify(&self) -> Result<Classes, String> {
+        let texts: Vec<String> = self.texts().into_iter().map(ToOwned::to_owned).collect();
+        let (classes, names) = classify_texts(&texts, self.counts.iter().sum())?;
+        let mut counts = vec![0; names.len()];
+        classes.iter().zip(&self.counts).for_each(|(class, count)| counts[*class as usize] += count);
+        Ok(Classes { of_spellings: classes, names, counts })
     }
 }
 

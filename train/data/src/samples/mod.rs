@@ -1,16 +1,22 @@
 //! Samples as a model takes them.
 
 pub(crate) mod labels;
+pub(crate) mod numbers;
+pub(crate) mod placed;
 pub(crate) mod raw;
 pub(crate) mod split;
+mod standards;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::DataError;
 use crate::text::Words;
+use numbers::SampleNumbers;
+use placed::PlacedRows;
 
-/// Samples that are ready for training: one row of features and one label each, in memory, or windows of a text.
+/// Samples that are ready for training: one row of features and one label each, in memory or in the file that they are read from, or windows
+/// of a text.
 #[derive(Clone, Default)]
 pub struct SampleSet {
     features: usize,
@@ -22,45 +28,10 @@ pub struct SampleSet {
 enum Held {
     /// `[samples, features]`, scaled, and of each its label.
     Rows { values: Vec<f32>, labels: Vec<u32> },
+    /// The table, which of its rows are the samples, and how many of these each class has.
+    Placed { rows: Arc<PlacedRows>, numbers: SampleNumbers, counts: Vec<u64> },
     /// The text, and which windows of it are the samples.
-    Windows { text: Arc<Words>, numbers: WindowNumbers },
-}
-
-/// Which windows of a text are the samples, ascending. A list of all would take as much memory as a small text.
-#[derive(Clone)]
-pub(crate) enum WindowNumbers {
-    /// These.
-    Listed(Arc<[u32]>),
-    /// Of so many all but these.
-    Others(u32, Arc<[u32]>),
-}
-
-impl WindowNumbers {
-    fn len(&self) -> usize {
-        match self {
-            Self::Listed(numbers) => numbers.len(),
-            Self::Others(total, others) => *total as usize - others.len(),
-        }
-    }
-
-    /// The number of the sample at this place.
-    fn get(&self, at: u32) -> u32 {
-        match self {
-            Self::Listed(numbers) => numbers[at as usize],
-            Self::Others(_, others) => {
-                // Before each of the others lie as many as its number is, less those of them that come before it.
-                let (mut low, mut high) = (0, others.len());
-                while low < high {
-                    let middle = low + (high - low) / 2;
-                    match others[middle] - middle as u32 <= at {
-                        true => low = middle + 1,
-                        false => high = middle,
-                    }
-                }
-                at + low as u32
-            }
-        }
-    }
+    Windows { text: Arc<Words>, numbers: SampleNumbers },
 }
 
 impl Default for Held {
@@ -80,15 +51,20 @@ impl SampleSet {
     }
 
     /// The windows of these numbers, of so many tokens each, one after another. Behind each is a token of the text.
-    pub(crate) fn of_text(text: Arc<Words>, context: usize, numbers: WindowNumbers) -> Self {
+    pub(crate) fn of_text(text: Arc<Words>, context: usize, numbers: SampleNumbers) -> Self {
         Self { features: context, held: Held::Windows { text, numbers } }
+    }
+
+    /// The rows of these numbers, of which each class has so many.
+    pub(crate) fn placed(rows: Arc<PlacedRows>, numbers: SampleNumbers, counts: Vec<u64>) -> Self {
+        Self { features: rows.width(), held: Held::Placed { rows, numbers, counts } }
     }
 
     /// How many samples there are.
     pub fn len(&self) -> usize {
         match &self.held {
             Held::Rows { labels, .. } => labels.len(),
-            Held::Windows { numbers, .. } => numbers.len(),
+            Held::Placed { numbers, .. } | Held::Windows { numbers, .. } => numbers.len(),
         }
     }
 
@@ -102,35 +78,69 @@ impl SampleSet {
         self.features
     }
 
+    /// Whether all are in memory, as rows: [`Self::row`] and [`Self::labels`] are for such alone.
+    pub fn are_held(&self) -> bool {
+        matches!(self.held, Held::Rows { .. })
+    }
+
     /// The features of sample `at`.
     ///
     /// # Panics
-    /// If there is no such sample, or it is a window of a text.
+    /// If there is no such sample, or it is not [held](Self::are_held).
     pub fn row(&self, at: usize) -> &[f32] {
         match &self.held {
             Held::Rows { values, .. } => &values[at * self.features..(at + 1) * self.features],
-            Held::Windows { .. } => panic!("a text has no rows of features; take its windows"),
+            Held::Placed { .. } | Held::Windows { .. } => panic!("its samples are not in memory; read them"),
         }
     }
 
     /// All labels: one index into the class names each. None of a text.
+    ///
+    /// # Panics
+    /// If they are of a table that stays in its file.
     pub fn labels(&self) -> &[u32] {
         match &self.held {
             Held::Rows { labels, .. } => labels,
+            Held::Placed { .. } => panic!("its samples are not in memory; read them"),
             Held::Windows { .. } => &[],
         }
     }
 
-    /// The rows of `indices`, one after another.
+    /// How many samples each of so many classes has. None of a text has any.
+    pub fn class_counts(&self, classes: usize) -> Vec<u64> {
+        let mut all = vec![0; classes];
+        match &self.held {
+            Held::Rows { labels, .. } => labels.iter().for_each(|label| all[*label as usize] += 1),
+            Held::Placed { counts, .. } => all.copy_from_slice(counts),
+            Held::Windows { .. } => {}
+        }
+        all
+    }
+
+    /// The features of `indices`, one sample after another, `[indices, features]`, and the labels of these: an index into the class names
+    /// each.
+    ///
+    /// # Errors
+    /// If the file of a table that is larger than memory can't be read, or has changed.
     ///
     /// # Panics
     /// If an index is out of range, or they are windows of a text.
-    pub fn gather(&self, indices: &[u32]) -> Vec<f32> {
-        let mut rows = Vec::with_capacity(indices.len() * self.features);
-        for index in indices {
-            rows.extend_from_slice(self.row(*index as usize));
+    pub fn read(&self, indices: &[u32]) -> Result<(Vec<f32>, Vec<u32>), DataError> {
+        match &self.held {
+            Held::Rows { labels, .. } => {
+                let mut rows = Vec::with_capacity(indices.len() * self.features);
+                indices.iter().for_each(|index| rows.extend_from_slice(self.row(*index as usize)));
+                Ok((rows, indices.iter().map(|index| labels[*index as usize]).collect()))
+            }
+            Held::Placed { rows, numbers, .. } => {
+                let number = |index: &u32| {
+                    assert!((*index as usize) < numbers.len(), "there is no sample {index} of {}", numbers.len());
+                    numbers.get(*index)
+                };
+                rows.read(&indices.iter().map(number).collect::<Vec<_>>())
+            }
+            Held::Windows { .. } => panic!("a text has no rows of features; take its windows"),
         }
-        rows
     }
 
     /// The windows of `indices`, one after another, each with the token behind it: `[indices, features + 1]`. A token of a text that was
@@ -157,20 +167,5 @@ impl fmt::Debug for SampleSet {
     /// Sizes only: the values may be gigabytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SampleSet").field("len", &self.len()).field("features", &self.features).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_that_are_not_listed_are_all_others() {
-        for others in [&[][..], &[0], &[6], &[0, 1, 2, 5], &[3, 4], &[0, 2, 4, 6], &[1, 2, 3, 4, 5, 6]] {
-            let numbers = WindowNumbers::Others(7, others.into());
-            let left: Vec<u32> = (0..7).filter(|number| !others.contains(number)).collect();
-            let found: Vec<u32> = (0..numbers.len() as u32).map(|at| numbers.get(at)).collect();
-            assert_eq!(found, left, "{others:?}");
-        }
     }
 }

@@ -1,12 +1,14 @@
 //! Data as it was read, before split and scaling.
 
 use starling_run::Kind;
+use starling_run::data::DataSummary;
 use starling_run::data::columns::{Column, ColumnKind};
 use starling_topology::Digest;
 
 use crate::Delimiter;
+use crate::table::placed::RowTable;
 
-/// The most numbers a data set may have.
+/// The most numbers a data set may have that is held in memory.
 pub(crate) const MAX_VALUES: u64 = 1 << 31;
 /// What a gap is in a fingerprint: NaN has many forms.
 const GAP: u64 = 0x7ff8_0000_0000_0000;
@@ -69,6 +71,8 @@ pub(crate) struct RawSamples {
 pub(crate) enum Values {
     Bytes(Vec<u8>),
     Numbers(Vec<f64>),
+    /// In a file, with the labels.
+    Placed(Box<RowTable>),
 }
 
 /// How values become features.
@@ -85,6 +89,7 @@ impl Values {
         match self {
             Self::Bytes(bytes) => f64::from(bytes[at]),
             Self::Numbers(numbers) => numbers[at],
+            Self::Placed(_) => panic!("invariant: what stays in its file is split by its rows"),
         }
     }
 
@@ -97,27 +102,53 @@ impl Values {
                 let mut bytes = Vec::with_capacity(8 * 1024);
                 for block in numbers.chunks(1024) {
                     bytes.clear();
-                    // -0 and 0 are the same value, however the file writes it, and so are all gaps.
-                    let bits = |number: &f64| if number.is_nan() { GAP } else { (number + 0.0).to_bits() };
-                    bytes.extend(block.iter().flat_map(|number| bits(number).to_le_bytes()));
+                    bytes.extend(block.iter().flat_map(|number| bits(*number).to_le_bytes()));
                     hasher.update(&bytes);
                 }
             }
+            Self::Placed(_) => panic!("invariant: what stays in its file is hashed as it is read"),
         }
     }
+}
+
+/// A number in a fingerprint: -0 and 0 are the same value, however the file writes it, and so are all gaps.
+pub(crate) fn bits(number: f64) -> u64 {
+    if number.is_nan() { GAP } else { (number + 0.0).to_bits() }
 }
 
 impl Raw {
     /// blake3 of shape, values, labels, class names, and how columns are coded.
     pub(crate) fn fingerprint(&self) -> Digest {
+        let mut hasher = self.hasher(self.labels.len() as u64);
+        hash_samples(&self.values, &self.labels, &mut hasher);
+        if let Some(held_out) = &self.held_out {
+            hasher.update(&(held_out.labels.len() as u64).to_le_bytes());
+            hash_samples(&held_out.values, &held_out.labels, &mut hasher);
+        }
+        self.finish(hasher)
+    }
+
+    /// How many samples each class has, those held out included.
+    pub(crate) fn counts(&self) -> Vec<u64> {
+        if let Values::Placed(table) = &self.values {
+            return table.counts.clone();
+        }
+        let own_held_out = self.held_out.iter().flat_map(|held_out| &held_out.labels);
+        DataSummary::count(&self.class_names, self.labels.iter().chain(own_held_out))
+    }
+
+    /// Its beginning, with how many samples there are. What follows are all values, and then all labels.
+    pub(crate) fn hasher(&self, samples: u64) -> blake3::Hasher {
         let mut hasher = blake3::Hasher::new();
         for dimension in self.shape {
             hasher.update(&dimension.to_le_bytes());
         }
-        hash_samples(&self.values, &self.labels, &mut hasher);
-        if let Some(held_out) = &self.held_out {
-            hash_samples(&held_out.values, &held_out.labels, &mut hasher);
-        }
+        hasher.update(&samples.to_le_bytes());
+        hasher
+    }
+
+    /// Its end.
+    pub(crate) fn finish(&self, mut hasher: blake3::Hasher) -> Digest {
         for name in &self.class_names {
             hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
         }
@@ -140,7 +171,6 @@ impl Raw {
 }
 
 fn hash_samples(values: &Values, labels: &[u32], hasher: &mut blake3::Hasher) {
-    hasher.update(&(labels.len() as u64).to_le_bytes());
     values.hash(hasher);
     let mut bytes = Vec::with_capacity(4 * 1024);
     for block in labels.chunks(1024) {

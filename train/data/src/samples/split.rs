@@ -1,13 +1,14 @@
 //! Raw data to scaled training and held-out samples.
 
 use starling_run::data::LabelScale;
-use starling_run::data::columns::{Column, ColumnKind, measured};
 use starling_run::{DataDescription, FeatureScale};
-use starling_topology::SplitMix64Generator;
+use starling_topology::{Digest, SplitMix64Generator};
 
 use crate::error::DataError;
 use crate::samples::SampleSet;
+use crate::samples::placed;
 use crate::samples::raw::{Raw, Scaling, Values};
+use crate::samples::standards::{LabelStandards, Measured, Standards};
 use crate::source::kinds;
 
 /// The largest data set whose held-out rows are numbered.
@@ -22,6 +23,8 @@ pub(crate) struct Split {
     pub(crate) label_scale: Option<LabelScale>,
     /// Features that are no constants, but became 0 because their deviation can't be computed.
     pub(crate) lost: Vec<usize>,
+    /// What tells the data from other data.
+    pub(crate) fingerprint: Digest,
 }
 
 /// A share in thousandths, rounded.
@@ -34,7 +37,15 @@ pub(crate) fn permille(held_out: f32) -> Result<u32, DataError> {
 }
 
 /// Splits and scales. Samples stay in their order; which are held out is drawn from `seed`.
-pub(crate) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
+///
+/// # Errors
+/// Of a table that stays in its file: if it can't be read, or has changed.
+pub(crate) fn split(mut raw: Raw, permille: u32, seed: u64) -> Result<Split, DataError> {
+    if let Values::Placed(table) = raw.values {
+        raw.values = Values::Numbers(Vec::new());
+        return placed::split(*table, &raw, permille, seed);
+    }
+    let fingerprint = raw.fingerprint();
     let features = raw.shape.iter().map(|dimension| *dimension as usize).product();
     let total = u32::try_from(raw.labels.len()).expect("invariant: readers bound the samples");
     let (training, held_out) = match raw.held_out {
@@ -69,20 +80,15 @@ pub(crate) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
         }
         None => select(&raw.values, &raw.labels, &held_out),
     };
-    Split { training, held_out, scales, label_scale, lost }
+    Ok(Split { training, held_out, scales, label_scale, lost, fingerprint })
 }
 
-/// Mean and standard deviation of the labels of `rows`, in f64, in row order; `None` if one of `names` is no finite number.
+/// [`LabelStandards`] of the labels of `rows`, in row order.
 fn label_scale(names: &[String], labels: &[u32], rows: &[u32]) -> Option<LabelScale> {
-    let numbers = names.iter().map(|name| name.parse().ok().filter(|number: &f64| number.is_finite()));
-    let numbers = numbers.collect::<Option<Vec<f64>>>()?;
-    let of = |row: &u32| numbers[labels[*row as usize] as usize];
-    let count = rows.len() as f64;
-    let mean = rows.iter().map(|row| of(row) / count).sum::<f64>();
-    let variance = rows.iter().map(|row| (of(row) - mean).powi(2) / count).sum::<f64>();
-    let are_alike = rows.iter().all(|row| of(row) == of(&rows[0]));
-    let scale = LabelScale { mean, deviation: if are_alike { 1.0 } else { variance.sqrt() } };
-    Some(scale).filter(LabelScale::is_usable)
+    let mut standards = LabelStandards::new(names, rows.len())?;
+    rows.iter().for_each(|row| standards.show(labels[*row as usize]));
+    rows.iter().for_each(|row| standards.show_again(labels[*row as usize]));
+    standards.scale()
 }
 
 /// Indices to train on and indices held out, each in ascending order. If any share is held out, at least one sample is,
@@ -120,77 +126,24 @@ pub fn held_out_rows(description: &DataDescription, seed: u64) -> Option<Vec<u32
     has_rows.then(|| draw(samples, description.held_out, seed).1)
 }
 
-/// Which features are measured, and which of these have gaps.
-struct Measured {
-    features: Vec<bool>,
-    gaps: Vec<usize>,
-}
-
-impl Measured {
-    /// Of `count` features of these columns; all are measured if there is nothing to say of columns.
-    fn of(columns: &[Column], count: usize) -> Self {
-        let mut features = measured(columns);
-        features.resize(count, true);
-        let mut gaps = Vec::new();
-        let mut at = 0;
-        for Column { coding, .. } in columns {
-            gaps.extend((*coding == ColumnKind::Gaps).then_some(at));
-            at += coding.width();
-        }
-        Self { features, gaps }
-    }
-}
-
-/// Mean and standard deviation of each feature over `rows`, in f64, in row order, without gaps; and the features that are no constants,
-/// but whose numbers are too large, or too near to each other, for that. What is not measured stays as it is. `at` is the value of a
-/// row's feature: it is asked for twice, and once more where there are gaps.
+/// [`Standards`] of each feature over `rows`, in row order. `at` is the value of a row's feature: it is asked for twice, and once more where
+/// there are gaps.
 fn standards(at: impl Fn(u32, usize) -> f64, measured: &Measured, rows: &[u32]) -> (FeatureScale, Vec<usize>) {
-    let count = measured.features.len();
-    let taken: Vec<usize> = (0..count).filter(|feature| measured.features[*feature]).collect();
     let all = u32::try_from(rows.len()).expect("invariant: readers bound the samples");
-    let mut counts = vec![all; count];
-    for feature in &measured.gaps {
+    let known = measured.gaps.iter().map(|feature| {
         let known = rows.iter().filter(|row| !at(**row, *feature).is_nan());
-        counts[*feature] = known.count() as u32;
-    }
-    let mut means = vec![0.0; count];
-    for row in rows {
-        for feature in &taken {
-            let value = at(*row, *feature);
-            // A column of gaps alone is none with gaps: its mean is 0.
-            if !value.is_nan() {
-                means[*feature] += value / f64::from(counts[*feature]);
-            }
-        }
-    }
-    let mut squares = vec![0.0; count];
-    // A constant is recognized by its values: its computed variance may be a rounding error above zero.
-    let mut firsts = vec![f64::NAN; count];
-    let mut are_constant = vec![true; count];
-    for row in rows {
-        for feature in &taken {
-            let value = at(*row, *feature);
-            if !value.is_nan() {
-                let first = &mut firsts[*feature];
-                *first = if first.is_nan() { value } else { *first };
-                are_constant[*feature] &= value == *first;
-                let distance = value - means[*feature];
-                squares[*feature] += distance * distance / f64::from(counts[*feature]);
-            }
-        }
-    }
-    let (mut deviations, mut lost) = (vec![1.0; count], Vec::new());
-    for feature in taken {
-        let deviation: f64 = squares[feature].sqrt();
-        let is_usable = !are_constant[feature] && deviation.is_normal();
-        deviations[feature] = if is_usable { deviation } else { 0.0 };
-        lost.extend((!is_usable && !are_constant[feature]).then_some(feature));
-    }
-    (FeatureScale::Standardize { means, deviations }, lost)
+        known.count() as u32
+    });
+    let mut standards = Standards::new(measured, all, &known.collect::<Vec<_>>());
+    rows.iter().for_each(|row| standards.show(|feature| at(*row, feature)));
+    rows.iter().for_each(|row| standards.show_again(|feature| at(*row, feature)));
+    standards.scales()
 }
 
 #[cfg(test)]
 mod tests {
+    use starling_run::data::columns::{Column, ColumnKind};
+
     use super::*;
     use crate::{DataOptions, Dataset};
 

@@ -89,7 +89,7 @@ impl Blocks for Table {
                     break;
                 }
             }
-            block.labels.extend(self.rows.read(&self.record, &mut block.values)?);
+            block.labels.extend(self.rows.read(&self.record, &mut block.values)?.map(ToOwned::to_owned));
             block.rows.push(line(&self.record));
         }
         Ok(block)

@@ -262,7 +262,7 @@ fn columns_are_coded_as_in_training() {
         let scaled = values.iter().enumerate().map(|(at, value)| preprocessing.scales.scaled(at % width, *value));
         scaled.collect::<Vec<f32>>()
     };
-    let all = dataset.training().gather(&[0, 1, 2]);
+    let (all, _) = dataset.training().read(&[0, 1, 2]).expect("held");
     assert_eq!(scaled(&features(text, &inputs).expect("itself")), all);
     // In another order, without what is left out, and with it.
     let other = "sex,kind,age\nf,x,30\nm,y,na\nm,x,50\n";

@@ -1,9 +1,9 @@
 //! Tables of text: one sample per row, one column of labels, the others features.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Read;
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::csv::ByteRecord;
 use starling_run::Kind;
@@ -12,17 +12,23 @@ use starling_run::data::columns::{self, Column, ColumnKind, is_gap};
 use starling_run::manifest::MAX_FEATURES;
 
 use crate::DataOptions;
-use crate::DataSummary;
 use crate::Delimiter;
 use crate::TableColumn;
 use crate::error::DataError;
-use crate::files::bounded;
-use crate::samples::labels;
-use crate::samples::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
+use crate::files::foreign::MARK;
+use crate::files::opened::OpenedFile;
+use crate::files::{Capped, bounded, is_gzipped};
+use crate::samples::labels::{Classes, LabelTable};
+use crate::samples::raw::{Columns, Raw, Scaling, Values};
 use crate::source::Source;
 use crate::table::doubts::{Understood, column};
+use crate::table::form::RowForm;
+use crate::table::json_lines;
+use crate::table::pieces::{MAX_ROW_BYTES, Piece, Pieces};
+use crate::table::placed::RowTable;
 use crate::table::rows::{Rows, Text, cells, next};
 use crate::table::survey::Survey;
+use crate::table::walk::Walk;
 
 /// What is said of how a table is written. The rest is found out.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,29 +75,119 @@ impl Source for Csv {
 
     fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
         let path = Path::new(&options.source);
-        let open = || File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source });
-        parse(open, path, TableForm::of(options), options.max_file_bytes)
+        let (form, limits) = (TableForm::of(options), TableLimits::of(options));
+        let file = Arc::new(OpenedFile::open(path)?);
+        let packed = is_gzipped(&mut BufReader::new(file.reader(0)));
+        if packed.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })? {
+            return parse(|| Ok(file.reader(0)), path, form, limits);
+        }
+        let source = TextSource { open: || Ok(file.reader(0)), path, max: limits.max };
+        let read = read(&source, path, form, limits, Some(&file));
+        // Of a file that has changed meanwhile, whatever is wrong is wrong for that.
+        file.check()?;
+        read
     }
 }
 
-/// Reads at most `max` bytes of CSV text from what `open` gives, gzipped or not, once or several times. `path` is for messages.
+/// How much a table may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableLimits {
+    /// The most bytes that a file may have, unpacked.
+    pub(crate) max: u64,
+    /// The most bytes that values of a file take that are held: beyond, it is read by position.
+    pub(crate) held: u64,
+}
+
+impl TableLimits {
+    /// The same of what can't be read by position.
+    const HELD_OF_OTHERS: u64 = 4;
+
+    pub(crate) fn of(options: &DataOptions) -> Self {
+        Self { max: options.max_file_bytes, held: options.held_bytes }
+    }
+}
+
+/// All rows of a table, piece by piece.
+pub(crate) type PieceIterator<'t> = Box<dyn Iterator<Item = Result<Piece, DataError>> + 't>;
+
+/// Where the rows of a table come from, as often as they are asked for.
+pub(crate) trait RowsSource<'t> {
+    /// The text from its beginning, as far as its first row.
+    fn start(&self) -> Result<Text<'t>, DataError>;
+
+    /// How its rows are written, if this separates cells, where there are cells.
+    fn form(&self, delimiter: Delimiter, is_made: bool) -> Result<RowForm, DataError>;
+
+    /// All of it but for names that were made.
+    fn pieces(&self, form: &RowForm) -> Result<PieceIterator<'t>, DataError>;
+}
+
+/// Text, gzipped or not.
+struct TextSource<'p, O> {
+    open: O,
+    path: &'p Path,
+    max: u64,
+}
+
+impl<O> TextSource<'_, O> {
+    fn bounded<'t, R: Read + 't>(&self) -> Result<Capped<Box<dyn Read + 't>>, DataError>
+    where
+        O: Fn() -> Result<R, DataError>,
+    {
+        bounded((self.open)()?, self.path, self.max)
+    }
+}
+
+impl<'t, R: Read + 't, O: Fn() -> Result<R, DataError>> RowsSource<'t> for TextSource<'_, O> {
+    fn start(&self) -> Result<Text<'t>, DataError> {
+        // A row is no longer.
+        Text::open(self.bounded()?.take(MAX_ROW_BYTES as u64), self.path)
+    }
+
+    fn form(&self, delimiter: Delimiter, is_made: bool) -> Result<RowForm, DataError> {
+        if !is_made {
+            return Ok(RowForm::Cells(delimiter));
+        }
+        let unreadable = |source| DataError::Unreadable { path: self.path.to_owned(), source };
+        let (text, _) = unmarked(self.bounded()?).map_err(unreadable)?;
+        Ok(RowForm::Objects(Arc::new(json_lines::keys(text).map_err(unreadable)?)))
+    }
+
+    fn pieces(&self, form: &RowForm) -> Result<PieceIterator<'t>, DataError> {
+        let unreadable = |source| DataError::Unreadable { path: self.path.to_owned(), source };
+        let (text, at) = unmarked(self.bounded()?).map_err(unreadable)?;
+        Ok(Box::new(Pieces::new(text, at, form.quoting(), self.path.to_owned())))
+    }
+}
+
+/// A text without the mark that may be before it, and where it begins.
+fn unmarked(mut text: impl Read) -> io::Result<(impl Read, u64)> {
+    let mut start = Vec::new();
+    text.by_ref().take(MARK.len() as u64).read_to_end(&mut start)?;
+    let at = if start == MARK { MARK.len() } else { 0 };
+    start.drain(..at);
+    Ok((io::Cursor::new(start).chain(text), at as u64))
+}
+
+/// Reads CSV text or JSON lines from what `open` gives, gzipped or not, once or several times, into memory. `path` is for messages.
 pub(crate) fn parse<R: Read>(
     open: impl Fn() -> Result<R, DataError>,
     path: &Path,
     form: TableForm<'_>,
-    max: u64,
+    limits: TableLimits,
 ) -> Result<Raw, DataError> {
-    parse_text(|| Text::open(bounded(open()?, path, max)?, path), path, form, max)
+    read(&TextSource { open, path, max: limits.max }, path, form, limits, None)
 }
 
-/// The same of text that was opened.
-pub(crate) fn parse_text<'t>(
-    text: impl Fn() -> Result<Text<'t>, DataError>,
+/// The same of rows that come from wherever; by position, if they come from a `file` and are too many to be held.
+pub(crate) fn read<'t>(
+    source: &impl RowsSource<'t>,
     path: &Path,
     form: TableForm<'_>,
-    max: u64,
+    limits: TableLimits,
+    file: Option<&Arc<OpenedFile>>,
 ) -> Result<Raw, DataError> {
-    let opened = text()?;
+    let opened = source.start()?;
     let is_made = opened.is_made();
     if is_made && form.header == Some(false) {
         let reason = "its columns have names, but it is said to have no header: leave --no-header out".to_owned();
@@ -104,10 +200,11 @@ pub(crate) fn parse_text<'t>(
     if !next(&mut reader, &mut record, path)? {
         return Err(DataError::File { path: path.to_owned(), reason: "it is empty".to_owned() });
     }
+    drop(reader);
     let table = Table::settle(path, delimiter, cells(&record), form)?;
-    let open = || Ok(text()?.rows(delimiter));
-    let survey = Survey::of(&table, open()?)?;
-    table.finish(survey, open, max)
+    let form = source.form(delimiter, is_made)?;
+    let walk = Walk { path: path.to_owned(), form, is_header: table.is_header && !is_made };
+    table.finish(&walk, || source.pieces(&walk.form), limits, file)
 }
 
 /// What the first row has settled.
@@ -129,45 +226,63 @@ impl Table {
         (0..self.rows.columns).filter(|column| *column != self.label && !self.ignored.contains(column))
     }
 
-    /// Calls `each` with all rows but the header.
-    pub(crate) fn each_row<R: Read>(
-        &self,
-        mut reader: ::csv::Reader<R>,
-        mut each: impl FnMut(&ByteRecord) -> Result<(), DataError>,
-    ) -> Result<(), DataError> {
-        let mut record = ByteRecord::new();
-        let mut is_header = self.is_header;
-        while next(&mut reader, &mut record, &self.rows.path)? {
-            if !std::mem::take(&mut is_header) {
-                each(&record)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the features as the survey found them to be: once more, unless they all were numbers.
-    fn finish<R: Read>(
+    /// Reads the features as the survey finds them to be: once more, unless they all are numbers that were kept.
+    fn finish<P: Iterator<Item = Result<Piece, DataError>>>(
         mut self,
-        survey: Survey,
-        open: impl Fn() -> Result<::csv::Reader<R>, DataError>,
-        max: u64,
+        walk: &Walk,
+        open: impl Fn() -> Result<P, DataError>,
+        limits: TableLimits,
+        file: Option<&Arc<OpenedFile>>,
     ) -> Result<Raw, DataError> {
         let path = self.rows.path.clone();
         let fail = |reason: String| DataError::File { path: path.clone(), reason };
-        if survey.labels.is_empty() {
+        let held = match file {
+            Some(_) => limits.held,
+            None => limits.held.saturating_mul(TableLimits::HELD_OF_OTHERS),
+        };
+        // What is that long has hardly so few values that they could be kept.
+        let is_long = file.is_some_and(|file| file.bytes() > held);
+        let most = if is_long { 0 } else { held / size_of::<f64>() as u64 };
+        let survey = Survey::of(&self, walk, open()?, most)?;
+        if survey.rows == 0 {
             return Err(fail("it has a header, but no rows".to_owned()));
         }
-        let (labels, class_names) = labels::classify(&survey.labels)
-            .map_err(|reason| fail(format!("{}: {reason}", self.rows.name(self.label))))?;
+        let Classes { of_spellings: class_of, names: class_names, counts } =
+            survey.spellings.classify().map_err(|reason| fail(format!("{}: {reason}", self.rows.name(self.label))))?;
         let survey_doubts = survey.doubts(&self);
-        let is_plain = survey.plain.is_some();
-        let (coded, values, rising_rows) = match survey.plain {
-            Some(values) if self.ignored.is_empty() => (Vec::new(), values, survey.rising_rows),
-            Some(values) => (self.columns(|_| ColumnKind::Number), values, survey.rising_rows),
-            None => {
-                let codings = survey.codings(&self, &class_names, &open)?;
-                let coded = self.columns(|column| codings.get(&column).cloned().unwrap_or(ColumnKind::Number));
-                (coded, self.encode(codings, &survey.labels, open()?, max)?, 0)
+        let is_plain = survey.is_plain;
+        let codings = match is_plain {
+            true => self.taken().map(|column| (column, ColumnKind::Number)).collect(),
+            false => survey.codings(&self, walk, &class_names, &open)?,
+        };
+        let coded = match is_plain && self.ignored.is_empty() {
+            true => Vec::new(),
+            false => self.columns(|column| codings.get(&column).cloned().unwrap_or(ColumnKind::Number)),
+        };
+        let width = self.take(codings, &survey, limits)?;
+        let labels_known = LabelTable::new(&class_names);
+        let bytes = (width as u64).saturating_mul(survey.rows).saturating_mul(size_of::<f64>() as u64);
+        let (values, labels) = match (survey.values, file) {
+            (Some(values), _) => {
+                let labels = survey.labels.iter().map(|label| class_of[*label as usize]).collect();
+                (Values::Numbers(values), labels)
+            }
+            (None, _) if bytes <= held => {
+                let (values, labels) = self.encode(walk, open()?, &labels_known, width, &counts)?;
+                (Values::Numbers(values), labels)
+            }
+            (None, Some(file)) => {
+                let (walk, rows, index) = (walk.clone(), self.rows.clone(), survey.index);
+                let (file, labels, counts) = (file.clone(), labels_known, counts.clone());
+                let table = RowTable { file, walk, rows, labels, index, counts };
+                (Values::Placed(Box::new(table)), Vec::new())
+            }
+            (None, None) => {
+                let (mib, most) = (bytes >> 20, held >> 20);
+                return Err(fail(format!(
+                    "its {width} features of {} rows take {mib} MiB of memory, but of what can't be read by position {most} MiB at most are                      held: unpack it (`gunzip --keep`), or save it as CSV, and name that file",
+                    survey.rows
+                )));
             }
         };
         let is_guessed = self.is_header && !self.is_header_said;
@@ -179,16 +294,18 @@ impl Table {
             first_taken: self.taken().next().unwrap_or_default(),
             first: (!self.is_header && !self.is_header_said && is_plain).then_some(&*self.first),
             taken_for_names: (is_guessed && may_be_sample).then_some(&*self.first),
-            rising_rows,
-            values: if is_plain { &values } else { &[] },
-            labels: &labels,
+            rising_rows: if is_plain { survey.rising_rows } else { 0 },
+            first_row: &survey.first_row,
+            distinct: survey.distinct.as_ref().filter(|_| is_plain).map(BTreeSet::len),
+            rows: survey.rows,
+            // The first spelling is that of the first row.
+            first_class: class_of.first().copied().unwrap_or_default(),
             classes: &class_names,
-            counts: &DataSummary::count(&class_names, labels.iter()),
+            counts: &counts,
         };
         let [mut doubts, class_doubts] = understood.doubts();
         doubts.extend(survey_doubts);
         let column = |column: usize| u32::try_from(column).expect("invariant: the number of columns is bounded");
-        let features = values.len() / labels.len();
         let feature_names = match (&*self.rows.names, &*coded) {
             ([], _) => Vec::new(),
             (names, []) => (0..names.len()).filter(|at| *at != self.label).map(|at| names[at].clone()).collect(),
@@ -197,8 +314,8 @@ impl Table {
         Ok(Raw {
             kind: KIND,
             origin: path.display().to_string(),
-            shape: [1, 1, u32::try_from(features).map_err(|_| fail("it has too many features".to_owned()))?],
-            values: Values::Numbers(values),
+            shape: [1, 1, u32::try_from(width).map_err(|_| fail("it has too many features".to_owned()))?],
+            values,
             labels,
             class_names,
             feature_names,
@@ -218,6 +335,28 @@ impl Table {
         })
     }
 
+    /// Settles how columns become features, and returns how many these are.
+    fn take(
+        &mut self,
+        codings: BTreeMap<usize, ColumnKind>,
+        survey: &Survey,
+        limits: TableLimits,
+    ) -> Result<usize, DataError> {
+        let fail = |reason: String| DataError::File { path: self.rows.path.clone(), reason };
+        let (width, rows) = (codings.values().map(ColumnKind::width).sum::<usize>(), survey.rows);
+        if width > MAX_FEATURES as usize {
+            let reason = "its categories become too many features: leave columns out with --ignore";
+            return Err(fail(format!("{reason} ({width} features of {rows} rows)")));
+        }
+        let bytes = (width as u64).saturating_mul(rows).saturating_mul(size_of::<f64>() as u64);
+        if bytes / MAX_GROWTH > limits.max {
+            let reason = "its categories become so many features that a file as large as that must not have them";
+            return Err(fail(format!("{reason} ({width} features of {rows} rows; `data.limit_mib` bounds it)")));
+        }
+        self.rows.taken = codings.into_iter().collect();
+        Ok(width)
+    }
+
     /// All columns but the label's, those that are left out with them.
     fn columns(&self, coding: impl Fn(usize) -> ColumnKind) -> Vec<Column> {
         let others = (0..self.rows.columns).filter(|column| *column != self.label);
@@ -228,43 +367,49 @@ impl Table {
         others.map(column).collect()
     }
 
-    /// The features of all rows.
-    fn encode<R: Read>(
-        &mut self,
-        codings: BTreeMap<usize, ColumnKind>,
-        labels: &[String],
-        reader: ::csv::Reader<R>,
-        max: u64,
-    ) -> Result<Vec<f64>, DataError> {
-        let samples = labels.len();
-        let path = self.rows.path.clone();
-        let fail = |reason: String| DataError::File { path: path.clone(), reason };
-        let width = codings.values().map(ColumnKind::width).sum::<usize>();
-        if width > MAX_FEATURES as usize || width as u64 * samples as u64 > MAX_VALUES {
-            let reason = "its categories become too many features: leave columns out with --ignore";
-            return Err(fail(format!("{reason} ({width} features of {samples} rows)")));
-        }
-        self.rows.taken = codings.into_iter().collect();
-        let (mut values, mut found) = (Vec::new(), 0);
-        let bytes = width * samples * size_of::<f64>();
-        if bytes as u64 / MAX_GROWTH > max {
-            let reason = "its categories become so many features that a file as large as that must not have them";
-            return Err(fail(format!("{reason} ({width} features of {samples} rows; `data.limit_mib` bounds it)")));
-        }
+    /// The features of all rows, and their classes, of which each has so many rows.
+    fn encode(
+        &self,
+        walk: &Walk,
+        pieces: impl Iterator<Item = Result<Piece, DataError>>,
+        known: &LabelTable,
+        width: usize,
+        counts: &[u64],
+    ) -> Result<(Vec<f64>, Vec<u32>), DataError> {
+        let fail = |reason: String| DataError::File { path: self.rows.path.clone(), reason };
+        let samples = counts.iter().sum::<u64>() as usize;
+        let (mut values, mut labels) = (Vec::new(), Vec::new());
         values.try_reserve_exact(width * samples).map_err(|_| {
-            let mib = bytes >> 20;
+            let mib = (width * samples * size_of::<f64>()) >> 20;
             fail(format!("its {width} features of {samples} rows take {mib} MiB of memory, which this machine has not: leave columns out with --ignore"))
         })?;
+        let mut left = counts.to_vec();
         let mut is_other = false;
-        self.each_row(reader, |record| {
-            // More rows than there were would take more memory than was counted.
-            if let Some(label) = labels.get(found) {
-                is_other |= self.rows.read(record, &mut values)?.as_ref() != Some(label);
-            }
-            found += 1;
-            Ok(())
-        })?;
-        if found == samples && !is_other { Ok(values) } else { Err(fail("it changed while it was read".to_owned())) }
+        walk.fold(
+            pieces,
+            || (Vec::new(), Vec::new()),
+            |(values, classes), record| {
+                let label = self.rows.read(record, values)?;
+                classes.push(label.and_then(|label| known.class(label)));
+                Ok(())
+            },
+            |walked| {
+                let (found, classes) = walked.of_rows;
+                for class in classes {
+                    // More rows than there were would take more memory than was counted.
+                    let left = class.and_then(|class| left.get_mut(class as usize)).filter(|left| **left > 0);
+                    is_other |= left.is_none();
+                    left.into_iter().for_each(|left| *left -= 1);
+                    labels.extend(class);
+                }
+                if !is_other {
+                    values.extend_from_slice(&found);
+                }
+                Ok(())
+            },
+        )?;
+        let is_same = !is_other && left.iter().all(|left| *left == 0);
+        if is_same { Ok((values, labels)) } else { Err(fail("it changed while it was read".to_owned())) }
     }
 
     /// Finds out from the first row whether it is a header, and which column the label is.

@@ -12,15 +12,25 @@ const MAX_ROWS: usize = 100;
 
 /// A reader of the rows of `text`.
 pub(crate) fn rows<'t>(delimiter: Delimiter, text: impl Read + 't) -> ::csv::Reader<Box<dyn Read + 't>> {
-    let byte = match delimiter {
+    let byte = byte(delimiter);
+    let text: Box<dyn Read + 't> = Box::new(Lines::new(text, byte, delimiter == Delimiter::Space));
+    ReaderBuilder::new().has_headers(false).flexible(true).delimiter(byte).from_reader(text)
+}
+
+/// A reader of rows that were made, by [`push`](super::row_text::push).
+pub(crate) fn made<'t>(text: Box<dyn Read + 't>) -> ::csv::Reader<Box<dyn Read + 't>> {
+    ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text)
+}
+
+/// The byte that it is.
+pub(crate) fn byte(delimiter: Delimiter) -> u8 {
+    match delimiter {
         Delimiter::Comma => b',',
         Delimiter::Tab => b'\t',
         Delimiter::Semicolon => b';',
         Delimiter::Pipe => b'|',
         Delimiter::Space => b' ',
-    };
-    let text: Box<dyn Read + 't> = Box::new(Lines::new(text, byte, delimiter == Delimiter::Space));
-    ReaderBuilder::new().has_headers(false).flexible(true).delimiter(byte).from_reader(text)
+    }
 }
 
 /// What separates the cells of the table that begins with `start`, which may be cut off: what gives all rows equally

@@ -1,7 +1,5 @@
 //! Signs that a table was not meant as it was read, each with the flag that mends it.
 
-use std::collections::BTreeSet;
-
 use crate::shorten;
 
 /// With at most so many classes, it does not matter how few samples they have.
@@ -9,7 +7,7 @@ const FEW_CLASSES: usize = 10;
 /// With more classes, labels are looked at twice if a class has fewer samples, on average.
 const SAMPLES_OF_MANY: usize = 10;
 /// From here on they are classes by the hundred,
-const HUNDREDS: usize = 100;
+pub(crate) const HUNDREDS: usize = 100;
 /// of which each should have so many samples, on average.
 const SAMPLES_OF_HUNDREDS: usize = 100;
 /// Names that a sentence has room for.
@@ -33,10 +31,14 @@ pub(crate) struct Understood<'a> {
     /// cell of it is a word for a gap.
     pub(crate) taken_for_names: Option<&'a [String]>,
     /// How many rows have nothing but whole numbers as features, each larger than the one before.
-    pub(crate) rising_rows: usize,
-    /// Row after row, without the labels; none if there are features that are no numbers as they are written.
-    pub(crate) values: &'a [f64],
-    pub(crate) labels: &'a [u32],
+    pub(crate) rising_rows: u64,
+    /// The features of the first row, and how many different values the first feature has, if they may be classes; none if there are
+    /// features that are no numbers as they are written.
+    pub(crate) first_row: &'a [f64],
+    pub(crate) distinct: Option<usize>,
+    pub(crate) rows: u64,
+    /// The class of the first row.
+    pub(crate) first_class: u32,
     pub(crate) classes: &'a [String],
     /// How many samples each class has.
     pub(crate) counts: &'a [u64],
@@ -71,12 +73,12 @@ impl Understood<'_> {
 
     /// The class of the first row, if it has no other row.
     fn own_class(&self) -> Option<usize> {
-        let class = *self.labels.first()? as usize;
+        let class = self.first_class as usize;
         (self.counts[class] == 1).then_some(class)
     }
 
     fn is_header_like(&self, first: &[String]) -> bool {
-        let rows = self.labels.len();
+        let rows = self.rows;
         let numbers: Vec<Option<f64>> = first.iter().map(|cell| cell.parse().ok()).collect();
         let counts_up = |from: f64| (0..).zip(&numbers).all(|(at, number)| *number == Some(from + f64::from(at)));
         if first.len() >= COUNTING_COLUMNS && self.rising_rows * 10 <= rows && [0.0, 1.0].into_iter().any(counts_up) {
@@ -87,15 +89,15 @@ impl Understood<'_> {
         // A name among numbers is no label.
         let is_name = !is_number(&self.classes[own])
             && self.classes.iter().enumerate().all(|(class, name)| class == own || is_number(name));
-        let features = self.values.len() / rows;
-        is_name && rows > 2 || is_rising(&self.values[..features]) && self.rising_rows * 10 <= rows
+        is_name && rows > 2 || is_rising(self.first_row) && self.rising_rows * 10 <= rows
     }
 
     /// Whether the labels look like a measurement.
     fn label_doubt(&self) -> Option<String> {
-        let (rows, classes) = (self.labels.len(), self.classes.len());
-        let are_many = classes > FEW_CLASSES && rows < classes * SAMPLES_OF_MANY;
-        let are_hundreds = classes > HUNDREDS && rows < classes * SAMPLES_OF_HUNDREDS;
+        let (rows, classes) = (self.rows, self.classes.len());
+        let has_fewer = |samples: usize| rows < (classes * samples) as u64;
+        let are_many = classes > FEW_CLASSES && has_fewer(SAMPLES_OF_MANY);
+        let are_hundreds = classes > HUNDREDS && has_fewer(SAMPLES_OF_HUNDREDS);
         if !are_many && !are_hundreds {
             return None;
         }
@@ -113,20 +115,7 @@ impl Understood<'_> {
 
     /// How many different values the first column with features has, if they may be classes: few whole numbers.
     fn distinct_in_first(&self) -> Option<usize> {
-        if self.values.is_empty() {
-            return None;
-        }
-        let rows = self.labels.len();
-        let features = self.values.len() / rows;
-        let mut distinct = BTreeSet::new();
-        for row in 0..rows {
-            let value = self.values[row * features];
-            distinct.insert(value.to_bits());
-            if value.fract() != 0.0 || distinct.len() > HUNDREDS {
-                return None;
-            }
-        }
-        (distinct.len() > 1 && distinct.len() * 10 <= rows).then_some(distinct.len())
+        self.distinct.filter(|distinct| *distinct > 1 && (distinct * 10) as u64 <= self.rows)
     }
 
     /// Classes with one sample, but for one that is accounted for.

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
 
 use json_event_parser::{JsonEvent, SliceJsonParser};
 
@@ -20,6 +21,8 @@ const MAX_LINE: u64 = 16 << 20;
 /// So many cells may be empty for each byte that is read, and so many in any case: work and memory are for what is there.
 const EMPTY_PER_BYTE: u64 = 16;
 const MAX_EMPTY: u64 = 1 << 22;
+/// The same of a block in a piece.
+const MAX_EMPTY_OF_BLOCK: u64 = 1 << 20;
 /// What is wrong with a key that is repeated.
 const TWICE: &str = "it is there twice";
 
@@ -29,11 +32,24 @@ pub(crate) fn is_for(text: &[u8]) -> bool {
     object.is_some_and(|rest| rest.trim_ascii_start().first().is_some_and(|byte| b"\"}".contains(byte)))
 }
 
+/// What the first row has: each key and its place.
+pub(crate) type Keys = BTreeMap<String, usize>;
+
+/// The keys of the first row of `text`; none if it has no row.
+///
+/// # Errors
+/// If it can't be read, or the row is none.
+pub(crate) fn keys(text: impl Read) -> io::Result<Keys> {
+    let (mut lines, mut row) = (JsonLines::new(text), Vec::new());
+    while lines.columns.is_none() && lines.more(&mut row)? {}
+    Ok(lines.columns.map(|columns| (*columns).clone()).unwrap_or_default())
+}
+
 /// The rows of some text.
 pub(crate) struct JsonLines<R> {
     text: BufReader<R>,
-    /// What the first row has: each key and its place.
-    columns: Option<BTreeMap<String, usize>>,
+    /// What the first row has.
+    columns: Option<Arc<Keys>>,
     line: u64,
     /// How many more cells may be empty.
     empty: u64,
@@ -44,13 +60,19 @@ impl<R: Read> JsonLines<R> {
         Self { text: BufReader::new(text), columns: None, line: 0, empty: MAX_EMPTY }
     }
 
+    /// The rows of a part of a text whose first row has these keys: of a piece, or of a block in it, where fewer cells may be empty.
+    pub(crate) fn behind(text: R, keys: Arc<Keys>, is_first: bool) -> Self {
+        let empty = if is_first { MAX_EMPTY } else { MAX_EMPTY_OF_BLOCK };
+        Self { columns: Some(keys), empty, ..Self::new(text) }
+    }
+
     fn row(&mut self, line: &[u8], into: &mut Vec<u8>) -> Result<(), BadRow> {
         let fields = fields(line).map_err(|(column, reason)| BadRow { row: self.line, column, reason })?;
         let fault = |key: Option<&str>, reason: String| BadRow { row: self.line, column: key.map(named), reason };
         let columns = match &self.columns {
             Some(columns) => columns,
             None => {
-                let mut columns = BTreeMap::new();
+                let mut columns = Keys::new();
                 for (key, place) in fields.iter().map(|(key, _)| key).zip(0..) {
                     if columns.insert(key.clone(), place).is_some() {
                         return Err(fault(Some(key), TWICE.to_owned()));
@@ -60,7 +82,7 @@ impl<R: Read> JsonLines<R> {
                     return Err(fault(None, "it has no keys, but those of the first row are the columns".to_owned()));
                 }
                 push(fields.iter().map(|(key, _)| key.as_str()), END_OF_NAMES, into);
-                self.columns.insert(columns)
+                self.columns.insert(Arc::new(columns))
             }
         };
         let empty = columns.len().saturating_sub(fields.len()) as u64;

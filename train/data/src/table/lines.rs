@@ -28,12 +28,27 @@ pub(crate) struct Lines<R> {
 
 /// Where in a cell a byte is: quotes open at its start alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     Start,
     Bare,
     Quoted,
     /// Behind a quote between quotes: the cell's end, or the first of two that stand for one.
     Quote,
+}
+
+impl Place {
+    /// The place behind this byte, for which `\n` comes if it ends a line, however it does that.
+    pub(crate) fn after(self, byte: u8, delimiter: u8, merges_blanks: bool) -> Self {
+        match byte {
+            b'"' if self == Self::Quoted => Self::Quote,
+            _ if self == Self::Quoted => Self::Quoted,
+            b' ' | b'\t' if merges_blanks => Self::Start,
+            b'"' if matches!(self, Self::Quote | Self::Start) => Self::Quoted,
+            b'\n' => Self::Start,
+            byte if byte == delimiter => Self::Start,
+            _ => Self::Bare,
+        }
+    }
 }
 
 impl<R> Lines<R> {
@@ -64,8 +79,10 @@ impl<R> Lines<R> {
         let is_quoted = self.at == Place::Quoted;
         let is_end = byte == b'\n';
         self.line += u64::from(is_end);
+        let before = self.at;
+        self.at = before.after(byte, self.delimiter, self.merges_blanks);
         if self.merges_blanks && !is_quoted && matches!(byte, b' ' | b'\t') {
-            (self.is_owed, self.at) = (true, Place::Start);
+            self.is_owed = true;
             return at;
         }
         if std::mem::take(&mut self.is_owed) && !is_end && !self.is_line_start {
@@ -73,18 +90,9 @@ impl<R> Lines<R> {
             at += 1;
         }
         self.is_line_start = is_end && !is_quoted;
-        self.at = match byte {
-            b'"' if is_quoted => Place::Quote,
-            _ if is_quoted => Place::Quoted,
-            b'"' if self.at == Place::Quote => Place::Quoted,
-            b'"' if self.at == Place::Start => {
-                self.opened = self.line;
-                Place::Quoted
-            }
-            b'\n' => Place::Start,
-            byte if byte == self.delimiter => Place::Start,
-            _ => Place::Bare,
-        };
+        if byte == b'"' && before == Place::Start {
+            self.opened = self.line;
+        }
         into[at] = byte;
         at + 1
     }

@@ -3,10 +3,14 @@
 pub(crate) mod csv;
 pub(crate) mod delimiter;
 pub(crate) mod doubts;
+pub(crate) mod form;
 pub(crate) mod json_lines;
 pub(crate) mod lines;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
+pub(crate) mod pieces;
+pub(crate) mod placed;
 pub(crate) mod row_text;
 pub(crate) mod rows;
 pub(crate) mod survey;
+pub(crate) mod walk;

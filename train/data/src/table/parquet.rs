@@ -19,14 +19,16 @@ use starling_run::Kind;
 use starling_run::manifest::MAX_FEATURES;
 use starling_run::panics::said;
 
-use crate::DataOptions;
 use crate::error::DataError;
 use crate::samples::raw::{MAX_VALUES, Raw};
 use crate::shorten;
 use crate::source::Source;
-use crate::table::csv::{self, TableForm};
+use crate::table::csv::{self, PieceIterator, RowsSource, TableForm, TableLimits};
+use crate::table::form::RowForm;
+use crate::table::pieces::Piece;
 use crate::table::row_text::{BadRow, END_OF_NAMES, END_OF_ROW, RowSource, RowText, push};
 use crate::table::rows::Text;
+use crate::{DataOptions, Delimiter};
 
 /// How such a file begins and ends.
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -74,7 +76,58 @@ impl Source for Parquet {
             let reason = "it is a Parquet file, but members share such a table as text".to_owned();
             return Err(fault(path, reason));
         }
-        csv::parse_text(|| text(path), path, TableForm::of(options), options.max_file_bytes)
+        csv::read(&ParquetSource(path), path, TableForm::of(options), TableLimits::of(options), None)
+    }
+}
+
+/// A file of which the rows are read.
+struct ParquetSource<'p>(&'p Path);
+
+impl RowsSource<'static> for ParquetSource<'_> {
+    fn start(&self) -> Result<Text<'static>, DataError> {
+        text(self.0)
+    }
+
+    fn form(&self, _: Delimiter, _: bool) -> Result<RowForm, DataError> {
+        Ok(RowForm::Made)
+    }
+
+    fn pieces(&self, _: &RowForm) -> Result<PieceIterator<'static>, DataError> {
+        let (rows, path) = (Rows::open(self.0)?, self.0.to_owned());
+        Ok(Box::new(RowPieces { rows: Rows { are_named: true, ..rows }, path, at: 0 }))
+    }
+}
+
+/// The rows of a file, those that are decoded together as a piece.
+struct RowPieces {
+    rows: Rows,
+    path: PathBuf,
+    at: u64,
+}
+
+impl Iterator for RowPieces {
+    type Item = Result<Piece, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut bytes = Vec::new();
+        match self.rows.more(&mut bytes) {
+            Ok(false) => None,
+            Ok(true) => {
+                let (at, ends) = (self.at, vec![bytes.len()]);
+                self.at += bytes.len() as u64;
+                Some(Ok(Piece { at, is_first: at == 0, bytes, ends }))
+            }
+            Err(error) => {
+                let path = self.path.clone();
+                Some(Err(match BadRow::of(&error) {
+                    // Rows are told from the piece on that would begin here.
+                    Some(BadRow { column, reason, .. }) => {
+                        DataError::Row { path, row: 1, column: column.clone(), reason: reason.clone() }
+                    }
+                    None => DataError::Unreadable { path, source: error },
+                }))
+            }
+        }
     }
 }
 

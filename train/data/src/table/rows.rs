@@ -79,14 +79,14 @@ impl<'t> Text<'t> {
     /// All its rows.
     pub(crate) fn rows(self, delimiter: Delimiter) -> ::csv::Reader<Box<dyn Read + 't>> {
         if self.is_made {
-            return ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(self.rest);
+            return delimiter::made(self.rest);
         }
         delimiter::rows(delimiter, Cursor::new(self.start).chain(self.rest))
     }
 }
 
 /// How the rows of one table are read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rows {
     pub(crate) path: PathBuf,
     pub(crate) delimiter: Delimiter,
@@ -104,7 +104,7 @@ impl Rows {
     ///
     /// # Errors
     /// If it has more or fewer cells than the first row, or a cell is not what its column holds: with row and column.
-    pub(crate) fn read(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<Option<String>, DataError> {
+    pub(crate) fn read<'r>(&self, record: &'r ByteRecord, values: &mut Vec<f64>) -> Result<Option<&'r str>, DataError> {
         self.check_width(record)?;
         for (column, coding) in &self.taken {
             let cell = self.cell(record, *column)?;
@@ -118,14 +118,14 @@ impl Rows {
     ///
     /// # Errors
     /// If it is empty, or no text.
-    pub(crate) fn label(&self, record: &ByteRecord) -> Result<Option<String>, DataError> {
+    pub(crate) fn label<'r>(&self, record: &'r ByteRecord) -> Result<Option<&'r str>, DataError> {
         let Some(column) = self.label else { return Ok(None) };
         match self.cell(record, column)? {
             "" => {
                 let reason = "the label is empty; fill it in, or leave the row out".to_owned();
                 Err(self.fault(record, Some(column), reason))
             }
-            label => Ok(Some(label.to_owned())),
+            label => Ok(Some(label)),
         }
     }
 

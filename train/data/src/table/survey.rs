@@ -1,19 +1,22 @@
 //! A first reading of a table: what its columns hold, so that each can be coded.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::csv::{ByteRecord, Reader};
+use ::csv::ByteRecord;
 use starling_run::data::columns::{ColumnKind, is_gap};
 
 use crate::Delimiter;
 use crate::error::DataError;
-use crate::samples::raw::MAX_VALUES;
+use crate::samples::labels::Spellings;
 use crate::shorten;
 use crate::table::csv::Table;
 use crate::table::delimiter::has_decimal_comma;
-use crate::table::doubts::{is_rising, quoted};
+use crate::table::doubts::{HUNDREDS, is_rising, quoted};
+use crate::table::pieces::Piece;
+use crate::table::placed::RowIndex;
 use crate::table::rows::line;
+use crate::table::walk::Walk;
 
 /// A column has so many categories at most.
 const MAX_CATEGORIES: usize = 1000;
@@ -27,81 +30,141 @@ const FEW_ROWS: u64 = 20;
 const MAX_NAMED: usize = 5;
 
 /// What a first reading found.
+#[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// Of all rows.
-    pub(crate) labels: Vec<String>,
-    /// The numbers of all rows, if there is nothing else in the columns that are taken.
-    pub(crate) plain: Option<Vec<f64>>,
-    /// How many rows of these have nothing but whole numbers, each larger than the one before.
-    pub(crate) rising_rows: usize,
-    seen: BTreeMap<usize, Seen>,
+    pub(crate) rows: u64,
+    /// What is written as labels.
+    pub(crate) spellings: Spellings,
+    /// Whether there is nothing but numbers in the columns that are taken.
+    pub(crate) is_plain: bool,
+    /// Then, if they are kept, those of all rows, and the number of each one's label.
+    pub(crate) values: Option<Vec<f64>>,
+    pub(crate) labels: Vec<u32>,
+    /// Then those of the first row.
+    pub(crate) first_row: Vec<f64>,
+    /// Then how many rows have nothing but whole numbers, each larger than the one before.
+    pub(crate) rising_rows: u64,
+    /// Then the different ones of the first column, if they may be classes.
+    pub(crate) distinct: Option<BTreeSet<u64>>,
+    pub(crate) index: RowIndex,
+    /// Of each column that is taken.
+    seen: Vec<(usize, Seen)>,
 }
 
 /// What the cells of a column are.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Seen {
     numbers: u64,
     gaps: u64,
     texts: u64,
     /// The first one that is neither a number nor a gap, and its line.
     first: Option<(u64, String)>,
-    /// The number that comes next, if so far each was one more than the one before.
-    counted: Option<f64>,
+    counting: Counting,
+}
+
+/// Whether each number of a column is one more than the one before.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+enum Counting {
+    /// There was none.
+    #[default]
+    Empty,
+    /// From this one on, and this one is to come next.
+    From(f64, f64),
+    No,
+}
+
+impl Counting {
+    fn then(self, next: Self) -> Self {
+        match (self, next) {
+            (Self::Empty, other) | (other, Self::Empty) => other,
+            (Self::From(first, next), Self::From(same, last)) if next == same => Self::From(first, last),
+            _ => Self::No,
+        }
+    }
+
+    fn of(number: f64) -> Self {
+        let is_counted = number.fract() == 0.0 && number.abs() < MAX_COUNTED;
+        if is_counted { Self::From(number, number + 1.0) } else { Self::No }
+    }
+}
+
+/// What some rows, one behind another, have.
+#[derive(Debug, Default)]
+struct Part {
+    survey: Survey,
+    /// The numbers of a row.
+    row: Vec<f64>,
 }
 
 impl Survey {
-    /// Reads all rows of `table`.
+    /// Reads all rows of `table`. Values and labels are kept as long as there are no more than `most` values.
     ///
     /// # Errors
     /// If a row has more or fewer cells than the first one, has no label, or is no text.
-    pub(crate) fn of<R: Read>(table: &Table, reader: Reader<R>) -> Result<Self, DataError> {
+    pub(crate) fn of(
+        table: &Table,
+        walk: &Walk,
+        pieces: impl Iterator<Item = Result<Piece, DataError>>,
+        most: u64,
+    ) -> Result<Self, DataError> {
         let taken: Vec<usize> = table.taken().collect();
-        let seen = taken.iter().map(|column| (*column, Seen::default())).collect();
-        let plain = table.categories.is_empty().then(Vec::new);
-        let mut survey = Self { labels: Vec::new(), plain, rising_rows: 0, seen };
-        table.each_row(reader, |record| survey.note(table, &taken, record))?;
+        let begin = || Self::begin(&taken);
+        let keeps = AtomicBool::new(most > 0);
+        let mut survey = Self { values: Some(Vec::new()).filter(|_| most > 0), ..begin() };
+        survey.is_plain = table.categories.is_empty();
+        walk.fold(
+            pieces,
+            || Part { survey: begin(), row: Vec::new() },
+            |part, record| part.note(table, &keeps, record),
+            |walked| {
+                let fail = |reason| DataError::File { path: table.rows.path.clone(), reason };
+                survey.index.add(&walked).map_err(fail)?;
+                survey.add(walked.of_rows.survey, walked.lines_before).map_err(fail)?;
+                if !survey.is_plain || survey.rows.saturating_mul(taken.len() as u64) > most {
+                    (survey.values, survey.labels) = (None, Vec::new());
+                    keeps.store(false, Ordering::Relaxed);
+                }
+                Ok(())
+            },
+        )?;
         Ok(survey)
     }
 
-    fn note(&mut self, table: &Table, taken: &[usize], record: &ByteRecord) -> Result<(), DataError> {
-        let rows = &table.rows;
-        rows.check_width(record)?;
-        let from = self.plain.as_ref().map_or(0, Vec::len);
-        let rows_now = self.labels.len() as u64 + 1;
-        if rows_now.saturating_mul(taken.len() as u64) > MAX_VALUES {
-            let reason = format!("the file has more than {MAX_VALUES} values");
-            return Err(DataError::File { path: rows.path.clone(), reason });
+    fn begin(taken: &[usize]) -> Self {
+        let seen = taken.iter().map(|column| (*column, Seen::default())).collect();
+        Self { is_plain: true, values: Some(Vec::new()), distinct: Some(BTreeSet::new()), seen, ..Self::default() }
+    }
+
+    /// Adds the rows behind these, the first of which is on the line behind so many.
+    fn add(&mut self, next: Self, lines: u64) -> Result<(), String> {
+        let numbers = self.spellings.add(&next.spellings)?;
+        if self.values.is_some() {
+            self.labels.extend(next.labels.iter().map(|label| numbers[*label as usize]));
         }
-        for column in taken {
-            let cell = rows.cell(record, *column)?;
-            let number = cell.parse().ok().filter(|number: &f64| number.is_finite());
-            let seen = self.seen.entry(*column).or_default();
-            match number {
-                Some(number) => {
-                    let counts = seen.counted == Some(number) || (seen.is_empty() && number.fract() == 0.0);
-                    let counts = counts && number.abs() < MAX_COUNTED;
-                    seen.counted = counts.then_some(number + 1.0);
-                    seen.numbers += 1;
-                    self.plain.iter_mut().for_each(|plain| plain.push(number));
-                    continue;
-                }
-                None if is_gap(cell) => seen.gaps += 1,
-                None => seen.texts += 1,
-            }
-            seen.counted = None;
-            if !is_gap(cell) && seen.first.is_none() {
-                seen.first = Some((line(record), cell.to_owned()));
-            }
-            self.plain = None;
+        self.rows += next.rows;
+        if self.first_row.is_empty() {
+            self.first_row = next.first_row;
         }
-        self.rising_rows += usize::from(self.plain.as_ref().is_some_and(|plain| is_rising(&plain[from..])));
-        self.labels.extend(rows.label(record)?);
+        self.is_plain &= next.is_plain;
+        if let (Some(values), Some(next)) = (&mut self.values, next.values) {
+            values.extend_from_slice(&next);
+        }
+        self.rising_rows += next.rising_rows;
+        self.distinct = self.distinct.take().zip(next.distinct).map(|(mut distinct, next)| {
+            distinct.extend(next);
+            distinct
+        });
+        self.distinct = self.distinct.take().filter(|distinct| distinct.len() <= HUNDREDS);
+        for ((_, seen), (_, next)) in self.seen.iter_mut().zip(next.seen) {
+            seen.add(next, lines);
+        }
         Ok(())
     }
 
     /// What its user should look at, as sentences.
     pub(crate) fn doubts(&self, table: &Table) -> Vec<String> {
-        let counted = self.seen.iter().filter(|(_, seen)| seen.counted.is_some() && seen.numbers >= FEW_ROWS);
+        let counts = |seen: &Seen| matches!(seen.counting, Counting::From(..)) && seen.numbers >= FEW_ROWS;
+        let counted = self.seen.iter().filter(|(_, seen)| counts(seen));
         let counted = counted.map(|(column, _)| {
             format!(
                 "{} counts the rows, so that a model learns their order from it: leave it out with --ignore {}, unless it was measured",
@@ -110,7 +173,7 @@ impl Survey {
             )
         });
         let missing =
-            self.labels.iter().find(|label| is_gap(label)).map(|label| {
+            self.spellings.texts().into_iter().find(|label| is_gap(label)).map(|label| {
                 format!("the class `{label}` may stand for labels that are missing: leave its rows out then")
             });
         counted.chain(missing).collect()
@@ -120,11 +183,12 @@ impl Survey {
     ///
     /// # Errors
     /// If a column is neither of numbers nor of categories, or it is not clear which one the label is.
-    pub(crate) fn codings<R: Read>(
+    pub(crate) fn codings<P: Iterator<Item = Result<Piece, DataError>>>(
         &self,
         table: &Table,
+        walk: &Walk,
         classes: &[String],
-        open: impl Fn() -> Result<Reader<R>, DataError>,
+        open: impl Fn() -> Result<P, DataError>,
     ) -> Result<BTreeMap<usize, ColumnKind>, DataError> {
         let (mut codings, mut texts) = (BTreeMap::new(), BTreeMap::new());
         for (column, seen) in &self.seen {
@@ -136,7 +200,9 @@ impl Survey {
             codings.insert(*column, if has_gaps { ColumnKind::Gaps } else { ColumnKind::Number });
         }
         self.check_label(table, classes)?;
-        self.collect(table, &mut texts, open()?)?;
+        if !texts.is_empty() {
+            self.collect(table, walk, &mut texts, open()?)?;
+        }
         codings.extend(
             texts.into_iter().map(|(column, texts)| (column, ColumnKind::Category(texts.into_iter().collect()))),
         );
@@ -144,25 +210,40 @@ impl Survey {
     }
 
     /// Collects the texts of the columns with categories.
-    fn collect<R: Read>(
+    fn collect(
         &self,
         table: &Table,
+        walk: &Walk,
         texts: &mut BTreeMap<usize, BTreeSet<String>>,
-        reader: Reader<R>,
+        pieces: impl Iterator<Item = Result<Piece, DataError>>,
     ) -> Result<(), DataError> {
         let rows = &table.rows;
-        table.each_row(reader, |record| {
-            rows.check_width(record)?;
-            for (column, texts) in texts.iter_mut().filter(|(_, texts)| texts.len() <= MAX_CATEGORIES) {
-                let cell = rows.cell(record, *column)?;
-                if !texts.contains(cell) {
-                    texts.insert(cell.to_owned());
+        let columns: Vec<usize> = texts.keys().copied().collect();
+        walk.fold(
+            pieces,
+            || vec![BTreeSet::<String>::new(); columns.len()],
+            |found, record| {
+                rows.check_width(record)?;
+                for (texts, column) in found.iter_mut().zip(&columns) {
+                    let cell = rows.cell(record, *column)?;
+                    if texts.len() <= MAX_CATEGORIES && !texts.contains(cell) {
+                        texts.insert(cell.to_owned());
+                    }
                 }
-            }
-            Ok(())
-        })?;
+                Ok(())
+            },
+            |walked| {
+                for (texts, found) in texts.values_mut().zip(walked.of_rows) {
+                    if texts.len() <= MAX_CATEGORIES {
+                        texts.extend(found);
+                    }
+                }
+                Ok(())
+            },
+        )?;
         let are_too_many = |(column, texts): &(&usize, &BTreeSet<String>)| {
-            let filled = self.seen.get(column).map_or(0, |seen| seen.numbers + seen.texts);
+            let of_column = self.seen.iter().find(|(seen, _)| seen == *column);
+            let filled = of_column.map_or(0, |(_, seen)| seen.numbers + seen.texts);
             texts.len() > MAX_CATEGORIES || (texts.len() > FEW_CATEGORIES && 2 * texts.len() as u64 > filled)
         };
         let too_many: Vec<(&usize, &BTreeSet<String>)> = texts.iter().filter(are_too_many).collect();
@@ -183,7 +264,7 @@ impl Survey {
             "{} holds {count} different texts in {} rows{others}: names, dates or numbers of rows rather than categories. Leave such \
              columns out: --ignore {}",
             rows.name(**first),
-            self.labels.len(),
+            self.rows,
             quoted(&named.join(","))
         );
         Err(DataError::File { path: rows.path.clone(), reason })
@@ -191,8 +272,8 @@ impl Survey {
 
     /// Refuses to guess that the last column is the label, where that holds measurements and another one holds text.
     fn check_label(&self, table: &Table, classes: &[String]) -> Result<(), DataError> {
-        let texts = self.seen.iter().filter(|(column, seen)| seen.texts > 0 && !table.categories.contains(column));
-        let Some((column, _)) = texts.min_by_key(|(column, _)| **column).filter(|_| !table.is_label_said) else {
+        let mut texts = self.seen.iter().filter(|(column, seen)| seen.texts > 0 && !table.categories.contains(column));
+        let Some((column, _)) = texts.next().filter(|_| !table.is_label_said) else {
             return Ok(());
         };
         let are_numbers = classes.iter().all(|class| class.parse::<f64>().is_ok());
@@ -211,9 +292,70 @@ impl Survey {
     }
 }
 
+impl Part {
+    fn note(&mut self, table: &Table, keeps: &AtomicBool, record: &ByteRecord) -> Result<(), DataError> {
+        let (rows, survey) = (&table.rows, &mut self.survey);
+        rows.check_width(record)?;
+        self.row.clear();
+        for (column, seen) in &mut survey.seen {
+            let cell = rows.cell(record, *column)?;
+            match cell.parse().ok().filter(|number: &f64| number.is_finite()) {
+                Some(number) => {
+                    seen.counting = seen.counting.then(Counting::of(number));
+                    seen.numbers += 1;
+                    self.row.push(number);
+                    continue;
+                }
+                None if is_gap(cell) => seen.gaps += 1,
+                None => {
+                    seen.texts += 1;
+                    if seen.first.is_none() {
+                        seen.first = Some((line(record), cell.to_owned()));
+                    }
+                }
+            }
+            seen.counting = Counting::No;
+        }
+        let is_plain = self.row.len() == survey.seen.len();
+        survey.is_plain &= is_plain;
+        let keeps = keeps.load(Ordering::Relaxed);
+        if is_plain {
+            survey.rising_rows += u64::from(is_rising(&self.row));
+            let first = self.row.first().copied().unwrap_or_default();
+            let may_be_class = survey.distinct.as_mut().is_some_and(|distinct| {
+                first.fract() == 0.0 && {
+                    distinct.insert(first.to_bits());
+                    distinct.len() <= HUNDREDS
+                }
+            });
+            survey.distinct = survey.distinct.take().filter(|_| may_be_class);
+            if survey.first_row.is_empty() {
+                survey.first_row.clone_from(&self.row);
+            }
+        }
+        match &mut survey.values {
+            Some(values) if is_plain && keeps => values.extend_from_slice(&self.row),
+            _ => survey.values = None,
+        }
+        survey.rows += 1;
+        if let Some(label) = rows.label(record)? {
+            let label = survey.spellings.note(label);
+            if keeps {
+                survey.labels.push(label);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Seen {
-    fn is_empty(&self) -> bool {
-        self.numbers + self.gaps + self.texts == 0
+    fn add(&mut self, next: Self, lines: u64) {
+        self.numbers += next.numbers;
+        self.gaps += next.gaps;
+        self.texts += next.texts;
+        let first = self.first.take();
+        self.first = first.or_else(|| next.first.map(|(line, text)| (line.saturating_add(lines), text)));
+        self.counting = self.counting.then(next.counting);
     }
 
     /// Whether the column holds categories: more texts than numbers.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::stream::InputSpec;
-use crate::table::csv::TableForm;
+use crate::table::csv::{TableForm, TableLimits};
 
 /// A directory with one file.
 fn file(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {
@@ -67,6 +67,7 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
 }
 
 mod columns;
+mod placed;
 mod rows;
 mod tables;
 mod texts;
@@ -85,7 +86,7 @@ mod digits {
         assert_eq!((dataset.training().len(), dataset.held_out().len()), (1438, 359));
         assert_eq!(dataset.class_names(), ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
         assert_eq!(dataset.preprocessing().scales, FeatureScale::Divide(16.0));
-        let all = dataset.training().gather(&(0..1438).collect::<Vec<_>>());
+        let (all, _) = dataset.training().read(&(0..1438).collect::<Vec<_>>()).expect("held");
         assert!(all.iter().all(|value| (0.0..=1.0).contains(value)) && all.contains(&1.0));
         assert_eq!(&description.fingerprint.to_string()[..16], PINNED_FINGERPRINT);
     }
@@ -422,10 +423,11 @@ fn damaged_files_never_panic() {
         bytes
     };
     let text = b"height,width,color,kind\n1,2.5,red,a\n-3,1e3,blue,b\n\"4\",,red,a\n";
+    let limits = TableLimits { max: u64::MAX, held: 1 << 20 };
     let mut read = 0;
     for _ in 0..5_000 {
         let bytes = damage(text);
-        let raw = crate::table::csv::parse(|| Ok(&bytes[..]), Path::new("damaged.csv"), TableForm::default(), u64::MAX);
+        let raw = crate::table::csv::parse(|| Ok(&bytes[..]), Path::new("damaged.csv"), TableForm::default(), limits);
         read += usize::from(raw.and_then(|raw| Dataset::build(raw, 200, 1)).is_ok());
     }
     assert!(read > 0, "some damage is harmless");

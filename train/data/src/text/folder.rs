@@ -6,10 +6,9 @@
 //!   tokens-00000.bin    64 MiB of tokens each, but for the last: see [`shard`]
 //! ```
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use starling_run::data::{CONTEXT, TOKENS};
@@ -21,6 +20,7 @@ use super::prepare::TokensSummary;
 use super::shard::{self, HEADER_BYTES, ShardHeader};
 use super::tokenizer::Tokenizer;
 use crate::error::DataError;
+use crate::files::opened::{Stamp, changed, read_at};
 
 /// A text that was prepared.
 pub(crate) const KIND: Kind = Kind { name: TOKENS, files: &[TOLD, TOKENIZER, SHARD], holds_out: false };
@@ -122,19 +122,6 @@ impl Told {
         let mut bytes = serde_json::to_vec_pretty(self).expect("invariant: texts and numbers are always JSON");
         bytes.push(b'\n');
         bytes
-    }
-}
-
-/// What a file was when it was opened: whoever reads on from another one must say so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    bytes: u64,
-    modified: Option<SystemTime>,
-}
-
-impl Stamp {
-    fn of(found: &Metadata) -> Self {
-        Self { bytes: found.len(), modified: found.modified().ok() }
     }
 }
 
@@ -400,12 +387,12 @@ impl Shard {
             }
         };
         read_at(file, bytes, HEADER_BYTES as u64 + first * width as u64).map_err(|source| match source.kind() {
-            io::ErrorKind::UnexpectedEof => self.changed("it has become shorter"),
+            io::ErrorKind::UnexpectedEof => changed(&self.path, "it has become shorter"),
             _ => unreadable(source),
         })?;
         // Behind the read: what has changed before it is seen.
         if Stamp::of(&file.metadata().map_err(unreadable)?) != self.stamp {
-            return Err(self.changed("its length or its time of change is another one"));
+            return Err(changed(&self.path, "its length or its time of change is another one"));
         }
         let start = tokens.len();
         shard::decode_tokens(bytes, width, tokens);
@@ -421,32 +408,6 @@ impl Shard {
             }
         }
     }
-
-    fn changed(&self, how: &str) -> DataError {
-        let reason = format!("it was changed while it was in use ({how}); leave such files alone, and start again");
-        DataError::File { path: self.path.clone(), reason }
-    }
-}
-
-/// Fills `bytes` with what lies at this place of the file.
-#[cfg(unix)]
-fn read_at(file: &File, bytes: &mut [u8], place: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, place)
-}
-
-/// Fills `bytes` with what lies at this place of the file.
-#[cfg(windows)]
-fn read_at(file: &File, mut bytes: &mut [u8], mut place: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, bytes, place)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => {
-                bytes = &mut bytes[read..];
-                place += read as u64;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// A file of at most `most` bytes.

@@ -5,6 +5,9 @@ use starling_topology::Digest;
 use super::{DIGITS, Delimiter, IMAGES, ImageSize, is_text};
 use crate::manifest::Manifest;
 
+/// [`DataOptions::held_bytes`] where nobody says otherwise: beyond, memory is worth more than the time that reading takes.
+const HELD_BYTES: u64 = 256 << 20;
+
 /// Where data comes from and how it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataOptions {
@@ -36,6 +39,9 @@ pub struct DataOptions {
     pub seed: u64,
     /// The most bytes that a file may have, unpacked: files that come from others must not fill memory.
     pub max_file_bytes: u64,
+    /// The most bytes that the values of a table take, eight each, if it is held in memory. Of a larger one, rows are read from its file when they
+    /// are asked for; what is packed, and so can't be read by position, is held up to four times as much.
+    pub held_bytes: u64,
     /// The fingerprint that the data has to have, where that can be known before it is read: of a text that was prepared, whose tokenizer is
     /// not opened if it is another's. `None`: whatever it is.
     pub expects: Option<Digest>,
@@ -66,6 +72,7 @@ impl Default for DataOptions {
             held_out: 0.2,
             seed: 42,
             max_file_bytes: u64::MAX,
+            held_bytes: HELD_BYTES,
             expects: None,
         }
     }

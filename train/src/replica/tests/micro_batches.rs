@@ -141,7 +141,7 @@ fn running_values_follow_what_is_normalized_and_evaluation_takes_them() {
     );
     advance(&mut trainer, &mut Vec::new());
     let (dataset, places) = (Dataset::load(&DataOptions::default()).expect("the embedded digits"), samples);
-    let rows = dataset.training().gather(&places);
+    let (rows, _) = dataset.training().read(&places).expect("in memory");
     for unit in 0..4 {
         let output = |row: &[f32]| -> f64 {
             let terms =

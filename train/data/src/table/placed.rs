@@ -1,0 +1,189 @@
+//! A table that stays in its file: its rows are read when they are asked for.
+//!
+//! ```text
+//!   index:   block 0: row 0, byte 18    block 1: row 160, byte 16,405    block 2: ...      12 bytes for each 16 KiB
+//!   row 163: all of block 1 is read, three of its rows are passed over, and one is parsed
+//! ```
+//!
+//! The system's cache is the cache: none of its own holds bytes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::csv::ByteRecord;
+
+use super::pieces::Pieces;
+use super::rows::Rows;
+use super::walk::{Walk, Walked};
+use crate::error::DataError;
+use crate::files::opened::{OpenedFile, changed};
+use crate::samples::labels::LabelTable;
+
+/// Where the blocks of a table are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RowIndex {
+    /// The first row of each, and behind them how many there are.
+    rows: Vec<u32>,
+    /// Where each begins, and behind them where the last one ends.
+    places: Vec<u64>,
+}
+
+impl RowIndex {
+    /// Adds the blocks of a piece.
+    ///
+    /// # Errors
+    /// If there are more rows than can be numbered, as a sentence.
+    pub(crate) fn add<T>(&mut self, walked: &Walked<T>) -> Result<(), String> {
+        if self.rows.is_empty() {
+            self.rows.push(0);
+            self.places.push(walked.at);
+        }
+        for (rows, end) in walked.rows.iter().zip(&walked.ends) {
+            let first = self.rows.last().copied().unwrap_or_default();
+            let next = first.checked_add(*rows).ok_or_else(|| {
+                format!("it has more than {} rows, which are more samples than a run can number", u32::MAX)
+            })?;
+            self.rows.push(next);
+            self.places.push(walked.at + *end as u64);
+        }
+        Ok(())
+    }
+
+    /// The block that a row is in.
+    fn block(&self, row: u32) -> usize {
+        self.rows.partition_point(|first| *first <= row) - 1
+    }
+}
+
+/// Such a table.
+pub(crate) struct RowTable {
+    pub(crate) file: Arc<OpenedFile>,
+    pub(crate) walk: Walk,
+    pub(crate) rows: Rows,
+    pub(crate) labels: LabelTable,
+    pub(crate) index: RowIndex,
+    /// How many samples each class has.
+    pub(crate) counts: Vec<u64>,
+}
+
+impl RowTable {
+    /// How many rows it has.
+    pub(crate) fn len(&self) -> u32 {
+        self.index.rows.last().copied().unwrap_or_default()
+    }
+
+    /// How many features a row has.
+    pub(crate) fn width(&self) -> usize {
+        self.rows.taken.iter().map(|(_, coding)| coding.width()).sum()
+    }
+
+    /// All rows in their order: of each its features before scaling, and its class.
+    ///
+    /// # Errors
+    /// If it can't be read, or has changed.
+    pub(crate) fn each(&self, mut take: impl FnMut(u32, &[f64], u32)) -> Result<(), DataError> {
+        let at = self.index.places.first().copied().unwrap_or_default();
+        let path = self.file.path().to_owned();
+        let pieces = Pieces::new(self.file.reader(at), at, self.walk.form.quoting(), path);
+        let (width, mut row) = (self.width().max(1), 0);
+        let read = self.walk.fold(
+            pieces,
+            || (Vec::new(), Vec::new()),
+            |(values, classes), record| {
+                classes.push(self.parse(record, values)?);
+                Ok(())
+            },
+            |walked| {
+                let (values, classes) = walked.of_rows;
+                for (values, class) in values.chunks_exact(width).zip(classes) {
+                    if row < self.len() {
+                        take(row, values, class);
+                    }
+                    row = row.saturating_add(1);
+                }
+                Ok(())
+            },
+        );
+        self.file.check()?;
+        read?;
+        match row == self.len() {
+            true => Ok(()),
+            false => Err(self.changed()),
+        }
+    }
+
+    /// These rows, in whatever order: of each its place among them, its features before scaling, and its class.
+    ///
+    /// # Errors
+    /// If they can't be read, or have changed.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub(crate) fn read(&self, numbers: &[u32], mut take: impl FnMut(usize, &[f64], u32)) -> Result<(), DataError> {
+        let mut wanted: Vec<(u32, usize)> = numbers.iter().copied().zip(0..).collect();
+        wanted.sort_unstable();
+        let (mut record, mut values, mut bytes) = (ByteRecord::new(), Vec::new(), Vec::new());
+        let mut at = 0;
+        while let Some((first, _)) = wanted.get(at) {
+            assert!(*first < self.len(), "there is no row {first} of {}", self.len());
+            let block = self.index.block(*first);
+            let (mut row, end) = (self.index.rows[block], self.index.rows[block + 1]);
+            // The last line may have no end in the file.
+            let [from, to] = [block, block + 1].map(|at| self.index.places[at].min(self.file.bytes()));
+            bytes.resize(usize::try_from(to - from).expect("invariant: a block is in memory"), 0);
+            self.file.read_at(&mut bytes, from)?;
+            let mut rows = self.walk.form.rows(&bytes, 0);
+            if block == 0 && self.walk.is_header {
+                self.found(rows.skip(&mut record, self.file.path()))?;
+            }
+            while let Some((wanted_row, place)) = wanted.get(at).filter(|(wanted, _)| *wanted < end) {
+                // One that is asked for twice is still there.
+                if *wanted_row >= row {
+                    while row < *wanted_row {
+                        self.found(rows.skip(&mut record, self.file.path()))?;
+                        row += 1;
+                    }
+                    self.found(rows.next(&mut record, self.file.path()))?;
+                    row += 1;
+                    values.clear();
+                }
+                let class = match values.is_empty() {
+                    true => self.parse(&record, &mut values).map_err(|_| self.changed())?,
+                    false => self.class(&record)?,
+                };
+                take(*place, &values, class);
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whatever was found once and is not there any more has changed.
+    fn found(&self, row: Result<bool, DataError>) -> Result<(), DataError> {
+        match row {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(self.changed()),
+        }
+    }
+
+    /// Appends the features of a row and returns its class.
+    fn parse(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<u32, DataError> {
+        self.rows.read(record, values)?;
+        self.class(record)
+    }
+
+    fn class(&self, record: &ByteRecord) -> Result<u32, DataError> {
+        let label = self.rows.label(record)?.unwrap_or_default();
+        self.labels.class(label).ok_or_else(|| self.changed())
+    }
+
+    fn changed(&self) -> DataError {
+        changed(self.file.path(), "its rows are others")
+    }
+}
+
+impl fmt::Debug for RowTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowTable").field("path", &self.file.path()).field("rows", &self.len()).finish_non_exhaustive()
+    }
+}

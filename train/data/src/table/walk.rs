@@ -1,0 +1,101 @@
+//! All rows of a table, on all cores, in their order.
+
+use std::path::PathBuf;
+
+use ::csv::ByteRecord;
+
+use super::form::RowForm;
+use super::pieces::Piece;
+use crate::error::DataError;
+use crate::files::in_order::in_order;
+
+/// How a table is gone through.
+#[derive(Debug, Clone)]
+pub(crate) struct Walk {
+    /// For messages.
+    pub(crate) path: PathBuf,
+    pub(crate) form: RowForm,
+    /// Whether its first row holds names.
+    pub(crate) is_header: bool,
+}
+
+/// What the rows of a piece came to.
+pub(crate) struct Walked<T> {
+    pub(crate) of_rows: T,
+    /// Where the piece begins, and its blocks end in it.
+    pub(crate) at: u64,
+    pub(crate) ends: Vec<usize>,
+    /// How many rows each block has.
+    pub(crate) rows: Vec<u32>,
+    /// How many lines lie before it.
+    pub(crate) lines_before: u64,
+    lines: u64,
+    fault: Option<DataError>,
+}
+
+impl Walk {
+    /// Goes through the rows of all pieces: `begin` something for each piece, `note` each of its rows in it, and `take` what it has come
+    /// to, piece after piece.
+    ///
+    /// # Errors
+    /// The first one of all these, with its row.
+    pub(crate) fn fold<T: Send>(
+        &self,
+        pieces: impl Iterator<Item = Result<Piece, DataError>>,
+        begin: impl Fn() -> T + Sync,
+        note: impl Fn(&mut T, &ByteRecord) -> Result<(), DataError> + Sync,
+        mut take: impl FnMut(Walked<T>) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let mut lines = 0_u64;
+        in_order(
+            pieces,
+            |piece| self.piece(piece, begin(), &note),
+            |walked| {
+                let mut walked = walked.map_err(|error| error.behind(lines))?;
+                if let Some(fault) = walked.fault {
+                    return Err(fault.behind(lines));
+                }
+                walked.lines_before = lines;
+                lines = lines.saturating_add(walked.lines);
+                take(walked)
+            },
+        )
+    }
+
+    /// Goes through one piece, as if nothing came before it.
+    fn piece<T>(
+        &self,
+        piece: Piece,
+        mut of_rows: T,
+        note: impl Fn(&mut T, &ByteRecord) -> Result<(), DataError>,
+    ) -> Walked<T> {
+        let Piece { at, is_first, bytes, ends } = piece;
+        let (mut rows, mut lines, mut from) = (Vec::with_capacity(ends.len()), 0, 0);
+        let mut record = ByteRecord::new();
+        let mut is_header = is_first && self.is_header;
+        let mut block = |from: usize, end: usize, lines: &mut u64| {
+            let mut block = self.form.rows(&bytes[from..end], *lines);
+            let mut count = 0;
+            while block.next(&mut record, &self.path)? {
+                if !std::mem::take(&mut is_header) {
+                    note(&mut of_rows, &record)?;
+                    count += 1;
+                }
+            }
+            *lines = block.lines();
+            Ok(count)
+        };
+        let mut fault = None;
+        for end in &ends {
+            match block(from, *end, &mut lines) {
+                Ok(count) => rows.push(count),
+                Err(error) => {
+                    fault = Some(error);
+                    break;
+                }
+            }
+            from = *end;
+        }
+        Walked { of_rows, at, ends, rows, lines_before: 0, lines, fault }
+    }
+}
