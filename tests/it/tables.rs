@@ -249,7 +249,8 @@ fn a_table_of_texts_and_gaps_is_learned_shared_and_predicted() {
     let exported = folder.path().join("out");
     std::fs::create_dir(&exported).expect("made");
     let founder = Peer::run(&PeerOptions::flags(flags).with("--data", &table).with("--export", &exported));
-    let joiner = Peer::join(&founder.ticket(), &PeerOptions::flags(""));
+    // Which reads its copy by position.
+    let joiner = Peer::join(&founder.ticket(), &PeerOptions::flags("--data-held 0"));
     let joined = joiner.finish().summary().clone();
     let outcome = founder.finish();
     let (data, warnings) = understood(&outcome);
@@ -273,6 +274,26 @@ fn a_table_of_texts_and_gaps_is_learned_shared_and_predicted() {
     let shown = said(&["model", "show", "out"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("5 features of 3 columns: `name` (left out), `color` (one of 3: , green, red)"), "{shown}");
+}
+
+#[test]
+fn a_member_whose_table_changes_leaves_with_its_name_and_the_others_go_on() {
+    let folder = TempDir::new().expect("a temp dir");
+    let tables = ["one.csv", "other.csv"].map(|name| folder.path().join(name));
+    tables.iter().for_each(|table| std::fs::write(table, fruit(2000)).expect("written"));
+    let flags = "--ignore name --model softmax --steps 1000000 --min-peers 2 --checkpoint-every 0";
+    let founder = Peer::run(&PeerOptions::flags(flags).with("--data", &tables[0]));
+    let joiner = Peer::join(&founder.ticket(), &PeerOptions::flags("--data-held 0").with("--data", &tables[1]));
+    joiner.wait_for_step(20);
+    let file = std::fs::OpenOptions::new().write(true).open(&tables[1]).expect("its table");
+    file.set_len(1000).expect("cut off");
+    joiner.wait_for("an error", |event| event["event"] == "failed");
+    let outcome = joiner.finish();
+    let error = outcome.error();
+    assert_eq!(outcome.status.code(), Some(1), "{error}");
+    assert!(error.contains("other.csv") && error.contains("changed while it was in use"), "{error}");
+    founder.wait_for_view(1);
+    founder.wait_for_step(founder.reached() + 20);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use libp2p::Multiaddr;
 use starling_links::TransportPolicy;
-use starling_run::data::ImageSize;
+use starling_run::data::{HELD_BYTES, ImageSize};
 use starling_run::{Delimiter, RunSpec};
 use starling_topology::PeerId;
 
@@ -48,6 +48,9 @@ pub struct Settings {
     pub share_data: bool,
     /// The most bytes of a data set that are taken from members.
     pub data_limit: u64,
+    /// The most bytes that the values of a table take, eight each, if it is held in memory; rows of a larger one are read from its file
+    /// when they are asked for.
+    pub data_held: u64,
     /// Where to listen. Nowhere in particular: on a free port over TCP, on all addresses of this machine, of
     /// IPv4 and IPv6, as far as it has them.
     pub listen: Vec<Multiaddr>,
@@ -129,6 +132,7 @@ impl Settings {
             image_size: None,
             share_data: false,
             data_limit: 1 << 30,
+            data_held: HELD_BYTES,
             listen: Vec::new(),
             announce: Vec::new(),
             mdns: false,

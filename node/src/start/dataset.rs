@@ -62,6 +62,7 @@ pub fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
         image_size: settings.image_size,
         held_out,
         seed,
+        held_bytes: settings.data_held,
         ..DataOptions::default()
     }
 }
@@ -119,7 +120,7 @@ pub(crate) async fn of_run(
     if let Some(message) = unheeded(settings) {
         observer.report(&Report::Warning { message });
     }
-    let place = Place::new(&settings.data_dir, manifest, program, kind);
+    let place = Place::new(settings, manifest, program, kind);
     let source = place.source(&place.folder);
     if let Some(workload) = place.look(&*observer).await? {
         return Ok(Samples { workload, source, told: Vec::new() });
@@ -249,6 +250,8 @@ struct Place {
     /// Whose data it is.
     program: Arc<dyn Program>,
     kind: Kind,
+    /// What may be held of a table.
+    held_bytes: u64,
     /// All of it.
     folder: PathBuf,
     /// What is here of it, while it is being downloaded.
@@ -256,13 +259,14 @@ struct Place {
 }
 
 impl Place {
-    fn new(data_dir: &Path, manifest: &Manifest, program: Arc<dyn Program>, kind: Kind) -> Self {
+    fn new(settings: &Settings, manifest: &Manifest, program: Arc<dyn Program>, kind: Kind) -> Self {
         let name = manifest.data.fingerprint.to_string();
-        let dir = data_dir.join(DATA);
+        let dir = settings.data_dir.join(DATA);
         Self {
             manifest: manifest.clone(),
             program,
             kind,
+            held_bytes: settings.data_held,
             folder: dir.join(&name),
             part: dir.join(format!("{name}.part")),
         }
@@ -297,7 +301,8 @@ impl Place {
     /// Reads the files in `folder` as the run's members read theirs, and checks that they are the run's data.
     async fn read(&self, folder: &Path, max_file_bytes: u64) -> Result<Box<dyn Workload>, String> {
         let expects = Some(self.manifest.data.fingerprint);
-        let options = DataOptions { source: self.source(folder), max_file_bytes, expects, ..DataOptions::default() };
+        let (source, held_bytes) = (self.source(folder), self.held_bytes);
+        let options = DataOptions { source, max_file_bytes, held_bytes, expects, ..DataOptions::default() };
         let options = options.for_run(&self.manifest);
         let program = self.program.clone();
         let read = blocking(move || Ok(program.read(&options)?)).await;

@@ -1,6 +1,7 @@
 mod churn;
 mod early_stopping;
 mod micro_batches;
+mod placed;
 mod precision;
 
 use starling_run::training::contribution;

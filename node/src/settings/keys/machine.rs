@@ -15,6 +15,8 @@ use crate::net::listen;
 
 /// The most data that can be shared, in MiB.
 const MAX_DATA_MIB: i64 = (MAX_DATA_BYTES >> 20) as i64;
+/// The largest table that is held: as many numbers as a data set in memory may have.
+const MAX_HELD_MIB: i64 = 16 << 10;
 
 pub(super) static DATA: &[Key] = &[
     Key::new(
@@ -110,6 +112,15 @@ pub(super) static DATA: &[Key] = &[
         KeyTarget::Machine(put!(|machine, value| machine.data_limit = value.count() << 20)),
     )
     .flag("--data-limit", "MIB")
+    .under(TABLES),
+    Key::new(
+        "data.held_mib",
+        Kind::Integer(0, MAX_HELD_MIB),
+        Is("256"),
+        "A table whose values take more MiB than these, eight bytes each, stays in its file while it is trained on.",
+        KeyTarget::Machine(put!(|machine, value| machine.data_held = value.count() << 20)),
+    )
+    .flag("--data-held", "MIB")
     .under(TABLES),
 ];
 

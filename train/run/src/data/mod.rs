@@ -16,7 +16,7 @@ use starling_topology::Digest;
 
 pub use delimiter::Delimiter;
 pub use image_size::ImageSize;
-pub use options::{DataOptions, TableColumn};
+pub use options::{DataOptions, HELD_BYTES, TableColumn};
 pub use preprocessing::{
     FeatureScale, LabelScale, MAX_PREPROCESSING_BYTES, PreprocessingSpec, TokenizerSpec, are_coded,
 };

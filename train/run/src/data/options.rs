@@ -6,7 +6,7 @@ use super::{DIGITS, Delimiter, IMAGES, ImageSize, is_text};
 use crate::manifest::Manifest;
 
 /// [`DataOptions::held_bytes`] where nobody says otherwise: beyond, memory is worth more than the time that reading takes.
-const HELD_BYTES: u64 = 256 << 20;
+pub const HELD_BYTES: u64 = 256 << 20;
 
 /// Where data comes from and how it is read.
 #[derive(Debug, Clone, PartialEq)]

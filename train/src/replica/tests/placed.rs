@@ -1,0 +1,61 @@
+//! Runs on tables that stay in their files.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+use super::*;
+
+/// Numbers with gaps, a column of texts, and three classes of which one is rare.
+fn table() -> String {
+    let row = |row: u32| {
+        let size = if row.is_multiple_of(9) { String::new() } else { format!("{}.25", row * 37 % 211) };
+        let kind = if row.is_multiple_of(13) { "rare" } else { ["one", "two"][row as usize % 2] };
+        format!("{size},{},{},{kind}\n", ["red", "\"light, blue\""][row as usize % 3 % 2], row * 7 % 40)
+    };
+    "size,color,age,kind\n".to_owned() + &(0..5000).map(row).collect::<String>()
+}
+
+fn open(path: &Path, held_bytes: u64) -> ClassifierReplica {
+    let options = DataOptions { source: path.display().to_string(), held_bytes, ..DataOptions::default() };
+    let spec = RunSpec { model: "mlp:8".parse().expect("a model"), steps: 400, ..RunSpec::default() };
+    let mut spec = RunSpec { micro_batch: 16, ..spec };
+    spec.options.class_weights = starling_run::ClassWeightPolicy::Balanced;
+    let dataset = Dataset::load(&options).expect("a table");
+    assert_eq!(dataset.training().are_held(), held_bytes > 0);
+    ClassifierReplica::new(&found(&spec, &dataset).expect("a run"), dataset, DeviceSpec::Cpu).expect("a trainer")
+}
+
+#[test]
+fn a_table_that_stays_in_its_file_makes_the_same_model_bit_by_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("table.csv");
+    fs::write(&path, table()).expect("written");
+    let [mut held, mut placed] = [u64::MAX, 0].map(|held_bytes| open(&path, held_bytes));
+    assert_eq!(held.manifest(), placed.manifest());
+    for _ in 0..150 {
+        for trainer in [&mut held, &mut placed] {
+            advance(trainer, &mut Vec::new());
+            trainer.load_ahead(&[ME], ME);
+        }
+    }
+    assert!(held.ledger().epoch() > 0, "all rows were read");
+    assert_eq!(held.digest(), placed.digest());
+    assert_eq!(held.evaluate().expect("evaluated"), placed.evaluate().expect("evaluated"));
+}
+
+#[test]
+fn a_member_whose_table_changes_says_so_and_which() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("table.csv");
+    fs::write(&path, table()).expect("written");
+    let mut trainer = open(&path, 0);
+    advance(&mut trainer, &mut Vec::new());
+    OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(5000)).expect("cut off");
+    let _ = trainer.begin(&[ME]);
+    let error = computed(&mut trainer, ME).expect_err("changed").to_string();
+    for part in ["the samples of the step after 1 can't be read", "table.csv", "changed while it was in use"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let error = trainer.evaluate().expect_err("changed").to_string();
+    assert!(error.contains("table.csv"), "{error}");
+}
