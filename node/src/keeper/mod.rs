@@ -58,7 +58,7 @@ pub async fn keep(
 ) -> Result<Summary, NodeError> {
     let prepare = |observer, _| prepare(&settings, &ticket, observer);
     reporter::shown(observer, &stop, prepare, |keeper_loop: KeeperLoop, _| async {
-        keeper_loop.run(stop.clone()).await.map(Lived::Ended)
+        keeper_loop.run(stop.clone()).await.map(|summary| Lived::Ended(Box::new(summary)))
     })
     .await
 }

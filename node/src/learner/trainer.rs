@@ -69,6 +69,7 @@ pub(crate) struct Totals {
     pub(crate) samples: u64,
     pub(crate) stepping: Duration,
     pub(crate) waiting: Duration,
+    pub(crate) loading: Duration,
     /// How many steps were skipped in a row, if that ended the run.
     pub(crate) skips: Option<u32>,
     /// What went wrong after the last step: in saving, evaluating or exporting.

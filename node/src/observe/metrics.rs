@@ -59,6 +59,9 @@ pub struct TrainingMetrics {
     pub samples_per_s: f64,
     /// Share of those seconds spent waiting for the others, 0 to 1.
     pub waiting_share: f64,
+    /// Share of those seconds in which nothing was done here but to load samples, 0 to 1.
+    #[serde(default)]
+    pub data_wait_share: f64,
     /// How many members took the step.
     pub members: usize,
     /// How many steps of the run were skipped so far.
@@ -75,11 +78,26 @@ impl MetricsRecord {
     fn of(at: SystemTime, report: &Report) -> Option<Self> {
         let time = clock::utc(at);
         match report {
-            Report::Progress { step, epoch, loss, samples_per_s, waiting_share, members, skipped, .. } => {
-                let (epoch, samples_per_s, waiting_share) = (*epoch, *samples_per_s, *waiting_share);
-                let loss = Some(*loss).filter(|loss| loss.is_finite());
-                let training =
-                    TrainingMetrics { epoch, loss, samples_per_s, waiting_share, members: *members, skipped: *skipped };
+            Report::Progress {
+                step,
+                epoch,
+                loss,
+                samples_per_s,
+                waiting_share,
+                data_wait_share,
+                members,
+                skipped,
+                ..
+            } => {
+                let training = TrainingMetrics {
+                    epoch: *epoch,
+                    loss: Some(*loss).filter(|loss| loss.is_finite()),
+                    samples_per_s: *samples_per_s,
+                    waiting_share: *waiting_share,
+                    data_wait_share: *data_wait_share,
+                    members: *members,
+                    skipped: *skipped,
+                };
                 Some(Self { time, step: *step, training: Some(training), held_out: BTreeMap::new() })
             }
             Report::Evaluated { step, loss, measures } => {
@@ -414,6 +432,7 @@ mod tests {
             loss: step as f32 / 8.0,
             samples_per_s: 10.0,
             waiting_share: 0.5,
+            data_wait_share: 0.01,
             members: 2,
             eta_s: 1.0,
             skipped: 0,

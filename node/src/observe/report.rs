@@ -346,6 +346,9 @@ pub enum Report {
         samples_per_s: f64,
         /// Share of those seconds spent waiting for the others, 0 to 1.
         waiting_share: f64,
+        /// Share of those seconds in which nothing was done here but to load samples, 0 to 1.
+        #[serde(default)]
+        data_wait_share: f64,
         /// How many members took the step.
         #[serde(default)]
         members: usize,

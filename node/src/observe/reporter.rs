@@ -22,7 +22,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 /// How a life ended.
 pub(crate) enum Lived {
     /// For good.
-    Ended(Summary),
+    Ended(Box<Summary>),
     /// The run has gone on without it: it comes back to it, as a process that was killed and started again.
     ComesBack,
 }
@@ -52,7 +52,7 @@ where
         };
         match prepared {
             Ok(prepared) => match live(prepared, reporter.clone()).await {
-                Ok(Lived::Ended(summary)) => break Ok(summary),
+                Ok(Lived::Ended(summary)) => break Ok(*summary),
                 Ok(Lived::ComesBack) => comes_back = true,
                 Err(error) => break Err(error),
             },
@@ -186,6 +186,7 @@ mod tests {
             loss: 0.0,
             samples_per_s: 0.0,
             waiting_share: 0.0,
+            data_wait_share: 0.0,
             members: 1,
             eta_s: 0.0,
             skipped: 0,

@@ -160,7 +160,7 @@ async fn take_part(
     let Some(learner) = warm_up(learner, &ready, observer.as_ref(), &stop).await? else {
         let summary = Summary { peer: peer.to_string(), run: run.to_string(), ..Summary::before_the_start() };
         observer.report(&Report::Stopped);
-        return Ok(Lived::Ended(summary));
+        return Ok(Lived::Ended(Box::new(summary)));
     };
     let Opened { parts, mut config, checkpoint_writer, .. } =
         open(settings, ready, (learner.step(), learner.lineage()), observer.clone()).await?;
@@ -232,13 +232,14 @@ async fn take_part(
         values: totals.values.map(|values| values.to_string()).unwrap_or_default(),
         samples_per_s: per_stepping_s(totals.samples as f64),
         waiting_share: per_stepping_s(totals.waiting.as_secs_f64()),
+        data_wait_share: per_stepping_s(totals.loading.as_secs_f64()),
         bytes_sent: traffic.sent.load(Ordering::Relaxed),
         bytes_received: traffic.received.load(Ordering::Relaxed),
         stepping_s,
     };
     // Of a run that this peer was never let in to there is nothing to sum up.
     observer.report(&if took_part { Report::Finished(summary.clone()) } else { Report::Stopped });
-    totals.trouble.map_or(Ok(Lived::Ended(summary)), Err)
+    totals.trouble.map_or(Ok(Lived::Ended(Box::new(summary))), Err)
 }
 
 /// Waits for the trainer thread's end, as long as it is not at one thing for too long: to wait for a disk that hangs, say.

@@ -23,6 +23,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData};
@@ -69,6 +70,8 @@ pub struct Replica<T: Task> {
     device: Device,
     inner: Device,
     loader: Loader<(T::Batch, f32)>,
+    /// For how long nothing was done but to load.
+    loading: Duration,
     /// What all held-out samples count together.
     held_out: f64,
     /// Of the micro-batches of the present share that were computed.
@@ -175,6 +178,7 @@ impl<T: Task> Replica<T> {
             device,
             inner: open.device,
             loader: Loader::default(),
+            loading: Duration::ZERO,
             sums: Sums::default(),
             beyond: None,
             me: PeerId([0; 32]),
@@ -432,9 +436,10 @@ impl<T: Task> Replica<T> {
 
     /// A micro-batch of the pending step.
     fn loaded(&mut self, micro_batch: &[Range<u32>]) -> Result<(T::Batch, f32), Error> {
-        let mut loader = std::mem::take(&mut self.loader);
+        let (mut loader, begun) = (std::mem::take(&mut self.loader), Instant::now());
         let batch = loader.load(self.training.ledger(), micro_batch, |samples, draw| self.batch(samples, draw));
         self.loader = loader;
+        self.loading += begun.elapsed();
         batch
     }
 
@@ -608,10 +613,18 @@ impl<T: Task> Learner for Replica<T> {
 
     fn load_ahead(&mut self, members: &[PeerId], me: PeerId) {
         if self.training.ledger().is_assigned() {
-            let mut loader = std::mem::take(&mut self.loader);
+            let (mut loader, begun) = (std::mem::take(&mut self.loader), Instant::now());
             loader.load_ahead(self.training.ledger(), members, me, |samples, draw| self.batch(samples, draw));
             self.loader = loader;
+            // Who is alone reduces nothing meanwhile.
+            if members == [me] {
+                self.loading += begun.elapsed();
+            }
         }
+    }
+
+    fn take_loading(&mut self) -> Duration {
+        std::mem::take(&mut self.loading)
     }
 
     fn stage_bytes(&self) -> Option<u64> {

@@ -188,6 +188,7 @@ mod tests {
             loss: 1.0,
             samples_per_s: 1.0,
             waiting_share: 0.0,
+            data_wait_share: 0.0,
             members: 3,
             eta_s: 1.0,
             skipped: 0,

@@ -54,6 +54,7 @@ mod tests {
             loss: 0.123_4,
             samples_per_s: 99_960.0,
             waiting_share: 0.8,
+            data_wait_share: 0.0,
             members: 3,
             eta_s: 300.0,
             skipped: 0,

@@ -45,6 +45,11 @@ pub fn rate(samples_per_s: f64) -> String {
     format!("{} samples/s", thousands(samples_per_s.max(0.0).round() as u64))
 }
 
+/// How much of the time was spent on nothing but loading samples, behind other figures; nothing, if it is hardly any.
+pub fn data_wait(share: f64) -> String {
+    if share < 0.001 { String::new() } else { format!(", waiting for data {}", percent(share)) }
+}
+
 /// `96.9 %` of a share from 0 to 1.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)

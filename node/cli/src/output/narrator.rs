@@ -360,6 +360,7 @@ fn finished(summary: &Summary) -> Vec<String> {
     } else {
         format!(", waiting for the others {}", format::percent(summary.waiting_share))
     };
+    let waiting = waiting + &format::data_wait(summary.data_wait_share);
     let traffic = format!(
         "  traffic   {} sent, {} received",
         format::bytes(summary.bytes_sent),
@@ -494,9 +495,12 @@ mod tests {
         (summary.loss, summary.held_out_loss) = (Some(0.25), Some(0.5));
         summary.measures = [("accuracy".to_owned(), 0.97)].into();
         (summary.waiting_share, summary.bytes_sent, summary.bytes_received) = (0.25, 2048, 4096);
+        summary.data_wait_share = 0.125;
         summary.values = "ef".repeat(32);
         let text = texts(&mut Narrator::new(Detail::Changes), &Report::Finished(summary)).join("\n");
-        for part in [&digest, &"ef".repeat(32), "97.0 %", "0.2500", "0.5000", "600", "25.0 %", "2.0 KiB", "4.0 KiB"] {
+        for part in
+            [&digest, &"ef".repeat(32), "97.0 %", "0.2500", "0.5000", "600", "25.0 %", "for data 12.5 %", "2.0 KiB"]
+        {
             assert!(text.contains(part), "{part} is missing from:\n{text}");
         }
     }
@@ -533,6 +537,7 @@ mod tests {
             loss: -0.000_01,
             samples_per_s: 1234.0,
             waiting_share: 0.5,
+            data_wait_share: 0.0,
             members: 2,
             eta_s: 90.0,
             skipped: 0,

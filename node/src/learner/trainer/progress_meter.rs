@@ -33,9 +33,10 @@ impl ProgressMeter {
         self.generation = generation;
     }
 
-    /// Counts a step that took so long, and for which this member waited so long.
-    pub(super) fn count(&mut self, samples: u64, took: Duration, waited: Duration) {
-        self.window.add(Span { steps: 1, samples, took, waited: waited.min(took) });
+    /// Counts a step that took so long, and for which this member waited so long, for the others and for its samples.
+    pub(super) fn count(&mut self, samples: u64, took: Duration, waited: Duration, loading: Duration) {
+        let (waited, loading) = (waited.min(took), loading.min(took));
+        self.window.add(Span { steps: 1, samples, took, waited, loading });
     }
 
     pub(super) fn is_due(&self) -> bool {
@@ -46,7 +47,7 @@ impl ProgressMeter {
     /// The figures after a step that so many members took, in a run that has skipped so many.
     pub(super) fn take(&mut self, report: &StepReport, steps: u64, members: usize, skipped: u64) -> Report {
         (self.told, self.is_new) = (Instant::now(), false);
-        let Span { steps: taken, samples, took, waited } = self.window.sum();
+        let Span { steps: taken, samples, took, waited, loading } = self.window.sum();
         let seconds = took.as_secs_f64().max(f64::EPSILON);
         Report::Progress {
             step: report.step,
@@ -56,6 +57,7 @@ impl ProgressMeter {
             loss: report.loss,
             samples_per_s: samples as f64 / seconds,
             waiting_share: waited.as_secs_f64() / seconds,
+            data_wait_share: loading.as_secs_f64() / seconds,
             members,
             eta_s: steps.saturating_sub(report.step) as f64 * seconds / (taken.max(1) as f64),
             skipped,
@@ -70,6 +72,7 @@ struct Span {
     samples: u64,
     took: Duration,
     waited: Duration,
+    loading: Duration,
 }
 
 impl Span {
@@ -79,6 +82,7 @@ impl Span {
             samples: self.samples + other.samples,
             took: self.took + other.took,
             waited: self.waited + other.waited,
+            loading: self.loading + other.loading,
         }
     }
 }
@@ -111,7 +115,8 @@ mod tests {
     use super::*;
 
     fn step(millis: u64, waited: u64) -> Span {
-        Span { steps: 1, samples: 64, took: Duration::from_millis(millis), waited: Duration::from_millis(waited) }
+        let [took, waited] = [millis, waited].map(Duration::from_millis);
+        Span { steps: 1, samples: 64, took, waited, loading: waited / 2 }
     }
 
     #[test]
@@ -125,7 +130,8 @@ mod tests {
         let sum = window.sum();
         assert!((100..400).contains(&sum.steps), "{sum:?}");
         (0..5).for_each(|_| window.add(step(100, 50)));
-        assert_eq!(window.sum().waited * 2, window.sum().took, "the fast ones are forgotten");
+        let sum = window.sum();
+        assert_eq!((sum.waited * 2, sum.loading * 4), (sum.took, sum.took), "the fast ones are forgotten");
     }
 
     #[test]

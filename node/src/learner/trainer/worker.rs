@@ -230,7 +230,7 @@ impl Worker {
         let contributed = self.contributed.take().map(|since| since.elapsed());
         // Alone, there is nobody to wait for.
         let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
-        let began = self.began.take();
+        let (began, loading) = (self.began.take(), self.learner.take_loading());
         let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
         let report = if is_drafted { self.learner.apply_staged(record) } else { self.learner.apply(record) }?;
         self.turns.settle(report.step, report.skipped.is_none());
@@ -256,8 +256,9 @@ impl Worker {
             let took = began.elapsed();
             self.totals.stepping += took;
             self.totals.waiting += waited;
+            self.totals.loading += loading.min(took);
             self.totals.samples += report.samples;
-            self.pace.count(report.samples, took, waited);
+            self.pace.count(report.samples, took, waited, loading);
             if let Some(members) = self.census.count(&record.members, &report, took) {
                 self.observer.report(&members);
             }

@@ -40,6 +40,9 @@ pub struct Summary {
     pub samples_per_s: f64,
     /// Share of the stepping time spent waiting for the ring, 0 to 1.
     pub waiting_share: f64,
+    /// Share of it in which nothing was done here but to load samples, 0 to 1.
+    #[serde(default)]
+    pub data_wait_share: f64,
     /// Gradient bytes sent over links for segments, headers included.
     pub bytes_sent: u64,
     /// Gradient bytes received over links for segments, headers included.
@@ -70,6 +73,7 @@ impl Summary {
             values: String::new(),
             samples_per_s: 0.0,
             waiting_share: 0.0,
+            data_wait_share: 0.0,
             bytes_sent: 0,
             bytes_received: 0,
             stepping_s: 0.0,

@@ -89,6 +89,9 @@ pub struct Status {
     pub samples_per_s: f64,
     /// Share of the time spent waiting for the others, 0 to 1.
     pub waiting_share: f64,
+    /// Share of the time in which nothing was done here but to load samples, 0 to 1.
+    #[serde(default)]
+    pub data_wait_share: f64,
     /// Seconds until the last step, if all goes on as it does; `None` while no steps run.
     pub eta_s: Option<f64>,
     /// What the task measured on held-out samples last, by name. Of a classifier: `accuracy`, the share classified right.
@@ -226,8 +229,18 @@ impl Status {
                 self.rewritten = *total;
                 true
             }
-            Report::Progress { step, steps, loss, samples_per_s, waiting_share, eta_s, skipped, .. } => {
-                self.skipped = *skipped;
+            Report::Progress {
+                step,
+                steps,
+                loss,
+                samples_per_s,
+                waiting_share,
+                data_wait_share,
+                eta_s,
+                skipped,
+                ..
+            } => {
+                (self.skipped, self.data_wait_share) = (*skipped, *data_wait_share);
                 let is_first = self.phase != Phase::Stepping;
                 (self.waiting_share, self.eta_s) = (*waiting_share, Some(*eta_s));
                 (self.step, self.steps, self.samples_per_s) = (*step, *steps, *samples_per_s);
@@ -268,6 +281,7 @@ impl Status {
                 // A keeper, and who was stopped before the start, has no figures.
                 if summary.stepping_s > 0.0 {
                     (self.samples_per_s, self.waiting_share) = (summary.samples_per_s, summary.waiting_share);
+                    self.data_wait_share = summary.data_wait_share;
                     self.measures.clone_from(&summary.measures);
                 }
                 (self.eta_s, self.limit) = (None, None);

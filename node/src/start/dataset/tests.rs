@@ -118,7 +118,7 @@ impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temp dir");
         let manifest = Table::new(TABLE.as_bytes()).found(&RunSpec::default()).expect("a run");
-        let place = Place::new(&dir.path().join("state"), &manifest, Arc::new(Tables), TABLES);
+        let place = Place::new(&Settings::new(dir.path().join("state")), &manifest, Arc::new(Tables), TABLES);
         Self { dir, chunk_providers: BTreeMap::new(), manifest, place }
     }
 

@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use starling_topology::{Ledger, Lineage, PeerId};
 use thiserror::Error;
@@ -110,6 +111,12 @@ pub trait Learner: StateReplica + fmt::Debug {
     /// Loads the samples that `me` computes next, as far as that can be told, while `members` reduce the pending step. If it
     /// comes otherwise, they are loaded when they are needed.
     fn load_ahead(&mut self, members: &[PeerId], me: PeerId);
+
+    /// For how long nothing was done but to load samples since this was asked last: while members reduce, loading costs nothing. As it is, no
+    /// time at all.
+    fn take_loading(&mut self) -> Duration {
+        Duration::ZERO
+    }
 
     /// How many bytes [`Self::stage`] takes beside the state; `None` if it does nothing, because no part of an update can begin
     /// before the whole gradient is there.

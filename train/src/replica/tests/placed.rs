@@ -17,9 +17,8 @@ fn table() -> String {
 
 fn open(path: &Path, held_bytes: u64) -> ClassifierReplica {
     let options = DataOptions { source: path.display().to_string(), held_bytes, ..DataOptions::default() };
-    let spec = RunSpec { model: "mlp:8".parse().expect("a model"), steps: 400, ..RunSpec::default() };
-    let mut spec = RunSpec { micro_batch: 16, ..spec };
-    spec.options.class_weights = starling_run::ClassWeightPolicy::Balanced;
+    let model = "mlp:8+class-weights=balanced".parse().expect("a model");
+    let spec = RunSpec { model, micro_batch: 16, steps: 400, ..RunSpec::default() };
     let dataset = Dataset::load(&options).expect("a table");
     assert_eq!(dataset.training().are_held(), held_bytes > 0);
     ClassifierReplica::new(&found(&spec, &dataset).expect("a run"), dataset, DeviceSpec::Cpu).expect("a trainer")

@@ -145,6 +145,7 @@ fn measures(row: &MetricsRecord, between: &str) -> Vec<(String, f64)> {
             ("loss", training.loss.map(as_measured)),
             ("samples_per_s", Some(training.samples_per_s)),
             ("waiting_share", Some(training.waiting_share)),
+            ("data_wait_share", Some(training.data_wait_share)),
             ("members", Some(training.members as f64)),
             ("skipped", Some(training.skipped as f64)),
         ];

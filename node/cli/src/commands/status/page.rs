@@ -73,6 +73,7 @@ fn lines<'a>(status: &'a Status, names: &Names) -> Vec<(&'a str, String)> {
             0 | 1 => String::new(),
             _ => format!(", waiting for the others {}", format::percent(status.waiting_share)),
         };
+        let waiting = waiting + &format::data_wait(status.data_wait_share);
         line("speed", format!("{}{waiting}", format::rate(status.samples_per_s)));
         let place = format!("in generation {}, rank {} is here", status.generation, status.rank);
         match status.generation {
