@@ -99,6 +99,16 @@ fn members_end_early_together_and_stay_ended() {
     assert!(said.contains("is complete") && said.contains(&format!("ended after step {steps}")), "{said}");
 }
 
+/// Members hold the same bits however coarse the numbers are that their devices compute in.
+#[test]
+fn devices_compute_in_less_precise_numbers() {
+    for precision in ["bf16", "f16"] {
+        let model = "--steps 40 --model mlp:16 --batch-norm true --dropout 0.1 --micro-batch 16";
+        let schedule = "--schedule cosine:0.5*plateau:0.5,2 --early-stop-every 5 --clip 1 --clip-by tensor";
+        three_peers_agree(&format!("{model} {schedule} --precision {precision}"), None);
+    }
+}
+
 #[test]
 fn softmax_with_a_batch_smaller_than_the_ring() {
     three_peers_agree("--steps 20 --model softmax --batch-size 2 --optimizer sgd", None);
