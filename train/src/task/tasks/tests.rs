@@ -1,7 +1,7 @@
 //! Tasks of users: one that learns, and all that can't be trained.
 
-use burn::module::{Module, Param};
-use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
+use burn::module::{Lora, Module, Param};
+use burn::nn::{BatchNorm, BatchNormConfig, Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use serde_json::{Value, json};
 use starling_data::Dataset;
@@ -11,6 +11,7 @@ use starling_topology::ledger::UNMEASURED;
 
 use super::*;
 use crate::device::DeviceSpec;
+use crate::network::numbers::{in_f32, like};
 use crate::task::fingerprint;
 
 const ME: PeerId = PeerId([1; 32]);
@@ -538,4 +539,59 @@ fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_is_skipped() {
     let plain = sequences(|_| None);
     let error = plain.open(&manifest).expect_err("another program").to_string();
     assert!(error.contains("weighted is false, the run has true"), "{error}");
+}
+
+/// y = 3 a - 2 b + 1, by a linear layer that is frozen as its initializer drew it, and what LoRA adds to that (Hu et al., 2021).
+struct Adapted;
+
+impl Task for Adapted {
+    type Module = Linear;
+    type Batch = (Tensor<2>, Tensor<2>);
+
+    fn name(&self) -> &str {
+        "adapted"
+    }
+
+    fn data(&self) -> SampleSummary {
+        Plane::new(Flaw::None).data()
+    }
+
+    fn module(&self, device: &Device) -> Linear {
+        let initializer = Initializer::Normal { mean: 5.0, std: 0.1 };
+        LinearConfig::new(2, 1).with_initializer(initializer).init(device).apply_lora(Lora::new(1, 1.0))
+    }
+
+    fn batch(&self, samples: &[u32], device: &Device) -> Self::Batch {
+        Plane::new(Flaw::None).batch(samples, device)
+    }
+
+    fn loss(&self, linear: &Linear, (inputs, targets): Self::Batch) -> Tensor<1> {
+        in_f32(linear.forward(like(inputs, &linear.weight)) - like(targets, &linear.weight)).square().mean()
+    }
+
+    fn draws_itself(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn modules_draw_their_own_values_and_adapters_are_all_that_is_trained() {
+    for precision in [Precision::F32, Precision::Bf16] {
+        let workload = || TaskProgram::new(Adapted, DeviceSpec::Cpu).read(&DataOptions::default()).expect("samples");
+        let spec = RunSpec { precision, micro_batch: 8, ..spec() };
+        let manifest = workload().found(&spec).expect("a run");
+        assert_eq!(workload().found(&spec).expect("a run"), manifest, "drawn again, they are the same");
+        assert_ne!(workload().found(&RunSpec { seed: 7, ..spec }).expect("a run").initial, manifest.initial);
+        let paths: Vec<&str> = manifest.leaves.iter().map(|leaf| &*leaf.path).collect();
+        assert_eq!(paths, ["weight.lora.a", "weight.lora.b", "weight", "bias"]);
+        assert_eq!((manifest.trained(), manifest.frozen()), (3, 3));
+        let mut learner = workload().open(&manifest).expect("a learner");
+        let before = learner.state();
+        assert!(before.frozen[..2].iter().all(|weight| (4.0..6.0).contains(weight)), "{:?}", before.frozen);
+        assert_eq!(before.parameters[2], 0.0, "at first an adapter changes nothing");
+        let losses: Vec<f32> = (0..60).map(|_| advance(&mut *learner, manifest.reduced())).collect();
+        let after = learner.state();
+        assert!(losses[59] < 0.5 * losses[0], "{losses:?}");
+        assert!(after.frozen == before.frozen && after.parameters != before.parameters);
+    }
 }
