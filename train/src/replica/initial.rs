@@ -9,12 +9,25 @@ use crate::device::DeviceSpec;
 use crate::error::Error;
 use crate::panics::caught;
 use crate::task::Task;
-use crate::task::draw::{beside_others, by_itself};
+use crate::task::draw::{DrawSeed, beside_others, by_itself};
 
-/// The values of the parameters of `schema` in a run of this seed, `[parameters]`: those that [`Task::initial`] gives, and of what the module does
-/// not train itself, its own, if these are the same each time it is built. `leaves` are those of the module, as it has them.
+/// The values of the parameters of `schema` in a run of this seed, `[parameters]`: those that [`Task::initial`] gives, or that the module's own initializers draw,
+/// and of what the module does not train itself, its own, if these are the same each time it is built. `leaves` are those of the module, as it has them.
 pub(crate) fn values<T: Task>(task: &T, leaves: &[Entry], schema: &Schema, seed: u64) -> Result<Vec<f32>, Error> {
-    let mut parameters = by_itself(|| caught(task.name(), "initial", || task.initial(schema, seed)))?;
+    // On the CPU, whatever computes: no two devices need round alike.
+    let device = DeviceSpec::Cpu.open()?.device.autodiff();
+    let mut parameters = match task.draws_itself() {
+        false => by_itself(|| caught(task.name(), "initial", || task.initial(schema, seed)))?,
+        true => {
+            let built = |kept: fn(LeafKind) -> bool| {
+                caught(task.name(), "module", || Read::of(&task.module(&device), leaves, kept))
+            };
+            let own = DrawSeed::new(seed, 0, 0).alone("initial", &device, || built(|_| true))?;
+            let mut parameters = vec![0.0; schema.parameters()];
+            own.iter().for_each(|own| own.put_into(&mut parameters, schema));
+            parameters
+        }
+    };
     let (found, expected) = (parameters.len(), schema.parameters());
     if found != expected {
         let reason = format!("it has {expected} parameters, but `initial` gives {found}");
@@ -23,20 +36,12 @@ pub(crate) fn values<T: Task>(task: &T, leaves: &[Entry], schema: &Schema, seed:
     if leaves.iter().all(|leaf| leaf.kind == LeafKind::Trained) {
         return Ok(parameters);
     }
-    // On the CPU, whatever computes: no two devices need round alike.
-    let device = DeviceSpec::Cpu.open()?.device.autodiff();
-    let read = || caught(task.name(), "module", || Untrained::of(&task.module(&device), leaves));
+    let is_own = |kind| kind != LeafKind::Trained;
+    let read = || caught(task.name(), "module", || Read::of(&task.module(&device), leaves, is_own));
     // Nobody else sets or draws between the two: what is drawn differs then, and what a seed is set for does not.
     let (read, again) = by_itself(|| Ok::<_, Error>((read()?, read()?)))?;
-    for (own, again) in read.into_iter().zip(again).filter(|(own, again)| own.values == again.values) {
-        let mut start = 0;
-        let place = schema.entries().iter().find(|entry| {
-            start += entry.elements();
-            entry.path == own.path
-        });
-        let elements = place.expect("invariant: a schema is of the module's leaves").elements();
-        parameters[start - elements..start].copy_from_slice(&again.values);
-    }
+    let constant = read.into_iter().zip(again).filter(|(own, again)| own.values == again.values);
+    constant.for_each(|(own, _)| own.put_into(&mut parameters, schema));
     Ok(parameters)
 }
 
@@ -48,28 +53,42 @@ pub(crate) fn separate<M: Module>(module: M, leaves: &[Entry], device: &Device) 
     if keeps_running && !checkpoints { beside_others(|| module.valid().train()) } else { module }
 }
 
-/// A leaf that its module does not train.
+/// A leaf as its module has it.
 struct Own {
     path: String,
     values: Vec<f32>,
 }
 
-struct Untrained<'a> {
-    leaves: std::slice::Iter<'a, Entry>,
-    found: Vec<Own>,
-}
-
-impl Untrained<'_> {
-    fn of<M: Module>(module: &M, leaves: &[Entry]) -> Vec<Own> {
-        let mut untrained = Untrained { leaves: leaves.iter(), found: Vec::new() };
-        module.visit(&mut untrained);
-        untrained.found
+impl Own {
+    fn put_into(&self, parameters: &mut [f32], schema: &Schema) {
+        let mut start = 0;
+        let place = schema.entries().iter().find(|entry| {
+            start += entry.elements();
+            entry.path == self.path
+        });
+        let elements = place.expect("invariant: a schema is of the module's leaves").elements();
+        parameters[start - elements..start].copy_from_slice(&self.values);
     }
 }
 
-impl ModuleVisitor for Untrained<'_> {
+/// The values of leaves of some kinds.
+struct Read<'a> {
+    leaves: std::slice::Iter<'a, Entry>,
+    is_read: fn(LeafKind) -> bool,
+    found: Vec<Own>,
+}
+
+impl Read<'_> {
+    fn of<M: Module>(module: &M, leaves: &[Entry], is_read: fn(LeafKind) -> bool) -> Vec<Own> {
+        let mut read = Read { leaves: leaves.iter(), is_read, found: Vec::new() };
+        module.visit(&mut read);
+        read.found
+    }
+}
+
+impl ModuleVisitor for Read<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(leaf) = self.leaves.next().filter(|leaf| leaf.kind != LeafKind::Trained) {
+        if let Some(leaf) = self.leaves.next().filter(|leaf| (self.is_read)(leaf.kind)) {
             let data = param.val().into_data();
             // Another type than f32 is no value of ours.
             let values = data.as_slice::<f32>().map(<[f32]>::to_vec).unwrap_or_default();

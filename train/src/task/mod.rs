@@ -115,6 +115,12 @@ pub trait Task: Send + Sync + 'static {
         initial::draw(schema, seed)
     }
 
+    /// Whether a run begins with what the module's own initializers draw, rather than with [`Self::initial`]: drawn once on the CPU, from the run's seed.
+    /// Platforms may draw other bits, and are told so when they join; between such, found a run with given values. As it is, `false`.
+    fn draws_itself(&self) -> bool {
+        false
+    }
+
     /// Sums over some samples, each as much as it [counts](Self::weight), by name; the first is that of the `loss`. Of what is called `perplexity` they are of logarithms: it is the
     /// exponential of their mean. `module` and `device` have no autodiff. As it is, the
     /// loss alone.
