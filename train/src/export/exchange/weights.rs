@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use starling_run::Schema;
+use starling_run::data::shorten;
 
 use super::super::{ModelError, read};
 use super::source::{self, Source};
@@ -68,12 +69,14 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
         })?;
         let Some(found) = source.shape(&name) else {
             let names = source.names();
-            let is_made = matches!(source, Source::Onnx(_)) && names.iter().any(|name| name.starts_with(MADE));
-            let hint = match is_made {
-                true => {
+            let hint = match source {
+                Source::Onnx(_) if names.iter().any(|name| name.starts_with(MADE)) => {
                     "; an exporter made those that begin with `onnx::` of others: save the `state_dict` with `torch.save`, and begin with that"
                 }
-                false => "",
+                Source::Onnx(_) => {
+                    "; exporters fold some tensors into others: save the `state_dict` with `torch.save`, and begin with that"
+                }
+                _ => "",
             };
             return Err(unfit(format!("it has no tensor `{name}`; it has {}{hint}", named(names.into_iter()))));
         };
@@ -107,11 +110,17 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
 
 /// Some names, as people read them. They may be a stranger's.
 fn named<'a>(names: impl Iterator<Item = &'a String>) -> String {
-    let all: Vec<String> = names.map(|name| format!("`{}`", name.escape_debug())).collect();
-    match all.len() {
-        0 => "none".to_owned(),
-        count if count > MAX_NAMED => format!("{} and {} more", all[..MAX_NAMED].join(", "), count - MAX_NAMED),
-        _ => all.join(", "),
+    let (mut told, mut more) = (Vec::new(), 0_usize);
+    for name in names {
+        match told.len() < MAX_NAMED {
+            true => told.push(format!("`{}`", shorten(name).escape_debug())),
+            false => more += 1,
+        }
+    }
+    match (told.is_empty(), more) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => told.join(", "),
+        (false, more) => format!("{} and {more} more", told.join(", ")),
     }
 }
 
@@ -344,7 +353,9 @@ mod tests {
         for at in 0..300.min(good.len()) {
             let mut bad = good.clone();
             bad[at] ^= 0x55;
-            drop(read(&bad));
+            if let Ok(values) = read(&bad) {
+                assert!(values.len() == 14 && values.iter().all(|value| value.is_finite()), "byte {at}: {values:?}");
+            }
         }
         let mut long = good;
         long[6..10].copy_from_slice(&u32::MAX.to_le_bytes());

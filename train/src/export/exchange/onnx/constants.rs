@@ -31,12 +31,14 @@ struct Constant<'a> {
     message: &'a [u8],
 }
 
-/// How a constant is multiplied.
+/// How a matrix is used, which says how it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
+    /// Its rows are looked up: as it is.
+    Table,
     /// From the right, as a matrix of inputs by outputs; or of outputs by inputs, if it is turned.
     Right { is_turned: bool },
-    /// In another way, with what is to be said of it.
+    /// It is multiplied in another way, with what is to be said of it.
     Other(String),
 }
 
@@ -59,8 +61,9 @@ struct Parts<'a> {
     constants: BTreeMap<String, Constant<'a>>,
     /// What comes out of an operation that computes nothing: of what, and whether that is transposed.
     links: BTreeMap<&'a str, (&'a str, bool)>,
-    /// Operations that multiply.
+    /// Operations that multiply, and those that look rows up.
     products: Vec<Node<'a>>,
+    lookups: Vec<Node<'a>>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -133,8 +136,17 @@ impl<'a> Constants<'a> {
     /// Why there are none, as the rest of a sentence about it.
     pub(in crate::export::exchange) fn numbers(&self, path: &str) -> Result<Vec<f32>, String> {
         let (constant, place) = self.of(path).ok_or("is not there")?;
-        if let Some(Place::Other(reason)) = place.filter(|_| constant.shape.len() == 2) {
-            return Err(reason.clone());
+        if constant.shape.len() == 2 {
+            match place {
+                Some(Place::Other(reason)) => return Err(reason.clone()),
+                // Taken as it is, a square one of PyTorch's would be transposed, and nobody would notice.
+                None => {
+                    let reason = "is no matrix that a `Gemm`, a `MatMul` or a `Gather` of its graph takes as it is, so that nothing says which way it \
+                                  lies; save its tensors with `torch.save`";
+                    return Err(reason.to_owned());
+                }
+                Some(Place::Table | Place::Right { .. }) => {}
+            }
         }
         let numbers = constant.numbers(&self.folder)?;
         Ok(if is_turned(&constant.shape, place) { transposed(&numbers, constant.shape[0]) } else { numbers })
@@ -190,7 +202,8 @@ impl<'a> Constant<'a> {
             format!("holds numbers of ONNX's kind {}, where FLOAT, FLOAT16 or BFLOAT16 is expected", self.kind)
         })?;
         let elements = self.shape.iter().try_fold(1_usize, |product, side| product.checked_mul(*side));
-        let bytes = elements.and_then(|elements| elements.checked_mul(format.bytes())).ok_or("is too large")?;
+        let elements = elements.ok_or("is too large")?;
+        let bytes = elements.checked_mul(format.bytes()).ok_or("is too large")?;
         if self.first(14, Field::number)? == Some(1) {
             return Ok(format.decode(&self.external(folder, bytes)?));
         }
@@ -213,8 +226,11 @@ impl<'a> Constant<'a> {
                 }
                 _ => {}
             }
+            if numbers.len() > elements {
+                return Err("has more numbers than its sides say".to_owned());
+            }
         }
-        Ok(numbers)
+        if numbers.len() == elements { Ok(numbers) } else { Err("is cut off".to_owned()) }
     }
 
     fn first<T>(&self, tag: u64, read: impl Fn(Field<'a>) -> Option<T>) -> Result<Option<T>, String> {
@@ -282,7 +298,7 @@ impl<'a> Parts<'a> {
         let mut add = |name: &str, place: Place| {
             let known = places.entry(name.to_owned()).or_insert_with(|| place.clone());
             if *known != place {
-                *known = Place::Other("is multiplied in two ways; save its tensors with `torch.save`".to_owned());
+                *known = Place::Other("is used in two ways; save its tensors with `torch.save`".to_owned());
             }
         };
         for product in &self.products {
@@ -293,6 +309,14 @@ impl<'a> Parts<'a> {
             }
             if let Some((name, is_turned)) = right {
                 add(name, product.place(is_turned));
+            }
+        }
+        for lookup in &self.lookups {
+            let [table, _] = lookup.inputs.map(|input| self.origin(input?));
+            match table {
+                Some((name, false)) => add(name, Place::Table),
+                Some((name, true)) => add(name, Place::Other("has its columns looked up".to_owned())),
+                None => {}
             }
         }
         places
@@ -391,6 +415,7 @@ fn parts(bytes: &[u8]) -> Result<Parts<'_>, Fault> {
                 parts.links.insert(output, (input, true));
             }
             ("Gemm" | "MatMul", ..) => parts.products.push(node),
+            ("Gather", ..) => parts.lookups.push(node),
             _ => {}
         }
     }

@@ -182,6 +182,17 @@ mod weights {
     }
 
     #[test]
+    fn rows_that_are_looked_up_lie_as_they_are() {
+        let mut graph = of_torch();
+        graph.nodes[3] = node("Gather", &["net.output.weight", "b"], "c", Vec::new());
+        let mut values = expected();
+        let as_it_is: Vec<f32> = (40..49).map(|number| number as f32).collect();
+        let at = values.iter().position(|value| *value == 40.0).expect("there");
+        values[at..at + 9].copy_from_slice(&as_it_is);
+        assert_eq!(read(graph), Ok(values));
+    }
+
+    #[test]
     fn numbers_are_read_wherever_a_tensor_has_them() {
         let folder = Folder::new();
         // Of a tensor without bytes of its own, what the message has besides.
@@ -223,6 +234,7 @@ mod weights {
             (external("/etc/hostname", "0", "12"), "which is no file beside the model's"),
             (external("", "0", "12"), "which is no file beside the model's"),
             (with(&[], 1), "`hidden.bias` is cut off"),
+            (with(&[&packed[..], &packed].concat(), 1), "`hidden.bias` has more numbers than its sides say"),
             (with(&packed, 11), "`hidden.bias` holds numbers of ONNX's kind 11"),
         ] {
             let error = folder.read(&file).expect_err("not to be read");
@@ -256,7 +268,23 @@ mod weights {
             ),
             (
                 changed(&|graph| two(graph, node("MatMul", &["b", "net.output.weight"], "d", Vec::new()))),
-                "`output.weight` is multiplied in two ways",
+                "`output.weight` is used in two ways",
+            ),
+            // A square one would fit either way.
+            (
+                changed(&|graph| {
+                    graph.nodes[3] = node("Gemm", &["b", "cast", "net.output.bias"], "c", turned());
+                    graph.nodes.insert(3, node("Cast", &["net.output.weight"], "cast", Vec::new()));
+                }),
+                "`output.weight` is no matrix that a `Gemm`, a `MatMul` or a `Gather`",
+            ),
+            (
+                changed(&|graph| graph.nodes[3].operator = "FusedGemm".to_owned()),
+                "so that nothing says which way it lies",
+            ),
+            (
+                changed(&|graph| two(graph, node("Gather", &["net.output.weight", "places"], "d", Vec::new()))),
+                "`output.weight` is used in two ways",
             ),
             (
                 changed(&|graph| graph.nodes[3] = node("MatMul", &["net.output.weight", "b"], "c", Vec::new())),
