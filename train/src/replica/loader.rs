@@ -57,6 +57,8 @@ impl<B> Loader<B> {
 
     fn indices(&mut self, ledger: &Ledger, share: &[Range<u32>]) -> Vec<u32> {
         if self.order.as_ref().is_none_or(|order| order.epoch() != ledger.epoch()) {
+            // Of a large set it is large: not both at once.
+            self.order = None;
             self.order = Some(ledger.order());
         }
         let order = self.order.as_ref().expect("invariant: it was just drawn");

@@ -52,8 +52,9 @@ impl Task for Digits {
 
     fn batch(&self, samples: &[u32], device: &Device) -> Self::Batch {
         let (data, places) = self.0.numbered(samples);
-        let labels: Vec<i64> = places.iter().map(|place| i64::from(data.labels()[*place as usize])).collect();
-        let rows = TensorData::new(data.gather(&places), [places.len(), data.features()]);
+        let (rows, labels) = data.read(&places).expect("it is in memory");
+        let labels: Vec<i64> = labels.into_iter().map(i64::from).collect();
+        let rows = TensorData::new(rows, [places.len(), data.features()]);
         (Tensor::from_data(rows, device), Tensor::from_data(TensorData::new(labels, [places.len()]), device))
     }
 
