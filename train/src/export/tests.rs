@@ -149,6 +149,45 @@ fn predictions_are_written_as_tables_and_as_lines_of_json() {
     assert!(error.contains("far.csv`, row 2") && error.contains("not finite"), "{error}");
 }
 
+/// A disk that is full from so many bytes on.
+struct FullDisk(usize);
+
+impl std::io::Write for FullDisk {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What reads and what writes are two threads: neither waits for one that is gone, and the first thing that goes wrong is told.
+#[test]
+fn the_first_thing_that_goes_wrong_ends_a_prediction() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let exported = directory.path().join("model.safetensors");
+    trained("mlp:8", &options(&table(directory.path(), 300))).export(&exported).expect("exported");
+    let model = Model::open(&exported, CPU).expect("read back");
+    let said = |text: String, room: usize| {
+        let path = directory.path().join("new.csv");
+        std::fs::write(&path, text).expect("written");
+        let inputs = model.inputs().expect("inputs");
+        let mut reader = Reader::open(&path.display().to_string(), &inputs, LabelPolicy::Unused).expect("a table");
+        model.predict_all(&mut reader, &PredictionOptions::default(), &mut FullDisk(room))
+    };
+    let good = "width;height;same\n".to_owned() + &"0.5;3;7\n".repeat(20_000);
+    assert_eq!(said(good.clone(), usize::MAX).expect("predicted"), 20_000);
+    assert!(matches!(said(good.clone(), 50), Err(ModelError::Output(_))));
+    // Rows that can't be read come behind those that can't be written, or for which nothing comes out.
+    let bad = good.clone() + "1;2\n";
+    assert!(matches!(said(bad.clone(), 50), Err(ModelError::Output(_))));
+    assert!(matches!(said(bad, usize::MAX), Err(ModelError::Data(_))));
+    let far = good.replacen("0.5;3", "1e300;3", 600).replacen("1e300;3", "0.5;3", 599) + "1;2\n";
+    assert!(matches!(said(far, usize::MAX), Err(ModelError::NotFinite { row: 601, .. })));
+}
+
 #[test]
 fn a_regression_has_no_classes_and_needs_labels_that_are_numbers() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -68,7 +68,8 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
             unfit(format!("it is laid out as a Llama, in which the model's `{}` has no place", entry.path))
         })?;
         let Some(found) = source.shape(&name) else {
-            let names = source.names();
+            let mut names = source.names();
+            names.sort_by_key(|name| !name.starts_with(MADE));
             let hint = match source {
                 Source::Onnx(_) if names.iter().any(|name| name.starts_with(MADE)) => {
                     "; an exporter made those that begin with `onnx::` of others: save the `state_dict` with `torch.save`, and begin with that"
