@@ -36,6 +36,15 @@ fn main() {
         let options = DataOptions { source: path.display().to_string(), ..DataOptions::default() };
         let seconds = fastest(|| drop(Dataset::load(&options).expect("a table")));
         report(reader, bytes / MIB / seconds, "MiB/s");
+        let options = DataOptions { held_bytes: 0, ..options };
+        if let Ok(placed) = Dataset::load(&options) {
+            let seconds = fastest(|| drop(Dataset::load(&options).expect("a table")));
+            report(&format!("{reader}, left in its file"), bytes / MIB / seconds, "MiB/s");
+            let samples = placed.training();
+            let order = SplitMix64Generator::new(7).permutation(u32::try_from(samples.len()).expect("few"));
+            let seconds = fastest(|| order.chunks(BATCH).for_each(|batch| drop(samples.read(batch).expect("read"))));
+            report(&format!("{reader}, in batches"), order.len() as f64 / 1e3 / seconds, "k rows/s");
+        }
     }
     if cfg!(feature = "tokenizers") {
         let (check, windows) = text(directory.path());

@@ -194,6 +194,31 @@ mod tests {
     }
 
     #[test]
+    fn labels_of_parts_are_those_of_the_whole() {
+        let all = ["b", "1", "b", "1.0", "a", "b", "01"];
+        for cut in 0..=all.len() {
+            let part = |labels: &[&str]| {
+                let mut part = Spellings::default();
+                let numbers: Vec<u32> = labels.iter().map(|label| part.note(label)).collect();
+                (part, numbers)
+            };
+            let ((mut first, mut numbers), (second, others)) = (part(&all[..cut]), part(&all[cut..]));
+            let places = first.add(&second).expect("few");
+            numbers.extend(others.iter().map(|number| places[*number as usize]));
+            assert_eq!(
+                (first.texts(), numbers),
+                (vec!["b", "1", "1.0", "a", "01"], vec![0, 1, 0, 2, 3, 0, 4]),
+                "{cut}"
+            );
+            let classes = first.classify().expect("classes");
+            assert_eq!((classes.names, classes.counts), (labels(&["01", "1", "1.0", "a", "b"]), vec![1, 1, 1, 1, 3]));
+        }
+        let mut many = Spellings::default();
+        (0..=MAX_SPELLINGS).for_each(|label| _ = many.note(&label.to_string()));
+        assert!(Spellings::default().add(&many).expect_err("too many").contains("more than 262144 different labels"));
+    }
+
+    #[test]
     fn labels_that_name_no_classes_are_refused() {
         let reason = |list: &[&str]| classify(&labels(list)).expect_err("no classes");
         assert!(reason(&["1", "1"]).contains("all 2 labels are `1`"));

@@ -33,6 +33,7 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     let dataset = Dataset::load(&options).map_err(TaskError::from)?;
     let as_classes = !learns_text && prepared.is_none();
     let (description, warnings) = (dataset.description(), dataset.warnings(spec.batch_size, as_classes));
+    let stays_in_file = description.is_table() && !dataset.training().are_held();
     print(
         context.global.json,
         || {
@@ -40,6 +41,7 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
                 "data": dataset.summary(),
                 "columns": dataset.preprocessing().columns,
                 "feature_names": dataset.feature_names(),
+                "stays_in_file": stays_in_file,
                 "warnings": warnings,
                 "fingerprint": description.fingerprint.to_string(),
             });
@@ -51,6 +53,12 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
         || {
             let mut lines = vec![dataset.summary().to_string()];
             lines.extend(prepared.as_ref().map(|summary| format!("{}: all as it should be", prepare::line(summary))));
+            lines.extend(stays_in_file.then(|| {
+                format!(
+                    "its rows stay in the file, since their values take more than {} (--data-held)",
+                    format::bytes(settings.data_held)
+                )
+            }));
             let columns = &dataset.preprocessing().columns;
             lines.extend(columns.iter().take(MAX_COLUMNS).enumerate().map(|(at, column)| match &*column.name {
                 "" => format!("  column {at} but for the label: {}", column.coding),
