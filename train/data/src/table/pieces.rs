@@ -16,7 +16,7 @@ use crate::error::DataError;
 /// How much is read at once; in tests, so little that their tables have several.
 pub(crate) const PIECE_BYTES: usize = if cfg!(test) { 96 } else { 256 << 10 };
 /// How long a block is, unless it is a row that is longer. Who asks for one row reads its block.
-const BLOCK_BYTES: usize = if cfg!(test) { 24 } else { 16 << 10 };
+const BLOCK_BYTES: usize = if cfg!(test) { 24 } else { 4 << 10 };
 /// The longest row. A quote that is never closed would make one of the rest of a file.
 pub(crate) const MAX_ROW_BYTES: usize = 16 << 20;
 

@@ -1,8 +1,8 @@
 //! A table that stays in its file: its rows are read when they are asked for.
 //!
 //! ```text
-//!   index:   block 0: row 0, byte 18    block 1: row 160, byte 16,405    block 2: ...      12 bytes for each 16 KiB
-//!   row 163: all of block 1 is read, three of its rows are passed over, and one is parsed
+//!   index:   block 0: row 0, byte 18    block 1: row 40, byte 4,121    block 2: ...      12 bytes for each 4 KiB
+//!   row 43: all of block 1 is read, three of its rows are passed over, and one is parsed
 //! ```
 //!
 //! The system's cache is the cache: none of its own holds bytes.
