@@ -7,9 +7,8 @@ use super::*;
 
 /// The same file, held and by position.
 fn both(name: &str, bytes: &[u8], change: impl Fn(&mut DataOptions)) -> [Dataset; 2] {
-    let (directory, path) = file(name, bytes);
-    // The datasets keep the file open.
-    std::mem::forget(directory);
+    // What is read by position stays open.
+    let (_directory, path) = file(name, bytes);
     [u64::MAX / 8, 0].map(|held_bytes| {
         let mut options = DataOptions { held_bytes, held_out: 0.2, ..options(&path) };
         change(&mut options);
