@@ -14,7 +14,7 @@ use super::lines::Place;
 use crate::error::DataError;
 
 /// How much is read at once; in tests, so little that their tables have several.
-pub(crate) const PIECE_BYTES: usize = if cfg!(test) { 96 } else { 256 << 10 };
+const PIECE_BYTES: usize = if cfg!(test) { 96 } else { 256 << 10 };
 /// How long a block is, unless it is a row that is longer. Who asks for one row reads its block.
 const BLOCK_BYTES: usize = if cfg!(test) { 24 } else { 4 << 10 };
 /// The longest row. A quote that is never closed would make one of the rest of a file.
@@ -40,6 +40,8 @@ pub(crate) struct Pieces<R> {
     text: R,
     path: PathBuf,
     quoting: Quoting,
+    /// How long a piece is, unless it is a row that is longer.
+    piece_bytes: usize,
     at: u64,
     is_first: bool,
     /// What was read and is not given.
@@ -50,7 +52,14 @@ pub(crate) struct Pieces<R> {
 impl<R: Read> Pieces<R> {
     /// Of a text that goes on with `text` behind its first `at` bytes. `path` is for messages.
     pub(crate) fn new(text: R, at: u64, quoting: Quoting, path: PathBuf) -> Self {
-        Self { text, path, quoting, at, is_first: true, buffer: Vec::new(), is_done: false }
+        let piece_bytes = PIECE_BYTES;
+        Self { text, path, quoting, piece_bytes, at, is_first: true, buffer: Vec::new(), is_done: false }
+    }
+
+    /// The same in pieces of at most so many bytes, as far as blocks allow.
+    pub(crate) fn of_at_most(self, bytes: u64) -> Self {
+        let most = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Self { piece_bytes: most.clamp(BLOCK_BYTES, PIECE_BYTES), ..self }
     }
 
     /// Has so many bytes in the buffer, or what there is.
@@ -64,7 +73,7 @@ impl<R: Read> Pieces<R> {
     }
 
     fn next_piece(&mut self) -> Result<Option<Piece>, DataError> {
-        let mut wanted = PIECE_BYTES;
+        let mut wanted = self.piece_bytes;
         let ends = loop {
             self.fill(wanted).map_err(|source| DataError::Unreadable { path: self.path.clone(), source })?;
             if self.is_done && self.buffer.is_empty() {

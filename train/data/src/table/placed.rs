@@ -12,12 +12,18 @@ use std::sync::Arc;
 
 use ::csv::ByteRecord;
 
+use super::form::RowForm;
 use super::pieces::Pieces;
 use super::rows::Rows;
 use super::walk::{Walk, Walked};
 use crate::error::DataError;
 use crate::files::opened::{OpenedFile, changed};
 use crate::samples::labels::LabelTable;
+
+/// How many values come of a piece at most.
+const MAX_PIECE_VALUES: u64 = 1 << 20;
+/// The fewest bytes of a row that is an object: `{"a":1}`.
+const SHORTEST_OBJECT: u64 = 7;
 
 /// Where the blocks of a table are.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +91,7 @@ impl RowTable {
         let at = self.index.places.first().copied().unwrap_or_default();
         let path = self.file.path().to_owned();
         let pieces = Pieces::new(self.file.reader(at), at, self.walk.form.quoting(), path);
+        let pieces = pieces.of_at_most(self.piece_bytes());
         let (width, mut row) = (self.width().max(1), 0);
         let read = self.walk.fold(
             pieces,
@@ -156,6 +163,15 @@ impl RowTable {
             }
         }
         Ok(())
+    }
+
+    /// How long pieces may be, so that few values come of each: categories take much more room as numbers than they are long.
+    fn piece_bytes(&self) -> u64 {
+        let shortest_row = match self.walk.form {
+            RowForm::Objects(_) => SHORTEST_OBJECT,
+            RowForm::Cells(_) | RowForm::Made => self.rows.columns as u64 + 1,
+        };
+        MAX_PIECE_VALUES.saturating_mul(shortest_row) / self.width().max(1) as u64
     }
 
     /// Whatever was found once and is not there any more has changed.
