@@ -22,7 +22,7 @@ pub use device::{ComputeSpec, DeviceError, DeviceSpec, OpenDevice};
 pub use error::Error;
 pub use export::{Export, Model, ModelError};
 pub use network::cut::Cut;
-pub use network::numbers::{in_f32, like};
+pub use network::numbers::{Normalization, in_f32, like, normalize};
 pub use network::{LayerSpec, Network};
 pub use program::{ClassifierReplica, ModelProgram, found};
 pub use replica::Replica;

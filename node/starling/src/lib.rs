@@ -42,7 +42,9 @@ pub use starling_run::{
 };
 #[cfg(feature = "burn")]
 #[doc(inline)]
-pub use starling_train::{ComputeSpec, Cut, DeviceSpec, DrawSeed, SampleSummary, Task, fingerprint, in_f32, like};
+pub use starling_train::{
+    ComputeSpec, Cut, DeviceSpec, DrawSeed, SampleSummary, Task, fingerprint, in_f32, like, normalize,
+};
 
 /// Data as the command line reads it: the built-in digits, tables and images.
 #[cfg(feature = "burn")]

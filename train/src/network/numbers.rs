@@ -1,7 +1,7 @@
 //! In what numbers a module computes: those of its parameters. What lies about them is converted here, and in f32 each of these does nothing.
 
 use burn::module::Param;
-use burn::nn::{BatchNorm, RmsNorm};
+use burn::nn::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
 use burn::tensor::{FloatDType, Tensor};
 use starling_run::Precision;
 
@@ -25,25 +25,26 @@ pub fn like<const D: usize, const P: usize>(numbers: Tensor<D>, parameter: &Para
 }
 
 /// Normalized in f32, in which all parameters of normalizations are; as precise as they were.
-pub(crate) fn normalize<N: Normalization, const D: usize>(norm: &N, numbers: Tensor<D>) -> Tensor<D> {
+pub fn normalize<N: Normalization, const D: usize>(norm: &N, numbers: Tensor<D>) -> Tensor<D> {
     let before = numbers.dtype();
     norm.apply(in_f32(numbers)).cast(before)
 }
 
 /// A normalization of Burn's.
-pub(crate) trait Normalization {
+pub trait Normalization {
     /// Of numbers in f32.
     fn apply<const D: usize>(&self, numbers: Tensor<D>) -> Tensor<D>;
 }
 
-impl Normalization for BatchNorm {
-    fn apply<const D: usize>(&self, numbers: Tensor<D>) -> Tensor<D> {
-        self.forward(numbers)
-    }
+/// Each goes forward by a method of its own.
+macro_rules! normalizations {
+    ($($norm:ty),+) => {$(
+        impl Normalization for $norm {
+            fn apply<const D: usize>(&self, numbers: Tensor<D>) -> Tensor<D> {
+                self.forward(numbers)
+            }
+        }
+    )+};
 }
 
-impl Normalization for RmsNorm {
-    fn apply<const D: usize>(&self, numbers: Tensor<D>) -> Tensor<D> {
-        self.forward(numbers)
-    }
-}
+normalizations!(BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm);
