@@ -280,8 +280,13 @@ impl Table {
             (None, None) => {
                 let (mib, most) = (bytes >> 20, held >> 20);
                 return Err(fail(format!(
-                    "its {width} features of {} rows take {mib} MiB of memory, but of what can't be read by position {most} MiB at most are                      held: unpack it (`gunzip --keep`), or save it as CSV, and name that file",
-                    survey.rows
+                    "its {width} features of {} rows take {mib} MiB of memory, but of what can't be read by position {most} MiB at most are held: {}, or hold \
+                     more (`--data-held`)",
+                    survey.rows,
+                    match path.extension().is_some_and(|extension| extension == "gz") {
+                        true => "unpack it (`gunzip --keep`) and name that file",
+                        false => "save it as CSV and name that file",
+                    }
                 )));
             }
         };

@@ -32,6 +32,8 @@ pub(crate) struct RowIndex {
     rows: Vec<u32>,
     /// Where each begins, and behind them where the last one ends.
     places: Vec<u64>,
+    /// Which one the header is in: before it there may be blank lines.
+    header: Option<usize>,
 }
 
 impl RowIndex {
@@ -43,6 +45,7 @@ impl RowIndex {
         if self.rows.is_empty() {
             self.rows.push(0);
             self.places.push(walked.at);
+            self.header = walked.header;
         }
         for (rows, end) in walked.rows.iter().zip(&walked.ends) {
             let first = self.rows.last().copied().unwrap_or_default();
@@ -140,7 +143,7 @@ impl RowTable {
             bytes.resize(usize::try_from(to - from).expect("invariant: a block is in memory"), 0);
             self.file.read_at(&mut bytes, from)?;
             let mut rows = self.walk.form.rows(&bytes, 0);
-            if block == 0 && self.walk.is_header {
+            if self.index.header == Some(block) {
                 self.found(rows.skip(&mut record, self.file.path()))?;
             }
             while let Some((wanted_row, place)) = wanted.get(at).filter(|(wanted, _)| *wanted < end) {

@@ -25,8 +25,10 @@ pub(crate) struct Walked<T> {
     /// Where the piece begins, and its blocks end in it.
     pub(crate) at: u64,
     pub(crate) ends: Vec<usize>,
-    /// How many rows each block has.
+    /// How many rows each block has, without the header.
     pub(crate) rows: Vec<u32>,
+    /// Which block that is in.
+    pub(crate) header: Option<usize>,
     /// How many lines lie before it.
     pub(crate) lines_before: u64,
     lines: u64,
@@ -72,12 +74,14 @@ impl Walk {
         let Piece { at, is_first, bytes, ends } = piece;
         let (mut rows, mut lines, mut from) = (Vec::with_capacity(ends.len()), 0, 0);
         let mut record = ByteRecord::new();
-        let mut is_header = is_first && self.is_header;
-        let mut block = |from: usize, end: usize, lines: &mut u64| {
+        let (mut is_header, mut header) = (is_first && self.is_header, None);
+        let mut block = |at: usize, from: usize, end: usize, lines: &mut u64| {
             let mut block = self.form.rows(&bytes[from..end], *lines);
             let mut count = 0;
             while block.next(&mut record, &self.path)? {
-                if !std::mem::take(&mut is_header) {
+                if std::mem::take(&mut is_header) {
+                    header = Some(at);
+                } else {
                     note(&mut of_rows, &record)?;
                     count += 1;
                 }
@@ -86,8 +90,8 @@ impl Walk {
             Ok(count)
         };
         let mut fault = None;
-        for end in &ends {
-            match block(from, *end, &mut lines) {
+        for (place, end) in ends.iter().enumerate() {
+            match block(place, from, *end, &mut lines) {
                 Ok(count) => rows.push(count),
                 Err(error) => {
                     fault = Some(error);
@@ -96,6 +100,11 @@ impl Walk {
             }
             from = *end;
         }
-        Walked { of_rows, at, ends, rows, lines_before: 0, lines, fault }
+        // Behind it, pieces are gone through beside this one, and none would know.
+        if is_header && fault.is_none() {
+            let reason = format!("it begins with {} bytes of blank lines; remove them", bytes.len());
+            fault = Some(DataError::File { path: self.path.clone(), reason });
+        }
+        Walked { of_rows, at, ends, rows, header, lines_before: 0, lines, fault }
     }
 }

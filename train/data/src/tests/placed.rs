@@ -70,6 +70,9 @@ fn a_table_that_stays_in_its_file_is_the_same_data() {
     let marked = format!("\u{feff}{}", mixed(60, ",", "\n"));
     check("marked.csv", marked.trim_end().as_bytes(), none);
     check("without.csv", mixed(60, ",", "\n").split_once('\n').expect("a header").1.as_bytes(), none);
+    for blank in [1, 30, 60] {
+        check("blank.csv", ("\n".repeat(blank) + &mixed(60, ",", "\n")).as_bytes(), none);
+    }
     let numbers: String = (0..300).map(|row| format!("{row},{}.25,{}\n", row * row, row % 3)).collect();
     check("numbers.csv", numbers.as_bytes(), none);
     check("numbers.csv", numbers.as_bytes(), |options| options.held_out = 0.0);
