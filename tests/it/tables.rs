@@ -281,7 +281,7 @@ fn a_member_whose_table_changes_leaves_with_its_name_and_the_others_go_on() {
     let folder = TempDir::new().expect("a temp dir");
     let tables = ["one.csv", "other.csv"].map(|name| folder.path().join(name));
     tables.iter().for_each(|table| std::fs::write(table, fruit(2000)).expect("written"));
-    let flags = "--ignore name --model softmax --steps 1000000 --checkpoint-every 0";
+    let flags = "--ignore name --model softmax --steps 10000000 --checkpoint-every 0";
     let founder = Peer::run(&PeerOptions::flags(flags).with("--data", &tables[0]));
     let joiner = Peer::join(&founder.ticket(), &PeerOptions::flags("--data-held 0").with("--data", &tables[1]));
     joiner.wait_for_step(20);
