@@ -199,33 +199,38 @@ mod tests {
     use super::*;
     use crate::table::lines::Lines;
 
-    /// The lines of all pieces, read apart; and of the text, read as one.
-    fn both(text: &[u8], delimiter: u8) -> [Vec<u8>; 2] {
-        let merges_blanks = delimiter == b' ';
-        let read = |text: &[u8]| {
-            let (mut all, mut buffer) = (Vec::new(), [0; 64]);
-            let mut lines = Lines::new(text, delimiter, merges_blanks);
-            // A quote that is never closed is told behind all that there is.
-            while let Ok(read) = lines.read(&mut buffer)
-                && read > 0
-            {
-                all.extend_from_slice(&buffer[..read]);
+    /// The lines of a text, and whether it ends within quotes.
+    fn read(text: &[u8], delimiter: u8) -> (Vec<u8>, bool) {
+        let mut lines = Lines::new(text, delimiter, delimiter == b' ');
+        let (mut all, mut buffer) = (Vec::new(), [0; 64]);
+        loop {
+            match lines.read(&mut buffer) {
+                Ok(0) => return (all, false),
+                Ok(read) => all.extend_from_slice(&buffer[..read]),
+                Err(_) => return (all, true),
             }
-            all
-        };
-        let (mut apart, mut at) = (Vec::new(), 0);
-        for piece in Pieces::new(text, 0, Some((delimiter, merges_blanks)), "text".into()) {
+        }
+    }
+
+    /// The lines of all pieces, read apart; and of the text, read as one.
+    fn both(text: &[u8], delimiter: u8) -> [(Vec<u8>, bool); 2] {
+        let (mut apart, mut is_open, mut at) = (Vec::new(), false, 0);
+        for piece in Pieces::new(text, 0, Some((delimiter, delimiter == b' ')), "text".into()) {
             let piece = piece.expect("in memory");
             assert_eq!((piece.at, piece.is_first), (at, at == 0));
             at += piece.bytes.len() as u64;
             let mut from = 0;
             for end in piece.ends {
-                apart.extend(read(&piece.bytes[from..end]));
-                from = end;
+                assert!(!is_open, "quotes are closed before a row ends");
+                let (lines, ends_open) = read(&piece.bytes[from..end], delimiter);
+                apart.extend(lines);
+                (is_open, from) = (ends_open, end);
             }
             assert_eq!(from, piece.bytes.len());
         }
-        [apart, read(text)]
+        let (whole, ends_open) = read(text, delimiter);
+        // How many lines without anything are behind all rows makes no difference.
+        [(apart.trim_ascii_end().to_vec(), is_open), (whole.trim_ascii_end().to_vec(), ends_open)]
     }
 
     #[test]
@@ -237,12 +242,8 @@ mod tests {
             let text: Vec<u8> = (0..length).map(|_| letters[generator.below(letters.len() as u32) as usize]).collect();
             for delimiter in [b',', b' '] {
                 let [apart, whole] = both(&text, delimiter);
-                assert_eq!(
-                    String::from_utf8_lossy(&apart),
-                    String::from_utf8_lossy(&whole),
-                    "{:?}",
-                    String::from_utf8_lossy(&text)
-                );
+                let shown = |(lines, is_open): (Vec<u8>, bool)| (String::from_utf8_lossy(&lines).into_owned(), is_open);
+                assert_eq!(shown(apart), shown(whole), "{:?}", String::from_utf8_lossy(&text));
             }
         }
     }
