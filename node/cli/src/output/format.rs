@@ -47,7 +47,7 @@ pub fn rate(samples_per_s: f64) -> String {
 
 /// How much of the time was spent on nothing but loading samples, behind other figures; nothing, if it is hardly any.
 pub fn data_wait(share: f64) -> String {
-    if share < 0.001 { String::new() } else { format!(", waiting for data {}", percent(share)) }
+    if share < 0.001 { String::new() } else { format!(", loading data {}", percent(share)) }
 }
 
 /// `96.9 %` of a share from 0 to 1.

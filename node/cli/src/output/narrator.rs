@@ -499,7 +499,7 @@ mod tests {
         summary.values = "ef".repeat(32);
         let text = texts(&mut Narrator::new(Detail::Changes), &Report::Finished(summary)).join("\n");
         for part in
-            [&digest, &"ef".repeat(32), "97.0 %", "0.2500", "0.5000", "600", "25.0 %", "for data 12.5 %", "2.0 KiB"]
+            [&digest, &"ef".repeat(32), "97.0 %", "0.2500", "0.5000", "600", "25.0 %", "loading data 12.5 %", "2.0 KiB"]
         {
             assert!(text.contains(part), "{part} is missing from:\n{text}");
         }
