@@ -348,7 +348,8 @@ fn what_is_predicted_has_the_same_bytes_however_many_threads_compute_it() {
     let (table, text) = (table.display().to_string(), text.display().to_string());
     for (flags, source) in [
         ("--model softmax", &*table),
-        ("--model mlp:32,16 --batch-norm true --micro-batch 16", &table),
+        // Wide enough that one product is shared out over threads.
+        ("--model mlp:512,16 --batch-norm true --micro-batch 16", &table),
         ("--model cnn:4,8 --batch-norm true --micro-batch 16", "digits"),
         ("--model linear --learning-rate 0.01", &table),
         ("--model regression:32", &table),

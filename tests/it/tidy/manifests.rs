@@ -183,7 +183,7 @@ pub(crate) fn users(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Crates of a lock file that `ours` does not have in the same build, but for those whose names begin so.
+/// Crates of a lock file that `ours` does not have in the same build, but for those that are [so called](is_one).
 pub(crate) fn other_builds(lock: &str, ours: &str, brought: &[&str]) -> Vec<String> {
     let builds = |lock: &str| -> BTreeMap<(String, String), Value> {
         let packages = parse(lock).get("package").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -192,7 +192,7 @@ pub(crate) fn other_builds(lock: &str, ours: &str, brought: &[&str]) -> Vec<Stri
     };
     let ours = builds(ours);
     let differs = builds(lock).into_iter().filter(|(build, checksum)| ours.get(build) != Some(checksum));
-    let differs = differs.filter(|((name, _), _)| !brought.iter().any(|brought| name.starts_with(brought)));
+    let differs = differs.filter(|((name, _), _)| !is_one(name, brought));
     differs.map(|((name, version), _)| format!("{name} {version} is not in our lock file")).collect()
 }
 

@@ -20,10 +20,10 @@ use crate::network::transformer::TransformerNetwork;
 use crate::task::evaluation::{self, Sums};
 use crate::task::language;
 
-/// The most numbers of a block, whatever a sample has: bounds the memory that it needs.
-const MAX_BLOCK_VALUES: usize = 1 << 24;
-/// Blocks that were read and wait to be computed: what reads and what computes need not take turns, and memory is bounded.
+/// Blocks that were read and wait to be computed: what reads and what computes need not take turns.
 const AHEAD: usize = 2;
+/// The most numbers of a block, whatever a sample has: with one that is read and one that is computed, 128 MiB of them.
+const MAX_BLOCK_VALUES: usize = (1 << 24) / (AHEAD + 2);
 /// Classes that an error names.
 const MAX_NAMED: usize = 8;
 
@@ -181,7 +181,7 @@ impl Model {
     /// before it is computed and written by a thread of its own; no more than two wait in between.
     ///
     /// # Errors
-    /// If a sample is not what it should be, what comes out is not finite, or it can't be written: the first of these by the order of samples.
+    /// If a sample is not what it should be, what comes out is not finite, or it can't be written: the first of these by the order of blocks.
     pub fn predict_all(
         &self,
         reader: &mut Reader,

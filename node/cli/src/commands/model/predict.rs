@@ -43,11 +43,9 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
         || {
             let told = format!("wrote {} predictions to {}\n", format::thousands(samples), path.display());
             let can_compare = reader.has_labels() && flags.data != STANDARD_INPUT;
-            let (model, data) = (flags.model.model.display(), &flags.data);
-            let compare = format!(
-                "`starling eval {model} --data {data}` compares them with the labels that are there; with --held-out, as the run did at its end\n"
-            );
-            if can_compare { told + &compare } else { told }
+            let compare = "its rows have labels: `starling eval` with the same model and data compares them; of the run's own data, `--held-out` is what the run \
+                           printed at its end\n";
+            if can_compare { told + compare } else { told }
         },
     )?;
     Ok(EXIT_DONE)

@@ -261,7 +261,7 @@ impl<'a> Constant<'a> {
         }
         let path = folder.join(name);
         if std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
-            return Err(format!("{told}, which is no file"));
+            return Err(format!("{told}, which is no file of its own; if it is a link, copy it beside the model"));
         }
         let read = || {
             let mut file = File::open(&path)?;
