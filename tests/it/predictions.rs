@@ -157,7 +157,8 @@ fn predictions_stream_and_what_is_not_finished_is_not_there() {
     assert_eq!(names(dir), before);
     // What was there before stays until all is predicted.
     let told = text(dir, "predict model.safetensors --data table.csv --out predictions.csv");
-    let compare = "`starling eval model.safetensors --data table.csv` compares them with the labels that are there; with --held-out, as the run did at its end";
+    let compare = "its rows have labels: `starling eval` with the same model and data compares them; of the run's own data, `--held-out` is what the run \
+                   printed at its end";
     assert_eq!(told, format!("wrote 569 predictions to predictions.csv\n{compare}\n"));
     let whole = std::fs::read_to_string(dir.join("predictions.csv")).expect("there");
     assert_eq!(whole.lines().count(), 570);

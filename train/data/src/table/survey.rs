@@ -119,7 +119,8 @@ impl Survey {
             |walked| {
                 let fail = |reason| DataError::File { path: table.rows.path.clone(), reason };
                 survey.index.add(&walked).map_err(fail)?;
-                survey.add(walked.of_rows.survey, walked.lines_before).map_err(fail)?;
+                let of_label = |reason| fail(format!("{}: {reason}", table.rows.name(table.label)));
+                survey.add(walked.of_rows.survey, walked.lines_before).map_err(of_label)?;
                 if !survey.is_plain || survey.rows.saturating_mul(taken.len() as u64) > most {
                     (survey.values, survey.labels) = (None, Vec::new());
                     keeps.store(false, Ordering::Relaxed);
@@ -136,6 +137,9 @@ impl Survey {
     }
 
     /// Adds the rows behind these, the first of which is on the line behind so many.
+    ///
+    /// # Errors
+    /// What is wrong with the labels, as a sentence.
     fn add(&mut self, next: Self, lines: u64) -> Result<(), String> {
         let numbers = self.spellings.add(&next.spellings)?;
         if self.values.is_some() {
