@@ -69,7 +69,7 @@ fn a_users_program_needs_nothing_but_the_crate() {
     let of_users = |name: &str| format!("{OUTSIDE}{name}");
     hold(|path| path == of_users("Cargo.toml"), |file| manifests::users(&file.text));
     hold(|path| path == of_users("Cargo.lock"), |file| manifests::other_builds(&file.text, ours, &[]));
-    let brought = ["burn-onnx", "onnx-ir", "prettyplease", "protobuf", "rust-format", "strum", "syn"];
+    let brought = ["burn-onnx", "onnx-ir", "prettyplease", "protobuf", "rust-format", "strum", "strum_macros", "syn"];
     hold(|path| path == of_users("onnx/Cargo.lock"), |file| manifests::other_builds(&file.text, ours, &brought));
 }
 
