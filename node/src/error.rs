@@ -171,7 +171,7 @@ pub enum NodeError {
     NoCheckpoint(PathBuf),
     /// A run can't begin with a state of another kind.
     #[error(
-        "a run with these settings can't begin with the state in {}: {differences}; model, data, batch size and seed must be those that it was trained with", from.display()
+        "a run with these settings can't begin with the state in {}: {differences}; these must be as they were when it was trained", from.display()
     )]
     OtherOrigin {
         /// Where the state is.
@@ -192,7 +192,7 @@ pub enum NodeError {
     /// The run has ended before its last step.
     #[error(
         "the run in {} is complete: it ended after step {step}, because its held-out loss no longer fell. `starling checkpoint export` writes \
-         its best model; another run needs other settings or another --data-dir", dir.display()
+         its best model, with which `--init` begins another run; that needs other settings or another --data-dir", dir.display()
     )]
     EndedEarly {
         /// The data directory.

@@ -88,6 +88,10 @@ fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path
     if !differences.is_empty() {
         return Err(NodeError::OtherOrigin { from, differences: welcome::describe(&differences) });
     }
+    // It would take no step: its count goes on from there.
+    if state.is_last(&Manifest { steps: u64::MAX >> 1, ..theirs.clone() }) {
+        return Err(NodeError::EndedEarly { dir: from, step: state.step });
+    }
     if ours.steps <= state.step {
         return Err(NodeError::NothingLeft { from, step: state.step, steps: ours.steps });
     }

@@ -468,7 +468,11 @@ impl<T: Task> Replica<T> {
     }
 
     fn failed(&self, source: ExecutionError) -> Error {
-        Error::Execution { device: self.device_name.clone(), step: self.training.step(), source }
+        let step = self.training.step();
+        if let Some(reason) = evaluation::why_unread(&source) {
+            return Error::Samples { step, source: std::io::Error::other(reason.to_owned()) };
+        }
+        Error::Execution { device: self.device_name.clone(), step, source }
     }
 }
 

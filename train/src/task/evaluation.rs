@@ -30,9 +30,19 @@ pub(crate) fn measure(
     Ok(classified(logits, labels.iter().copied()))
 }
 
-/// What stands for samples that can't be read, where only a device can fail.
+/// What an error begins with that stands for samples that can't be read, where only a device can fail.
+const UNREAD: &str = "the samples can't be read: ";
+
 pub(crate) fn unread(error: DataError) -> ExecutionError {
-    ExecutionError::WithContext { reason: format!("the samples can't be read: {error}") }
+    ExecutionError::WithContext { reason: format!("{UNREAD}{error}") }
+}
+
+/// Why samples could not be read, if it is that.
+pub(crate) fn why_unread(error: &ExecutionError) -> Option<&str> {
+    match error {
+        ExecutionError::WithContext { reason } => reason.strip_prefix(UNREAD),
+        _ => None,
+    }
 }
 
 /// Sums over samples with these logits and labels: cross-entropy, in nats, as `loss`, and how many have their label's logit as

@@ -195,6 +195,10 @@ impl Worker {
 
     /// Hands the gradient to the reducer of the view, as far as it is computed; the rest follows by itself.
     fn contribute(&mut self, active: &ActiveView) {
+        // Alone, nobody waits for it: it takes no step with nothing in it until it has left.
+        if self.is_unable && active.is_alone() {
+            return;
+        }
         if active.number != std::mem::replace(&mut self.view, active.number) {
             self.audit_log.settle();
         }

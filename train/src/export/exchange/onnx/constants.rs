@@ -36,6 +36,8 @@ struct Constant<'a> {
 enum Place {
     /// Its rows are looked up: as it is.
     Table,
+    /// A convolution's: as it is.
+    Kernel,
     /// From the right, as a matrix of inputs by outputs; or of outputs by inputs, if it is turned.
     Right { is_turned: bool },
     /// It is multiplied in another way, with what is to be said of it.
@@ -64,6 +66,7 @@ struct Parts<'a> {
     /// Operations that multiply, and those that look rows up.
     products: Vec<Node<'a>>,
     lookups: Vec<Node<'a>>,
+    convolutions: Vec<Node<'a>>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -72,6 +75,8 @@ struct Node<'a> {
     inputs: [Option<&'a str>; 2],
     output: Option<&'a str>,
     attributes: Vec<&'a [u8]>,
+    /// Whose operation it is; ONNX's own, if nobody is named.
+    domain: &'a str,
 }
 
 impl<'a> Constants<'a> {
@@ -145,8 +150,13 @@ impl<'a> Constants<'a> {
                                   lies; save its tensors with `torch.save`";
                     return Err(reason.to_owned());
                 }
-                Some(Place::Table | Place::Right { .. }) => {}
+                Some(Place::Table | Place::Right { .. } | Place::Kernel) => {}
             }
+        }
+        if constant.shape.len() > 2 && place != Some(&Place::Kernel) {
+            return Err(
+                "is no kernel that a `Conv` of its graph takes as it is; save its tensors with `torch.save`".to_owned()
+            );
         }
         let numbers = constant.numbers(&self.folder)?;
         Ok(if is_turned(&constant.shape, place) { transposed(&numbers, constant.shape[0]) } else { numbers })
@@ -311,6 +321,12 @@ impl<'a> Parts<'a> {
                 add(name, product.place(is_turned));
             }
         }
+        for convolution in &self.convolutions {
+            let [_, kernel] = convolution.inputs.map(|input| self.origin(input?));
+            if let Some((name, false)) = kernel {
+                add(name, Place::Kernel);
+            }
+        }
         for lookup in &self.lookups {
             let [table, _] = lookup.inputs.map(|input| self.origin(input?));
             match table {
@@ -337,6 +353,7 @@ impl<'a> Node<'a> {
                 }
                 (2, field) if node.output.is_none() => node.output = field.text(),
                 (4, field) => node.operator = field.text().unwrap_or_default(),
+                (7, field) => node.domain = field.text().unwrap_or_default(),
                 // A product has four at most.
                 (5, Field::Bytes(attribute)) if node.attributes.len() < 4 => node.attributes.push(attribute),
                 _ => {}
@@ -409,6 +426,10 @@ fn parts(bytes: &[u8]) -> Result<Parts<'_>, Fault> {
             continue;
         }
         let node = Node::read(message)?;
+        // What others call so may be anything.
+        if !matches!(node.domain, "" | "ai.onnx") {
+            continue;
+        }
         match (node.operator, node.inputs[0], node.output) {
             ("Identity", Some(input), Some(output)) => drop(parts.links.insert(output, (input, false))),
             ("Transpose", Some(input), Some(output)) if node.swaps_sides() => {
@@ -416,6 +437,7 @@ fn parts(bytes: &[u8]) -> Result<Parts<'_>, Fault> {
             }
             ("Gemm" | "MatMul", ..) => parts.products.push(node),
             ("Gather", ..) => parts.lookups.push(node),
+            ("Conv", ..) => parts.convolutions.push(node),
             _ => {}
         }
     }
