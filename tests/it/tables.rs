@@ -296,6 +296,24 @@ fn a_member_whose_table_changes_leaves_with_its_name_and_the_others_go_on() {
     founder.wait_for_step(founder.reached() + 20);
 }
 
+/// Alone, it takes no step of samples that it can't read: none is skipped, and none is left out for what it is not.
+#[test]
+fn a_table_that_changes_under_who_is_alone_costs_no_samples() {
+    let folder = TempDir::new().expect("a temp dir");
+    let table = folder.path().join("fruit.csv");
+    std::fs::write(&table, fruit(2000)).expect("written");
+    let flags = "--ignore name --model softmax --steps 10000000 --checkpoint-every 0 --data-held 0";
+    let peer = Peer::run(&PeerOptions::flags(flags).with("--data", &table));
+    peer.wait_for_step(20);
+    let file = std::fs::OpenOptions::new().write(true).open(&table).expect("its table");
+    file.set_len(1000).expect("cut off");
+    let outcome = peer.finish();
+    assert!(outcome.error().contains("changed while it was in use"), "{}", outcome.error());
+    let is_wrong = |event: &&Value| matches!(event["event"].as_str(), Some("skipped" | "dropped" | "gave_up"));
+    let wrong: Vec<&Value> = outcome.events.iter().map(|(_, event)| event).filter(is_wrong).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
 #[test]
 fn columns_that_are_names_are_refused_with_the_flag_that_leaves_them_out() {
     let folder = TempDir::new().expect("a temp dir");

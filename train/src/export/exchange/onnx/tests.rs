@@ -182,6 +182,31 @@ mod weights {
     }
 
     #[test]
+    fn kernels_are_those_of_convolutions() {
+        let folder = Folder::new();
+        let schema = Schema::new(vec![Entry::trained("conv.weight", &[2, 2, 1, 1])]);
+        let graph = |operator: &str| Graph {
+            nodes: vec![node(operator, &["x", "conv.weight"], "y", Vec::new())],
+            constants: vec![tensor("conv.weight", &[2, 2, 1, 1], 0..4)],
+            ..of_torch()
+        };
+        let read = |graph: Graph| {
+            let path = folder.write("kernels.onnx", &encoded(graph));
+            read_weights(&path, &schema).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(graph("Conv")), Ok(vec![0.0, 1.0, 2.0, 3.0]));
+        // Its kernels lie the other way.
+        let error = read(graph("ConvTranspose")).expect_err("another operation");
+        assert!(error.contains("`conv.weight` is no kernel that a `Conv` of its graph takes"), "{error}");
+        // Of somebody else's, nobody knows what it does.
+        let mut theirs = node("Conv", &["x", "conv.weight"], "y", Vec::new()).encode_to_vec();
+        theirs.extend([7 << 3 | 2, 4, b'm', b'i', b'n', b'e']);
+        let graph = Graph { nodes: Vec::new(), ..graph("") }.encode_to_vec();
+        let path = folder.write("theirs.onnx", &framed(7, &[framed(1, &theirs), graph].concat()));
+        assert!(read_weights(&path, &schema).expect_err("theirs").to_string().contains("is no kernel"));
+    }
+
+    #[test]
     fn rows_that_are_looked_up_lie_as_they_are() {
         let mut graph = of_torch();
         graph.nodes[3] = node("Gather", &["net.output.weight", "b"], "c", Vec::new());
