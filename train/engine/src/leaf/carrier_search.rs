@@ -1,0 +1,135 @@
+//! Whom a leaf asks to carry it: members that it knows, one after the other, and again after a while, which grows.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use starling_topology::{Contact, PeerId, Time};
+
+/// So many members are remembered.
+const MAX_KNOWN: usize = 64;
+/// After so many rounds in which nobody carried it, a leaf gives up.
+pub const MAX_ROUNDS: u32 = 64;
+/// The wait after a round doubles from a sixteenth of `max_stall`, up to all of it.
+const DOUBLINGS: u32 = 4;
+
+/// Members to ask, in the order in which they are.
+#[derive(Debug)]
+pub struct CarrierSearch {
+    max_stall: Duration,
+    /// By whom it was asked longest ago.
+    known: VecDeque<Contact>,
+    /// How many of them are left in this round.
+    left: usize,
+    /// Rounds in which nobody carried it.
+    rounds: u32,
+}
+
+impl CarrierSearch {
+    /// Asks these, `me` left out: each leaf in an order of its own, so that not all of them ask one member first.
+    pub fn new(me: PeerId, max_stall: Duration, contacts: Vec<Contact>) -> Self {
+        let mut known: Vec<Contact> = contacts.into_iter().filter(|contact| contact.peer != me).collect();
+        known.sort_by_key(|contact| contact.peer);
+        known.dedup_by_key(|contact| contact.peer);
+        let first = known.len().checked_sub(1).map_or(0, |last| usize::from(me.0[31] ^ me.0[0]) % (last + 1));
+        known.rotate_left(first);
+        known.truncate(MAX_KNOWN);
+        let left = known.len();
+        Self { max_stall, known: known.into(), left, rounds: 0 }
+    }
+
+    /// These are members by now; those that are known stay in their order, others are asked after them. None says nothing.
+    pub fn learn(&mut self, me: PeerId, contacts: Vec<Contact>) {
+        if contacts.is_empty() {
+            return;
+        }
+        let named = |peer: PeerId| contacts.iter().any(|contact| contact.peer == peer);
+        self.known.retain(|contact| named(contact.peer));
+        for contact in contacts.into_iter().filter(|contact| contact.peer != me) {
+            match self.known.iter().position(|known| known.peer == contact.peer) {
+                Some(at) => self.known[at] = contact,
+                None if self.known.len() < MAX_KNOWN => self.known.push_back(contact),
+                None => {}
+            }
+        }
+        self.left = self.known.len();
+    }
+
+    /// Somebody carries it, and it goes on: the next search begins anew.
+    pub fn succeed(&mut self) {
+        (self.rounds, self.left) = (0, self.known.len());
+    }
+
+    /// The next one to ask; `Err` with the time to wait until then, or with `None` once all that was in vain.
+    ///
+    /// # Errors
+    /// If nobody is asked now.
+    pub fn next(&mut self, now: Time) -> Result<PeerId, Option<Time>> {
+        if self.left > 0
+            && let Some(contact) = self.known.pop_front()
+        {
+            self.left -= 1;
+            let peer = contact.peer;
+            self.known.push_back(contact);
+            return Ok(peer);
+        }
+        self.rounds += 1;
+        if self.rounds >= MAX_ROUNDS {
+            return Err(None);
+        }
+        self.left = self.known.len();
+        Err(Some(now + self.max_stall / 16 * (1 << (self.rounds - 1).min(DOUBLINGS))))
+    }
+
+    /// Where those are that it knows.
+    pub fn contacts(&self) -> impl Iterator<Item = &Contact> {
+        self.known.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contacts(peers: &[u8]) -> Vec<Contact> {
+        peers.iter().map(|peer| Contact { peer: PeerId([*peer; 32]), addresses: Vec::new() }).collect()
+    }
+
+    const STALL: Duration = Duration::from_secs(16);
+
+    #[test]
+    fn each_is_asked_once_in_a_round_and_waits_grow_to_a_bound() {
+        let me = PeerId([9; 32]);
+        let mut search = CarrierSearch::new(me, STALL, contacts(&[3, 1, 9, 2, 1]));
+        let (mut now, mut waits) = (Time::ZERO, Vec::new());
+        loop {
+            let mut round: Vec<PeerId> = (0..3).map(|_| search.next(now).expect("three are known")).collect();
+            round.sort_unstable();
+            assert_eq!(round, [1, 2, 3].map(|peer| PeerId([peer; 32])));
+            match search.next(now) {
+                Ok(peer) => panic!("{peer:?} is asked twice"),
+                Err(None) => break,
+                Err(Some(at)) => {
+                    waits.push((at - now).as_secs());
+                    now = at;
+                }
+            }
+        }
+        assert_eq!((&waits[..6], waits.len()), (&[1, 2, 4, 8, 16, 16][..], MAX_ROUNDS as usize - 1));
+    }
+
+    #[test]
+    fn what_it_is_told_takes_the_place_of_what_it_knew_and_who_was_asked_comes_last() {
+        let me = PeerId([9; 32]);
+        let mut search = CarrierSearch::new(me, STALL, contacts(&[1, 2]));
+        let first = search.next(Time::ZERO).expect("there are two");
+        search.learn(me, Vec::new());
+        search.learn(me, contacts(&[1, 2, 9, 4]));
+        assert_eq!(search.contacts().count(), 3);
+        let after: Vec<PeerId> = (0..3).map(|_| search.next(Time::ZERO).expect("three")).collect();
+        assert_eq!((after[1], after[2]), (first, PeerId([4; 32])));
+        let many: Vec<u8> = (10..200).collect();
+        search.learn(me, contacts(&many));
+        assert_eq!(search.contacts().count(), MAX_KNOWN);
+        assert!(CarrierSearch::new(me, STALL, contacts(&[9])).next(Time::ZERO).is_err());
+    }
+}
