@@ -110,13 +110,18 @@ impl Peer {
         let (world, workload) = (place.ring.world_size(), Rc::clone(&self.workload));
         self.tries += 1;
         let has_state = self.steps.progress().has_state;
-        let (mine, speed) = match self.learner.state.as_ref().filter(|_| has_state) {
-            Some(state) => {
-                let of = if self.sabotage == Some(Sabotage::StaleGradient) { step.max(2) - 1 } else { step };
-                (gradient(self.name, of, state.ledger.share_of(self.name)), self.speed)
+        // Who brings a part before the rest is there has all of its share to itself.
+        let (mine, speed) = match (self.learner.state.as_ref().filter(|_| has_state), self.gathered(step)) {
+            (Some(state), _) if self.sabotage == Some(Sabotage::StaleGradient) => {
+                (gradient(self.name, step.max(2) - 1, state.ledger.share_of(self.name)), self.speed)
             }
-            None => (0, 0),
+            (Some(_), Some(gathered)) => (gathered, self.told_speed()),
+            (Some(state), None) => (gradient(self.name, step, state.ledger.share_of(self.name)), self.told_speed()),
+            (None, _) => (0, 0),
         };
+        if has_state && self.gathered(step).is_none() && self.learner.computing.is_none() {
+            self.broken("leaf_counts_once", format!("{:?} contributes to step {step} what is not whole", self.name));
+        }
         let mut numbers = numbers(mine, workload.elements);
         // In memory as an earlier operation leaves it.
         let mut workspace =
@@ -143,7 +148,7 @@ impl Peer {
         }
         let (key, spare) = (OperationKey { step, attempt: 0 }, std::mem::take(&mut self.spare));
         let execution = Execution::new(key, place.schedule.clone(), buffer, workload.in_flight, spare);
-        let is_whole = self.learner.computing.is_none() || !has_state;
+        let is_whole = (self.learner.computing.is_none() && !self.carrying.is_gathering) || !has_state;
         self.operation = Some(Operation { step, execution, numbers, brought, is_whole, is_broken: false });
         self.drive(now);
         let due = |(_, segment): &(PeerId, Segment)| segment.view == place.id && segment.step() == step;

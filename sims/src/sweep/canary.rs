@@ -51,6 +51,10 @@ pub enum Sabotage {
     VotesUnstored,
     /// Takes what its files are called for what can be loaded from them.
     BelievesNames,
+    /// A leaf applies results in another way than members.
+    LeafMisapplies,
+    /// A leaf asks to be let in as a member, and is carried all the same.
+    LeafJoins,
     /// Runs machines with a mistake in them.
     Machine(FlawKind),
 }

@@ -21,7 +21,9 @@ impl World {
             return;
         }
         self.faults += 1;
-        if !matches!(kind, Kind::Join(_) | Kind::Leave(_) | Kind::Return(_)) {
+        // What becomes of leaves is no excuse for members.
+        let is_leafs = kind.seats().iter().any(|seat| self.is_leafs(*seat));
+        if !matches!(kind, Kind::Join(_) | Kind::Leave(_) | Kind::Return(_)) && !is_leafs {
             self.invariants.progress.disturbed(self.now, kind.name());
         }
         self.tell(|_| format!("fault {index}: {kind}"));
@@ -49,6 +51,7 @@ impl World {
                 }
             }
             Kind::Return(seat) => self.return_to_it(seat),
+            Kind::Crash(seat, crash) if is_leafs => self.kill_leaf(seat, crash),
             Kind::Crash(seat, crash) => {
                 if self.hosts[seat].is_up() {
                     match crash.at_record {
@@ -58,7 +61,8 @@ impl World {
                 }
             }
             Kind::Pause(seat, _) => {
-                if self.hosts[seat].peer.is_some() && self.hosts[seat].stopped.is_none() {
+                let runs = self.hosts[seat].peer.is_some() || self.hosts[seat].leaf.is_some();
+                if runs && self.hosts[seat].stopped.is_none() {
                     self.hosts[seat].stopped = Some(Vec::new());
                 }
             }
@@ -96,7 +100,8 @@ impl World {
         }
         self.active -= 1;
         let kind = self.plan.faults[index].kind.clone();
-        if kind.lasts() > std::time::Duration::ZERO {
+        let is_leafs = kind.seats().iter().any(|seat| self.is_leafs(*seat));
+        if kind.lasts() > std::time::Duration::ZERO && !is_leafs {
             self.invariants.progress.disturbed(self.now, kind.name());
             self.tell(|_| format!("fault {index} is over"));
         }
@@ -155,6 +160,7 @@ impl World {
                 self.start(seat);
             }
         }
+        self.heal_leaves();
     }
 
     /// A process dies, and its machine perhaps with it.

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(decode((0..34).map(contact).collect()), Err(Violation::Undecodable));
         let long = Contact { addresses: vec!["x".repeat(MAX_ADDRESS_BYTES + 1)], ..contact(1) };
         assert_eq!(decode(vec![long]), Err(Violation::MalformedContact));
-        let work = CarrierBody::Work { number: 1, step: 1, epoch: 0, ranges: vec![3..3] };
+        let work = CarrierBody::Work { number: 1, step: 1, epoch: 0, ranges: vec![0..1, 3..3] };
         assert_eq!(CarrierBody::decode(&work.encode()), Err(Violation::MalformedWork));
     }
 }

@@ -181,7 +181,8 @@ pub(super) mod tests {
         };
         assert_eq!(decode(vec![0..1, 1..2, 7..9]), Ok(()));
         let backwards = Range { start: 4, end: 3 };
-        for ranges in [vec![], vec![backwards], vec![3..3], vec![0..5, 4..6], vec![5..6, 0..1], vec![0..u32::MAX]] {
+        let empty = vec![0..1, 3..3];
+        for ranges in [vec![], vec![backwards], empty, vec![0..5, 4..6], vec![5..6, 0..1], vec![0..9, 9..u32::MAX]] {
             assert_eq!(decode(ranges.clone()), Err(Violation::MalformedWork), "{ranges:?}");
         }
         let many = |count: u32| (0..count).map(|at| 2 * at..2 * at + 1).collect::<Vec<_>>();
