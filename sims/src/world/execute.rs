@@ -220,6 +220,9 @@ impl World {
         }
         self.note_decision(from, &message);
         let (incarnation, host) = (self.hosts[from].incarnation, &self.hosts[to]);
+        if matches!(message, Message::OfCarrier(..)) && !self.has_its_stream(from, to) {
+            return; // What it would go over is gone, whether that is known or not.
+        }
         // A router lets nothing in that was not asked for.
         let is_shut = self.is_leafs(to) && self.network.open(from, to, lane).is_none();
         if (host.peer.is_none() && host.leaf.is_none()) || is_shut {

@@ -125,6 +125,8 @@ pub(crate) struct World {
     users: Rng,
     /// What leaves do, and when.
     leaves: Rng,
+    /// On which of a leaf's connections a member hears it, and answers: that on which it attached last.
+    leaf_streams: BTreeMap<(Seat, Seat), u32>,
     queue: Queue<SimEvent>,
     network: Network,
     config: Config,
@@ -255,6 +257,7 @@ impl World {
             gossip: Rng::new(seed ^ 0x0060_5517),
             users: Rng::new(seed ^ 0x00a5_e125),
             leaves: Rng::new(seed ^ 0x00f0_11a6),
+            leaf_streams: BTreeMap::new(),
             queue: Queue::new(),
             network,
             config,
@@ -495,6 +498,9 @@ impl World {
         self.tell(|_| format!("{to} <- {from}: {message}"));
         let (name, incarnation) = (self.hosts[from].name(), self.hosts[to].incarnation);
         self.overhear(to, name, &message);
+        if !self.is_on_its_stream(from, to, number, &message) {
+            return;
+        }
         if self.hosts[to].leaf.is_some() {
             return self.with_leaf(to, incarnation, |leaf, now| leaf.receive(now, name, message));
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use starling_engine::leaf::MAX_LEAVES;
 use starling_engine::leaf::leaf_engine::LeafEvent;
 use starling_engine::leaf::violation::LeafViolation;
-use starling_topology::{PeerId, Time};
+use starling_topology::{LeafBody, PeerId, Time};
 
 use crate::hardware::machine::host::Host;
 use crate::hardware::network::Seat;
@@ -14,7 +14,7 @@ use crate::hardware::network::rng::Rng;
 use crate::hostile::leaf::LeafLiar;
 use crate::peer::Peer;
 use crate::peer::leaf::{Leaf, LeafEffect, LeafStart};
-use crate::steps::message::Lane;
+use crate::steps::message::{Lane, Message};
 use crate::sweep::canary::Sabotage;
 use crate::sweep::fault::Crash;
 use crate::verdict::invariants::{Broken, Candidate};
@@ -164,6 +164,21 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether what a leaf has sent over the connection of this `number` is heard: over that on which it attached last.
+    pub(in crate::world) fn is_on_its_stream(&mut self, from: Seat, to: Seat, number: u32, message: &Message) -> bool {
+        let Message::OfLeaf(bytes, _) = message else { return true };
+        if matches!(LeafBody::decode(bytes), Ok(LeafBody::Attach { .. })) {
+            self.leaf_streams.insert((to, from), number);
+        }
+        self.leaf_streams.get(&(to, from)).is_none_or(|stream| *stream == number)
+    }
+
+    /// Whether the connection on which a leaf attached to a member is still the one between them.
+    pub(in crate::world) fn has_its_stream(&self, member: Seat, leaf: Seat) -> bool {
+        let stream = self.leaf_streams.get(&(member, leaf)).copied();
+        stream.is_none_or(|stream| self.network.open(member, leaf, Lane::Leaf).is_none_or(|open| open == stream))
     }
 
     /// A connection between a leaf and a member is closed at the first one's end, and soon at the other.
