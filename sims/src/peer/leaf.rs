@@ -31,6 +31,8 @@ pub enum LeafEffect {
     Compute(u64),
     /// It has applied a step, or loaded the state after it.
     Holds(Rc<State>),
+    /// It has loaded a state.
+    Loads,
     /// A member has done what no correct carrier does.
     Blames(PeerId, LeafViolation),
     /// Its machine tells the user.
@@ -288,7 +290,10 @@ impl Leaf {
 
     fn work(&mut self, now: Time, task: Task<Rc<ResultRecord>, Rc<State>>) {
         match task {
-            Task::Load(state) => self.hold(state),
+            Task::Load(state) => {
+                self.effects.push(LeafEffect::Loads);
+                self.hold(state);
+            }
             Task::Synced => {
                 while let Some(notice) = self.steps.take_notice() {
                     if notice == StepEvent::Synced {

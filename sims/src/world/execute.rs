@@ -182,7 +182,10 @@ impl World {
                 let held = self.invariants.leaf_counts_once.gathered(name, &gathered);
                 self.breaks(held);
             }
-            Effect::OfLeaves(event) => self.tell(|_| format!("{seat}: {event:?}")),
+            Effect::OfLeaves(event) => {
+                self.leaf_totals.happened(&event);
+                self.tell(|_| format!("{seat}: {event:?}"));
+            }
             Effect::BlamesLeaf(leaf, violation) => self.blames_leaf(seat, leaf, violation),
             Effect::Broken(broken) => self.breaks(Err(broken)),
         }

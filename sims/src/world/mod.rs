@@ -42,6 +42,7 @@ use crate::sweep::coverage::Coverage;
 use crate::sweep::fault::When;
 use crate::verdict::invariants::{Broken, Invariants};
 use crate::verdict::report::Outcome;
+use crate::verdict::report::leaf_totals::LeafTotals;
 use crate::verdict::report::picture::Mark;
 
 pub use returning::twins::Looking;
@@ -125,6 +126,8 @@ pub(crate) struct World {
     users: Rng,
     /// What leaves do, and when.
     leaves: Rng,
+    /// What those did.
+    leaf_totals: LeafTotals,
     /// On which of a leaf's connections a member hears it, and answers: that on which it attached last.
     leaf_streams: BTreeMap<(Seat, Seat), u32>,
     queue: Queue<SimEvent>,
@@ -257,6 +260,7 @@ impl World {
             gossip: Rng::new(seed ^ 0x0060_5517),
             users: Rng::new(seed ^ 0x00a5_e125),
             leaves: Rng::new(seed ^ 0x00f0_11a6),
+            leaf_totals: LeafTotals::default(),
             leaf_streams: BTreeMap::new(),
             queue: Queue::new(),
             network,
@@ -343,6 +347,8 @@ impl World {
         if let Some(running) = &stuck {
             self.tell(|_| format!("hung: still running: {running:?}"));
         }
+        self.leaf_totals.stood_still(self.invariants.leaf_goes_on.longest());
+        self.leaf_totals.parts = self.invariants.leaf_counts_once.by_leaves();
         let deserted = if self.running > 0 && self.completed.is_empty() { self.deserted() } else { None };
         let running: u64 = self.hosts.iter().filter_map(|host| host.peer.as_ref()).map(Peer::stale).sum();
         Outcome {
@@ -361,6 +367,7 @@ impl World {
             stale: self.stale + running,
             longest_queue: self.invariants.bounded_queues.longest(),
             longest_stalls: self.invariants.progress.longest().clone(),
+            leaves: self.leaf_totals,
             broken: self.broken,
             deserted,
             convicted: self.convicted.is_some(),

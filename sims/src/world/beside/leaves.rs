@@ -146,12 +146,14 @@ impl World {
                 self.breaks(Err(Broken::new("no_violations", seen)));
             }
             LeafEffect::Broken(seen) => self.breaks(Err(Broken::new("leaf_state", seen))),
+            LeafEffect::Loads => self.leaf_totals.loaded += 1,
             LeafEffect::Told(event) => self.tell(|_| format!("{seat}: {event:?}")),
             LeafEffect::Ends(event) => {
                 self.tell(|_| format!("{seat} ends, a leaf: {event:?}"));
                 if let LeafEvent::Complete { digest, .. } = event
                     && !self.is_hostile_leaf(seat)
                 {
+                    self.leaf_totals.completed += 1;
                     let held = self.invariants.leaf_state.completes(name, digest);
                     self.breaks(held);
                 }
@@ -193,6 +195,7 @@ impl World {
 
     /// A carrier says that a leaf has done what no correct one does.
     pub(in crate::world) fn blames_leaf(&mut self, seat: Seat, leaf: PeerId, violation: LeafViolation) {
+        self.leaf_totals.refused += 1;
         self.tell(|_| format!("{seat} says that the leaf {leaf:?} {violation}"));
         let is_hostile = self.seats.get(&leaf).is_some_and(|leaf| self.is_hostile_leaf(*leaf));
         let is_excused = self.sabotage == Some(Sabotage::LeafMisapplies);
