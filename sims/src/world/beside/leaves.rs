@@ -131,6 +131,8 @@ impl World {
                 let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
                 let (least, most) = (micros(self.workload.compute_least), micros(self.workload.compute_most));
                 let takes = self.leaves.micros(least / 2, most) * self.hosts[seat].slower;
+                let host = &mut self.hosts[seat];
+                host.computes_until = if host.slower > 1 { self.now + takes } else { self.now };
                 self.queue.push(self.now + takes, SimEvent::Computed(seat, incarnation, number));
             }
             LeafEffect::Holds(state) => {
@@ -209,8 +211,11 @@ impl World {
     pub(in crate::world) fn leaves_look(&mut self) {
         for seat in self.leaf_seats() {
             let host = &self.hosts[seat];
-            let Some(leaf) = host.leaf.as_ref().filter(|_| host.stopped.is_none()) else { continue };
-            if self.is_hostile_leaf(seat) {
+            // What a slow one computes it ends first.
+            let is_held_up = host.stopped.is_some() || host.computes_until > self.now;
+            let Some(leaf) = host.leaf.as_ref().filter(|_| !self.is_hostile_leaf(seat)) else { continue };
+            if is_held_up {
+                self.invariants.leaf_goes_on.begins(host.name());
                 continue;
             }
             let name = host.name();

@@ -7,6 +7,8 @@ use starling_topology::{Contact, PeerId, Time};
 
 /// So many members are remembered.
 const MAX_KNOWN: usize = 64;
+/// So many of them that are no members any more, as far as was told: they may come back, and whoever tells of members may be apart from them.
+const MAX_FORMER: usize = 8;
 /// After so many rounds in which nobody carried it, a leaf gives up.
 pub const MAX_ROUNDS: u32 = 64;
 /// The wait after a round doubles from a sixteenth of `max_stall`, up to all of it.
@@ -37,13 +39,23 @@ impl CarrierSearch {
         Self { max_stall, known: known.into(), left, rounds: 0 }
     }
 
-    /// These are members by now; those that are known stay in their order, others are asked after them. None says nothing.
-    pub fn learn(&mut self, me: PeerId, contacts: Vec<Contact>) {
-        if contacts.is_empty() {
-            return;
+    /// `by` says that these are members by now, and so is it. Those that are known stay in their order, others are asked after them; of
+    /// those that are not named some are kept.
+    pub fn learn(&mut self, me: PeerId, by: PeerId, contacts: Vec<Contact>) {
+        let named = |peer: PeerId| peer == by || contacts.iter().any(|contact| contact.peer == peer);
+        let former = self.known.iter().filter(|contact| !named(contact.peer)).count();
+        let mut beyond = former.saturating_sub(MAX_FORMER);
+        self.known.retain(|contact| {
+            let goes = !named(contact.peer) && beyond > 0;
+            beyond -= usize::from(goes);
+            !goes
+        });
+        let room = MAX_KNOWN.saturating_sub(contacts.len());
+        while self.known.len() > room
+            && let Some(at) = self.known.iter().position(|contact| !named(contact.peer))
+        {
+            self.known.remove(at);
         }
-        let named = |peer: PeerId| contacts.iter().any(|contact| contact.peer == peer);
-        self.known.retain(|contact| named(contact.peer));
         for contact in contacts.into_iter().filter(|contact| contact.peer != me) {
             match self.known.iter().position(|known| known.peer == contact.peer) {
                 Some(at) => self.known[at] = contact,
@@ -122,14 +134,22 @@ mod tests {
         let me = PeerId([9; 32]);
         let mut search = CarrierSearch::new(me, STALL, contacts(&[1, 2]));
         let first = search.next(Time::ZERO).expect("there are two");
-        search.learn(me, Vec::new());
-        search.learn(me, contacts(&[1, 2, 9, 4]));
+        search.learn(me, first, contacts(&[1, 2, 9, 4]));
         assert_eq!(search.contacts().count(), 3);
         let after: Vec<PeerId> = (0..3).map(|_| search.next(Time::ZERO).expect("three")).collect();
         assert_eq!((after[1], after[2]), (first, PeerId([4; 32])));
-        let many: Vec<u8> = (10..200).collect();
-        search.learn(me, contacts(&many));
+        // Who is alone tells of nobody: the others are not forgotten.
+        search.learn(me, first, Vec::new());
+        assert_eq!(search.contacts().count(), 3);
+        let some: Vec<u8> = (20..40).collect();
+        search.learn(me, PeerId([20; 32]), contacts(&some));
+        assert_eq!(search.contacts().count(), 23);
+        search.learn(me, PeerId([50; 32]), contacts(&[50, 51]));
+        assert_eq!(search.contacts().count(), MAX_FORMER + 2);
+        let many: Vec<u8> = (100..240).collect();
+        search.learn(me, PeerId([100; 32]), contacts(&many));
         assert_eq!(search.contacts().count(), MAX_KNOWN);
+        assert!(search.contacts().all(|contact| contact.peer.0[0] >= 100), "members come first");
         assert!(CarrierSearch::new(me, STALL, contacts(&[9])).next(Time::ZERO).is_err());
     }
 }

@@ -210,7 +210,7 @@ impl<R: StepResult> LeafEngine<R> {
         carrier.heard = now;
         match body {
             CarrierBody::Members { contacts } => {
-                self.search.learn(self.config.me, contacts);
+                self.search.learn(self.config.me, from, contacts);
                 Ok(())
             }
             CarrierBody::Start { number, step, lineage, generation, loads } => {
@@ -264,7 +264,7 @@ impl<R: StepResult> LeafEngine<R> {
     fn receive_answer(&mut self, now: Time, from: PeerId, body: CarrierBody) -> Result<(), LeafViolation> {
         match body {
             CarrierBody::Attached { contacts } => {
-                self.search.learn(self.config.me, contacts);
+                self.search.learn(self.config.me, from, contacts);
                 let last = (0, Lineage::NONE);
                 let (start, began, is_loaded, work, ended) = (0, 0, false, None, None);
                 let (heard, said, went_on) = (now, now, now);
