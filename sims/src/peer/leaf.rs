@@ -8,11 +8,14 @@ use std::time::Duration;
 use starling_engine::leaf::leaf_engine::{Input, LeafConfig, LeafEvent, LeafTask, Output};
 use starling_engine::leaf::violation::LeafViolation;
 use starling_engine::{Download, LeafEngine, LearnerPosition, StepEngine, StepEvent, Task, download};
-use starling_topology::{CarrierBody, Contact, Digest, Generation, LeafBody, Lineage, PeerId, Time};
+use starling_topology::{
+    Body, CarrierBody, Contact, Digest, Envelope, Generation, JoinRequest, LeafBody, Lineage, PeerId, Time, ViewId,
+};
 
+use crate::hardware::machine::notary::Key;
 use crate::hostile::leaf::LeafLiar;
 use crate::steps::contribution::gradient;
-use crate::steps::message::{Chunk, Lane, LeafGradient, Message, Reply, Request, Snapshot};
+use crate::steps::message::{Chunk, Lane, LeafGradient, Message, Reply, Request, Sealed, Snapshot};
 use crate::steps::state::{Commits, ResultRecord, State};
 use crate::steps::workload::Workload;
 use crate::sweep::canary::Sabotage;
@@ -241,7 +244,12 @@ impl Leaf {
                 Output::SetTimer(at) => self.set_timer(0, at),
                 Output::Join => self.effects.push(LeafEffect::Ends(LeafEvent::Left)),
                 Output::Fault { carrier, violation } => self.effects.push(LeafEffect::Blames(carrier, violation)),
-                Output::Event(event) => self.effects.push(LeafEffect::Told(event)),
+                Output::Event(event) => {
+                    if let (LeafEvent::Attached(carrier), Some(Sabotage::LeafJoins)) = (event, self.sabotage) {
+                        self.ask_to_join(carrier);
+                    }
+                    self.effects.push(LeafEffect::Told(event));
+                }
                 Output::End(event) => self.effects.push(LeafEffect::Ends(event)),
             }
         }
@@ -259,6 +267,14 @@ impl Leaf {
             None => vec![message],
         };
         self.effects.extend(said.into_iter().map(|message| LeafEffect::Send(to, message)));
+    }
+
+    /// Asks to be let in as a member, and stays a leaf: a planted fault.
+    fn ask_to_join(&mut self, member: PeerId) {
+        let contact = Contact { peer: self.name, addresses: Vec::new() };
+        let body = Body::Join(JoinRequest::new(contact, 1).signed(RUN, &Key::of(self.name)));
+        let envelope = Envelope { run: RUN, generation: Generation(0), view: ViewId::NONE, body };
+        self.effects.push(LeafEffect::Send(member, Message::Control(Sealed::new(&envelope))));
     }
 
     fn set_timer(&mut self, which: usize, at: Time) {

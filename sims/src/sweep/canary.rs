@@ -159,6 +159,13 @@ pub const PLANTS: &[Plant] = &[
     Plant { peers: Some(5), ..machine(FlawKind::RefusesTheLate, Scenario::Outage, &["endings"]) },
     machine(FlawKind::LeavesKeepers, Scenario::Crash, &["end_is_kept"]),
     gullible(FlawKind::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
+    machine(FlawKind::WaitsForLeaves, Scenario::Leaf, &["progress"]),
+    machine(FlawKind::CountsLeavesTwice, Scenario::Leaf, &["leaf_counts_once", "exactly_once"]),
+    machine(FlawKind::CountsWithoutLeaves, Scenario::Leaf, &["leaf_counts_once", "exactly_once"]),
+    machine(FlawKind::TakesLateGradients, Scenario::Leaf, &["leaf_counts_once", "exactly_once"]),
+    machine(FlawKind::StaysWithCarrier, Scenario::Leaf, &["leaf_goes_on"]),
+    plant(Sabotage::LeafMisapplies, Scenario::Leaf, &["leaf_state"]),
+    plant(Sabotage::LeafJoins, Scenario::Leaf, &["leaf_is_no_member"]),
 ];
 
 /// What a machine believes that it should not, and the lie that shows it.

@@ -36,10 +36,10 @@ pub struct LeafGoesOn {
 }
 
 impl LeafGoesOn {
-    /// The longest that it may take: one `max_stall` to notice that a carrier is silent, three until one is left that commits nothing, and as
-    /// much as it takes to ask others, to wait for those who load the state before, and to load it.
+    /// The longest that it may take: one `max_stall` to notice that a carrier is silent, three until one is left that commits nothing, one
+    /// that is waited at most between two rounds of questions, and one to wait for others that load the state, and to load it.
     pub fn limit(max_stall: Duration) -> Duration {
-        max_stall * 12
+        max_stall * 6
     }
 
     /// A process of this leaf starts.
@@ -96,10 +96,10 @@ mod tests {
         let mut look =
             |now, step, candidates: &[Candidate]| invariant.looked(at(now), leaf, step, candidates, stall).is_ok();
         assert!((0..30).all(|now| look(now, Some(4), &[member(4)])), "there is nothing to get");
-        assert!((30..42).all(|now| look(now, Some(4), &[member(5)])));
-        assert!(look(42, Some(5), &[member(5)]), "it went on");
-        assert!((43..50).all(|now| look(now, Some(5), &[member(6)])) && look(51, Some(5), &[]));
-        assert!((52..64).all(|now| look(now, Some(5), &[member(6)])), "nobody was there for a while");
-        assert!(!(64..67).all(|now| look(now, Some(5), &[member(6)])));
+        assert!((30..36).all(|now| look(now, Some(4), &[member(5)])));
+        assert!(look(36, Some(5), &[member(5)]), "it went on");
+        assert!((37..43).all(|now| look(now, Some(5), &[member(6)])) && look(43, Some(5), &[]));
+        assert!((44..51).all(|now| look(now, Some(5), &[member(6)])), "nobody was there for a while");
+        assert!(!(51..54).all(|now| look(now, Some(5), &[member(6)])));
     }
 }

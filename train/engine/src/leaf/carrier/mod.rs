@@ -728,7 +728,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
         let parts = self.parts.as_ref().filter(|parts| parts.computing.is_none() && !parts.is_whole);
         let due = parts.into_iter().flat_map(|parts| {
             let waiting = parts.parts.iter().filter(|part| part.state == PartState::Waiting);
-            waiting.filter_map(|part| parts.due(part, max_stall / 8))
+            waiting.filter_map(|part| parts.due(part, max_stall / 8)).filter(|due| *due > now)
         });
         let next = word.chain(loads).chain(due).min();
         if let Some(at) = next.filter(|at| self.timer.is_none_or(|timer| *at < timer)) {

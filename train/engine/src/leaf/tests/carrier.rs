@@ -9,7 +9,7 @@ use starling_topology::{
     PeerId, RunId, Time, View,
 };
 
-use super::{ELEMENTS, Of, RUN, STALL, peer};
+use super::{ELEMENTS, Of, RUN, STALL, one, peer};
 use crate::CarrierEngine;
 use crate::leaf::carrier::{CarrierConfig, CarrierEvent, Input, Output};
 use crate::leaf::violation::LeafViolation;
@@ -391,7 +391,7 @@ fn whatever_a_leaf_does_wrong_the_step_goes_on() {
             (LeafBody::Gradient { number, step: 6, weight: 4, ranges, elements: 3 }, vec![1.0; 3])
         }),
         ("OtherSamples", |number, _| {
-            (LeafBody::Gradient { number, step: 5, weight: 4, ranges: vec![0..4], elements: 3 }, vec![1.0; 3])
+            (LeafBody::Gradient { number, step: 5, weight: 4, ranges: one(0..4), elements: 3 }, vec![1.0; 3])
         }),
         ("OtherSamples", |number, ranges| {
             (LeafBody::Gradient { number, step: 5, weight: 1 << 40, ranges, elements: 3 }, vec![1.0; 3])
@@ -649,7 +649,7 @@ fn speeds_are_measured_and_told_together() {
     member.heard_by(10);
     member.computes(6, 0..10);
     let (.., ranges) = member.work_of(10).expect("some");
-    assert_eq!(ranges, [2..10], "it is four times as fast");
+    assert_eq!(ranges, one(2..10), "it is four times as fast");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use starling_topology::{
     PeerId, Time, ViewId,
 };
 
-use super::{ELEMENTS, Of, RUN, STALL, peer};
+use super::{ELEMENTS, Of, RUN, STALL, one, peer};
 use crate::LeafEngine;
 use crate::leaf::carrier_search::MAX_ROUNDS;
 use crate::leaf::leaf_engine::{Input, LeafConfig, LeafEvent, LossReason, Output};
@@ -221,10 +221,10 @@ fn work_over_other_samples_than_the_carriers_share_is_refused() {
     let start = ours[0].start;
     let cases = [
         (0, theirs),
-        (0, vec![start..start + 3]),
-        (0, vec![start + 1..start + 4]),
+        (0, one(start..start + 3)),
+        (0, one(start + 1..start + 4)),
         (1, ours.clone()),
-        (0, vec![900..904]),
+        (0, one(900..904)),
     ];
     for (epoch, ranges) in cases {
         let mut leaf = Leaf::following();
@@ -244,7 +244,7 @@ fn what_no_correct_carrier_says_is_refused_and_the_next_is_asked() {
     let elsewhere = Lineage { branch: 9, ..OF_VIEW };
     type Wrong = fn(&mut Leaf);
     let cases: [(LeafViolation, Wrong); 8] = [
-        (LeafViolation::TooMuchWork, |leaf| [7, 8].into_iter().for_each(|number| leaf.work(number, 5, &[0..2]))),
+        (LeafViolation::TooMuchWork, |leaf| [7, 8].into_iter().for_each(|number| leaf.work(number, 5, &one(0..2)))),
         (LeafViolation::DoesNotFollow { step: 6 }, |leaf| leaf.result(1, 6, OF_VIEW)),
         (LeafViolation::DoesNotFollow { step: 4 }, |leaf| leaf.result(1, 4, OF_VIEW)),
         (LeafViolation::DoesNotFollow { step: 5 }, |leaf| leaf.result(1, 5, Lineage { branch: 9, ..OF_VIEW })),
@@ -263,11 +263,11 @@ fn what_no_correct_carrier_says_is_refused_and_the_next_is_asked() {
     }
     // Before it is told where to start, or carried at all.
     let mut leaf = Leaf::new(&[1], None);
-    leaf.work(7, 5, &[0..2]);
+    leaf.work(7, 5, &one(0..2));
     assert_eq!(leaf.faults, [(peer(1), LeafViolation::OutOfTurn)]);
     let mut leaf = Leaf::new(&[1], None);
     leaf.attached(1);
-    leaf.work(7, 5, &[0..2]);
+    leaf.work(7, 5, &one(0..2));
     assert_eq!(leaf.faults, [(peer(1), LeafViolation::OutOfTurn)]);
     // What others say means nothing.
     let mut leaf = Leaf::following();

@@ -3,6 +3,8 @@
 mod carrier;
 mod leaf;
 
+use std::ops::Range;
+
 use starling_topology::{Lineage, PeerId, RunId};
 
 use crate::steps::StepResult;
@@ -11,6 +13,11 @@ const STALL: std::time::Duration = std::time::Duration::from_secs(16);
 const RUN: RunId = RunId([1; 32]);
 /// Numbers of a gradient.
 const ELEMENTS: u64 = 3;
+
+/// One range, as a list.
+fn one(range: Range<u32>) -> Vec<Range<u32>> {
+    std::iter::once(range).collect()
+}
 
 fn peer(name: u8) -> PeerId {
     PeerId([name; 32])
