@@ -34,6 +34,8 @@ pub enum LeafEffect {
     Compute(u64),
     /// It has applied a step, or loaded the state after it.
     Holds(Rc<State>),
+    /// It is a leaf no more, and asks to be let in as a member.
+    Joins,
     /// It has loaded a state.
     Loads,
     /// A member has done what no correct carrier does.
@@ -202,6 +204,12 @@ impl Leaf {
         self.go_on(now);
     }
 
+    /// Members can dial it by now.
+    pub fn becomes_reachable(&mut self, now: Time) {
+        self.tell(now, Input::Reachable);
+        self.go_on(now);
+    }
+
     /// A gradient is there.
     pub fn computed(&mut self, now: Time, computation: u64) {
         if let Some((_, task)) = self.computing.take_if(|(at, _)| *at == computation)
@@ -242,7 +250,7 @@ impl Leaf {
                     }
                 }
                 Output::SetTimer(at) => self.set_timer(0, at),
-                Output::Join => self.effects.push(LeafEffect::Ends(LeafEvent::Left)),
+                Output::Join => self.effects.push(LeafEffect::Joins),
                 Output::Fault { carrier, violation } => self.effects.push(LeafEffect::Blames(carrier, violation)),
                 Output::Event(event) => {
                     if let (LeafEvent::Attached(carrier), Some(Sabotage::LeafJoins)) = (event, self.sabotage) {

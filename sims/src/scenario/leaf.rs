@@ -50,6 +50,12 @@ impl Draft<'_> {
                 self.plan.hostile_leaves.push((seat, attack));
             }
         }
+        if self.rng.one_in(3)
+            && let Some(seat) = self.rng.pick(&seats)
+        {
+            let (step, delay) = (self.rng.between(1, self.steps - 1), self.rng.spread(10, 2_000_000));
+            self.plan.faults.push(Fault { when: When::After { step, delay }, kind: Kind::Opens(seat) });
+        }
         for seat in seats {
             for _ in 0..self.rng.between(0, 4) {
                 let step = self.rng.between(1, self.steps - 1);

@@ -75,6 +75,7 @@ impl World {
             Kind::Jump(seat, by) => self.jump(seat, by),
             Kind::Full(seat, queue, _) => _ = self.hosts[seat].full.insert(queue),
             Kind::Twin(seat, copied) => self.start_twin(seat, copied),
+            Kind::Opens(seat) => self.open_router(seat),
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
                     self.network.block(from, to);
@@ -124,6 +125,7 @@ impl World {
             | Kind::Break(..)
             | Kind::Swallow(_)
             | Kind::Jump(..)
+            | Kind::Opens(_)
             | Kind::Twin(..) => {}
         }
     }
@@ -337,6 +339,7 @@ impl World {
             | Kind::Swallow(_)
             | Kind::Jump(..)
             | Kind::Twin(..)
+            | Kind::Opens(_)
             | Kind::Full(..) => Vec::new(),
         }
     }

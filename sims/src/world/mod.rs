@@ -128,6 +128,8 @@ pub(crate) struct World {
     leaves: Rng,
     /// What those did.
     leaf_totals: LeafTotals,
+    /// Those whose routers let others in: they are leaves no more.
+    opened: BTreeSet<Seat>,
     /// On which of a leaf's connections a member hears it, and answers: that on which it attached last.
     leaf_streams: BTreeMap<(Seat, Seat), u32>,
     queue: Queue<SimEvent>,
@@ -216,7 +218,7 @@ impl World {
             workload.compute_least *= SLOWER;
             workload.compute_most *= SLOWER;
         }
-        let size = u32::try_from(plan.peers).unwrap_or(u32::MAX);
+        let size = u32::try_from(plan.peers + plan.leaves).unwrap_or(u32::MAX);
         let config = Config {
             min_members: plan.min_members,
             last_step: workload.steps,
@@ -262,6 +264,7 @@ impl World {
             leaves: Rng::new(seed ^ 0x00f0_11a6),
             leaf_totals: LeafTotals::default(),
             leaf_streams: BTreeMap::new(),
+            opened: BTreeSet::new(),
             queue: Queue::new(),
             network,
             config,

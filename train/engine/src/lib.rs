@@ -24,6 +24,7 @@ pub use download::result_download::ResultDownload;
 pub use download::snapshots::{MAX_SNAPSHOTS, SnapshotStatus, SnapshotStore, UNLIMITED_AFTER};
 pub use leaf::carrier::CarrierEngine;
 pub use leaf::leaf_engine::LeafEngine;
+pub use leaf::reach_search::ReachSearch;
 pub use member::completion::CompletionTracker;
 pub use member::entry::{Action, EntryState};
 pub use member::failed_links::FailedLinkTracker;

@@ -31,7 +31,28 @@ impl World {
 
     pub(in crate::world) fn leaf_seats(&self) -> impl Iterator<Item = Seat> + use<> {
         let first = self.plan.peers + self.plan.keepers;
-        first..first + self.plan.leaves
+        let opened = self.opened.clone();
+        (first..first + self.plan.leaves).filter(move |seat| !opened.contains(seat))
+    }
+
+    /// A leaf's router lets others in: the leaf asks to be let in as a member.
+    pub(in crate::world) fn open_router(&mut self, seat: Seat) {
+        if self.hosts[seat].leaf.is_some() && self.hosts[seat].stopped.is_none() && !self.is_hostile_leaf(seat) {
+            let incarnation = self.hosts[seat].incarnation;
+            self.with_leaf(seat, incarnation, Leaf::becomes_reachable);
+        }
+    }
+
+    /// It is a leaf no more, and joins as any other machine does.
+    fn join_as_member(&mut self, seat: Seat) {
+        self.end_leaf(seat, false);
+        self.hosts[seat].died = Time::from_nanos(u64::MAX);
+        self.opened.insert(seat);
+        self.leaf_totals.joined += 1;
+        let name = self.hosts[seat].name();
+        self.invariants.leaf_is_no_member.joins(name);
+        self.tell(|_| format!("{seat} is a leaf no more, and asks to be let in"));
+        self.start(seat);
     }
 
     /// Whether it is a leaf's machine: nothing gets in there that was not asked for.
@@ -45,7 +66,8 @@ impl World {
     }
 
     pub(in crate::world) fn start_leaf(&mut self, seat: Seat, incarnation: u32) {
-        if self.hosts[seat].incarnation != incarnation || self.hosts[seat].leaf.is_some() {
+        let is_over = self.hosts[seat].leaf.is_some() || self.opened.contains(&seat);
+        if self.hosts[seat].incarnation != incarnation || is_over {
             return;
         }
         let members = self.hosts[..self.plan.peers].iter().map(Host::name).collect();
@@ -148,6 +170,7 @@ impl World {
                 self.breaks(Err(Broken::new("no_violations", seen)));
             }
             LeafEffect::Broken(seen) => self.breaks(Err(Broken::new("leaf_state", seen))),
+            LeafEffect::Joins => self.join_as_member(seat),
             LeafEffect::Loads => self.leaf_totals.loaded += 1,
             LeafEffect::Told(event) => self.tell(|_| format!("{seat}: {event:?}")),
             LeafEffect::Ends(event) => {
@@ -228,7 +251,7 @@ impl World {
                 };
                 reaches && other.peer.as_ref().is_some_and(has_room)
             };
-            let members = (0..self.plan.peers).filter(can_carry);
+            let members = (0..self.hosts.len()).filter(can_carry);
             let candidates: Vec<Candidate> = members
                 .filter_map(|member| {
                     let host = &self.hosts[member];

@@ -17,6 +17,7 @@ pub mod carrier;
 pub mod carrier_search;
 pub mod leaf_engine;
 pub mod part_gradient;
+pub mod reach_search;
 #[cfg(test)]
 mod tests;
 pub mod violation;

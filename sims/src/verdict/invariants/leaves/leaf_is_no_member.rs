@@ -20,6 +20,11 @@ impl LeafIsNoMember {
         self.leaves.extend(leaves);
     }
 
+    /// This one is a leaf no more, and asks to be let in.
+    pub fn joins(&mut self, peer: PeerId) {
+        self.leaves.remove(&peer);
+    }
+
     /// Somebody enters a view.
     ///
     /// # Errors
@@ -54,5 +59,7 @@ mod tests {
         let view = View::found(RunId([1; 32]), member);
         assert_eq!(invariant.entered(&view), Ok(()));
         assert!(invariant.entered(&view.succeed([member, leaf])).is_err());
+        invariant.joins(leaf);
+        assert_eq!(invariant.entered(&view.succeed([member, leaf])), Ok(()));
     }
 }
