@@ -10,8 +10,9 @@ use crate::steps::message::Lane;
 use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, When};
 
 impl Draft<'_> {
-    /// What happens to members.
+    /// What happens to members. Many links of theirs at once are down in other scenarios.
     pub(super) fn carriers(&mut self) {
+        let mut is_cut = false;
         for _ in 0..self.rng.between(0, 4) {
             let (seat, lasts) = (self.seat(), self.long());
             match self.rng.between(0, 6) {
@@ -21,7 +22,11 @@ impl Draft<'_> {
                 }
                 2 => self.at_some_time(Kind::Pause(seat, lasts)),
                 3 => self.at_some_time(Kind::Slow(seat, 20, lasts)),
-                4 => self.partitions(),
+                4 if !is_cut => {
+                    is_cut = true;
+                    let side = (0..self.plan.peers).filter(|_| self.rng.one_in(2)).collect();
+                    self.at_some_time(Kind::Partition(side, lasts));
+                }
                 5 => self.at_some_time(Kind::Leave(seat)),
                 _ => {
                     let other = self.seat();
