@@ -33,8 +33,8 @@ pub enum AttachRefusalReason {
     /// Who asks is in the view.
     #[error("it takes the one that asks for a member")]
     IsMember,
-    /// Who asks has misbehaved, or asks too often.
-    #[error("it takes the one that asks for one that misbehaved; it may ask again in {for_ms} ms")]
+    /// Who asks has misbehaved, asks too often, or was too far behind.
+    #[error("it let go the one that asks for what it did; it may ask again in {for_ms} ms")]
     Misbehaved {
         /// For how long, in milliseconds.
         for_ms: u64,
@@ -59,6 +59,9 @@ pub enum DetachReason {
     /// Nothing was heard of the leaf for long.
     #[error("it heard nothing for too long")]
     Silent,
+    /// The leaf is in the carrier's view by now.
+    #[error("it takes the leaf for a member")]
+    IsMember,
     /// The leaf is too far behind, or did not get the state in time.
     #[error("the leaf is too far behind")]
     TooFarBehind,

@@ -59,11 +59,15 @@ impl CarrierSearch {
         for contact in contacts.into_iter().filter(|contact| contact.peer != me) {
             match self.known.iter().position(|known| known.peer == contact.peer) {
                 Some(at) => self.known[at] = contact,
-                None if self.known.len() < MAX_KNOWN => self.known.push_back(contact),
+                None if self.known.len() < MAX_KNOWN => {
+                    self.known.push_back(contact);
+                    self.left += 1;
+                }
                 None => {}
             }
         }
-        self.left = self.known.len();
+        // Who carries it for a moment, again and again, is not asked without a wait.
+        self.left = self.left.min(self.known.len());
     }
 
     /// Somebody carries it, and it goes on: the next search begins anew.
@@ -136,8 +140,12 @@ mod tests {
         let first = search.next(Time::ZERO).expect("there are two");
         search.learn(me, first, contacts(&[1, 2, 9, 4]));
         assert_eq!(search.contacts().count(), 3);
-        let after: Vec<PeerId> = (0..3).map(|_| search.next(Time::ZERO).expect("three")).collect();
-        assert_eq!((after[1], after[2]), (first, PeerId([4; 32])));
+        let other = search.next(Time::ZERO).expect("the other one");
+        assert_ne!(other, first);
+        assert_eq!(search.next(Time::ZERO), Ok(first), "there is one more to ask in this round");
+        assert!(search.next(Time::ZERO).is_err(), "it is not begun anew");
+        search.succeed();
+        assert_eq!(search.next(Time::ZERO), Ok(PeerId([4; 32])));
         // Who is alone tells of nobody: the others are not forgotten.
         search.learn(me, first, Vec::new());
         assert_eq!(search.contacts().count(), 3);

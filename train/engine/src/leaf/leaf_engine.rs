@@ -23,14 +23,11 @@ use starling_topology::{
     Time,
 };
 
-use crate::leaf::MAX_BEHIND;
 use crate::leaf::carrier_search::CarrierSearch;
 use crate::leaf::violation::LeafViolation;
+use crate::leaf::{MAX_BEHIND, MAX_BEHIND_BYTES};
 use crate::steps::StepResult;
 pub use interface::{Input, LeafConfig, LeafEvent, LeafTask, LossReason, Output};
-
-/// How much memory results may take that wait to be applied, in bytes, beyond the first.
-const MAX_KEPT_BYTES: usize = 1 << 30;
 
 /// Where a leaf stands with its carrier.
 #[derive(Debug)]
@@ -85,8 +82,9 @@ pub struct LeafEngine<R> {
     waiting: VecDeque<R>,
     /// Whether a state is on its way.
     loads: bool,
-    /// Whether somebody has said that the run has finished, since the last round.
+    /// Whether somebody has said that the run has finished, since the last round, and whether somebody has said something else.
     finished: bool,
+    contradicted: bool,
     timer: Option<Time>,
     flaw: Option<FlawKind>,
     outputs: VecDeque<Output<R>>,
@@ -104,6 +102,7 @@ impl<R: StepResult> LeafEngine<R> {
             waiting: VecDeque::new(),
             loads: false,
             finished: false,
+            contradicted: false,
             timer: None,
             flaw: None,
             outputs: VecDeque::new(),
@@ -158,11 +157,13 @@ impl<R: StepResult> LeafEngine<R> {
             }
             Input::Applied { step, digest } => self.applied(now, step, digest),
             Input::Computed { number, is_whole } => self.computed(now, number, is_whole),
+            Input::Reachable if matches!(self.stage, Stage::Stopped) => {}
             Input::Reachable => {
                 self.drop_carrier(true);
                 self.stage = Stage::Stopped;
                 self.outputs.push_back(Output::Join);
             }
+            Input::Leaves if matches!(self.stage, Stage::Stopped) => {}
             Input::Leaves => {
                 self.drop_carrier(true);
                 self.end(LeafEvent::Left);
@@ -274,7 +275,10 @@ impl<R: StepResult> LeafEngine<R> {
                 Ok(())
             }
             CarrierBody::Refused(reason) => {
-                self.finished |= reason == AttachRefusalReason::RunFinished;
+                match reason {
+                    AttachRefusalReason::RunFinished => self.finished = true,
+                    _ => self.contradicted = true,
+                }
                 self.leave(now, LossReason::Refused(reason));
                 Ok(())
             }
@@ -323,7 +327,7 @@ impl<R: StepResult> LeafEngine<R> {
 
     fn take_result(&mut self, now: Time, step: u64, result: R) -> Result<(), LeafViolation> {
         let kept: usize = self.waiting.iter().map(StepResult::bytes).fold(0, usize::saturating_add);
-        let is_too_much = !self.waiting.is_empty() && kept.saturating_add(result.bytes()) > MAX_KEPT_BYTES;
+        let is_too_much = self.waiting.len() >= 2 && kept.saturating_add(result.bytes()) > MAX_BEHIND_BYTES;
         let count = u64::try_from(self.waiting.len()).unwrap_or(u64::MAX);
         let Some(carrier) = self.attached() else { return Ok(()) };
         let follows = (carrier.last.0.checked_add(1), carrier.last.1) == (Some(step), result.after());
@@ -530,9 +534,15 @@ impl<R: StepResult> LeafEngine<R> {
                 let body = LeafBody::Attach { run: self.config.run, progress };
                 self.outputs.push_back(Output::Send { to, body });
             }
-            Err(_) if std::mem::take(&mut self.finished) => self.end(LeafEvent::Finished),
-            Err(Some(until)) => self.stage = Stage::Rests(until),
-            Err(None) => self.end(LeafEvent::NoCarrier),
+            Err(wait) => {
+                let (finished, contradicted) =
+                    (std::mem::take(&mut self.finished), std::mem::take(&mut self.contradicted));
+                match wait {
+                    _ if finished && !contradicted => self.end(LeafEvent::Finished),
+                    Some(until) => self.stage = Stage::Rests(until),
+                    None => self.end(LeafEvent::NoCarrier),
+                }
+            }
         }
     }
 

@@ -26,3 +26,5 @@ pub mod violation;
 pub const MAX_LEAVES: usize = 8;
 /// So many results may be on their way to a leaf that has applied none of them.
 pub const MAX_BEHIND: u64 = 64;
+/// And so much memory may they take, in bytes, if they are more than two.
+pub const MAX_BEHIND_BYTES: usize = 1 << 30;

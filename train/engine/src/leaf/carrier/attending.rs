@@ -159,7 +159,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
             let Some(slot) = self.leaves.get_mut(&leaf) else { continue };
             slot.starts += 1;
             slot.digests.clear();
-            (slot.sent, slot.applied) = (start, (!loads).then_some(start));
+            (slot.began, slot.sent, slot.applied) = (start, start, (!loads).then_some(start));
             slot.status = if loads { LeafStatus::Loads(until) } else { LeafStatus::Follows };
             let (number, generation) = (slot.starts, position.generation);
             let body = CarrierBody::Start { number, step: start, lineage, generation, loads };
@@ -269,12 +269,16 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
         }
     }
 
-    /// A peer did what no correct leaf does: it is let go, and refused for a while.
-    pub(super) fn fault(&mut self, now: Time, leaf: PeerId, violation: LeafViolation) {
+    pub(super) fn refuse_for_a_while(&mut self, now: Time, leaf: PeerId) {
         let until = now + self.config.max_stall * 4;
         self.make_room_for(now, leaf);
         let asked = self.asked.entry(leaf).or_insert(Asked { credits: ASKS, at: now, refused_until: None });
         asked.refused_until = Some(until);
+    }
+
+    /// A peer did what no correct leaf does: it is let go, and refused for a while.
+    pub(super) fn fault(&mut self, now: Time, leaf: PeerId, violation: LeafViolation) {
+        self.refuse_for_a_while(now, leaf);
         self.outputs.push_back(Output::Fault { leaf, violation });
         self.outputs.push_back(Output::Close(leaf));
         self.lose(leaf, None);

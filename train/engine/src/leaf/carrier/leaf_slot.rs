@@ -9,6 +9,7 @@ use starling_topology::ledger::{MAX_SPEED, UNMEASURED};
 use starling_topology::{DeclineReason, Digest, LeafProgress, Time};
 
 use super::share_parts::samples;
+use crate::leaf::{MAX_BEHIND, MAX_BEHIND_BYTES};
 
 /// A leaf may say so much before it was sent anything.
 const CREDITS: u32 = 16;
@@ -46,6 +47,8 @@ pub(super) struct LeafSlot {
     pub(super) status: LeafStatus,
     /// Counts its starts.
     pub(super) starts: u64,
+    /// The step where it started.
+    pub(super) began: u64,
     /// The last step whose result it was sent, or where it started.
     pub(super) sent: u64,
     /// The last step that it has applied, or where it started with what it held.
@@ -74,6 +77,7 @@ impl LeafSlot {
         Self {
             status: LeafStatus::Waits(holds),
             starts: 0,
+            began: 0,
             sent: 0,
             applied: None,
             digests: BTreeMap::new(),
@@ -110,6 +114,13 @@ impl LeafSlot {
     /// It was there in time.
     pub(super) fn note_in_time(&mut self) {
         self.late = 0;
+    }
+
+    /// Whether more results are on their way to it than may, each of so many bytes.
+    pub(super) fn is_too_far_behind(&self, bytes: usize) -> bool {
+        let behind = self.sent.saturating_sub(self.applied.unwrap_or(self.began));
+        let memory = usize::try_from(behind).unwrap_or(usize::MAX).saturating_mul(bytes);
+        behind > MAX_BEHIND || (behind > 2 && memory > MAX_BEHIND_BYTES)
     }
 
     /// It was sent something.

@@ -30,9 +30,9 @@ use starling_topology::{
 };
 
 use crate::SnapshotStatus;
+use crate::leaf::MAX_LEAVES;
 use crate::leaf::part_gradient::PartGradient;
 use crate::leaf::violation::LeafViolation;
-use crate::leaf::{MAX_BEHIND, MAX_LEAVES};
 use crate::steps::{MemberSet, StepEngine, StepResult};
 pub use interface::{CarrierConfig, CarrierEvent, Input, Output};
 use leaf_slot::{LeafSlot, LeafStatus};
@@ -229,7 +229,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
         let members = self.members.clone();
         let is_in = |leaf: &PeerId| members.as_ref().is_some_and(|members| members.binary_search(leaf).is_ok());
         for leaf in self.leaves.keys().copied().filter(is_in).collect::<Vec<_>>() {
-            self.let_go(now, leaf, DetachReason::Leaves);
+            self.let_go(now, leaf, DetachReason::IsMember);
         }
         match (self.position, position) {
             (Some(before), Some(after)) if (before.step, before.lineage) == (after.step, after.lineage) => {
@@ -288,6 +288,10 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
         let max_stall = self.config.max_stall;
         for (leaf, reason) in self.overdue(now) {
             self.let_go(now, leaf, reason);
+            // Others may want the state that it did not load.
+            if reason == DetachReason::TooFarBehind {
+                self.refuse_for_a_while(now, leaf);
+            }
         }
         self.start_who_wait(now);
         let is_silent = |slot: &LeafSlot| now - slot.said >= max_stall / 4;
@@ -313,10 +317,11 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
 
     /// Leaves that were not heard of for long, or are too far behind.
     fn overdue(&self, now: Time) -> Vec<(PeerId, DetachReason)> {
+        let bytes = self.newest.as_ref().map_or(0, StepResult::bytes);
         let reason = |slot: &LeafSlot| match slot.status {
             _ if now - slot.heard >= self.config.max_stall => Some(DetachReason::Silent),
             LeafStatus::Loads(until) if until <= now => Some(DetachReason::TooFarBehind),
-            LeafStatus::Follows if slot.sent.saturating_sub(slot.applied.unwrap_or(0)) > MAX_BEHIND => {
+            LeafStatus::Loads(_) | LeafStatus::Follows if slot.is_too_far_behind(bytes) => {
                 Some(DetachReason::TooFarBehind)
             }
             LeafStatus::Waits(_) | LeafStatus::Loads(_) | LeafStatus::Follows => None,

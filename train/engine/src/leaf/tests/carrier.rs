@@ -592,6 +592,8 @@ fn who_applies_nothing_is_let_go() {
     }
     member.commit();
     assert!(member.heard_by(10).contains(&CarrierBody::Lost(DetachReason::TooFarBehind)));
+    member.attach(10);
+    assert!(matches!(member.heard_by(10).last(), Some(CarrierBody::Refused(AttachRefusalReason::Misbehaved { .. }))));
 }
 
 #[test]

@@ -362,6 +362,27 @@ fn nobody_is_asked_for_ever() {
     leaf.hears(1, CarrierBody::Refused(AttachRefusalReason::RunFinished));
     leaf.wait(STALL);
     assert_eq!(leaf.end, Some(LeafEvent::Finished));
+    // One says so, and another one is only full.
+    let mut leaf = Leaf::new(&[1, 2], None);
+    for _ in 0..2 {
+        let asked = leaf.asked().last().map_or(0, |peer| peer.0[0]);
+        let reason =
+            if asked == 1 { AttachRefusalReason::RunFinished } else { AttachRefusalReason::Full { places: 8 } };
+        leaf.hears(asked, CarrierBody::Refused(reason));
+    }
+    leaf.wait(STALL / 2);
+    assert_eq!(leaf.end, None);
+}
+
+#[test]
+fn who_is_carried_for_a_moment_again_and_again_waits_between() {
+    let mut leaf = Leaf::new(&[1, 2], None);
+    for _ in 0..9 {
+        let asked = leaf.asked().last().map_or(0, |peer| peer.0[0]);
+        leaf.attached(asked);
+        leaf.handle(Input::Closed(peer(asked)));
+    }
+    assert_eq!(leaf.asked().len(), 2);
 }
 
 #[test]
