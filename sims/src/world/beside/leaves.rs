@@ -8,7 +8,6 @@ use starling_engine::leaf::leaf_engine::LeafEvent;
 use starling_engine::leaf::violation::LeafViolation;
 use starling_topology::{LeafBody, PeerId, Time};
 
-use crate::hardware::machine::host::Host;
 use crate::hardware::network::Seat;
 use crate::hardware::network::rng::Rng;
 use crate::hostile::leaf::LeafLiar;
@@ -70,7 +69,9 @@ impl World {
         if self.hosts[seat].incarnation != incarnation || is_over {
             return;
         }
-        let members = self.hosts[..self.plan.peers].iter().map(Host::name).collect();
+        // Those of its ticket, and those that have come since, as it has noted.
+        let members = (0..self.plan.peers).chain(self.opened.iter().copied());
+        let members = members.map(|member| self.hosts[member].name()).collect();
         let attack = self.plan.hostile_leaves.iter().find(|(leaf, _)| *leaf == seat).map(|(_, attack)| *attack);
         let number = seat as u64 | u64::from(incarnation) << 32;
         let rng = Rng::new(self.seed ^ 0x001e_af15 ^ number << 8);
