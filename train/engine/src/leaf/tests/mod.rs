@@ -1,6 +1,7 @@
 //! A carrier and leaves, without links: what is given, what counts, and what becomes of whoever does what it should not.
 
 mod carrier;
+mod hostile;
 mod leaf;
 
 use std::ops::Range;
