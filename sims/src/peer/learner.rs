@@ -119,6 +119,7 @@ impl Peer {
                     let assigned = Rc::new(State::assigned(self.workload.ledger(), &members));
                     if self.learner.state.as_ref() != Some(&assigned) {
                         self.learner.cursor.prepared = false;
+                        self.tell_carrier(now, Input::Void);
                     }
                     self.hold_state(assigned);
                 }

@@ -11,7 +11,7 @@ use starling_topology::{Lineage, MemberResumePlan, PeerId, Rank, Ring, StallRepo
 
 use super::{Effect, Peer};
 use crate::steps::buffer::{Counted, Payload};
-use crate::steps::contribution::{Contributions, gradient, numbers};
+use crate::steps::contribution::{Contributions, gradient, name_of_numbers, numbers};
 use crate::steps::message::{Message, Segment};
 use crate::steps::state::ResultRecord;
 use crate::steps::workload::{MOST, PLANNED, Workload};
@@ -111,18 +111,18 @@ impl Peer {
         self.tries += 1;
         let has_state = self.steps.progress().has_state;
         // Who brings a part before the rest is there has all of its share to itself.
-        let (mine, speed) = match (self.learner.state.as_ref().filter(|_| has_state), self.gathered(step)) {
-            (Some(state), _) if self.sabotage == Some(Sabotage::StaleGradient) => {
-                (gradient(self.name, step.max(2) - 1, state.ledger.share_of(self.name)), self.speed)
-            }
-            (Some(_), Some(gathered)) => (gathered, self.told_speed()),
-            (Some(state), None) => (gradient(self.name, step, state.ledger.share_of(self.name)), self.told_speed()),
+        let of = if self.sabotage == Some(Sabotage::StaleGradient) { step.max(2) - 1 } else { step };
+        let share = self.learner.state.as_ref().filter(|_| has_state).map(|state| state.ledger.share_of(self.name));
+        let name = share.map_or(0, |share| name_of_numbers(self.name, of, share));
+        let (mine, speed) = match (share, self.gathered(step)) {
+            (Some(_), Some(gathered)) if of == step => (gathered, self.told_speed()),
+            (Some(share), _) => (gradient(self.name, of, share), self.told_speed()),
             (None, _) => (0, 0),
         };
         if has_state && self.gathered(step).is_none() && self.learner.computing.is_none() {
             self.broken("leaf_counts_once", format!("{:?} contributes to step {step} what is not whole", self.name));
         }
-        let mut numbers = numbers(mine, workload.elements);
+        let mut numbers = numbers(name, workload.elements);
         // In memory as an earlier operation leaves it.
         let mut workspace =
             Workspace::new(place.layout.clone(), workload.codec, vec![9.0; workload.elements], workload.divisor())

@@ -45,13 +45,25 @@ impl Contributions {
 /// another one. It is the sum of one number for each position, so that parts of a share add up to it, whoever computes them; no
 /// positions have no gradient: zero.
 pub fn gradient(peer: PeerId, step: u64, share: &[Range<u32>]) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&peer.0).update(&step.to_le_bytes());
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-    let seed = u64::from_le_bytes(bytes);
+    let seed = name(peer, step, &[]);
     let of = |position: u32| Rng::new(seed ^ (u64::from(position) << 32 | u64::from(position))).bits();
     share.iter().flat_map(Clone::clone).map(of).fold(0, u64::wrapping_add)
+}
+
+/// What the numbers of the gradient of `peer` over all of its share in `step` are drawn from, whoever has computed which part; 0 of none.
+pub fn name_of_numbers(peer: PeerId, step: u64, share: &[Range<u32>]) -> u64 {
+    if share.is_empty() { 0 } else { name(peer, step, share) }
+}
+
+fn name(peer: PeerId, step: u64, share: &[Range<u32>]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&peer.0).update(&step.to_le_bytes());
+    for range in share {
+        hasher.update(&range.start.to_le_bytes()).update(&range.end.to_le_bytes());
+    }
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    u64::from_le_bytes(bytes)
 }
 
 /// The numbers of which `gradient` is what they are known by: of very different sizes, so that another order of addition, or

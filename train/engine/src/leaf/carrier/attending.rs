@@ -97,7 +97,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
             Some(AttachRefusalReason::IsMember)
         } else if self.is_over {
             Some(AttachRefusalReason::RunFinished)
-        } else if self.position.is_none() {
+        } else if self.position.is_none() || self.leaves_run {
             Some(AttachRefusalReason::NotReady)
         } else if self.leaves.len() >= self.config.places {
             let places = u32::try_from(self.config.places).unwrap_or(u32::MAX);

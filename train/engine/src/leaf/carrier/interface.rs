@@ -58,6 +58,8 @@ pub enum Input<G> {
         /// As of the ledger.
         micro_batch: u32,
     },
+    /// What is put together, or will be, is void: the first step is assigned to others ([`Task::Begin`](crate::Task::Begin)).
+    Void,
     /// The learner is through with [`Output::Compute`] of this number.
     Computed(u64),
     /// The state after this step is applied here; its digest after steps of which it is compared.

@@ -199,6 +199,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
                 }
             }
             Input::Computes { step, epoch, share, micro_batch } => self.begin(now, (step, epoch), share, micro_batch),
+            Input::Void => self.clear_parts(),
             Input::Computed(number) => self.take_own(now, number),
             Input::Applied { step, digest } => self.note_digest(now, step, digest),
             Input::Ended { step, digest } => {
@@ -222,14 +223,16 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
     pub fn look<S>(&mut self, now: Time, steps: &StepEngine<R, S>, generation: Option<Generation>) {
         let progress = steps.progress();
         // What a step begins with that nobody has committed is agreed anew with each view.
-        let is_ready = progress.has_state && progress.step > 0 && !self.leaves_run && !self.is_over;
-        let there = generation.filter(|_| is_ready);
+        let there = generation.filter(|_| progress.has_state && progress.step > 0);
         let position = there.map(|generation| Position { generation, step: progress.step, lineage: progress.lineage });
         self.members = steps.active().map(|active| active.members.clone()).filter(|_| there.is_some());
         let members = self.members.clone();
         let is_in = |leaf: &PeerId| members.as_ref().is_some_and(|members| members.binary_search(leaf).is_ok());
         for leaf in self.leaves.keys().copied().filter(is_in).collect::<Vec<_>>() {
             self.let_go(now, leaf, DetachReason::IsMember);
+        }
+        if !progress.has_state {
+            self.clear_parts();
         }
         match (self.position, position) {
             (Some(before), Some(after)) if (before.step, before.lineage) == (after.step, after.lineage) => {
@@ -242,14 +245,19 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
                 };
                 match result {
                     Some(result) => self.commit(now, after, result),
-                    None => self.stand_anew(now, Some(after)),
+                    None => self.stand_anew(after),
                 }
             }
             (None, None) => {}
             (None, Some(after)) if self.parts.as_ref().is_none_or(|parts| parts.step > after.step) => {
                 self.position = Some(after);
             }
-            (_, after) => self.stand_anew(now, after),
+            // What its learner is at, or has computed, is as good in the next view.
+            (Some(_), None) => {
+                (self.position, self.newest) = (None, None);
+                self.part_with_all(now, |_| CarrierBody::Lost(DetachReason::NotReady));
+            }
+            (_, Some(after)) => self.stand_anew(after),
         }
         self.go_on(now);
     }
@@ -271,13 +279,10 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
     }
 
     /// It stands elsewhere, and no result that it has leads there.
-    fn stand_anew(&mut self, now: Time, position: Option<Position>) {
-        (self.position, self.newest) = (position, None);
+    fn stand_anew(&mut self, position: Position) {
+        (self.position, self.newest) = (Some(position), None);
         self.digests.clear();
         self.clear_parts();
-        if position.is_none() {
-            return self.part_with_all(now, |_| CarrierBody::Lost(DetachReason::NotReady));
-        }
         for slot in self.leaves.values_mut() {
             slot.status = LeafStatus::Waits(None);
             slot.digests.clear();

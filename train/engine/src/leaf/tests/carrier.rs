@@ -329,6 +329,11 @@ fn what_is_computed_is_kept_until_the_step_is_applied_and_another_share_begins_a
     member.computes(5, 0..8);
     assert_eq!(member.whole, [5, 5], "it is told again");
     member.has_each_of(0..8, 5);
+    // What is void is computed again, the same share too.
+    member.handle(Input::Void);
+    member.computes(5, 0..8);
+    assert_eq!((member.gathered.len(), member.computing.is_some()), (0, true));
+    member.computed();
     // Another share drops what is there.
     member.computes(5, 20..28);
     assert_eq!(member.gathered, Vec::<u32>::new());
@@ -665,7 +670,20 @@ fn a_member_that_can_not_hand_on_lets_its_leaves_go() {
     assert_eq!(member.heard_by(10), [CarrierBody::Lost(DetachReason::NotReady)]);
     member.look();
     member.attach(10);
+    member.computes(5, 0..8);
+    member.heard_by(10);
     member.handle(Input::Leaves);
     assert!(member.heard_by(10).contains(&CarrierBody::Lost(DetachReason::Leaves)));
     assert_eq!(member.engine.leaves().count(), 0);
+    member.attach(10);
+    assert_eq!(member.heard_by(10), [CarrierBody::Refused(AttachRefusalReason::NotReady)]);
+    // What it computes for the others counts all the same, and when it is in no view for a while.
+    member.look();
+    member.engine.look(member.now, &member.steps, None);
+    member.drain();
+    member.look();
+    member.computed();
+    member.computed();
+    member.has_each_of(0..8, 5);
+    assert_eq!(member.over, Vec::<u64>::new());
 }
