@@ -333,7 +333,10 @@ fn what_is_computed_is_kept_until_the_step_is_applied_and_another_share_begins_a
     member.handle(Input::Void);
     member.computes(5, 0..8);
     assert_eq!((member.gathered.len(), member.computing.is_some()), (0, true));
+    let work = member.work_of(10).expect("again");
+    member.brings(10, work);
     member.computed();
+    member.has_each_of(0..8, 5);
     // Another share drops what is there.
     member.computes(5, 20..28);
     assert_eq!(member.gathered, Vec::<u32>::new());

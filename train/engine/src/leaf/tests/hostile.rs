@@ -194,22 +194,27 @@ fn be_carried(seed: u64) -> (usize, usize) {
         now = now + Duration::from_millis(chance.below(300));
         let from = if chance.below(8) == 0 { peer(1 + chance.below(4) as u8) } else { asked };
         let is_attached = engine.carrier().is_some();
-        let body = match chance.below(if is_attached { 20 } else { 6 }) {
+        // Mostly what may come, so that something goes on.
+        let kind = match (is_attached, start) {
+            (false, _) => chance.below(6),
+            (true, 0) => 5 + chance.below(3),
+            (true, _) if chance.below(30) == 0 => chance.below(20),
+            (true, _) => 7 + chance.below(13),
+        };
+        let body = match kind {
             0..=4 => CarrierBody::Attached { contacts: Vec::new() },
             5 => CarrierBody::Lost(DetachReason::NotReady),
-            6..=8 => {
+            6 => {
                 start += 1;
                 next = 5;
                 let lineage = chance.lineage(right);
                 let loads = chance.below(4) > 0;
                 CarrierBody::Start { number: start, step: 4, lineage, generation: Generation(2), loads }
             }
-            9 | 10 => {
-                CarrierBody::Work { number: chance.below(9), step: chance.below(9), epoch: 0, ranges: chance.range() }
-            }
-            11..=15 => CarrierBody::Result { step: next, bytes: 0 },
-            16 => CarrierBody::Differs { step: 4, digest: Digest([1; 32]) },
-            17 => CarrierBody::Ended { step: chance.below(99), digest: Digest([1; 32]) },
+            7 => CarrierBody::Work { number: chance.below(9), step: chance.below(9), epoch: 0, ranges: chance.range() },
+            8..=16 => CarrierBody::Result { step: next, bytes: 0 },
+            17 => CarrierBody::Differs { step: 4, digest: Digest([1; 32]) },
+            18 => CarrierBody::Ended { step: 60 + chance.below(99), digest: Digest([1; 32]) },
             _ => CarrierBody::Alive,
         };
         let input = match CarrierBody::decode(&chance.spoil(body.encode())) {
@@ -255,5 +260,5 @@ fn be_carried(seed: u64) -> (usize, usize) {
 #[test]
 fn whatever_members_say_a_leaf_gets_one_result_after_the_other() {
     let (results, faults) = (0..1_500).map(be_carried).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
-    assert!(results > 3_000 && faults > 5_000, "{results} results, {faults} faults");
+    assert!(results > 1_000 && faults > 5_000, "{results} results, {faults} faults");
 }
