@@ -83,8 +83,8 @@ fn carry(seed: u64) -> (usize, usize) {
     let config = CarrierConfig { me: peer(1), run: RUN, max_stall: STALL, elements: ELEMENTS, most: 8.0, places: 8 };
     let mut engine: CarrierEngine<Vec<f32>, Of> = CarrierEngine::new(config);
     let (mut now, mut number, mut wholes, mut faults) = (Time::ZERO, 0, 0, 0);
-    let (mut computing, mut gathered, mut share): (Option<(u64, Vec<Range<u32>>)>, Vec<u32>, Range<u32>) =
-        (None, Vec::new(), 0..0);
+    let mut computing: Option<(u64, Vec<Range<u32>>)> = None;
+    let (mut gathered, mut share) = (Vec::<u32>::new(), 0..0);
     let mut works: BTreeMap<PeerId, (u64, u64, Vec<Range<u32>>)> = BTreeMap::new();
     for _ in 0..200 {
         now = now + Duration::from_millis(chance.below(400));
