@@ -13,8 +13,6 @@ use crate::target::Target;
 /// All of them.
 pub const ALL: &[Target] = &[
     topology::ENVELOPE,
-    topology::LEAF,
-    topology::CARRIER,
     topology::VIEW,
     topology::RECORD,
     topology::SLOT,

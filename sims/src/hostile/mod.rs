@@ -8,7 +8,6 @@ mod attack;
 mod ballots;
 mod echoes;
 mod guilt;
-pub mod leaf;
 mod mutation;
 mod split;
 mod words;

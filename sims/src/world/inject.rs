@@ -21,9 +21,7 @@ impl World {
             return;
         }
         self.faults += 1;
-        // What becomes of leaves is no excuse for members.
-        let is_leafs = kind.seats().iter().any(|seat| self.is_leafs(*seat));
-        if !matches!(kind, Kind::Join(_) | Kind::Leave(_) | Kind::Return(_)) && !is_leafs {
+        if !matches!(kind, Kind::Join(_) | Kind::Leave(_) | Kind::Return(_)) {
             self.invariants.progress.disturbed(self.now, kind.name());
         }
         self.tell(|_| format!("fault {index}: {kind}"));
@@ -51,7 +49,6 @@ impl World {
                 }
             }
             Kind::Return(seat) => self.return_to_it(seat),
-            Kind::Crash(seat, crash) if is_leafs => self.kill_leaf(seat, crash),
             Kind::Crash(seat, crash) => {
                 if self.hosts[seat].is_up() {
                     match crash.at_record {
@@ -61,8 +58,7 @@ impl World {
                 }
             }
             Kind::Pause(seat, _) => {
-                let runs = self.hosts[seat].peer.is_some() || self.hosts[seat].leaf.is_some();
-                if runs && self.hosts[seat].stopped.is_none() {
+                if self.hosts[seat].peer.is_some() && self.hosts[seat].stopped.is_none() {
                     self.hosts[seat].stopped = Some(Vec::new());
                 }
             }
@@ -75,7 +71,6 @@ impl World {
             Kind::Jump(seat, by) => self.jump(seat, by),
             Kind::Full(seat, queue, _) => _ = self.hosts[seat].full.insert(queue),
             Kind::Twin(seat, copied) => self.start_twin(seat, copied),
-            Kind::Opens(seat) => self.open_router(seat),
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
                     self.network.block(from, to);
@@ -101,8 +96,7 @@ impl World {
         }
         self.active -= 1;
         let kind = self.plan.faults[index].kind.clone();
-        let is_leafs = kind.seats().iter().any(|seat| self.is_leafs(*seat));
-        if kind.lasts() > std::time::Duration::ZERO && !is_leafs {
+        if kind.lasts() > std::time::Duration::ZERO {
             self.invariants.progress.disturbed(self.now, kind.name());
             self.tell(|_| format!("fault {index} is over"));
         }
@@ -125,7 +119,6 @@ impl World {
             | Kind::Break(..)
             | Kind::Swallow(_)
             | Kind::Jump(..)
-            | Kind::Opens(_)
             | Kind::Twin(..) => {}
         }
     }
@@ -162,7 +155,6 @@ impl World {
                 self.start(seat);
             }
         }
-        self.heal_leaves();
     }
 
     /// A process dies, and its machine perhaps with it.
@@ -339,7 +331,6 @@ impl World {
             | Kind::Swallow(_)
             | Kind::Jump(..)
             | Kind::Twin(..)
-            | Kind::Opens(_)
             | Kind::Full(..) => Vec::new(),
         }
     }

@@ -2,8 +2,6 @@
 //! [`plan`](crate::plan).
 
 pub mod bounded;
-pub mod carrier;
-pub mod leaf;
 pub mod stall_report;
 
 use std::time::Duration;
