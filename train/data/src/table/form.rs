@@ -23,6 +23,7 @@ pub(crate) enum RowForm {
     /// As objects with these keys.
     Objects(Arc<Keys>),
     /// As [`row_text`](super::row_text) writes them.
+    #[cfg_attr(not(feature = "parquet"), expect(dead_code, reason = "the reader of Parquet files makes them"))]
     Made,
 }
 
