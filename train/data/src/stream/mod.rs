@@ -150,7 +150,7 @@ impl Reader {
                 separated_by: None,
                 ..inputs.clone()
             };
-            let table = Table::open(table, Path::new("digits (embedded)"), &inputs)?;
+            let table = Table::open(table, Path::new("digits (embedded)"), &inputs, labels)?;
             return Ok(Self { path, parts: vec![Box::new(table)], at: 0 });
         }
         if source == STANDARD_INPUT {
@@ -166,7 +166,7 @@ impl Reader {
         if !path.is_dir() {
             #[cfg(feature = "parquet")]
             if !inputs.is_text && crate::table::parquet::is_one(&path)? {
-                let part = Table::of(crate::table::parquet::text(&path)?, &path, inputs)?;
+                let part = Table::of(crate::table::parquet::text(&path)?, &path, inputs, labels)?;
                 return Ok(Self { path, parts: vec![Box::new(part)], at: 0 });
             }
             let file = File::open(&path).map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
@@ -218,7 +218,7 @@ impl Reader {
         let part: Box<dyn Blocks> = match are_images {
             true => Box::new(Images::open(bytes, path, inputs, labels, false)?),
             false if are_decoded => Box::new(Pack::open(bytes, path, inputs)?),
-            false => Box::new(Table::open(bytes, path, inputs)?),
+            false => Box::new(Table::open(bytes, path, inputs, labels)?),
         };
         Ok(Self { path: path.to_owned(), parts: vec![part], at: 0 })
     }

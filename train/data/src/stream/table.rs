@@ -9,7 +9,7 @@ use std::rc::Rc;
 use ::csv::ByteRecord;
 use starling_run::data::columns::{Column, ColumnKind};
 
-use super::{Block, Blocks, InputSpec};
+use super::{Block, Blocks, InputSpec, LabelPolicy};
 use crate::error::DataError;
 use crate::shorten;
 use crate::table::rows::{Rows, Text, cells, line, next};
@@ -30,26 +30,39 @@ pub(super) struct Table {
     is_read: bool,
     budget: Rc<Cell<u64>>,
     row_bytes: u64,
+    /// Where they are of no use, they may be missing: they are what is to be predicted.
+    labels: LabelPolicy,
 }
 
 impl Table {
-    pub(super) fn open(bytes: Box<dyn Read>, path: &Path, inputs: &InputSpec) -> Result<Self, DataError> {
+    pub(super) fn open(
+        bytes: Box<dyn Read>,
+        path: &Path,
+        inputs: &InputSpec,
+        labels: LabelPolicy,
+    ) -> Result<Self, DataError> {
         let row_bytes = ROW_BYTES + ROW_BYTES_PER_COLUMN * (inputs.table_columns().len() as u64 + 1);
         let budget = Rc::new(Cell::new(u64::MAX));
         let text = Text::open(Budgeted { inner: bytes, left: budget.clone(), row_bytes }, path)?;
-        Self::begin(text, path, inputs, (budget, row_bytes))
+        Self::begin(text, path, inputs, labels, (budget, row_bytes))
     }
 
     /// Of text that was made of rows, which are bounded.
     #[cfg(feature = "parquet")]
-    pub(super) fn of(text: Text<'static>, path: &Path, inputs: &InputSpec) -> Result<Self, DataError> {
-        Self::begin(text, path, inputs, (Rc::default(), u64::MAX))
+    pub(super) fn of(
+        text: Text<'static>,
+        path: &Path,
+        inputs: &InputSpec,
+        labels: LabelPolicy,
+    ) -> Result<Self, DataError> {
+        Self::begin(text, path, inputs, labels, (Rc::default(), u64::MAX))
     }
 
     fn begin(
         text: Text<'static>,
         path: &Path,
         inputs: &InputSpec,
+        labels: LabelPolicy,
         (budget, row_bytes): (Rc<Cell<u64>>, u64),
     ) -> Result<Self, DataError> {
         let columns = inputs.table_columns();
@@ -75,7 +88,7 @@ impl Table {
         let taken = taken.filter(|(_, coding)| *coding != ColumnKind::Ignored).collect();
         let names = if is_header { first.clone() } else { Vec::new() };
         let rows = Rows { path: path.to_owned(), delimiter, names, columns: first.len(), label, taken };
-        Ok(Self { reader, rows, record, is_read: !is_header, budget, row_bytes })
+        Ok(Self { reader, rows, record, is_read: !is_header, budget, row_bytes, labels })
     }
 }
 
@@ -89,7 +102,12 @@ impl Blocks for Table {
                     break;
                 }
             }
-            block.labels.extend(self.rows.read(&self.record, &mut block.values)?.map(ToOwned::to_owned));
+            match self.labels {
+                LabelPolicy::Wanted => {
+                    block.labels.extend(self.rows.read(&self.record, &mut block.values)?.map(ToOwned::to_owned));
+                }
+                LabelPolicy::Unused => self.rows.read_features(&self.record, &mut block.values)?,
+            }
             block.rows.push(line(&self.record));
         }
         Ok(block)

@@ -105,13 +105,22 @@ impl Rows {
     /// # Errors
     /// If it has more or fewer cells than the first row, or a cell is not what its column holds: with row and column.
     pub(crate) fn read<'r>(&self, record: &'r ByteRecord, values: &mut Vec<f64>) -> Result<Option<&'r str>, DataError> {
+        self.read_features(record, values)?;
+        self.label(record)
+    }
+
+    /// Appends the features of a row alone, whatever its label is.
+    ///
+    /// # Errors
+    /// As [`Self::read`], but for the label.
+    pub(crate) fn read_features(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<(), DataError> {
         self.check_width(record)?;
         for (column, coding) in &self.taken {
             let cell = self.cell(record, *column)?;
             let coded = coding.encode(cell, values);
             coded.map_err(|unknown| self.fault(record, Some(*column), self.unknown(unknown, cell, coding)))?;
         }
-        self.label(record)
+        Ok(())
     }
 
     /// The label of a row, if it has one.
