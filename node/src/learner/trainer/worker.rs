@@ -128,8 +128,7 @@ impl Worker {
         if !self.is_unable
             && let Err(error) = self.learner.judge_while(self.turns.me, &goes_on)
         {
-            self.is_unable = true;
-            self.turns.tell(TrainerEvent::Unable(error.into()));
+            self.tell_unable(error.into());
         }
         self.work_clock.start();
         let began = Instant::now();
@@ -187,9 +186,14 @@ impl Worker {
 
     /// What could not be computed is zeros, so that nobody waits for it; others compute those samples. This member leaves.
     fn give_up(&mut self, error: NodeError) {
-        self.is_unable = true;
         self.gradient.give_up();
         self.progress.send_replace(0);
+        self.tell_unable(error);
+    }
+
+    /// Brings zeros from now on, until it has left.
+    fn tell_unable(&mut self, error: NodeError) {
+        self.is_unable = true;
         self.turns.tell(TrainerEvent::Unable(error));
     }
 
@@ -300,8 +304,7 @@ impl Worker {
             && !self.is_unable
             && let Err(error) = self.evaluate(None, false)
         {
-            self.is_unable = true;
-            self.turns.tell(TrainerEvent::Unable(error));
+            self.tell_unable(error);
         }
         if let Some(digest) = digest {
             self.turns.shared_steps.act(|steps| steps.compare(report.step, digest));

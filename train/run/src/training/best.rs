@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use crate::manifest::Manifest;
 use crate::manifest::early_stop::EarlyStopPolicy;
+use crate::training::scalar::{of_word, whole, word};
 
-/// What whole numbers of 32 bits, and steps, are divided by.
-const WORD: f64 = 4_294_967_296.0;
+/// What steps are divided by.
 const STEP: f64 = 9_007_199_254_740_992.0;
 
 /// What an evaluation came to: the same on all members.
@@ -81,11 +81,6 @@ impl Best {
     /// From a state's last moment, if the model is kept, and scalars; `None` if no state has such ones. The numbers may be a stranger's.
     pub(crate) fn restore(terms: Terms, values: Arc<Vec<f32>>, scalars: &[f64]) -> Option<Self> {
         let &[step, loss, without, since_fall, falls] = scalars else { return None };
-        let whole = |share: f64, of: f64| {
-            let number = share * of;
-            ((0.0..of).contains(&number) && number.fract() == 0.0).then_some(number as u64)
-        };
-        let word = |share| whole(share, WORD).and_then(|number| u32::try_from(number).ok());
         let (step, loss) = (whole(step, STEP)?, f32::from_bits(word(loss)?));
         let [without, since_fall, falls] = [word(without)?, word(since_fall)?, word(falls)?];
         let is_due = step == 0 || terms.stop.is_due(step);
@@ -102,7 +97,7 @@ impl Best {
     /// What it has in a state, after what the optimizer has.
     pub(crate) fn scalars(&self) -> [f64; Self::SCALARS] {
         let [loss, without, since_fall, falls] =
-            [self.loss.to_bits(), self.without, self.since_fall, self.falls].map(|word| f64::from(word) / WORD);
+            [self.loss.to_bits(), self.without, self.since_fall, self.falls].map(of_word);
         [self.step as f64 / STEP, loss, without, since_fall, falls]
     }
 
@@ -183,7 +178,7 @@ mod tests {
         let back = Best::restore(FALLING, Arc::default(), &best.scalars()).expect("a state's");
         assert_eq!((back.falls, back.since_fall, back.found()), (3, 0, Some((80, 1.0))));
         let mut bad = best.scalars();
-        bad[3] = 2.0 / WORD;
+        bad[3] = of_word(2);
         assert!(Best::restore(FALLING, Arc::default(), &bad).is_none(), "it would have fallen");
         assert!(Best::restore(TERMS, Arc::default(), &best.scalars()).is_none(), "it goes by steps alone");
     }
@@ -208,7 +203,7 @@ mod tests {
 
     #[test]
     fn scalars_that_no_state_has_are_refused() {
-        let word = |number: u32| f64::from(number) / WORD;
+        let word = of_word;
         let good = [10.0 / STEP, word(1.0_f32.to_bits()), word(1), 0.0, 0.0];
         let restored = |scalars: &[f64]| Best::restore(TERMS, Arc::default(), scalars);
         assert!(restored(&good).is_some());

@@ -4,8 +4,8 @@
 //! result: the scale is halved, and the samples come first in the next step. After many steps without that it is doubled (Micikevicius et al.:
 //! "Mixed Precision Training", 2018). It is part of the replicated state, as two scalars.
 
-/// What whole numbers of 32 bits are divided by, to be scalars of a state.
-const WORD: f64 = 4_294_967_296.0;
+use super::scalar;
+
 /// The scale of a run's first step.
 const FIRST: u32 = 16;
 /// The largest.
@@ -34,16 +34,13 @@ impl LossScale {
     /// From a state's scalars; `None` if no state has such ones. The numbers may be a stranger's.
     pub(crate) fn restore(scalars: &[f64]) -> Option<Self> {
         let &[exponent, since] = scalars else { return None };
-        let below = |share: f64, bound: u32| {
-            let number = share * WORD;
-            (number >= 0.0 && number < f64::from(bound) && number.fract() == 0.0).then_some(number as u32)
-        };
+        let below = |share: f64, bound: u32| scalar::word(share).filter(|number| *number < bound);
         Some(Self { exponent: below(exponent, MOST + 1)?, since: below(since, PATIENCE)? })
     }
 
     /// What it has in a state.
     pub(crate) fn scalars(self) -> [f64; Self::SCALARS] {
-        [self.exponent, self.since].map(|word| f64::from(word) / WORD)
+        [self.exponent, self.since].map(scalar::of_word)
     }
 
     /// The scale, a power of two from 1 on.
@@ -105,7 +102,13 @@ mod tests {
             assert_eq!(LossScale::restore(&scale.scalars()), Some(scale));
         }
         let [exponent, since] = scale.scalars();
-        for bad in [&[exponent][..], &[1.0, since], &[exponent, 1.0], &[25.0 / WORD, since], &[exponent, 0.5 / WORD]] {
+        for bad in [
+            &[exponent][..],
+            &[1.0, since],
+            &[exponent, 1.0],
+            &[scalar::of_word(25), since],
+            &[exponent, 0.5 * scalar::of_word(1)],
+        ] {
             assert_eq!(LossScale::restore(bad), None, "{bad:?}");
         }
         assert_eq!(LossScale::restore(&[f64::NAN, since]), None);

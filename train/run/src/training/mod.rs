@@ -11,6 +11,7 @@ pub mod contribution;
 pub mod gradient;
 pub(crate) mod loss_scale;
 pub mod optimizer;
+mod scalar;
 pub mod staged_update;
 mod update;
 

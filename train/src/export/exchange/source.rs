@@ -62,16 +62,19 @@ fn check_archive(path: &Path) -> Result<(), String> {
 
 /// Whether the file at `path` is one of PyTorch's; `false` if it can't be read.
 pub(super) fn is_pytorch(path: &Path) -> bool {
-    let mut start = [0; ARCHIVE.len()];
+    begins_with(path, ARCHIVE)
+}
+
+/// Whether the file at `path` begins with these bytes; `false` if it can't be read.
+fn begins_with(path: &Path, mark: &[u8]) -> bool {
+    let mut start = vec![0; mark.len()];
     let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
-    read.is_ok() && start == ARCHIVE
+    read.is_ok() && start == mark
 }
 
 /// Whether the file at `path` is what Burn's `BurnpackStore` wrote; `false` if it can't be read.
 pub(super) fn is_burnpack(path: &Path) -> bool {
-    let mut start = [0; burn_pack::MAGIC_NUMBER.to_le_bytes().len()];
-    let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
-    read.is_ok() && start == burn_pack::MAGIC_NUMBER.to_le_bytes()
+    begins_with(path, &burn_pack::MAGIC_NUMBER.to_le_bytes())
 }
 
 /// Whether a file is one of ONNX, by its name.
@@ -97,6 +100,18 @@ pub(super) fn part(names: &[String], found: &BTreeSet<&str>) -> Result<Option<St
             Err(format!("it has all of the model as `{one}` and as `{other}`; save the one that is meant alone"))
         }
     }
+}
+
+/// Of the tensors of a file those in the part that has all `names`, without what that puts before them; all, as they are called, if no part has.
+///
+/// # Errors
+/// As [`part`].
+fn in_part<T>(names: &[String], tensors: BTreeMap<String, T>) -> Result<BTreeMap<String, T>, String> {
+    let found = tensors.keys().map(String::as_str).collect();
+    // What is missing is told by its name.
+    let Some(part) = part(names, &found)? else { return Ok(tensors) };
+    let under = tensors.into_iter().filter_map(|(name, it)| Some((name.strip_prefix(&part)?.to_owned(), it)));
+    Ok(under.collect())
 }
 
 impl<'a> Source<'a> {
@@ -130,11 +145,7 @@ impl<'a> Source<'a> {
             unfit(format!("it is no file of PyTorch's that could be read: {}", shorten(&reason).escape_debug()))
         })?;
         let tensors: BTreeMap<String, _> = reader.into_tensors().into_iter().collect();
-        let found = tensors.keys().map(String::as_str).collect();
-        // What is missing is told by its name.
-        let Some(part) = part(names, &found).map_err(unfit)? else { return Ok(Source::Pytorch(tensors)) };
-        let under = tensors.into_iter().filter_map(|(name, it)| Some((name.strip_prefix(&part)?.to_owned(), it)));
-        Ok(Source::Pytorch(under.collect()))
+        in_part(names, tensors).map(Source::Pytorch).map_err(unfit)
     }
 
     /// Those in the bytes of a file that Burn's `BurnpackStore` wrote, of a module that has all `names` or has one in it that does.
@@ -154,10 +165,7 @@ impl<'a> Source<'a> {
         let read = || burn_pack::Reader::from_bytes(burn_pack::Bytes::from_bytes_vec(bytes))?.into_tensors();
         let tensors = read().map_err(|error| told(error.to_string()))?;
         let tensors: BTreeMap<String, _> = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
-        let found = tensors.keys().map(String::as_str).collect();
-        let Some(part) = part(names, &found).map_err(unfit)? else { return Ok(Source::Burnpack(tensors)) };
-        let under = tensors.into_iter().filter_map(|(name, it)| Some((name.strip_prefix(&part)?.to_owned(), it)));
-        Ok(Source::Burnpack(under.collect()))
+        in_part(names, tensors).map(Source::Burnpack).map_err(unfit)
     }
 
     /// What the tensors are called.
