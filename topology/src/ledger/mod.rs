@@ -241,17 +241,12 @@ impl Ledger {
         self.shares.iter().map(|(_, ranges)| assignment::count(ranges)).sum()
     }
 
-    /// The sample order of the pending step's epoch.
-    pub fn order(&self) -> SampleOrder {
-        SampleOrder::draw(self.seed, self.samples, self.epoch)
-    }
-
-    /// The samples at positions of the pending step's epoch. Draws the order anew: who asks often keeps an [`SampleOrder`].
+    /// The samples at positions of the pending step's epoch.
     ///
     /// # Panics
     /// If a position is not below the number of samples.
     pub fn indices(&self, ranges: &[Range<u32>]) -> Vec<u32> {
-        self.order().indices(ranges)
+        SampleOrder::draw(self.seed, self.samples, self.epoch).indices(ranges)
     }
 
     /// Books the committed step, which was reduced by a view with the members `reduced_by`, and assigns the next one.

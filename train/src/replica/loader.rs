@@ -3,22 +3,20 @@
 use std::ops::Range;
 
 use starling_topology::ledger::UNMEASURED;
-use starling_topology::{Ledger, PeerId, SampleOrder};
+use starling_topology::{Ledger, PeerId};
 
 use crate::task::DrawSeed;
 
 /// Loads a member's micro-batches, the first one of the next step before its turn if there is time.
 #[derive(Debug)]
 pub(crate) struct Loader<B> {
-    /// The sample order of the epoch last loaded from.
-    order: Option<SampleOrder>,
     /// What was loaded before its turn: the epoch, the positions, and their samples.
     ahead: Option<(u64, Vec<Range<u32>>, B)>,
 }
 
 impl<B> Default for Loader<B> {
     fn default() -> Self {
-        Self { order: None, ahead: None }
+        Self { ahead: None }
     }
 }
 
@@ -33,7 +31,7 @@ impl<B> Loader<B> {
     ) -> Result<B, E> {
         match self.ahead.take().filter(|(epoch, ranges, _)| *epoch == ledger.epoch() && ranges == micro_batch) {
             Some((.., batch)) => Ok(batch),
-            None => read(&self.indices(ledger, micro_batch), draw(ledger, micro_batch)),
+            None => read(&ledger.indices(micro_batch), draw(ledger, micro_batch)),
         }
     }
 
@@ -50,19 +48,9 @@ impl<B> Loader<B> {
         let mut next = ledger.clone();
         next.commit(ledger.step(), members, &vec![UNMEASURED; members.len()]);
         if let Some(first) = next.micro_batches_of(me).into_iter().next() {
-            let batch = read(&self.indices(&next, &first), draw(&next, &first));
+            let batch = read(&next.indices(&first), draw(&next, &first));
             self.ahead = batch.ok().map(|batch| (next.epoch(), first, batch));
         }
-    }
-
-    fn indices(&mut self, ledger: &Ledger, share: &[Range<u32>]) -> Vec<u32> {
-        if self.order.as_ref().is_none_or(|order| order.epoch() != ledger.epoch()) {
-            // Of a large set it is large: not both at once.
-            self.order = None;
-            self.order = Some(ledger.order());
-        }
-        let order = self.order.as_ref().expect("invariant: it was just drawn");
-        order.indices(share)
     }
 }
 
@@ -137,7 +125,7 @@ mod tests {
             let (epoch, first, _) = loader.ahead.as_ref().expect("this member has a share in each step");
             in_vain += u32::from(*epoch != ledger.epoch() || *first != ledger.micro_batches_of(me)[0]);
         }
-        assert!(ledger.epoch() >= 2, "the order is drawn anew");
+        assert!(ledger.epoch() >= 2, "the order changes");
         assert!((1..=4).contains(&in_vain), "{in_vain} of 40");
     }
 }
