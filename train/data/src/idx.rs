@@ -5,6 +5,7 @@
 //!   labels:  00 00 08 01 | count | one byte per label
 //! ```
 
+use std::cmp::Ordering;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,10 @@ use starling_run::Kind;
 
 use crate::DataOptions;
 use crate::error::DataError;
-use crate::files::{Capped, unpacked};
+use crate::files::opened::OpenedFile;
+use crate::files::{Capped, check_length, unpacked};
 use crate::samples::labels;
+use crate::samples::pixels::PixelFile;
 use crate::samples::raw::{MAX_VALUES, Raw, RawSamples, Scaling, Values};
 use crate::source::Source;
 
@@ -62,15 +65,14 @@ impl Source for Idx {
     }
 
     fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
-        read(Path::new(&options.source), options.max_file_bytes)
+        read(Path::new(&options.source), options)
     }
 }
 
-/// No file may have more than `max` bytes, unpacked.
-fn read(path: &Path, max: u64) -> Result<Raw, DataError> {
+fn read(path: &Path, options: &DataOptions) -> Result<Raw, DataError> {
     let (images, held_out_images) = images(path)?;
-    let training = Part::read(&images, max)?;
-    let held_out = held_out_images.map(|images| Part::read(&images, max)).transpose()?;
+    let training = Part::read(&images, options)?;
+    let held_out = held_out_images.map(|images| Part::read(&images, options)).transpose()?;
     raw(path, &images, training, held_out)
 }
 
@@ -101,14 +103,14 @@ fn raw(path: &Path, images: &Path, training: Part, held_out: Option<Part>) -> Re
         kind: if held_out.is_some() { WITH_HELD_OUT } else { IMAGES_ALONE },
         origin: path.display().to_string(),
         shape: [1, height, width],
-        values: Values::Bytes(training.pixels),
+        values: training.pixels,
         labels: all,
         class_names,
         feature_names: Vec::new(),
         scaling: Scaling::Divide(255.0),
         columns: None,
         coded: Vec::new(),
-        held_out: held_out.map(|part| RawSamples { values: Values::Bytes(part.pixels), labels: held_out_labels }),
+        held_out: held_out.map(|part| RawSamples { values: part.pixels, labels: held_out_labels }),
         doubts: Vec::new(),
         class_doubts: Vec::new(),
     })
@@ -123,22 +125,47 @@ pub(super) fn images(path: &Path) -> Result<(PathBuf, Option<PathBuf>), DataErro
 struct Part {
     path: PathBuf,
     size: [u32; 2],
-    pixels: Vec<u8>,
+    pixels: Values,
     labels: Vec<u8>,
 }
 
 impl Part {
-    fn read(images: &Path, max: u64) -> Result<Self, DataError> {
-        let labels_path = labels_of(images)?;
-        Self::of((images, open(images)?), (labels_path.clone(), open(&labels_path)?), max)
+    /// What is larger than memory stays in its file, unless it is packed.
+    fn read(images: &Path, options: &DataOptions) -> Result<Self, DataError> {
+        let (labels, max) = (labels_of(images)?, options.max_file_bytes);
+        let file = OpenedFile::open(images)?;
+        if file.is_gzipped()? {
+            return Self::of((images, open(images)?), (labels.clone(), open(&labels)?), max);
+        }
+        check_length(&file, max)?;
+        let dimensions = dimensions(images, &mut file.reader(0), IMAGES)?;
+        let (place, bytes) = (header_bytes(IMAGES), file.bytes());
+        let features = u64::from(dimensions[1]) * u64::from(dimensions[2]);
+        let claimed = features.checked_mul(dimensions[0].into()).zip(usize::try_from(features).ok());
+        let Some((claimed, features)) = claimed else {
+            return Err(too_large(images, &dimensions));
+        };
+        let pixels = PixelFile::open(file, place, dimensions[0], features).map_err(|order| match order {
+            Ordering::Less => misfit(images, claimed, format!("cut off after {}", bytes - place)),
+            _ => misfit(images, claimed, "longer".to_owned()),
+        })?;
+        Self::with_labels(
+            (images, dimensions, pixels.into_values(options.held_bytes)?),
+            (labels.clone(), open(&labels)?),
+            max,
+        )
     }
 
-    fn of(
-        (images, pixels): (&Path, impl Read),
+    fn of((images, pixels): (&Path, impl Read), labels: (PathBuf, impl Read), max: u64) -> Result<Self, DataError> {
+        let (dimensions, pixels) = read_file(images, pixels, IMAGES, max)?;
+        Self::with_labels((images, dimensions, Values::Bytes(pixels)), labels, max)
+    }
+
+    fn with_labels(
+        (images, dimensions, pixels): (&Path, Vec<u32>, Values),
         (labels_path, labels): (PathBuf, impl Read),
         max: u64,
     ) -> Result<Self, DataError> {
-        let (dimensions, pixels) = read_file(images, pixels, IMAGES, max)?;
         let (label_count, labels) = read_file(&labels_path, labels, LABELS, max)?;
         if dimensions[0] != label_count[0] {
             return Err(DataError::Idx {
@@ -154,33 +181,46 @@ impl Part {
 
 /// Reads one IDX file of bytes with as many dimensions as `magic` ends with, and checks that it is exactly as long as its header says.
 fn read_file(path: &Path, file: impl Read, magic: [u8; 4], max: u64) -> Result<(Vec<u32>, Vec<u8>), DataError> {
-    let wrong = |field, expected, found| wrong(path, field, expected, found);
     let mut file = Capped::new(file, max);
     let sizes = dimensions(path, &mut file, magic)?;
     // The header is a claim: nothing of its size is reserved, only what is there is read.
     let claimed = sizes.iter().try_fold(1_u64, |total, size| total.checked_mul(u64::from(*size)));
     let Some(claimed) = claimed.filter(|claimed| *claimed <= MAX_VALUES) else {
-        return Err(wrong("the size in the header", format!("at most {MAX_VALUES} bytes"), format!("{sizes:?}")));
+        return Err(too_large(path, &sizes));
     };
     let mut bytes = Vec::new();
     let read = file.take(claimed + 1).read_to_end(&mut bytes);
     read.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     let found = bytes.len() as u64;
     if found < claimed {
-        return Err(wrong("the data", format!("{claimed} bytes as the header says"), format!("cut off after {found}")));
+        return Err(misfit(path, claimed, format!("cut off after {found}")));
     }
     if found > claimed {
-        return Err(wrong("the data", format!("{claimed} bytes as the header says"), "longer".to_owned()));
+        return Err(misfit(path, claimed, "longer".to_owned()));
     }
     Ok((sizes, bytes))
 }
 
+/// A file claims more than can be.
+fn too_large(path: &Path, sizes: &[u32]) -> DataError {
+    wrong(path, "the size in the header", format!("at most {MAX_VALUES} bytes in memory"), format!("{sizes:?}"))
+}
+
+/// A file's data are not as long as its header says.
+fn misfit(path: &Path, claimed: u64, found: String) -> DataError {
+    wrong(path, "the data", format!("{claimed} bytes as the header says"), found)
+}
+
+/// How long the header of a file is that begins so.
+fn header_bytes(magic: [u8; 4]) -> u64 {
+    4 + 4 * u64::from(magic[3])
+}
+
 /// Reads the header of an IDX file of bytes: its sizes, as many as `magic` ends with, none of which is 0.
 pub(super) fn dimensions(path: &Path, file: &mut impl Read, magic: [u8; 4]) -> Result<Vec<u32>, DataError> {
-    let dimensions = usize::from(magic[3]);
     let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
     let wrong = |field, expected, found| wrong(path, field, expected, found);
-    let header_len = 4 + 4 * dimensions;
+    let header_len = header_bytes(magic) as usize;
     let mut header = Vec::new();
     file.by_ref().take(header_len as u64).read_to_end(&mut header).map_err(unreadable)?;
     if header.len() >= 4 && header[..4] != magic {

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use starling_run::data::columns::ColumnKind;
 use starling_run::data::{DIGITS, IMAGES, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
+use starling_run::manifest::MAX_CLASSES;
 use starling_run::{DataDescription, Delimiter, FeatureScale, Kind, PreprocessingSpec};
 use starling_topology::Digest;
 
@@ -62,6 +63,8 @@ pub struct Dataset {
     held_out: SampleSet,
     /// Of a text that was prepared.
     tokenizer: Option<Arc<Tokenizer>>,
+    /// Of labels that all are numbers: what each stands for.
+    label_numbers: Arc<[f64]>,
 }
 
 impl Dataset {
@@ -146,6 +149,11 @@ impl Dataset {
     /// What each class is called in the source; a label is an index into this list.
     pub fn class_names(&self) -> &[String] {
         &self.preprocessing.classes
+    }
+
+    /// What the labels stand for by which samples have them, if all are numbers that can be scaled: those of the classes, in their order.
+    pub fn label_numbers(&self) -> &[f64] {
+        &self.label_numbers
     }
 
     /// What each feature is called in the source. Empty if it has no names.
@@ -292,7 +300,19 @@ impl Dataset {
         let numbers = [SampleNumbers::Others(windows, held_out.clone()), SampleNumbers::Listed(held_out)];
         let [training, held_out] = numbers.map(|numbers| SampleSet::of_text(words.clone(), context as usize, numbers));
         let (doubts, class_doubts, seed, tokenizer) = (Vec::new(), Vec::new(), options.seed, None);
-        Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out, tokenizer }
+        let label_numbers = Arc::default();
+        Self {
+            description,
+            summary,
+            preprocessing,
+            doubts,
+            class_doubts,
+            seed,
+            training,
+            held_out,
+            tokenizer,
+            label_numbers,
+        }
     }
 
     fn build(raw: Raw, permille: u32, seed: u64) -> Result<Self, DataError> {
@@ -300,7 +320,12 @@ impl Dataset {
         let counts = raw.counts();
         let (columns, coded) = (raw.columns.clone(), raw.coded.clone());
         let (mut doubts, class_doubts) = (raw.doubts.clone(), raw.class_doubts.clone());
-        let (classes, feature_names) = (raw.class_names.clone(), raw.feature_names.clone());
+        let (mut classes, feature_names) = (raw.class_names.clone(), raw.feature_names.clone());
+        let numbers: Option<Vec<f64>> = classes.iter().map(|name| name.parse().ok()).collect();
+        if classes.len() > MAX_CLASSES as usize {
+            // Nobody could learn them as classes, so that nobody is told them as such.
+            classes.clear();
+        }
         let mut description = DataDescription {
             kind: kind.clone(),
             samples: counts.iter().sum(),
@@ -364,8 +389,19 @@ impl Dataset {
             classes,
             counts: DataSummary::told(&preprocessing.classes, &counts),
         };
-        let tokenizer = None;
-        Ok(Self { description, summary, preprocessing, doubts, class_doubts, seed, training, held_out, tokenizer })
+        let label_numbers = numbers.filter(|_| preprocessing.labels.is_some()).unwrap_or_default().into();
+        Ok(Self {
+            description,
+            summary,
+            preprocessing,
+            doubts,
+            class_doubts,
+            seed,
+            training,
+            held_out,
+            tokenizer: None,
+            label_numbers,
+        })
     }
 }
 

@@ -31,6 +31,11 @@ impl ModelProgram {
     pub fn new(compute: impl Into<ComputeSpec>) -> Self {
         Self { compute: compute.into() }
     }
+
+    /// Whether this model learns classes.
+    pub fn learns_classes(&self, model: &ModelSpec) -> bool {
+        model.name().and_then(models::find).is_some_and(|model| model.learns() == OutputKind::Classes)
+    }
 }
 
 impl Program for ModelProgram {

@@ -14,6 +14,10 @@ pub(crate) const AT_ONCE: u32 = 512;
 pub(crate) const PERPLEXITY: &str = "perplexity";
 /// A measure that is the quotient of two sums, where the other one is there.
 pub(crate) const BITS_PER_BYTE: &str = "bits_per_byte";
+/// A measure whose sums are of squares: it is the root of their mean.
+const ROOT_MEAN_SQUARE: &str = "rmse";
+/// How many of the largest logits are looked at besides the largest one, where there are more classes.
+const TOP: usize = 5;
 /// By what it is divided.
 pub(crate) const BYTES_PER_TOKEN: &str = "bytes_per_token";
 
@@ -45,23 +49,30 @@ pub(crate) fn why_unread(error: &ExecutionError) -> Option<&str> {
     }
 }
 
-/// Sums over samples with these logits and labels: cross-entropy, in nats, as `loss`, and how many have their label's logit as
-/// the [`largest`], as `accuracy`. Computed in f64 on the CPU.
+/// Sums over samples with these logits and labels: cross-entropy, in nats, as `loss`; how many have their label's logit as
+/// the [`largest`], as `accuracy`; and, of more than five classes, as one of the five largest, as `top_5_accuracy`. Computed in f64 on the CPU.
 pub(crate) fn classified(logits: &[f32], labels: impl ExactSizeIterator<Item = u32>) -> Vec<(&'static str, f64)> {
     let classes = logits.len() / labels.len();
-    let (mut loss, mut hits) = (0.0, 0_u32);
+    let (mut loss, mut hits, mut near_hits) = (0.0, 0_u32, 0_u32);
     for (logits, label) in logits.chunks_exact(classes).zip(labels) {
         let (label, largest) = (label as usize, largest(logits));
         let (top, sum) = exponentials(logits, largest);
         loss += sum.ln() + top - f64::from(logits[label]);
         hits += u32::from(largest == label);
+        // Of equal ones the first ones are larger.
+        let (before, behind) = logits.split_at(label);
+        let larger = before.iter().filter(|logit| **logit >= logits[label]).count();
+        let larger = larger + behind.iter().filter(|logit| **logit > logits[label]).count();
+        near_hits += u32::from(larger < TOP);
     }
-    vec![("loss", loss), ("accuracy", f64::from(hits))]
+    let mut sums = vec![("loss", loss), ("accuracy", f64::from(hits))];
+    sums.extend((classes > TOP).then_some(("top_5_accuracy", f64::from(near_hits))));
+    sums
 }
 
 /// Sums over samples with these outputs, one each, and labels, which are scaled for training: the loss as `loss`, of what is scaled; how
-/// far off the labels are as `absolute_error`; and as `r2` 1 less the square of that by the variance of those to train on. Computed in
-/// f64 on the CPU.
+/// far off the labels are as `absolute_error`, and the square of that as `rmse`; and as `r2` 1 less this square by the variance of those to
+/// train on. Computed in f64 on the CPU.
 pub(crate) fn estimated(
     outputs: &[f32],
     labels: impl ExactSizeIterator<Item = f64>,
@@ -69,7 +80,7 @@ pub(crate) fn estimated(
     loss: LossKind,
 ) -> Vec<(&'static str, f64)> {
     let off = outputs.iter().zip(labels).map(|(output, label)| scale.scaled(label) - f64::from(*output));
-    let (mut losses, mut distances, mut explained) = (0.0, 0.0, 0.0);
+    let (mut losses, mut distances, mut squares, mut explained) = (0.0, 0.0, 0.0, 0.0);
     for off in off {
         let distance = off.abs();
         losses += match loss {
@@ -80,9 +91,10 @@ pub(crate) fn estimated(
             LossKind::Quantile(share) => f64::max(share * off, (share - 1.0) * off),
         };
         distances += distance * scale.deviation;
+        squares += (distance * scale.deviation).powi(2);
         explained += 1.0 - off * off;
     }
-    vec![("loss", losses), ("absolute_error", distances), ("r2", explained)]
+    vec![("loss", losses), ("absolute_error", distances), (ROOT_MEAN_SQUARE, squares), ("r2", explained)]
 }
 
 /// The place of the largest logit, the first of equal ones: the class that is predicted.
@@ -125,6 +137,7 @@ impl Sums {
         let bytes = self.0.iter().find(|(name, _)| *name == BYTES_PER_TOKEN).map(|(_, sum)| *sum);
         let mean = |name, sum: f64| match name {
             PERPLEXITY => (sum / count).exp(),
+            ROOT_MEAN_SQUARE => (sum / count).sqrt(),
             // Of tokens that spell nothing there is no number.
             BITS_PER_BYTE => sum / bytes.unwrap_or(count),
             _ => sum / count,
@@ -169,6 +182,21 @@ mod tests {
         let expected = sum(2.0).ln() - 2.0 + sum(3.0).ln() + 2.0 * 3.0_f64.ln();
         assert!((loss - expected).abs() < 1e-12, "{loss} instead of {expected}");
         assert_eq!(hits, 2.0);
+    }
+
+    #[test]
+    fn a_hit_near_by_is_one_of_the_five_largest_and_errors_are_in_the_units_of_labels() {
+        let rows = [[6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0], [0.0; 7]].concat();
+        let near = |labels: [u32; 2]| classified(&rows, labels.into_iter())[2];
+        assert_eq!(near([4, 4]), ("top_5_accuracy", 2.0));
+        assert_eq!(near([5, 5]), ("top_5_accuracy", 0.0), "of equal ones the first five");
+        assert_eq!(classified(&rows[..5], [1].into_iter()).len(), 2, "five of five are always hit");
+        let scale = LabelScale { mean: 10.0, deviation: 2.0 };
+        let mut sums = Sums::default();
+        sums.add(estimated(&[0.0, 0.0], [13.0, 6.0].into_iter(), &scale, LossKind::Squared));
+        let evaluation = sums.mean(2.0);
+        let measure = |name| evaluation.measure(name).expect("measured");
+        assert!((measure("rmse") - 12.5_f64.sqrt()).abs() < 1e-12 && measure("absolute_error") == 3.5);
     }
 
     /// Of windows whose tokens are of unlike lengths, it is not the mean of what it is for each.

@@ -23,8 +23,6 @@ pub struct RegressionTask {
     options: ModelOptions,
     dataset: Arc<Dataset>,
     scale: LabelScale,
-    /// What each label stands for.
-    numbers: Vec<f64>,
 }
 
 /// Samples on a device.
@@ -55,15 +53,14 @@ impl RegressionTask {
                  column (`--label`)"
             )
         })?;
-        let number = |label: &String| label.parse().expect("invariant: labels with a scale are numbers");
-        let numbers = dataset.class_names().iter().map(number).collect();
-        Ok(Self { name, layers, options, dataset, scale, numbers })
+        Ok(Self { name, layers, options, dataset, scale })
     }
 
     fn read(&self, samples: &[u32], device: &Device) -> Result<NumberBatch, DataError> {
         let (data, places) = self.dataset.numbered(samples);
         let (rows, labels) = data.read(&places)?;
-        let target = |label: &u32| self.scale.scaled(self.numbers[*label as usize]) as f32;
+        let numbers = self.dataset.label_numbers();
+        let target = |label: &u32| self.scale.scaled(numbers[*label as usize]) as f32;
         let targets: Vec<f32> = labels.iter().map(target).collect();
         let tensor =
             |values: Vec<f32>, width| Tensor::from_data(TensorData::new(values, [places.len(), width]), device);
@@ -137,7 +134,7 @@ impl Task for RegressionTask {
         let rows = TensorData::new(rows, [places.len(), data.features()]);
         let outputs = network.forward(Tensor::from_data(rows, device)).try_into_data()?;
         let outputs = outputs.as_slice::<f32>().expect("invariant: every device computes in f32");
-        let labels = labels.iter().map(|label| self.numbers[*label as usize]);
+        let labels = labels.iter().map(|label| self.dataset.label_numbers()[*label as usize]);
         Ok(evaluation::estimated(outputs, labels, &self.scale, self.loss_of()))
     }
 }

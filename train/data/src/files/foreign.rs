@@ -2,8 +2,8 @@
 
 /// The byte order mark of UTF-8, which some programs put before a text.
 pub(crate) const MARK: &[u8] = b"\xef\xbb\xbf";
-/// What is to be done about text of two bytes each.
-const UTF16: &str = "it is UTF-16 text; save it as UTF-8";
+/// What is to be done about text of two bytes each without its mark: with it, it is decoded before anybody looks.
+const UTF16: &str = "it is UTF-16 text without its mark; save it as UTF-8";
 
 /// What a file that begins with `start` is, with what to do about it; `None` if it may be a text.
 pub(crate) fn no_text(start: &[u8]) -> Option<String> {

@@ -1,8 +1,9 @@
-//! Files that may be compressed, and larger than they look.
+//! Files that may be compressed, larger than they look, or text of another encoding.
 
 pub(crate) mod foreign;
 pub(crate) mod in_order;
 pub(crate) mod opened;
+pub(crate) mod utf16;
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,18 +13,23 @@ use std::rc::Rc;
 use flate2::bufread::MultiGzDecoder;
 
 use crate::error::DataError;
+use opened::OpenedFile;
+use utf16::Utf16;
 
 /// Gzip makes a thousand times less of some texts. Beyond so many bytes, a file that is packed may grow so many times: tables do so
 /// five to twenty times.
 const MAX_GROWTH_FROM: u64 = 256 << 20;
 const MAX_GROWTH: u64 = 200;
 
+/// How a gzip file starts.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// Whether the bytes start as a gzip file does. Consumes nothing.
 pub(crate) fn is_gzipped(bytes: &mut impl BufRead) -> io::Result<bool> {
-    Ok(bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]))
+    Ok(bytes.fill_buf()?.starts_with(&GZIP))
 }
 
-/// Undoes gzip, if the bytes are of that. `path` is for messages.
+/// Undoes gzip, if the bytes are of that, and decodes UTF-16 that begins with its mark. `path` is for messages.
 pub(crate) fn unpacked<'f>(file: impl Read + 'f, path: &Path) -> Result<Box<dyn Read + 'f>, DataError> {
     Ok(opened(file, path)?.0)
 }
@@ -44,10 +50,18 @@ fn opened<'f>(file: impl Read + 'f, path: &Path) -> Result<(Box<dyn Read + 'f>, 
     let mut file = BufReader::new(file);
     let gzipped = is_gzipped(&mut file).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     let unpacked = match gzipped {
-        true => Box::new(BufReader::new(MultiGzDecoder::new(file))) as Box<dyn Read + 'f>,
-        false => Box::new(file),
+        true => decoded(BufReader::new(MultiGzDecoder::new(file))),
+        false => decoded(file),
     };
     Ok((unpacked, gzipped))
+}
+
+/// UTF-8, if it is text with the mark of another encoding. What can't be read says so when it is read.
+fn decoded<'f>(mut text: impl BufRead + 'f) -> Box<dyn Read + 'f> {
+    match text.fill_buf().is_ok_and(utf16::is_marked) {
+        true => Box::new(Utf16::new(text)),
+        false => Box::new(text),
+    }
 }
 
 /// A reader that fails behind a number of bytes, so that a small file cannot unpack to a huge one.
@@ -70,10 +84,7 @@ impl<R: Read> Read for Capped<R> {
         let read = self.inner.read(buffer)?;
         self.read = self.read.saturating_add(read as u64);
         if self.read > self.max {
-            let max = self.max;
-            return Err(io::Error::other(format!(
-                "it has more than {max} bytes, unpacked (`data.limit_mib`; of a text never more than 2 GiB)"
-            )));
+            return Err(too_long(self.max));
         }
         let packed = self.packed.as_ref().map_or(u64::MAX, |packed| packed.get());
         if self.read > MAX_GROWTH_FROM && self.read > packed.saturating_mul(MAX_GROWTH) {
@@ -85,6 +96,20 @@ impl<R: Read> Read for Capped<R> {
         }
         Ok(read)
     }
+}
+
+/// Checks that a file that is read by position has at most `max` bytes.
+pub(crate) fn check_length(file: &OpenedFile, max: u64) -> Result<(), DataError> {
+    match file.bytes() <= max {
+        true => Ok(()),
+        false => Err(DataError::Unreadable { path: file.path().to_owned(), source: too_long(max) }),
+    }
+}
+
+fn too_long(max: u64) -> io::Error {
+    io::Error::other(format!(
+        "it has more than {max} bytes, unpacked (`data.limit_mib`; of a text never more than 2 GiB)"
+    ))
 }
 
 /// A reader that counts.

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::{GZIP, utf16};
 use crate::error::DataError;
 
 /// What a file was when it was opened: whoever reads on from another one must say so.
@@ -17,6 +18,15 @@ pub(crate) struct Stamp {
 impl Stamp {
     pub(crate) fn of(found: &Metadata) -> Self {
         Self { bytes: found.len(), modified: found.modified().ok() }
+    }
+
+    /// That of the file at `path`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn at(path: &Path) -> Result<Self, DataError> {
+        let found = std::fs::metadata(path);
+        found.map(|found| Self::of(&found)).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })
     }
 }
 
@@ -40,6 +50,32 @@ impl OpenedFile {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it starts as a gzip file does.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    pub(crate) fn is_gzipped(&self) -> Result<bool, DataError> {
+        Ok(self.start()? == Some(GZIP))
+    }
+
+    /// Whether it starts as text of two bytes for each character does.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    pub(crate) fn is_utf16(&self) -> Result<bool, DataError> {
+        Ok(self.start()?.is_some_and(|start| utf16::is_marked(&start)))
+    }
+
+    /// Its first bytes, if there are so many.
+    fn start(&self) -> Result<Option<[u8; 2]>, DataError> {
+        let mut start = [0; 2];
+        let is_long = self.bytes() >= start.len() as u64;
+        if is_long {
+            self.read_at(&mut start, 0)?;
+        }
+        Ok(is_long.then_some(start))
     }
 
     /// How long it is.

@@ -57,11 +57,17 @@ pub(crate) fn taken(file: impl Read, path: &Path) -> Result<Vec<u8>, DataError> 
     let mut bytes = Vec::new();
     let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        let reason = format!("it has more than {} MiB, too much for one image", MAX_FILE_BYTES >> 20);
-        return Err(DataError::File { path: path.to_owned(), reason });
-    }
+    check_length(bytes.len() as u64, path)?;
     Ok(bytes)
+}
+
+/// Checks that an image may have so many bytes, before memory is taken for them.
+pub(super) fn check_length(bytes: u64, path: &Path) -> Result<(), DataError> {
+    if bytes <= MAX_FILE_BYTES {
+        return Ok(());
+    }
+    let reason = format!("it has more than {} MiB, too much for one image", MAX_FILE_BYTES >> 20);
+    Err(DataError::File { path: path.to_owned(), reason })
 }
 
 /// Whether a file that begins so is an image.

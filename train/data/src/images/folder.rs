@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use starling_run::data::shorten;
 use starling_run::manifest::MAX_CLASSES;
 
+use super::listing::Listing;
 use crate::error::DataError;
 
 /// How the names of images end, in whatever case.
@@ -32,15 +33,6 @@ pub(crate) struct Listed {
     pub(crate) skipped: Skipped,
 }
 
-/// One image.
-#[derive(Debug)]
-pub(crate) struct Listing {
-    /// Where it is in the folder.
-    pub(crate) path: PathBuf,
-    /// Its class, if it is asked for.
-    pub(crate) class: Option<u32>,
-}
-
 /// What is no image by its name.
 #[derive(Debug, Default)]
 pub(crate) struct Skipped {
@@ -51,6 +43,17 @@ pub(crate) struct Skipped {
 }
 
 impl Skipped {
+    /// Counts one whose name begins with a dot.
+    pub(super) fn hidden(&mut self) {
+        self.hidden += 1;
+    }
+
+    /// Counts one that is called like something else.
+    pub(super) fn other(&mut self, path: PathBuf) {
+        self.others += 1;
+        self.first.get_or_insert(path);
+    }
+
     /// What to say of it, if there is any.
     pub(crate) fn told(&self, folder: &Path) -> Option<String> {
         let such_as = self.first.as_ref().map(|first| format!(", such as `{}`", first.display())).unwrap_or_default();
@@ -102,9 +105,7 @@ pub(crate) fn classes(folder: &Path) -> Result<Listed, DataError> {
             let endings = "no image in it (.png, .jpg, .jpeg)";
             return Err(fault(path, format!("the folder of a class has {endings}; put some there, or remove it")));
         }
-        listed
-            .images
-            .extend(images.into_iter().map(|image| Listing { path: within(folder, &image), class: Some(class) }));
+        listed.images.extend(images.into_iter().map(|image| listing(folder, &image, Some(class))));
     }
     Ok(listed)
 }
@@ -124,7 +125,7 @@ pub(crate) fn all(folder: &Path) -> Result<Listed, DataError> {
         let reason = "it has no image in it (.png, .jpg, .jpeg), nor have the folders in it";
         return Err(fault(folder, reason.to_owned()));
     }
-    listed.images = found.into_iter().map(|image| Listing { path: within(folder, &image), class: None }).collect();
+    listed.images = found.into_iter().map(|image| listing(folder, &image, None)).collect();
     Ok(listed)
 }
 
@@ -162,16 +163,15 @@ fn entries(folder: &Path, skipped: &mut Skipped) -> Result<Entries, DataError> {
     let mut entries = Entries::default();
     for path in paths {
         if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
-            skipped.hidden += 1;
+            skipped.hidden();
             continue;
         }
-        let is_image = path.extension().is_some_and(|of| ENDINGS.iter().any(|ending| of.eq_ignore_ascii_case(ending)));
+        let is_image = is_image_name(&path);
         let metadata = match fs::metadata(&path) {
             Ok(metadata) => metadata,
             // A link that leads nowhere is nobody's image.
             Err(_) if !is_image => {
-                skipped.others += 1;
-                skipped.first.get_or_insert(path);
+                skipped.other(path);
                 continue;
             }
             Err(error) => return Err(unreadable(&path)(error)),
@@ -180,10 +180,7 @@ fn entries(folder: &Path, skipped: &mut Skipped) -> Result<Entries, DataError> {
             (true, _) => entries.folders.push(path),
             (false, true) if metadata.is_file() => entries.images.push(path),
             (false, true) => return Err(fault(&path, "it is called like an image, but is no file".to_owned())),
-            (false, false) => {
-                skipped.others += 1;
-                skipped.first.get_or_insert(path);
-            }
+            (false, false) => skipped.other(path),
         }
     }
     Ok(entries)
@@ -208,8 +205,13 @@ fn told(path: &Path) -> String {
     shorten(&path.file_name().unwrap_or_default().to_string_lossy())
 }
 
-fn within(folder: &Path, path: &Path) -> PathBuf {
-    path.strip_prefix(folder).unwrap_or(path).to_owned()
+/// Whether a file is an image by its name.
+pub(super) fn is_image_name(path: &Path) -> bool {
+    path.extension().is_some_and(|of| ENDINGS.iter().any(|ending| of.eq_ignore_ascii_case(ending)))
+}
+
+fn listing(folder: &Path, path: &Path, class: Option<u32>) -> Listing {
+    Listing { path: path.strip_prefix(folder).unwrap_or(path).to_owned(), class, part: None }
 }
 
 fn files(count: u64) -> String {

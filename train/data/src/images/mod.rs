@@ -8,11 +8,15 @@
 //!
 //! What members compare, and get from each other, are the bytes of the pixels: a JPEG file may be decoded by its own rules elsewhere.
 
+mod archive;
 pub(crate) mod decode;
-pub(crate) mod folder;
+mod decoded;
+mod folder;
+pub(crate) mod listing;
 mod pack;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use starling_run::Kind;
 use starling_run::data::{IMAGES, ImageSize};
@@ -21,9 +25,11 @@ use starling_run::manifest::MAX_FEATURES;
 use crate::DataOptions;
 use crate::error::DataError;
 use crate::idx;
-use crate::samples::raw::{MAX_VALUES, Raw, Scaling, Values};
+use crate::samples::pixels::Pixels;
+use crate::samples::raw::{Raw, Scaling, Values};
 use crate::source::Source;
 use decode::Form;
+use decoded::DecodedImages;
 use folder::Listed;
 
 pub(crate) use pack::{MAGIC, parse};
@@ -31,7 +37,7 @@ pub(crate) use pack::{MAGIC, parse};
 /// Images by their classes.
 const KIND: Kind = Kind { name: IMAGES, files: &["images.pack"], holds_out: false };
 
-/// The reader of a folder with a folder of images for each class, or of the file that was made of one.
+/// The reader of a folder with a folder of images for each class, of tar archives, or of the file that was made of these.
 #[derive(Debug)]
 pub(crate) struct Images;
 
@@ -42,20 +48,17 @@ impl Source for Images {
 
     fn knows(&self, source: &str) -> Result<bool, DataError> {
         let path = Path::new(source);
-        match path.is_dir() {
-            true => Ok(!idx::is_folder(path)? && folder::may_hold_images(path)?),
-            false => pack::is_one(path),
-        }
+        Ok(are_listed(path)? || !path.is_dir() && pack::is_one(path)?)
     }
 
     /// What others get of a folder has to be made first.
     fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), DataError> {
         let path = PathBuf::from(source);
-        Ok((KIND, if path.is_dir() { Vec::new() } else { vec![path] }))
+        Ok((KIND, if are_listed(&path)? { Vec::new() } else { vec![path] }))
     }
 
     fn shared(&self, options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), DataError> {
-        if !Path::new(&options.source).is_dir() {
+        if !are_listed(Path::new(&options.source))? {
             return self.files(&options.source);
         }
         let path = folder.join(KIND.files[0]);
@@ -65,44 +68,57 @@ impl Source for Images {
 
     fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
         let path = Path::new(&options.source);
-        match path.is_dir() {
+        match are_listed(path)? {
             true => read(path, options),
-            false => pack::read(path, options.max_file_bytes),
+            false => pack::read(path, options),
         }
     }
 }
 
-/// Reads all images of a folder as `options` say.
+/// Whether `path` is a folder of images, or archives.
+pub(crate) fn are_listed(path: &Path) -> Result<bool, DataError> {
+    if archive::is_one(path)? {
+        return Ok(true);
+    }
+    Ok(path.is_dir() && !idx::is_folder(path)? && folder::may_hold_images(path)?)
+}
+
+/// The images of a folder or of archives, each with its class, or all to predict.
+pub(crate) fn listed(path: &Path, with_classes: bool) -> Result<Listed, DataError> {
+    match (archive::is_one(path)?, with_classes) {
+        (true, true) => archive::classes(path),
+        (true, false) => archive::all(path),
+        (false, true) => folder::classes(path),
+        (false, false) => folder::all(path),
+    }
+}
+
+/// Reads all images as `options` say; those of a set that is larger than memory, when they are asked for.
 fn read(path: &Path, options: &DataOptions) -> Result<Raw, DataError> {
-    let listed = folder::classes(path)?;
+    let listed = listed(path, true)?;
     let form = form(path, &listed, options)?;
-    let features = form.features();
-    let count = listed.images.len() as u64;
-    if features > MAX_FEATURES.into() || features.saturating_mul(count) > MAX_VALUES {
+    let fault = |reason| DataError::File { path: path.to_owned(), reason };
+    let features = usize::try_from(form.features()).ok().filter(|features| *features <= MAX_FEATURES as usize);
+    let Some(features) = features else {
         let (size, channels) = (form.size, form.channels);
-        return Err(DataError::File {
-            path: path.to_owned(),
-            reason: format!(
-                "its {count} images of {channels}x{size} have more values than are possible ({MAX_FEATURES} of one, {MAX_VALUES} of all); \
-                 make them smaller with --image-size"
-            ),
-        });
-    }
-    let (mut pixels, mut labels) = (Vec::new(), Vec::with_capacity(listed.images.len()));
-    for image in &listed.images {
-        let file = path.join(&image.path);
-        pixels.extend(decode::decode(&decode::bytes(&file)?, &file, form)?);
-        labels.push(image.class.unwrap_or_default());
-    }
-    let (class_names, doubts) = (listed.classes, listed.skipped.told(path).into_iter().collect());
-    Ok(raw(path, form, pixels, labels, class_names, doubts))
+        let reason = format!(
+            "images of {channels}x{size} have more than {MAX_FEATURES} values; make them smaller with --image-size"
+        );
+        return Err(fault(reason));
+    };
+    let count = u32::try_from(listed.images.len()).map_err(|_| fault("it has too many images".to_owned()))?;
+    let labels = listed.images.iter().map(|image| image.class.unwrap_or_default()).collect();
+    let doubts = listed.skipped.told(path).into_iter().collect();
+    let pixels = Pixels { source: Arc::new(DecodedImages::new(path, listed.images, form)?), count, features };
+    let values = pixels.into_values(options.held_bytes)?;
+    Ok(raw(path, form, values, labels, listed.classes, doubts))
 }
 
 /// The data that these pixels are.
 fn raw(
     origin: &Path,
     form: Form,
-    pixels: Vec<u8>,
+    values: Values,
     labels: Vec<u32>,
     class_names: Vec<String>,
     doubts: Vec<String>,
@@ -112,7 +128,7 @@ fn raw(
         kind: KIND,
         origin: origin.display().to_string(),
         shape: [channels, size.height, size.width],
-        values: Values::Bytes(pixels),
+        values,
         labels,
         class_names,
         feature_names: Vec::new(),
@@ -132,8 +148,8 @@ fn form(path: &Path, listed: &Listed, options: &DataOptions) -> Result<Form, Dat
     }
     let (mut first, mut are_grey) = (None::<(ImageSize, PathBuf)>, true);
     for image in &listed.images {
-        let file = path.join(&image.path);
-        let look = decode::look(&decode::bytes(&file)?, &file)?;
+        let file = image.told(path);
+        let look = decode::look(&image.bytes(path)?, &file)?;
         are_grey &= look.is_grey;
         let (size, of) = first.get_or_insert_with(|| (look.size, file.clone()));
         if options.image_size.is_none() && look.size != *size {

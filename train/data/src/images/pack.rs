@@ -7,8 +7,10 @@
 //!   one byte for each value, channel after channel                for each image
 //! ```
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 use atomic_write_file::AtomicWriteFile;
@@ -17,8 +19,11 @@ use starling_run::manifest::MAX_CLASSES;
 
 use super::decode::Form;
 use super::folder::is_name;
+use crate::DataOptions;
 use crate::error::DataError;
-use crate::files::bounded;
+use crate::files::opened::OpenedFile;
+use crate::files::{bounded, check_length};
+use crate::samples::pixels::PixelFile;
 use crate::samples::raw::{MAX_VALUES, Raw, Values};
 
 /// How it begins.
@@ -32,25 +37,27 @@ pub(super) fn is_one(path: &Path) -> Result<bool, DataError> {
     Ok(start == MAGIC)
 }
 
-/// Writes the images of a folder to `path`, all or nothing.
+/// Writes these images to `path`, all or nothing.
 ///
 /// # Errors
-/// If the disk does not take it.
+/// If the disk does not take it, or an image can't be read any more.
 pub(super) fn write(raw: &Raw, path: &Path) -> Result<(), DataError> {
-    let written = || {
-        fs::create_dir_all(path.parent().unwrap_or(path))?;
-        let mut file = AtomicWriteFile::open(path)?;
-        let mut out = BufWriter::new(&mut file);
-        encode(raw, &mut out)?;
-        out.flush()?;
-        drop(out);
-        file.commit()
-    };
-    written().map_err(|source| DataError::Unwritable { path: path.to_owned(), source })
+    let unwritable = |source| DataError::Unwritable { path: path.to_owned(), source };
+    fs::create_dir_all(path.parent().unwrap_or(path)).map_err(unwritable)?;
+    let mut file = AtomicWriteFile::open(path).map_err(unwritable)?;
+    let mut out = BufWriter::new(&mut file);
+    encode_header(raw, &mut out).map_err(unwritable)?;
+    match &raw.values {
+        Values::Bytes(pixels) => out.write_all(pixels).map_err(unwritable)?,
+        Values::Pixels(pixels) => pixels.each(|bytes| out.write_all(bytes).map_err(unwritable))?,
+        Values::Numbers(_) | Values::Placed(_) => unreachable!("pixels are bytes"),
+    }
+    out.flush().map_err(unwritable)?;
+    drop(out);
+    file.commit().map_err(unwritable)
 }
 
-fn encode(raw: &Raw, out: &mut impl Write) -> std::io::Result<()> {
-    let Values::Bytes(pixels) = &raw.values else { unreachable!("pixels are bytes") };
+fn encode_header(raw: &Raw, out: &mut impl Write) -> io::Result<()> {
     out.write_all(MAGIC)?;
     let count = |length: usize| u32::try_from(length).expect("invariant: readers bound samples and classes");
     let numbers = [count(raw.labels.len()), count(raw.class_names.len())];
@@ -65,15 +72,31 @@ fn encode(raw: &Raw, out: &mut impl Write) -> std::io::Result<()> {
     for label in &raw.labels {
         out.write_all(&label.to_le_bytes())?;
     }
-    out.write_all(pixels)
+    Ok(())
 }
 
-/// Reads a file that has at most `max` bytes, unpacked.
+/// Reads a file as `options` say. What is larger than memory stays there, unless it is packed.
 ///
 /// # Errors
 /// If it can't be read, or is not whole.
-pub(super) fn read(path: &Path, max: u64) -> Result<Raw, DataError> {
-    parse(open(path, max)?, path)
+pub(super) fn read(path: &Path, options: &DataOptions) -> Result<Raw, DataError> {
+    let file = OpenedFile::open(path)?;
+    if file.is_gzipped()? {
+        return parse(open(path, options.max_file_bytes)?, path);
+    }
+    check_length(&file, options.max_file_bytes)?;
+    let mut parser = Parser::new(BufReader::new(file.reader(0)), path);
+    let header = parser.header()?;
+    let place = parser.taken;
+    drop(parser);
+    let count = u32::try_from(header.labels.len()).expect("invariant: it was a number of four bytes");
+    let features = usize::try_from(header.form.features()).expect("invariant: sides are short");
+    let pixels = PixelFile::open(file, place, count, features).map_err(|order| match order {
+        Ordering::Less => fault(path, "it is cut off".to_owned()),
+        _ => fault(path, "something follows its end".to_owned()),
+    })?;
+    let values = pixels.into_values(options.held_bytes)?;
+    Ok(header.raw(path, values))
 }
 
 fn open(path: &Path, max: u64) -> Result<impl Read, DataError> {
@@ -83,53 +106,85 @@ fn open(path: &Path, max: u64) -> Result<impl Read, DataError> {
 
 /// The same of what is given. The header is a claim: nothing of its size is reserved, only what is there is read.
 pub(crate) fn parse(file: impl Read, path: &Path) -> Result<Raw, DataError> {
-    let mut parser = Parser { file, path };
-    if parser.take(MAGIC.len() as u64)? != MAGIC {
-        return Err(parser.fault("it does not begin as one".to_owned()));
-    }
-    let [channels, height, width, count, classes] = parser.numbers()?;
-    let size = ImageSize { height, width };
-    let sides = 1..=ImageSize::MAX_SIDE;
-    let is_possible = [1, 3].contains(&channels) && sides.contains(&height) && sides.contains(&width);
-    let form = Form { channels, size };
-    let values = form.features().checked_mul(count.into()).filter(|values| *values <= MAX_VALUES);
-    let Some(values) = values.filter(|_| is_possible && count >= 2 && (2..=MAX_CLASSES).contains(&classes)) else {
-        let reason = format!("{count} images of {channels}x{size} in {classes} classes are not possible");
-        return Err(parser.fault(reason));
-    };
-    let mut names: Vec<String> = Vec::new();
-    for _ in 0..classes {
-        let length = parser.take(2)?;
-        let length = u16::from_le_bytes([length[0], length[1]]);
-        let name = String::from_utf8(parser.take(length.into())?).ok().filter(|name| is_name(name));
-        let name = name.filter(|name| names.last().is_none_or(|last| last < name));
-        names.push(name.ok_or_else(|| parser.fault("the names of its classes are no rising names".to_owned()))?);
-    }
-    let labels = parser.take(4 * u64::from(count))?;
-    let (labels, _) = labels.as_chunks::<4>();
-    let labels: Vec<u32> = labels.iter().map(|label| u32::from_le_bytes(*label)).collect();
-    if let Some(label) = labels.iter().find(|label| **label >= classes) {
-        return Err(parser.fault(format!("it has {classes} classes, but an image is of class {label}")));
+    let mut parser = Parser::new(file, path);
+    let header = parser.header()?;
+    let values = header.form.features() * header.labels.len() as u64;
+    if values > MAX_VALUES {
+        let reason = format!("its images have {values} values, and at most {MAX_VALUES} are held in memory");
+        return Err(fault(path, reason));
     }
     let pixels = parser.take(values)?;
     parser.check_end()?;
-    Ok(super::raw(path, form, pixels, labels, names, Vec::new()))
+    Ok(header.raw(path, Values::Bytes(pixels)))
+}
+
+/// What stands before the pixels.
+struct Header {
+    form: Form,
+    names: Vec<String>,
+    labels: Vec<u32>,
+}
+
+impl Header {
+    fn raw(self, path: &Path, values: Values) -> Raw {
+        super::raw(path, self.form, values, self.labels, self.names, Vec::new())
+    }
 }
 
 struct Parser<'p, R> {
     file: R,
     path: &'p Path,
+    /// How many bytes were taken.
+    taken: u64,
 }
 
-impl<R: Read> Parser<'_, R> {
+impl<'p, R: Read> Parser<'p, R> {
+    fn new(file: R, path: &'p Path) -> Self {
+        Self { file, path, taken: 0 }
+    }
+
+    fn header(&mut self) -> Result<Header, DataError> {
+        if self.take(MAGIC.len() as u64)? != MAGIC {
+            return Err(fault(self.path, "it does not begin as one".to_owned()));
+        }
+        let [channels, height, width, count, classes] = self.numbers()?;
+        let size = ImageSize { height, width };
+        let sides = 1..=ImageSize::MAX_SIDE;
+        let is_possible = [1, 3].contains(&channels) && sides.contains(&height) && sides.contains(&width);
+        let form = Form { channels, size };
+        if !is_possible || count < 2 || !(2..=MAX_CLASSES).contains(&classes) {
+            let reason = format!("{count} images of {channels}x{size} in {classes} classes are not possible");
+            return Err(fault(self.path, reason));
+        }
+        let mut names: Vec<String> = Vec::new();
+        for _ in 0..classes {
+            let length = self.take(2)?;
+            let length = u16::from_le_bytes([length[0], length[1]]);
+            let name = String::from_utf8(self.take(length.into())?).ok().filter(|name| is_name(name));
+            names.push(name.ok_or_else(|| fault(self.path, "the names of its classes are no names".to_owned()))?);
+        }
+        if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
+            return Err(fault(self.path, "two of its classes have one name".to_owned()));
+        }
+        let labels = self.take(4 * u64::from(count))?;
+        let (labels, _) = labels.as_chunks::<4>();
+        let labels: Vec<u32> = labels.iter().map(|label| u32::from_le_bytes(*label)).collect();
+        if let Some(label) = labels.iter().find(|label| **label >= classes) {
+            let reason = format!("it has {classes} classes, but an image is of class {label}");
+            return Err(fault(self.path, reason));
+        }
+        Ok(Header { form, names, labels })
+    }
+
     /// The next bytes, exactly so many.
     fn take(&mut self, length: u64) -> Result<Vec<u8>, DataError> {
         let mut bytes = Vec::new();
         let read = self.file.by_ref().take(length).read_to_end(&mut bytes);
         read.map_err(|source| DataError::Unreadable { path: self.path.to_owned(), source })?;
+        self.taken += bytes.len() as u64;
         match bytes.len() as u64 == length {
             true => Ok(bytes),
-            false => Err(self.fault("it is cut off".to_owned())),
+            false => Err(fault(self.path, "it is cut off".to_owned())),
         }
     }
 
@@ -144,11 +199,11 @@ impl<R: Read> Parser<'_, R> {
         let mut byte = Vec::new();
         let end = self.file.by_ref().take(1).read_to_end(&mut byte);
         end.map_err(|source| DataError::Unreadable { path: self.path.to_owned(), source })?;
-        if byte.is_empty() { Ok(()) } else { Err(self.fault("something follows its end".to_owned())) }
+        if byte.is_empty() { Ok(()) } else { Err(fault(self.path, "something follows its end".to_owned())) }
     }
+}
 
-    fn fault(&self, reason: String) -> DataError {
-        let reason = format!("it is no file of decoded images: {reason}; take it from another member, or make it anew");
-        DataError::File { path: self.path.to_owned(), reason }
-    }
+fn fault(path: &Path, reason: String) -> DataError {
+    let reason = format!("it is no file of decoded images: {reason}; take it from another member, or make it anew");
+    DataError::File { path: path.to_owned(), reason }
 }

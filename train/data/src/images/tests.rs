@@ -245,7 +245,7 @@ fn a_small_file_that_claims_to_be_huge_takes_no_memory() {
     assert!(error.contains("can't be decoded"), "{error}");
     let colour = png(&plain(2, 2, [1, 2, 3]));
     let error = refused(&[("a/1.png", &colour), ("b/1.png", &colour)], Some("4096x4096"));
-    assert!(error.contains("more values than are possible") && error.contains("--image-size"), "{error}");
+    assert!(error.contains("more than 16777216 values") && error.contains("--image-size"), "{error}");
 }
 
 fn crc(bytes: &[u8]) -> u32 {
@@ -382,4 +382,158 @@ fn a_trained_model_takes_images_of_any_size_with_their_names() {
     let of_table = InputSpec { label: Some(4), ..inputs([1, 1, 4]) };
     let error = Reader::open(&source, &of_table, LabelPolicy::Unused).expect_err("a table's").to_string();
     assert!(error.contains("a table's rows"), "{error}");
+}
+
+/// The same data, held and read when it is asked for.
+fn check_placed(source: &Path) {
+    let [held, placed] = [u64::MAX, 0].map(|held_bytes| {
+        Dataset::load(&DataOptions { held_bytes, held_out: 0.3, ..options(source) }).expect("images")
+    });
+    assert!(held.training().are_held() && !placed.training().are_held(), "{}", source.display());
+    assert_eq!(held.description(), placed.description());
+    assert_eq!((held.preprocessing(), held.summary()), (placed.preprocessing(), placed.summary()));
+    let classes = held.class_names().len();
+    let mut generator = SplitMix64Generator::new(3);
+    for (ours, theirs) in [(held.training(), placed.training()), (held.held_out(), placed.held_out())] {
+        let count = u32::try_from(ours.len()).expect("few");
+        assert_eq!(ours.class_counts(classes), theirs.class_counts(classes));
+        let any: Vec<u32> = (0..3 * count).map(|_| generator.below(count)).collect();
+        for order in [(0..count).collect(), any, Vec::new()] {
+            assert_eq!(ours.read(&order).expect("held"), theirs.read(&order).expect("read"));
+        }
+    }
+}
+
+/// Forty images in two classes.
+fn many() -> Vec<(String, Vec<u8>)> {
+    let name = |at: u8| format!("{}/{at:02}.png", ["cat", "dog"][usize::from(at % 2)]);
+    (0..40_u8).map(|at| (name(at), png(&plain(2, 3, [at, 9, 200 - at])))).collect()
+}
+
+/// An archive of these files.
+fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, bytes) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, *bytes).expect("in memory");
+    }
+    archive.into_inner().expect("in memory")
+}
+
+#[test]
+fn images_that_stay_in_their_files_are_the_same_data() {
+    let files = many();
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (&**name, &**bytes)).collect();
+    let images = folder(&files);
+    check_placed(images.path());
+    // What is made for others is the same, whether all are held or not, and is read from its file.
+    let packed = [u64::MAX, 0].map(|held_bytes| {
+        let made = tempfile::tempdir().expect("a folder");
+        let (_, paths) =
+            shared_files(&DataOptions { held_bytes, ..options(images.path()) }, made.path()).expect("made");
+        (fs::read(&paths[0]).expect("read"), made, paths)
+    });
+    assert_eq!(packed[0].0, packed[1].0);
+    check_placed(&packed[0].2[0]);
+    let archives =
+        folder(&[("all.tar", &tar(&files)), ("parts/0.tar", &tar(&files[..9])), ("parts/1.TAR", &tar(&files[9..]))]);
+    let [all, parts] = ["all.tar", "parts"].map(|name| archives.path().join(name));
+    check_placed(&all);
+    check_placed(&parts);
+    let load = |source: &Path| load(source, None).expect("images");
+    assert_eq!(load(&all).description(), load(&parts).description());
+    // In an archive they lie in its order: the same as those of the folder if that is by class.
+    let mut sorted = files.clone();
+    sorted.sort_by_key(|(name, _)| *name);
+    fs::write(&all, tar(&sorted)).expect("written");
+    assert_eq!(load(&all).description(), load(images.path()).description());
+}
+
+#[test]
+fn a_class_may_be_beside_an_image_of_an_archive() {
+    let [red, blue] = [[255, 0, 0], [0, 0, 255]].map(|colour| png(&plain(2, 2, colour)));
+    let files: [(&str, &[u8]); 8] = [
+        ("x/000.png", &red),
+        ("x/000.cls", b"10\n"),
+        ("x/000.json", b"{}"),
+        ("x/001.cls", b"9"),
+        ("x/001.png", &blue),
+        ("x/._001.png", b"none"),
+        ("x/002.small.png", &blue),
+        ("x/002.cls", b"9"),
+    ];
+    let archives = folder(&[("a.tar", &tar(&files)), ("b.tar", &tar(&files[..5])), ("c.tar", &tar(&files[..7]))]);
+    let load = |name: &str| load(&archives.path().join(name), None);
+    let dataset = load("a.tar").expect("images");
+    assert_eq!(dataset.class_names(), ["9", "10"], "in the order of numbers");
+    assert_eq!(dataset.training().labels(), [1, 0, 0]);
+    let warnings = dataset.warnings(1, true).join("\n");
+    assert!(warnings.contains("skipped 1 file ") && warnings.contains("000.json"), "{warnings}");
+    assert_eq!(load("b.tar").expect("images").description().samples, 2);
+    let error = load("c.tar").expect_err("one has none").to_string();
+    assert!(error.contains("c.tar/x/002.small.png") && error.contains("no .cls file beside it"), "{error}");
+    // All are predicted, with what they are called.
+    let mut reader =
+        Reader::open(&archives.path().join("c.tar").display().to_string(), &inputs([3, 2, 2]), LabelPolicy::Unused)
+            .expect("images");
+    let block = reader.next_block(8).expect("decoded").expect("some");
+    assert_eq!(block.files, ["x/000.png", "x/001.png", "x/002.small.png"].map(PathBuf::from));
+}
+
+#[test]
+fn damaged_archives_are_refused_by_name_and_never_panic() {
+    let red = png(&plain(2, 2, [255, 0, 0]));
+    let whole = tar(&[("a/1.png", &red), ("b/1.png", &red)]);
+    let folder = folder(&[]);
+    let path = folder.path().join("images.tar");
+    let read = |bytes: &[u8]| {
+        fs::write(&path, bytes).expect("written");
+        load(&path, None)
+    };
+    read(&whole).expect("as it should be");
+    for (bytes, part) in [
+        (&b""[..], "no image in it"),
+        (&whole[..512 + 40], "cut off within `a/1.png`"),
+        (&whole[..512 + red.len() + 3], "at least two classes"),
+        (&b"a,b,c\n".repeat(200), "no tar archive, or is damaged"),
+        (&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0].repeat(80), "gunzip"),
+        (&tar(&[("1.png", &red), ("b/2.png", &red)]), "lies in no folder that could be its class"),
+        (&tar(&[("b/1.png", &red), ("b/2.png", &red)]), "at least two classes"),
+        (&tar(&[("b/1.png", &red), ("b/1.cls", &[0xff; 5])]), "its class is no text"),
+        (&tar(&[("b/1.png", b"none"), ("a/1.png", &red)]), "b/1.png"),
+    ] {
+        let error = read(bytes).expect_err(part).to_string();
+        assert!(error.contains(part) && error.contains("images.tar"), "{part}: {error}");
+    }
+    let mut generator = SplitMix64Generator::new(8);
+    for _ in 0..2_000 {
+        let mut bytes = whole.clone();
+        for _ in 0..=generator.below(6) {
+            let at = generator.below(bytes.len() as u32) as usize;
+            bytes[at] = generator.next_u64() as u8;
+        }
+        bytes.truncate(bytes.len() - generator.below(3) as usize * 512);
+        let _ = read(&bytes);
+    }
+}
+
+#[test]
+fn an_image_that_changes_while_it_is_in_use_is_an_error_that_names_it() {
+    let files = many();
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (&**name, &**bytes)).collect();
+    let images = folder(&files);
+    let archive = images.path().with_extension("tar");
+    fs::write(&archive, tar(&files)).expect("written");
+    for (source, changed) in [(images.path(), images.path().join("cat/04.png")), (&archive, archive.clone())] {
+        let dataset = Dataset::load(&DataOptions { held_bytes: 0, ..options(source) }).expect("images");
+        dataset.training().read(&[2]).expect("as it was");
+        let mut bytes = fs::read(&changed).expect("read");
+        bytes.push(0);
+        fs::write(&changed, bytes).expect("written");
+        let error = dataset.training().read(&[0, 1, 2]).expect_err("changed").to_string();
+        assert!(error.contains(&*changed.to_string_lossy()) && error.contains("changed while"), "{error}");
+    }
+    fs::remove_file(archive).expect("removed");
 }

@@ -14,6 +14,16 @@ pub(crate) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), Str
     classify_texts(labels, labels.len() as u64)
 }
 
+/// The same in the order of their bytes, if they are numbers, too.
+///
+/// # Errors
+/// Those of [`classify`].
+pub(crate) fn classify_names(names: &[String]) -> Result<(Vec<u32>, Vec<String>), String> {
+    let (indices, distinct) = index(names);
+    check(&distinct, names.len() as u64)?;
+    Ok((indices, distinct))
+}
+
 /// The same of so many labels, of which these are written, each once at least.
 fn classify_texts(labels: &[String], count: u64) -> Result<(Vec<u32>, Vec<String>), String> {
     let numbers: Option<Vec<i64>> = labels.iter().map(|label| integer(label)).collect();
@@ -24,12 +34,20 @@ fn classify_texts(labels: &[String], count: u64) -> Result<(Vec<u32>, Vec<String
         }
         None => index(labels),
     };
+    check(&names, count)?;
+    Ok((indices, names))
+}
+
+/// Checks that classes can be learned which so many labels name, or numbers, if they are such.
+fn check(names: &[String], count: u64) -> Result<(), String> {
+    let is_number = |name: &String| name.parse().is_ok_and(f64::is_finite);
     match names.len() {
         1 => Err(format!("all {count} labels are `{}`; training needs at least two classes", shorten(&names[0]))),
-        classes if classes > MAX_CLASSES as usize => {
+        numbers if numbers > MAX_NUMBERS => Err(too_many()),
+        classes if classes > MAX_CLASSES as usize && !names.iter().all(is_number) => {
             Err(format!("there are {classes} different labels, but at most {MAX_CLASSES} are possible"))
         }
-        _ => Ok((indices, names)),
+        _ => Ok(()),
     }
 }
 
@@ -51,9 +69,17 @@ pub(crate) struct Classes {
     pub(crate) counts: Vec<u64>,
 }
 
-/// So many are possible: classes that are numbers may each be written in some ways. And so many bytes of them.
-const MAX_SPELLINGS: usize = 4 * MAX_CLASSES as usize;
-const MAX_SPELLED_BYTES: usize = 32 << 20;
+/// So many different numbers are told apart, and so many ways to write labels, which have so many bytes in all.
+const MAX_NUMBERS: usize = 1 << 22;
+const MAX_SPELLED_BYTES: usize = 128 << 20;
+
+fn too_many() -> String {
+    format!(
+        "there are more than {MAX_NUMBERS} different labels, or they have more than {} MiB; round them to fewer digits, or name another column \
+         (`--label`)",
+        MAX_SPELLED_BYTES >> 20
+    )
+}
 
 impl Spellings {
     /// The number of this label, which came once more.
@@ -82,11 +108,8 @@ impl Spellings {
     pub(crate) fn add(&mut self, others: &Self) -> Result<Vec<u32>, String> {
         let numbers = others.texts().into_iter().zip(&others.counts).map(|(text, count)| self.note_often(text, *count));
         let numbers = numbers.collect();
-        if self.counts.len() > MAX_SPELLINGS || self.bytes > MAX_SPELLED_BYTES {
-            return Err(format!(
-                "there are more than {MAX_SPELLINGS} different labels, or they have more than {} MiB, but at most {MAX_CLASSES} are possible",
-                MAX_SPELLED_BYTES >> 20
-            ));
+        if self.counts.len() > MAX_NUMBERS || self.bytes > MAX_SPELLED_BYTES {
+            return Err(too_many());
         }
         Ok(numbers)
     }
@@ -214,15 +237,15 @@ mod tests {
             assert_eq!((classes.names, classes.counts), (labels(&["01", "1", "1.0", "a", "b"]), vec![1, 1, 1, 1, 3]));
         }
         let mut many = Spellings::default();
-        (0..=MAX_SPELLINGS).for_each(|label| _ = many.note(&label.to_string()));
-        assert!(Spellings::default().add(&many).expect_err("too many").contains("more than 262144 different labels"));
+        many.note(&"x".repeat(MAX_SPELLED_BYTES + 1));
+        assert!(Spellings::default().add(&many).expect_err("too many").contains("more than 4194304 different labels"));
     }
 
     #[test]
     fn labels_that_name_no_classes_are_refused() {
         let reason = |list: &[&str]| classify(&labels(list)).expect_err("no classes");
         assert!(reason(&["1", "1"]).contains("all 2 labels are `1`"));
-        let many: Vec<String> = (0..=MAX_CLASSES).map(|label| label.to_string()).collect();
+        let many: Vec<String> = (0..=MAX_CLASSES).map(|label| format!("x{label}")).collect();
         assert!(classify(&many).expect_err("too many").contains("65537 different labels"));
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod labels;
 pub(crate) mod numbers;
+pub(crate) mod pixels;
 pub(crate) mod placed;
 pub(crate) mod raw;
 pub(crate) mod split;
@@ -15,7 +16,7 @@ use crate::text::Words;
 use numbers::SampleNumbers;
 use placed::PlacedRows;
 
-/// Samples that are ready for training: one row of features and one label each, in memory or in the file that they are read from, or windows
+/// Samples that are ready for training: one row of features and one label each, in memory or in the files that they are read from, or windows
 /// of a text.
 #[derive(Clone, Default)]
 pub struct SampleSet {
@@ -28,7 +29,7 @@ pub struct SampleSet {
 enum Held {
     /// `[samples, features]`, scaled, and of each its label.
     Rows { values: Vec<f32>, labels: Vec<u32> },
-    /// The table, which of its rows are the samples, and how many of these each class has.
+    /// The table or the images, which of them are the samples, and how many of these each class has.
     Placed { rows: Arc<PlacedRows>, numbers: SampleNumbers, counts: Vec<u64> },
     /// The text, and which windows of it are the samples.
     Windows { text: Arc<Words>, numbers: SampleNumbers },
@@ -97,7 +98,7 @@ impl SampleSet {
     /// All labels: one index into the class names each. None of a text.
     ///
     /// # Panics
-    /// If they are of a table that stays in its file.
+    /// If they stay in their files.
     pub fn labels(&self) -> &[u32] {
         match &self.held {
             Held::Rows { labels, .. } => labels,
@@ -121,7 +122,7 @@ impl SampleSet {
     /// each.
     ///
     /// # Errors
-    /// If the file of a table that is larger than memory can't be read, or has changed.
+    /// If the files of data that is larger than memory can't be read, or have changed.
     ///
     /// # Panics
     /// If an index is out of range, or they are windows of a text.

@@ -1,4 +1,4 @@
-//! The split of a table that stays in its file, which is read once more for each figure that needs all others before it.
+//! The split of what stays in its files. A table is read once more for each figure that needs all others before it.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use starling_run::FeatureScale;
 use crate::error::DataError;
 use crate::samples::SampleSet;
 use crate::samples::numbers::SampleNumbers;
+use crate::samples::pixels::Pixels;
 use crate::samples::raw::{Raw, bits};
 use crate::samples::split::{Split, draw_held_out};
 use crate::samples::standards::{LabelStandards, Measured, Standards};
@@ -16,7 +17,7 @@ use crate::table::placed::RowTable;
 ///
 /// # Errors
 /// If it can't be read, or has changed.
-pub(crate) fn split(table: RowTable, raw: &Raw, permille: u32, seed: u64) -> Result<Split, DataError> {
+pub(crate) fn split(table: Box<RowTable>, raw: &Raw, permille: u32, seed: u64) -> Result<Split, DataError> {
     let total = table.len();
     let held_out: Arc<[u32]> = draw_held_out(total, permille, seed).into();
     let measured = Measured::of(&raw.coded, table.width());
@@ -61,24 +62,49 @@ pub(crate) fn split(table: RowTable, raw: &Raw, permille: u32, seed: u64) -> Res
     let (scales, lost) = standards.scales();
     let label_scale = of_labels.and_then(LabelStandards::scale);
     let [of_training, of_held_out] = counts;
-    let rows = Arc::new(PlacedRows { table, scales: scales.clone() });
+    let rows = Arc::new(PlacedRows { source: PlacedSource::Table(table), scales: scales.clone() });
     let [others, listed] = [SampleNumbers::Others(total, held_out.clone()), SampleNumbers::Listed(held_out.clone())];
     let training = SampleSet::placed(rows.clone(), others, of_training);
     let held_out = SampleSet::placed(rows, listed, of_held_out);
     Ok(Split { training, held_out, scales, label_scale, lost, fingerprint })
 }
 
-/// Such a table, with how its values are scaled.
+/// The samples of these numbers of such images.
+pub(crate) fn of_images(
+    pixels: &Pixels,
+    labels: &Arc<[u32]>,
+    scales: &FeatureScale,
+    numbers: Arc<[u32]>,
+    classes: usize,
+) -> SampleSet {
+    let mut counts = vec![0; classes];
+    numbers.iter().for_each(|number| counts[labels[*number as usize] as usize] += 1);
+    let source = PlacedSource::Images(pixels.clone(), labels.clone());
+    let rows = Arc::new(PlacedRows { source, scales: scales.clone() });
+    SampleSet::placed(rows, SampleNumbers::Listed(numbers), counts)
+}
+
+/// Such data, with how its values are scaled.
 #[derive(Debug)]
 pub(crate) struct PlacedRows {
-    table: RowTable,
+    source: PlacedSource,
     scales: FeatureScale,
+}
+
+#[derive(Debug)]
+enum PlacedSource {
+    Table(Box<RowTable>),
+    /// And of each its class.
+    Images(Pixels, Arc<[u32]>),
 }
 
 impl PlacedRows {
     /// How many features a row has.
     pub(crate) fn width(&self) -> usize {
-        self.table.width()
+        match &self.source {
+            PlacedSource::Table(table) => table.width(),
+            PlacedSource::Images(pixels, _) => pixels.features,
+        }
     }
 
     /// The features and the classes of these rows, one after another.
@@ -87,8 +113,18 @@ impl PlacedRows {
     /// If they can't be read, or have changed.
     pub(crate) fn read(&self, rows: &[u32]) -> Result<(Vec<f32>, Vec<u32>), DataError> {
         let width = self.width();
+        let table = match &self.source {
+            PlacedSource::Table(table) => table,
+            PlacedSource::Images(pixels, labels) => {
+                let mut bytes = Vec::with_capacity(rows.len() * width);
+                pixels.source.read(rows, &mut bytes)?;
+                let scaled = |(at, byte): (usize, &u8)| self.scales.scaled(at % width, f64::from(*byte));
+                let classes = rows.iter().map(|row| labels[*row as usize]);
+                return Ok((bytes.iter().enumerate().map(scaled).collect(), classes.collect()));
+            }
+        };
         let (mut values, mut classes) = (vec![0.0; rows.len() * width], vec![0; rows.len()]);
-        self.table.read(rows, |place, row, class| {
+        table.read(rows, |place, row, class| {
             let into = &mut values[place * width..(place + 1) * width];
             for (column, (into, value)) in into.iter_mut().zip(row).enumerate() {
                 *into = self.scales.scaled(column, *value);

@@ -6,6 +6,8 @@ use starling_run::data::columns::{Column, ColumnKind};
 use starling_topology::Digest;
 
 use crate::Delimiter;
+use crate::error::DataError;
+use crate::samples::pixels::Pixels;
 use crate::table::placed::RowTable;
 
 /// The most numbers a data set may have that is held in memory.
@@ -71,6 +73,8 @@ pub(crate) struct RawSamples {
 pub(crate) enum Values {
     Bytes(Vec<u8>),
     Numbers(Vec<f64>),
+    /// Bytes in files.
+    Pixels(Pixels),
     /// In a file, with the labels.
     Placed(Box<RowTable>),
 }
@@ -89,11 +93,11 @@ impl Values {
         match self {
             Self::Bytes(bytes) => f64::from(bytes[at]),
             Self::Numbers(numbers) => numbers[at],
-            Self::Placed(_) => panic!("invariant: what stays in its file is split by its rows"),
+            Self::Pixels(_) | Self::Placed(_) => panic!("invariant: what stays in its files is read as samples"),
         }
     }
 
-    fn hash(&self, hasher: &mut blake3::Hasher) {
+    fn hash(&self, hasher: &mut blake3::Hasher) -> Result<(), DataError> {
         match self {
             Self::Bytes(bytes) => {
                 hasher.update(bytes);
@@ -106,8 +110,13 @@ impl Values {
                     hasher.update(&bytes);
                 }
             }
+            Self::Pixels(pixels) => pixels.each(|bytes| {
+                hasher.update(bytes);
+                Ok::<_, DataError>(())
+            })?,
             Self::Placed(_) => panic!("invariant: what stays in its file is hashed as it is read"),
         }
+        Ok(())
     }
 }
 
@@ -118,14 +127,17 @@ pub(crate) fn bits(number: f64) -> u64 {
 
 impl Raw {
     /// blake3 of shape, values, labels, class names, and how columns are coded.
-    pub(crate) fn fingerprint(&self) -> Digest {
+    ///
+    /// # Errors
+    /// If what stays in its files can't be read, or has changed.
+    pub(crate) fn fingerprint(&self) -> Result<Digest, DataError> {
         let mut hasher = self.hasher(self.labels.len() as u64);
-        hash_samples(&self.values, &self.labels, &mut hasher);
+        hash_samples(&self.values, &self.labels, &mut hasher)?;
         if let Some(held_out) = &self.held_out {
             hasher.update(&(held_out.labels.len() as u64).to_le_bytes());
-            hash_samples(&held_out.values, &held_out.labels, &mut hasher);
+            hash_samples(&held_out.values, &held_out.labels, &mut hasher)?;
         }
-        self.finish(hasher)
+        Ok(self.finish(hasher))
     }
 
     /// How many samples each class has, those held out included.
@@ -170,12 +182,13 @@ impl Raw {
     }
 }
 
-fn hash_samples(values: &Values, labels: &[u32], hasher: &mut blake3::Hasher) {
-    values.hash(hasher);
+fn hash_samples(values: &Values, labels: &[u32], hasher: &mut blake3::Hasher) -> Result<(), DataError> {
+    values.hash(hasher)?;
     let mut bytes = Vec::with_capacity(4 * 1024);
     for block in labels.chunks(1024) {
         bytes.clear();
         bytes.extend(block.iter().flat_map(|label| label.to_le_bytes()));
         hasher.update(&bytes);
     }
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Raw data to scaled training and held-out samples.
 
+use std::sync::Arc;
+
 use starling_run::data::LabelScale;
 use starling_run::{DataDescription, FeatureScale};
 use starling_topology::{Digest, SplitMix64Generator};
@@ -39,13 +41,13 @@ pub(crate) fn permille(held_out: f32) -> Result<u32, DataError> {
 /// Splits and scales. Samples stay in their order; which are held out is drawn from `seed`.
 ///
 /// # Errors
-/// Of a table that stays in its file: if it can't be read, or has changed.
+/// Of what stays in its files: if it can't be read, or has changed.
 pub(crate) fn split(mut raw: Raw, permille: u32, seed: u64) -> Result<Split, DataError> {
     if let Values::Placed(table) = raw.values {
         raw.values = Values::Numbers(Vec::new());
-        return placed::split(*table, &raw, permille, seed);
+        return placed::split(table, &raw, permille, seed);
     }
-    let fingerprint = raw.fingerprint();
+    let fingerprint = raw.fingerprint()?;
     let features = raw.shape.iter().map(|dimension| *dimension as usize).product();
     let total = u32::try_from(raw.labels.len()).expect("invariant: readers bound the samples");
     let (training, held_out) = match raw.held_out {
@@ -64,21 +66,25 @@ pub(crate) fn split(mut raw: Raw, permille: u32, seed: u64) -> Result<Split, Dat
         // What is known of such data does not depend on its split.
         Scaling::Divide(_) => label_scale(&raw.class_names, &raw.labels, &(0..total).collect::<Vec<u32>>()),
     };
-    let select = |values: &Values, labels: &[u32], indices: &[u32]| {
+    let select = |values: &Values, labels: &Arc<[u32]>, indices: Vec<u32>| {
+        if let Values::Pixels(pixels) = values {
+            return placed::of_images(pixels, labels, &scales, indices.into(), raw.class_names.len());
+        }
         let mut rows = Vec::with_capacity(indices.len() * features);
-        for index in indices {
+        for index in &indices {
             let start = *index as usize * features;
             rows.extend((0..features).map(|column| scales.scaled(column, values.get(start + column))));
         }
         SampleSet::new(features, rows, indices.iter().map(|index| labels[*index as usize]).collect())
     };
-    let training = select(&raw.values, &raw.labels, &training);
-    let held_out = match &raw.held_out {
+    let labels = raw.labels.into();
+    let training = select(&raw.values, &labels, training);
+    let held_out = match raw.held_out {
         Some(own) => {
-            let all: Vec<u32> = (0..own.labels.len() as u32).collect();
-            select(&own.values, &own.labels, &all)
+            let all = (0..own.labels.len() as u32).collect();
+            select(&own.values, &own.labels.into(), all)
         }
-        None => select(&raw.values, &raw.labels, &held_out),
+        None => select(&raw.values, &labels, held_out),
     };
     Ok(Split { training, held_out, scales, label_scale, lost, fingerprint })
 }

@@ -9,7 +9,8 @@ use starling_run::data::ImageSize;
 use super::{Block, Blocks, InputSpec, LabelPolicy};
 use crate::error::DataError;
 use crate::images::decode::{self, Form};
-use crate::images::folder::{self, Listing};
+use crate::images::listed;
+use crate::images::listing::Listing;
 
 /// Images that are decoded one after another.
 pub(super) struct Folder {
@@ -28,10 +29,7 @@ impl Folder {
     /// All images of a folder; if their labels are wanted, as in training.
     pub(super) fn open(path: &Path, inputs: &InputSpec, labels: LabelPolicy) -> Result<Self, DataError> {
         let form = form(path, inputs)?;
-        let listed = match labels {
-            LabelPolicy::Wanted => folder::classes(path)?,
-            LabelPolicy::Unused => folder::all(path)?,
-        };
+        let listed = listed(path, labels == LabelPolicy::Wanted)?;
         let (images, classes) = (listed.images.into_iter(), listed.classes);
         Ok(Self { path: path.to_owned(), form, images, classes, alone: None, read: 0 })
     }
@@ -40,8 +38,8 @@ impl Folder {
     pub(super) fn of_one(bytes: impl Read, path: &Path, inputs: &InputSpec) -> Result<Self, DataError> {
         let form = form(path, inputs)?;
         let alone = Some(decode::taken(bytes, path)?);
-        let listing = Listing { path: path.file_name().map_or_else(|| path.to_owned(), PathBuf::from), class: None };
-        let images = vec![listing].into_iter();
+        let path_alone = path.file_name().map_or_else(|| path.to_owned(), PathBuf::from);
+        let images = vec![Listing { path: path_alone, class: None, part: None }].into_iter();
         Ok(Self { path: path.to_owned(), form, images, classes: Vec::new(), alone, read: 0 })
     }
 }
@@ -49,11 +47,12 @@ impl Folder {
 impl Blocks for Folder {
     fn next(&mut self, most: usize) -> Result<Block, DataError> {
         let mut block = Block::default();
-        for Listing { path, class } in self.images.by_ref().take(most) {
+        for image in self.images.by_ref().take(most) {
             let (bytes, file) = match self.alone.take() {
                 Some(bytes) => (bytes, self.path.clone()),
-                None => (decode::bytes(&self.path.join(&path))?, self.path.join(&path)),
+                None => (image.bytes(&self.path)?, image.told(&self.path)),
             };
+            let Listing { path, class, .. } = image;
             block.values.extend(decode::decode(&bytes, &file, self.form)?.into_iter().map(f64::from));
             block.labels.extend(class.and_then(|class| self.classes.get(class as usize)).cloned());
             self.read += 1;

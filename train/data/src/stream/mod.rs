@@ -163,6 +163,10 @@ impl Reader {
             }
             text::check_is_file(&path)?;
         }
+        if !inputs.is_text && crate::images::are_listed(&path)? {
+            let part = Folder::open(&path, inputs, labels)?;
+            return Ok(Self { path, parts: vec![Box::new(part)], at: 0 });
+        }
         if !path.is_dir() {
             #[cfg(feature = "parquet")]
             if !inputs.is_text && crate::table::parquet::is_one(&path)? {
@@ -171,10 +175,6 @@ impl Reader {
             }
             let file = File::open(&path).map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
             return Self::of(file, &path, inputs, labels);
-        }
-        if !idx::is_folder(&path)? && crate::images::folder::may_hold_images(&path)? {
-            let part = Folder::open(&path, inputs, labels)?;
-            return Ok(Self { path, parts: vec![Box::new(part)], at: 0 });
         }
         let (training, held_out) = idx::images(&path)?;
         let files = [Some((training, false)), held_out.map(|held_out| (held_out, true))];

@@ -1,7 +1,7 @@
 //! Tables of text: one sample per row, one column of labels, the others features.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::TableColumn;
 use crate::error::DataError;
 use crate::files::foreign::MARK;
 use crate::files::opened::OpenedFile;
-use crate::files::{Capped, bounded, is_gzipped};
+use crate::files::{Capped, bounded};
 use crate::samples::labels::{Classes, LabelTable};
 use crate::samples::raw::{Columns, Raw, Scaling, Values};
 use crate::source::Source;
@@ -77,8 +77,7 @@ impl Source for Csv {
         let path = Path::new(&options.source);
         let (form, limits) = (TableForm::of(options), TableLimits::of(options));
         let file = Arc::new(OpenedFile::open(path)?);
-        let packed = is_gzipped(&mut BufReader::new(file.reader(0)));
-        if packed.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })? {
+        if file.is_gzipped()? || file.is_utf16()? {
             return parse(|| Ok(file.reader(0)), path, form, limits);
         }
         let source = TextSource { open: || Ok(file.reader(0)), path, max: limits.max };
@@ -285,7 +284,7 @@ impl Table {
                     survey.rows,
                     match path.extension().is_some_and(|extension| extension == "gz") {
                         true => "unpack it (`gunzip --keep`) and name that file",
-                        false => "save it as CSV and name that file",
+                        false => "save it as CSV, in UTF-8, and name that file",
                     }
                 )));
             }

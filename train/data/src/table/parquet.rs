@@ -5,15 +5,19 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use ::parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use ::parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 use ::parquet::file::metadata::ParquetMetaData;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{self, ArrowPrimitiveType};
-use arrow_array::{Array, PrimitiveArray, RecordBatch};
-use arrow_schema::{DataType, TimeUnit};
+use arrow_array::{Array, PrimitiveArray, RecordBatch, StringViewArray};
+use arrow_schema::{DataType, Schema, TimeUnit};
 use atomic_write_file::AtomicWriteFile;
 use starling_run::Kind;
 use starling_run::manifest::MAX_FEATURES;
@@ -25,15 +29,16 @@ use crate::shorten;
 use crate::source::Source;
 use crate::table::csv::{self, PieceIterator, RowsSource, TableForm, TableLimits};
 use crate::table::form::RowForm;
-use crate::table::pieces::Piece;
+use crate::table::pieces::{MAX_ROW_BYTES, Piece};
 use crate::table::row_text::{BadRow, END_OF_NAMES, END_OF_ROW, RowSource, RowText, push};
 use crate::table::rows::Text;
 use crate::{DataOptions, Delimiter};
 
 /// How such a file begins and ends.
 const MAGIC: &[u8; 4] = b"PAR1";
-/// Rows that are decoded at once.
+/// Rows that are decoded at once, and about how many bytes of them are given at once.
 const AT_ONCE: usize = 1024;
+const GIVEN_BYTES: usize = 1 << 20;
 
 /// The reader of a Parquet file.
 #[derive(Debug)]
@@ -150,6 +155,9 @@ pub(crate) struct Rows {
     batches: ParquetRecordBatchReader,
     names: Vec<String>,
     are_named: bool,
+    /// The columns of the rows that were decoded together, and those of them that were not given yet.
+    decoded: Vec<Cells>,
+    left: Range<usize>,
     /// How many rows were given.
     given: u64,
 }
@@ -168,8 +176,17 @@ impl Rows {
         let damaged = |error: ::parquet::errors::ParquetError| damaged(&error.to_string());
         // What a program has noted of its own types, such as categories, is left alone: the columns say what they hold.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options).map_err(damaged)?;
-        check_places(builder.metadata(), length)?;
+        let found = ArrowReaderMetadata::load(&file, options.clone()).map_err(damaged)?;
+        check_places(found.metadata(), length)?;
+        // A text that many rows have is there once, however long it is.
+        let shown = found.schema().fields().iter().map(|field| match field.data_type() {
+            DataType::Utf8 | DataType::LargeUtf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
+            _ => field.clone(),
+        });
+        let schema = Arc::new(Schema::new(shown.collect::<Vec<_>>()));
+        let found =
+            ArrowReaderMetadata::try_new(found.metadata().clone(), options.with_schema(schema)).map_err(damaged)?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, found);
         let fields = builder.schema().fields();
         if fields.len() > MAX_FEATURES as usize {
             return Err(format!("it has {} columns, too many to be data", fields.len()));
@@ -188,7 +205,7 @@ impl Rows {
         }
         let names = fields.iter().map(|field| field.name().clone()).collect();
         let batches = builder.with_batch_size(AT_ONCE).build().map_err(damaged)?;
-        Ok(Self { batches, names, are_named: false, given: 0 })
+        Ok(Self { batches, names, are_named: false, decoded: Vec::new(), left: 0..0, given: 0 })
     }
 }
 
@@ -202,20 +219,31 @@ impl RowSource for Rows {
             let column = column.map(|name| format!("column `{}`", shorten(name)));
             io::Error::other(BadRow { row: self.given + 1, column, reason })
         };
-        let batch = match caught(|| self.batches.next()) {
-            Ok(None) => return Ok(false),
-            Ok(Some(Ok(batch))) => batch,
-            Ok(Some(Err(error))) => return Err(bad(None, damaged(&error.to_string()))),
-            Err(reason) => return Err(bad(None, reason)),
-        };
-        let columns = self.names.iter().zip(batch.columns()).map(|(name, column)| {
-            caught(|| cells(column)).and_then(|cells| cells).map_err(|reason| bad(Some(name), reason))
-        });
-        let columns = columns.collect::<io::Result<Vec<_>>>()?;
-        for row in 0..RecordBatch::num_rows(&batch) {
-            push(columns.iter().map(|column| column[row].as_str()), END_OF_ROW, into);
+        if self.left.is_empty() {
+            let batch = match caught(|| self.batches.next()) {
+                Ok(None) => return Ok(false),
+                Ok(Some(Ok(batch))) => batch,
+                Ok(Some(Err(error))) => return Err(bad(None, damaged(&error.to_string()))),
+                Err(reason) => return Err(bad(None, reason)),
+            };
+            let columns = self.names.iter().zip(batch.columns()).map(|(name, column)| {
+                caught(|| Cells::of(column)).and_then(|cells| cells).map_err(|reason| bad(Some(name), reason))
+            });
+            (self.decoded, self.left) = (columns.collect::<io::Result<_>>()?, 0..RecordBatch::num_rows(&batch));
         }
-        self.given += batch.num_rows() as u64;
+        let start = into.len();
+        for row in self.left.by_ref() {
+            let cells = || self.decoded.iter().map(|column| column.get(row));
+            if cells().map(str::len).fold(0, usize::saturating_add) > MAX_ROW_BYTES {
+                let reason = format!("it has more than {} MiB, too much for one row", MAX_ROW_BYTES >> 20);
+                return Err(io::Error::other(BadRow { row: self.given + 1, column: None, reason }));
+            }
+            push(cells(), END_OF_ROW, into);
+            self.given += 1;
+            if into.len() - start > GIVEN_BYTES {
+                break;
+            }
+        }
         Ok(true)
     }
 }
@@ -246,8 +274,33 @@ fn is_cell(kind: &DataType) -> bool {
         || matches!(kind, Timestamp(..) | Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
 }
 
-/// A column as cells: where there is nothing, an empty one.
-fn cells(column: &dyn Array) -> Result<Vec<String>, String> {
+/// A column as cells.
+enum Cells {
+    /// As they are in the file: many may be one.
+    Texts(StringViewArray),
+    Made(Vec<String>),
+}
+
+impl Cells {
+    fn of(column: &dyn Array) -> Result<Self, String> {
+        match column.as_string_view_opt() {
+            Some(texts) => Ok(Self::Texts(texts.clone())),
+            None => made(column).map(Self::Made),
+        }
+    }
+
+    /// The cell of a row: where there is nothing, an empty one.
+    fn get(&self, row: usize) -> &str {
+        match self {
+            Self::Texts(texts) if texts.is_null(row) => "",
+            Self::Texts(texts) => texts.value(row),
+            Self::Made(cells) => &cells[row],
+        }
+    }
+}
+
+/// A column of other things than texts as cells.
+fn made(column: &dyn Array) -> Result<Vec<String>, String> {
     macro_rules! numbers {
         ($kind:ident) => {
             of(column, |column: &PrimitiveArray<types::$kind>, row| Some(format!("{:?}", column.value(row))))
@@ -269,9 +322,6 @@ fn cells(column: &dyn Array) -> Result<Vec<String>, String> {
     match column.data_type() {
         DataType::Null => Ok(vec![String::new(); column.len()]),
         DataType::Boolean => texts(&|row| column.as_boolean().value(row).to_string()),
-        DataType::Utf8 => texts(&|row| column.as_string::<i32>().value(row).to_owned()),
-        DataType::LargeUtf8 => texts(&|row| column.as_string::<i64>().value(row).to_owned()),
-        DataType::Utf8View => texts(&|row| column.as_string_view().value(row).to_owned()),
         DataType::Int8 => numbers!(Int8Type),
         DataType::Int16 => numbers!(Int16Type),
         DataType::Int32 => numbers!(Int32Type),
@@ -329,15 +379,13 @@ fn fault(path: &Path, reason: String) -> DataError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use ::parquet::arrow::ArrowWriter;
     use ::parquet::basic::Compression;
     use ::parquet::file::properties::WriterProperties;
     use arrow_array::builder::{Int32Builder, ListBuilder};
     use arrow_array::{
-        ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray,
-        TimestampMicrosecondArray,
+        ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int64Array,
+        StringArray, TimestampMicrosecondArray,
     };
     use starling_topology::SplitMix64Generator;
 
@@ -371,6 +419,34 @@ mod tests {
             ("new", Arc::new(BooleanArray::from(vec![Some(true), Some(false), None, Some(true)]))),
             ("kind", Arc::new(StringArray::from(vec!["a", "b, \"c\"", "a", "b\nd"]))),
         ]
+    }
+
+    /// A kilobyte that stands for a gigabyte: no more of it is there at once than one row, and a piece.
+    #[test]
+    fn a_long_text_that_many_rows_have_is_there_once() {
+        let long = "x".repeat(MAX_ROW_BYTES / 4);
+        let values: ArrayRef = Arc::new(StringArray::from(vec![&*long]));
+        let texts = DictionaryArray::<types::Int32Type>::new(vec![0; 500].into(), values);
+        let texts: ArrayRef = Arc::new(texts);
+        let bytes = written(vec![("text", texts)], Compression::ZSTD(Default::default()));
+        assert!(bytes.len() < 64 << 10, "{}", bytes.len());
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("table.parquet");
+        fs::write(&path, bytes).expect("written");
+        let mut rows = Rows { are_named: true, ..Rows::open(&path).expect("a table") };
+        let (mut into, mut given) = (Vec::new(), 0);
+        while rows.more(&mut into).expect("rows") {
+            assert!(into.len() <= long.len() + GIVEN_BYTES + 3, "{}", into.len());
+            given += into.iter().filter(|byte| **byte == END_OF_ROW).count();
+            into.clear();
+            if given > 50 {
+                break;
+            }
+        }
+        let longer: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(MAX_ROW_BYTES + 1)]));
+        let error =
+            read(&written(vec![("text", longer)], Compression::ZSTD(Default::default()))).expect_err("too long");
+        assert!(error.contains("row 1") && error.contains("16 MiB"), "{error}");
     }
 
     #[test]

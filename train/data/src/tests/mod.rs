@@ -336,7 +336,7 @@ mod idx {
         let none = header(&[0, 0, 8, 3], &[5, 0, 3]);
         refused(&pair(none, labels(5)), "", &[IMAGES, "height is 0, expected at least 1"]);
         let huge = header(&[0, 0, 8, 3], &[u32::MAX, u32::MAX, u32::MAX]);
-        refused(&pair(huge, labels(5)), "", &[IMAGES, "the size in the header", "at most 2147483648 bytes"]);
+        refused(&pair(huge, labels(5)), "", &[IMAGES, "the size in the header", "at most 2147483648 bytes in memory"]);
         // A claim of two gigabytes over four bytes of content: found out by reading, not by reserving.
         let claim = [header(&[0, 0, 8, 3], &[1 << 15, 1 << 8, 1 << 8]), vec![1; 4]].concat();
         refused(&pair(claim, labels(5)), "", &[IMAGES, "2147483648 bytes", "cut off after 4"]);

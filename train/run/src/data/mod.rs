@@ -97,7 +97,7 @@ pub struct DataDescription {
     pub features: u32,
     /// A sample as an image: channels, height, width. Flat rows are `[1, 1, features]`.
     pub shape: [u32; 3],
-    /// How many classes there are.
+    /// How many classes there are. 0 of a table whose labels are more different numbers than there may be classes.
     pub classes: u32,
     /// CSV: the column that holds the labels, from 0.
     pub label: Option<u32>,
@@ -222,7 +222,8 @@ impl DataDescription {
             return Err(format!("its shape {:?} does not hold its {} features", self.shape, self.features));
         }
         let (what, most) = if self.kind == TOKENS { ("tokens", MAX_TOKENS) } else { ("classes", MAX_CLASSES) };
-        if !(2..=most).contains(&self.classes) {
+        let are_measured = self.classes == 0 && self.is_table();
+        if !are_measured && !(2..=most).contains(&self.classes) {
             return Err(format!("it has {} {what}, but 2 to {most} are possible", self.classes));
         }
         if self.held_out >= 1000 {

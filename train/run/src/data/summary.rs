@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Delimiter, TEXT, TOKENS};
+use crate::manifest::MAX_CLASSES;
 
 /// Classes whose samples are counted one by one for programs.
 const MAX_COUNTED: usize = 100;
@@ -51,7 +52,7 @@ pub struct DataSummary {
     pub gap_columns: u32,
     /// Of a table: how many columns are left out.
     pub ignored_columns: u32,
-    /// How many classes there are.
+    /// How many classes there are. 0: more different numbers than there may be classes.
     pub classes: u32,
     /// The first classes, with their samples.
     pub counts: Vec<ClassSummary>,
@@ -76,6 +77,9 @@ impl DataSummary {
 
     fn classes(&self) -> String {
         let all = self.classes as usize;
+        if all == 0 {
+            return format!("more than {MAX_CLASSES} different numbers");
+        }
         let shown = if all > MAX_NAMED { MAX_NAMED_OF_MANY } else { all };
         let mut named: Vec<String> = self.counts.iter().take(shown).map(ToString::to_string).collect();
         if all > named.len() {

@@ -10,6 +10,7 @@ use super::{AnyTask, Chosen, Model, check_layers, check_widths, choose, unusable
 use crate::network::forward::{AnyModule, RowModule};
 use crate::network::{LayerSpec, Network};
 use crate::task::classification::ClassificationTask;
+use starling_run::manifest::MAX_CLASSES;
 
 /// The most channels of a convolution.
 const MAX_CHANNELS: u32 = 4_096;
@@ -137,6 +138,12 @@ impl Model for ClassifierModel {
                 "`{fraction}` is a measurement, not a class, but {} learns classes; take `--model regression`, which learns numbers, or \
                  name another label column (`--label`)",
                 self.name
+            ));
+        }
+        if dataset.description().classes == 0 {
+            return Err(format!(
+                "its labels are more than {MAX_CLASSES} different numbers, too many to be classes; take `--model regression`, which learns numbers, \
+                 or name another label column (`--label`)"
             ));
         }
         self.check_images(&layers, dataset.description().shape)?;

@@ -31,7 +31,7 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     // Only one kind of model takes it.
     let options = DataOptions { text: learns_text || prepared.is_some(), ..options };
     let dataset = Dataset::load(&options).map_err(TaskError::from)?;
-    let as_classes = !learns_text && prepared.is_none();
+    let as_classes = prepared.is_none() && program.learns_classes(&spec.model);
     let (description, warnings) = (dataset.description(), dataset.warnings(spec.batch_size, as_classes));
     let stays_in_file = description.is_table() && !dataset.training().are_held();
     print(
