@@ -2,7 +2,7 @@
 //!
 //! Such a run is another one: its manifest names the digest of the state, which is taken over whole, with its step, its
 //! optimizer and its ledger. So model, data, batch size and seed are those of the run before; how long it trains, how fast it
-//! learns and how its members reduce may differ.
+//! learns, how its members reduce, how often they save, and whether they compute in f32 or bf16 may differ.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::start::welcome;
 use crate::store::manifest_file::{self, Known};
 
 /// Fields of a manifest in which a run may differ from the one that it begins with.
-const MAY_DIFFER: [&str; 16] = [
+const MAY_DIFFER: [&str; 18] = [
     "steps",
     // Of no use any more.
     "initial",
@@ -34,6 +34,8 @@ const MAY_DIFFER: [&str; 16] = [
     "layout",
     "max_stall_ms",
     "quorum",
+    "checkpoint_every",
+    "precision",
 ];
 
 /// Which run the founder's settings name, and the state that it begins with, if it is new and begins with one: by `--from`,
@@ -83,7 +85,10 @@ fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path
     let mut differences = ours.differences(theirs);
     // What is counted of the held-out loss goes on by the same terms.
     let goes_on = ours.schedule.decay.evaluations() == theirs.schedule.decay.evaluations();
-    differences.retain(|it| !may_differ(&it.field) || (!goes_on && it.field.starts_with("schedule")));
+    // A state has a scale for losses if its run scales them.
+    let is_scaled = ours.precision.is_scaled() == theirs.precision.is_scaled();
+    let is_kept = |field: &str| (!goes_on && field.starts_with("schedule")) || (!is_scaled && field == "precision");
+    differences.retain(|it| !may_differ(&it.field) || is_kept(&it.field));
     let from = from.to_owned();
     if !differences.is_empty() {
         return Err(NodeError::OtherOrigin { from, differences: welcome::describe(&differences) });

@@ -1,12 +1,13 @@
 //! The values that a run begins with, on every machine the same.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, GradientCheckpointingStrategy, Tensor};
 use starling_run::manifest::schema::Entry;
 use starling_run::{LeafKind, Schema};
 
 use crate::device::DeviceSpec;
 use crate::error::Error;
+use crate::network::schema;
 use crate::panics::caught;
 use crate::task::Task;
 use crate::task::draw::{DrawSeed, beside_others, by_itself};
@@ -51,6 +52,24 @@ pub(crate) fn separate<M: Module>(module: M, leaves: &[Entry], device: &Device) 
     let keeps_running = leaves.iter().any(|leaf| leaf.kind == LeafKind::Running);
     let checkpoints = matches!(device.gradient_checkpointing_strategy(), Some(GradientCheckpointingStrategy::Balanced));
     if keeps_running && !checkpoints { beside_others(|| module.valid().train()) } else { module }
+}
+
+/// `module`, each leaf of which has the shape that `leaves` say: what Burn keeps the other way round until it is drawn, is drawn. What differs even so stays.
+pub(crate) fn settled<M: Module>(module: M, leaves: &[Entry]) -> M {
+    let shape = |entry: &Entry| entry.shape.clone();
+    match schema::of_module(&module).entries().iter().map(shape).eq(leaves.iter().map(shape)) {
+        true => module,
+        false => beside_others(|| module.map(&mut Draw)),
+    }
+}
+
+struct Draw;
+
+impl ModuleMapper for Draw {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let _ = param.val();
+        param
+    }
 }
 
 /// A leaf as its module has it.

@@ -119,6 +119,7 @@ impl<T: Task> Replica<T> {
             return Err(DeviceError::Precision { wanted: compute.device, device: open.name, precision }.into());
         }
         let module = beside_others(|| caught(task.name(), "module", || task.module(&device)))?;
+        let module = initial::settled(module, &leaves);
         let path = |entry: &Entry| (entry.path.clone(), entry.shape.clone());
         if !schema::of_module(&module).entries().iter().map(path).eq(leaves.iter().map(path)) {
             let reason = "built once more, it has other leaves; build it from the task's settings alone".to_owned();

@@ -72,6 +72,7 @@ impl<T: Task> TaskProgram<T> {
         }
         let (open, device) = self.compute.open()?;
         let module = beside_others(|| caught(self.task.name(), "module", || self.task.module(&device)))?;
+        let module = replica::initial::settled(module, &leaves);
         let module = replica::initial::separate(module, &leaves, &device);
         let model = state.model(manifest);
         let values = LeafValues { frozen: Some(&state.frozen), ..LeafValues::changing(&model, manifest.trained()) };

@@ -1,7 +1,7 @@
 //! Tasks of users: one that learns, and all that can't be trained.
 
 use burn::module::{Lora, Module, Param};
-use burn::nn::{BatchNorm, BatchNormConfig, Initializer, Linear, LinearConfig};
+use burn::nn::{BatchNorm, BatchNormConfig, Initializer, Linear, LinearConfig, LinearLayout};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use serde_json::{Value, json};
 use starling_data::Dataset;
@@ -32,6 +32,8 @@ enum Flaw {
     TooManySamples,
     ShortInitial,
     OtherShape,
+    /// None: Burn keeps its weights the other way round until they are drawn.
+    Columns,
 }
 
 /// y = 3 a - 2 b + 1, by a linear layer and squared error.
@@ -101,7 +103,11 @@ impl Task for Plane {
                 }
             },
             norm: self.has_more.then(|| BatchNormConfig::new(2).init(device)),
-            linear: (self.flaw != Flaw::NoLeaf).then(|| LinearConfig::new(inputs, 1).init(device)),
+            linear: (self.flaw != Flaw::NoLeaf).then(|| {
+                let columns = self.flaw == Flaw::Columns;
+                let layout = if columns { LinearLayout::Col } else { LinearLayout::Row };
+                LinearConfig::new(inputs, 1).with_layout(layout).init(device)
+            }),
         }
     }
 
@@ -191,6 +197,20 @@ fn a_task_learns_and_goes_on_from_its_state_with_the_same_bits() {
     let mut names = file.names();
     names.sort_unstable();
     assert_eq!(names, ["linear.bias", "linear.weight"]);
+}
+
+#[test]
+fn a_layer_that_keeps_its_weights_by_columns_is_trained_as_any_other() {
+    let trained = |flaw| {
+        let (manifest, mut learner) = found(Plane::new(flaw)).expect("a run");
+        for _ in 0..20 {
+            advance(learner.as_mut(), 3);
+        }
+        let (module, _) = program(Plane::new(flaw)).module(&manifest, &learner.state()).expect("the run's");
+        let weight = module.linear.expect("a layer").weight.val();
+        (manifest.leaves, learner.digest(), weight.dims(), weight.into_data().to_vec::<f32>().expect("f32"))
+    };
+    assert_eq!(trained(Flaw::Columns), trained(Flaw::None));
 }
 
 #[test]
