@@ -124,10 +124,10 @@ def draw(flags):
 
 
 def rate(flags, step):
-    """Of step `step`, counted from 1: up evenly, then along half a cosine to zero at the last one."""
+    """Of step `step`, counted from 1: up evenly, then along half a cosine, to zero behind the last one."""
     if step <= flags.warm_up:
         return flags.learning_rate * step / flags.warm_up
-    done = min((step - flags.warm_up) / (flags.steps - flags.warm_up), 1.0)
+    done = (step - 1 - flags.warm_up) / (flags.steps - flags.warm_up)
     return flags.learning_rate * (1 + math.cos(math.pi * done)) / 2
 
 
