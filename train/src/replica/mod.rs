@@ -303,7 +303,7 @@ impl<T: Task> Replica<T> {
                 0 => gradient.prepend(weight, pieces.iter().copied().chain([figures])),
                 before => {
                     let means = self.sums.mean_with(start, weight, &pieces);
-                    gradient.prepend(before + weight, means.iter().map(Vec::as_slice).chain([figures]));
+                    gradient.prepend(before + weight, [means, figures].into_iter());
                 }
             }
             figures = &[];

@@ -34,16 +34,17 @@ impl Sums {
         self.weight
     }
 
-    /// The means over these samples and `weight` others, from position `start` on; theirs are the pieces.
-    pub(super) fn mean_with(&self, start: usize, weight: u64, pieces: &[&[f32]]) -> Vec<Vec<f32>> {
+    /// The means over these samples and `weight` others, from position `start` on; theirs are the pieces. They take the place of the sums
+    /// there: no other memory is taken.
+    pub(super) fn mean_with(&mut self, start: usize, weight: u64, pieces: &[&[f32]]) -> &[f32] {
         let total = (self.weight + weight) as f32;
         let mut at = start;
-        let mean = |piece: &&[f32]| -> Vec<f32> {
-            let sums = &self.values[at..at + piece.len()];
+        for piece in pieces {
+            let sums = &mut self.values[at..at + piece.len()];
+            sums.iter_mut().zip(*piece).for_each(|(sum, value)| *sum = (*sum + value * weight as f32) / total);
             at += piece.len();
-            sums.iter().zip(*piece).map(|(sum, value)| (sum + value * weight as f32) / total).collect()
-        };
-        pieces.iter().map(mean).collect()
+        }
+        &self.values[start..at]
     }
 }
 
@@ -57,7 +58,7 @@ mod tests {
         sums.add(2, &[&[1.0, 2.0], &[4.0]]);
         sums.add(4, &[&[4.0], &[-1.0, 1.0]]);
         assert_eq!((sums.weight(), &sums.values), (6, &vec![18.0, 0.0, 12.0]));
-        assert_eq!(sums.mean_with(1, 2, &[&[4.0], &[6.0]]), [[1.0], [3.0]]);
+        assert_eq!(sums.mean_with(1, 2, &[&[4.0], &[6.0]]), [1.0, 3.0]);
         sums.clear();
         sums.add(1, &[&[5.0]]);
         assert_eq!((sums.weight(), sums.values), (1, vec![5.0]));
