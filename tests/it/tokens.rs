@@ -165,6 +165,13 @@ fn data_is_checked_and_shown_without_training() {
     assert_eq!((&table["data"]["kind"], &table["data"]["features"]), (&"csv".into(), &30.into()), "{table}");
     assert!(table["fingerprint"].as_str().is_some_and(|hex| hex.len() == 64));
     assert!(text(dir, "data check digits").contains("images of 8x8"));
+    let shown = json(dir, "data show digits --samples 2 --json");
+    let samples = shown["samples"].as_array().expect("a list");
+    assert_eq!((samples.len(), samples[0]["features"].as_array().map(Vec::len)), (2, Some(64)), "{shown}");
+    assert!(samples[0]["label"].is_string() && text(dir, "data show digits").contains('@'), "{shown}");
+    let told = text(dir, &format!("data show {} --samples 1", data::breast_cancer().display()));
+    assert!(told.contains("the first 1 samples") && told.contains("and 10 more"), "{told}");
+    assert!(text(dir, "data show a.txt --model gpt --context 8").contains("t|h|e| |c|a|t| |"));
     // One byte that is another one.
     let path = dir.join("text/tokens-00000.bin");
     let mut bytes = fs::read(&path).expect("there");

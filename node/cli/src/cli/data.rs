@@ -35,8 +35,8 @@ pub enum DataVerb {
     /// Check data, and say what a run would understand of it; exit code 1 if it can't be used
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckFlags),
-    /// Show what is in a text that was prepared, and its first windows as a model sees them
-    Show(WindowFlags),
+    /// Show the first samples of data as a model sees them, and what is in a text that was prepared
+    Show(ShowFlags),
 }
 
 /// `starling data prepare`.
@@ -69,16 +69,16 @@ pub struct CheckFlags {
 
 /// `starling data show`.
 #[derive(Debug, Clone, Args)]
-pub struct WindowFlags {
-    /// The folder of a text that was prepared
-    #[arg(value_name = "DIR")]
-    pub path: PathBuf,
-    /// How many tokens a window has
-    #[arg(long, value_name = "TOKENS", default_value_t = starling_run::data::USUAL_CONTEXT)]
-    pub context: u32,
-    /// How many windows are shown
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub windows: u16,
+pub struct ShowFlags {
+    /// What `--data` of a run would name: a table, images, a folder that was prepared, `digits`, or, with `--model gpt`, a text
+    #[arg(value_name = "PATH", conflicts_with = "data.source")]
+    pub path: String,
+    /// How many samples are shown
+    #[arg(long, visible_alias = "windows", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub samples: u16,
+    /// Flags, as `starling run` would take them.
+    #[command(flatten)]
+    pub keys: KeyFlags<RUN>,
 }
 
 /// A tokenizer, if one can be called so.

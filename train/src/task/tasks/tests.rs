@@ -208,7 +208,7 @@ fn a_layer_that_keeps_its_weights_by_columns_is_trained_as_any_other() {
         }
         let (module, _) = program(Plane::new(flaw)).module(&manifest, &learner.state()).expect("the run's");
         let weight = module.linear.expect("a layer").weight.val();
-        (manifest.leaves, learner.digest(), weight.dims(), weight.into_data().to_vec::<f32>().expect("f32"))
+        (manifest.leaves, learner.digest(), weight.dims(), weight.into_data().try_to_vec::<f32>().expect("f32"))
     };
     assert_eq!(trained(Flaw::Columns), trained(Flaw::None));
 }
