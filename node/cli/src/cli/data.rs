@@ -36,7 +36,7 @@ pub enum DataVerb {
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckFlags),
     /// Show the first samples of data as a model sees them, and what is in a text that was prepared
-    Show(ShowFlags),
+    Show(SampleFlags),
 }
 
 /// `starling data prepare`.
@@ -69,7 +69,7 @@ pub struct CheckFlags {
 
 /// `starling data show`.
 #[derive(Debug, Clone, Args)]
-pub struct ShowFlags {
+pub struct SampleFlags {
     /// What `--data` of a run would name: a table, images, a folder that was prepared, `digits`, or, with `--model gpt`, a text
     #[arg(value_name = "PATH", conflicts_with = "data.source")]
     pub path: String,

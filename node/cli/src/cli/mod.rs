@@ -25,7 +25,7 @@ use starling::ResumePolicy;
 use starling_run::WIRE_VERSION;
 
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
-pub use data::{CheckFlags, DataVerb, PrepareFlags, ShowFlags};
+pub use data::{CheckFlags, DataVerb, PrepareFlags, SampleFlags};
 pub use help::{command, one_line, parse};
 use invite::APPOINT_EXAMPLES;
 pub use invite::{AppointFlags, IdFlags, InviteFlags, RevokeFlags};

@@ -11,7 +11,7 @@ use starling_run::{DataOptions, Program};
 use starling_train::{Dataset, ModelProgram, Tokenizer, tokens};
 
 use super::{CommandError, Context, EXIT_DONE, prepare, print};
-use crate::cli::ShowFlags;
+use crate::cli::SampleFlags;
 use crate::config::FlagValue;
 use crate::output::format;
 
@@ -23,7 +23,7 @@ const MAX_SIDES: [usize; 2] = [48, 96];
 /// From dark to light.
 const SHADES: &[u8] = b" .:-=+*#%@";
 
-pub(super) fn show(context: &Context, flags: &ShowFlags) -> Result<u8, CommandError> {
+pub(super) fn show(context: &Context, flags: &SampleFlags) -> Result<u8, CommandError> {
     let source = FlagValue { key: "data.source", flag: "--data", values: vec![flags.path.clone()] };
     let loaded = context.load(&[flags.keys.values(), &[source]].concat())?;
     let founding = loaded.founding(ResumePolicy::Fresh)?;
