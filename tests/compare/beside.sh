@@ -18,6 +18,11 @@ done
 ticket=$(sed -n 's/.*"ticket":"\([^"]*\)".*/\1/p' "$dir/1.log" | head -n 1)
 for member in $(seq 2 "$members"); do
     echo "$ticket" | "$starling" join - --device cpu --data-dir "$dir/$member" --listen /ip4/127.0.0.1/tcp/0 --quiet > /dev/null &
+    joiners="${joiners:-} $!"
 done
-wait
+# Whoever fails ends all.
+for joiner in $joiners; do
+    wait "$joiner"
+done
+wait $founder
 grep '"finished"' "$dir/1.log"

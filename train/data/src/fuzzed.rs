@@ -28,7 +28,7 @@ pub fn idx(images: &[u8], labels: &[u8], max: u64) -> Option<Dataset> {
 /// The same of a file of decoded images.
 pub fn images(bytes: &[u8], max: u64) -> Option<Dataset> {
     let path = Path::new("images.pack");
-    Dataset::build(images::parse(bounded(bytes, path, max).ok()?, path).ok()?, 200, 42).ok()
+    Dataset::build(images::parse(bounded(bytes, path, max).ok()?, path, u64::MAX).ok()?, 200, 42).ok()
 }
 
 /// Whether these bytes are what a prepared text says of itself, or the header of a file of its tokens.

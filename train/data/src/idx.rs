@@ -11,12 +11,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use starling_run::Kind;
+use starling_run::manifest::MAX_FEATURES;
 
 use crate::DataOptions;
 use crate::error::DataError;
 use crate::files::opened::OpenedFile;
-use crate::files::{Capped, check_length, unpacked};
-use crate::samples::labels;
+use crate::files::{Capped, HELD_OF_PACKED, bounded, check_length, unpacked};
 use crate::samples::pixels::PixelFile;
 use crate::samples::raw::{MAX_VALUES, Raw, RawSamples, Scaling, Values};
 use crate::source::Source;
@@ -80,7 +80,8 @@ fn read(path: &Path, options: &DataOptions) -> Result<Raw, DataError> {
 #[cfg(feature = "fuzz")]
 pub(super) fn parse(images: &[u8], labels: &[u8], max: u64) -> Result<Raw, DataError> {
     let path = Path::new("images");
-    let training = Part::of((path, unpacked(images, path)?), ("labels".into(), unpacked(labels, path)?), max)?;
+    let training =
+        Part::of((path, unpacked(images, path)?), ("labels".into(), unpacked(labels, path)?), max, MAX_VALUES)?;
     raw(path, path, training, None)
 }
 
@@ -94,11 +95,22 @@ fn raw(path: &Path, images: &Path, training: Part, held_out: Option<Part>) -> Re
             found: format!("{}x{}", part.size[0], part.size[1]),
         });
     }
-    let written: Vec<String> =
-        training.labels.iter().chain(held_out.iter().flat_map(|part| &part.labels)).map(u8::to_string).collect();
-    let (mut all, class_names) =
-        labels::classify(&written).map_err(|reason| DataError::File { path: path.to_owned(), reason })?;
-    let held_out_labels = all.split_off(training.labels.len());
+    let mut are_there = [false; 256];
+    let every = training.labels.iter().chain(held_out.iter().flat_map(|part| &part.labels));
+    every.for_each(|label| are_there[usize::from(*label)] = true);
+    let there: Vec<u8> = (0..=u8::MAX).filter(|label| are_there[usize::from(*label)]).collect();
+    if let [alone] = &*there {
+        let count = training.labels.len() + held_out.as_ref().map_or(0, |part| part.labels.len());
+        let reason = format!("all {count} labels are `{alone}`; training needs at least two classes");
+        return Err(DataError::File { path: path.to_owned(), reason });
+    }
+    let class_names = there.iter().map(u8::to_string).collect();
+    let classes = |labels: &[u8]| -> Vec<u32> {
+        let class = |label: &u8| there.partition_point(|other| other < label) as u32;
+        labels.iter().map(class).collect()
+    };
+    let held_out_labels = held_out.as_ref().map(|part| classes(&part.labels)).unwrap_or_default();
+    let all = classes(&training.labels);
     Ok(Raw {
         kind: if held_out.is_some() { WITH_HELD_OUT } else { IMAGES_ALONE },
         origin: path.display().to_string(),
@@ -135,13 +147,16 @@ impl Part {
         let (labels, max) = (labels_of(images)?, options.max_file_bytes);
         let file = OpenedFile::open(images)?;
         if file.is_gzipped()? {
-            return Self::of((images, open(images)?), (labels.clone(), open(&labels)?), max);
+            let held = HELD_OF_PACKED.saturating_mul(options.held_bytes) / 4;
+            let file = bounded(file.reader(0), images, max)?;
+            return Self::of((images, file), (labels.clone(), open(&labels)?), max, held);
         }
         check_length(&file, max)?;
         let dimensions = dimensions(images, &mut file.reader(0), IMAGES)?;
         let (place, bytes) = (header_bytes(IMAGES), file.bytes());
         let features = u64::from(dimensions[1]) * u64::from(dimensions[2]);
-        let claimed = features.checked_mul(dimensions[0].into()).zip(usize::try_from(features).ok());
+        let possible = usize::try_from(features).ok().filter(|features| *features <= MAX_FEATURES as usize);
+        let claimed = features.checked_mul(dimensions[0].into()).zip(possible);
         let Some((claimed, features)) = claimed else {
             return Err(too_large(images, &dimensions));
         };
@@ -156,8 +171,13 @@ impl Part {
         )
     }
 
-    fn of((images, pixels): (&Path, impl Read), labels: (PathBuf, impl Read), max: u64) -> Result<Self, DataError> {
-        let (dimensions, pixels) = read_file(images, pixels, IMAGES, max)?;
+    fn of(
+        (images, pixels): (&Path, impl Read),
+        labels: (PathBuf, impl Read),
+        max: u64,
+        held: u64,
+    ) -> Result<Self, DataError> {
+        let (dimensions, pixels) = read_file(images, pixels, IMAGES, max, held)?;
         Self::with_labels((images, dimensions, Values::Bytes(pixels)), labels, max)
     }
 
@@ -166,7 +186,7 @@ impl Part {
         (labels_path, labels): (PathBuf, impl Read),
         max: u64,
     ) -> Result<Self, DataError> {
-        let (label_count, labels) = read_file(&labels_path, labels, LABELS, max)?;
+        let (label_count, labels) = read_file(&labels_path, labels, LABELS, max, MAX_VALUES)?;
         if dimensions[0] != label_count[0] {
             return Err(DataError::Idx {
                 path: labels_path,
@@ -180,7 +200,13 @@ impl Part {
 }
 
 /// Reads one IDX file of bytes with as many dimensions as `magic` ends with, and checks that it is exactly as long as its header says.
-fn read_file(path: &Path, file: impl Read, magic: [u8; 4], max: u64) -> Result<(Vec<u32>, Vec<u8>), DataError> {
+fn read_file(
+    path: &Path,
+    file: impl Read,
+    magic: [u8; 4],
+    max: u64,
+    held: u64,
+) -> Result<(Vec<u32>, Vec<u8>), DataError> {
     let mut file = Capped::new(file, max);
     let sizes = dimensions(path, &mut file, magic)?;
     // The header is a claim: nothing of its size is reserved, only what is there is read.
@@ -188,6 +214,15 @@ fn read_file(path: &Path, file: impl Read, magic: [u8; 4], max: u64) -> Result<(
     let Some(claimed) = claimed.filter(|claimed| *claimed <= MAX_VALUES) else {
         return Err(too_large(path, &sizes));
     };
+    if claimed > held {
+        let reason = format!(
+            "it has {} MiB, but of what is packed {} MiB at most are held: unpack it (`gunzip --keep`) and name that file, or hold more \
+             (`--data-held`)",
+            claimed >> 20,
+            held >> 20
+        );
+        return Err(DataError::File { path: path.to_owned(), reason });
+    }
     let mut bytes = Vec::new();
     let read = file.take(claimed + 1).read_to_end(&mut bytes);
     read.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;

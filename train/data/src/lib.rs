@@ -146,7 +146,8 @@ impl Dataset {
         self.seed
     }
 
-    /// What each class is called in the source; a label is an index into this list.
+    /// What each class is called in the source; a label is an index into this list. Empty where labels are too many numbers to be classes:
+    /// [`Self::label_numbers`].
     pub fn class_names(&self) -> &[String] {
         &self.preprocessing.classes
     }

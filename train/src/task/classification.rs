@@ -59,6 +59,8 @@ impl ClassificationTask {
     pub fn with_options(self, options: ModelOptions) -> Self {
         let weights = match options.class_weights {
             ClassWeightPolicy::Equal => None,
+            // Whose labels are too many to be classes has none to balance.
+            ClassWeightPolicy::Balanced if self.dataset.class_names().is_empty() => None,
             ClassWeightPolicy::Balanced => {
                 Some(balanced(&self.dataset.training().class_counts(self.dataset.class_names().len())))
             }

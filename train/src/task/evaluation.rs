@@ -63,7 +63,8 @@ pub(crate) fn classified(logits: &[f32], labels: impl ExactSizeIterator<Item = u
         let (before, behind) = logits.split_at(label);
         let larger = before.iter().filter(|logit| **logit >= logits[label]).count();
         let larger = larger + behind.iter().filter(|logit| **logit > logits[label]).count();
-        near_hits += u32::from(larger < TOP);
+        // What is no number is larger than nothing, and hits nothing.
+        near_hits += u32::from(larger < TOP && !logits[label].is_nan());
     }
     let mut sums = vec![("loss", loss), ("accuracy", f64::from(hits))];
     sums.extend((classes > TOP).then_some(("top_5_accuracy", f64::from(near_hits))));

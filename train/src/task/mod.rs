@@ -121,8 +121,8 @@ pub trait Task: Send + Sync + 'static {
         false
     }
 
-    /// Sums over some samples, each as much as it [counts](Self::weight), by name; the first is that of the `loss`. Of what is called `perplexity` they are of logarithms: it is the
-    /// exponential of their mean. `module` and `device` have no autodiff. As it is, the
+    /// Sums over some samples, each as much as it [counts](Self::weight), by name; the first is that of the `loss`. Of what is called `perplexity` they are of logarithms, and of `rmse` of squares: it is the
+    /// exponential of their mean, and its root. `module` and `device` have no autodiff. As it is, the
     /// loss alone.
     ///
     /// # Errors

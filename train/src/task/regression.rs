@@ -166,8 +166,11 @@ mod tests {
         assert!((measured[0].1 / 20.0 - f64::from(trained)).abs() < 1e-5, "{loss}: {trained} and {measured:?}");
         let labels: Vec<f64> = (0..20).map(|at| task.scale.scaled(f64::from(at * at))).collect();
         let off: f64 = labels.iter().map(|label| label.abs()).sum();
-        assert_eq!(measured.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["loss", "absolute_error", "r2"]);
-        assert!((measured[1].1 - off * task.scale.deviation).abs() < 1e-6 && measured[2].1.abs() < 1e-6);
+        assert_eq!(
+            measured.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+            ["loss", "absolute_error", "rmse", "r2"]
+        );
+        assert!((measured[1].1 - off * task.scale.deviation).abs() < 1e-6 && measured[3].1.abs() < 1e-6);
         (f64::from(trained), labels)
     }
 

@@ -24,7 +24,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Text,
         Like("digits"),
         "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, a folder of IDX files (MNIST), a folder with a folder of PNG or JPEG \
-         images for each class, or for gpt a text. Joiners without it ask members that share the run's data.",
+         images for each class, tar archives of images, or for gpt a text. Joiners without it ask members that share the run's data.",
         KeyTarget::Machine(put!(|machine, value| machine.data = Some(value.text().to_owned()))),
     )
     .flag("--data", "SOURCE"),

@@ -52,11 +52,8 @@ fn kind(start: &[u8]) -> Option<&'static str> {
     MAGIC.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, kind)| *kind)
 }
 
-/// Whether this is text of two bytes each: with its mark, or with a zero in every second byte, as Latin letters have.
+/// Whether this is text of two bytes each without its mark: with a zero in every second byte, as Latin letters have.
 fn is_utf16(start: &[u8]) -> bool {
-    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
-        return true;
-    }
     let (pairs, _) = start[..start.len().min(64)].as_chunks::<2>();
     let zeros = |at: usize| pairs.iter().filter(|pair| pair[at] == 0).count();
     let [first, second] = [zeros(0), zeros(1)];
@@ -90,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn text_of_two_bytes_is_named_with_and_without_its_mark() {
-        for text in ["\u{feff}a,b\n1,x\n", "a,b\n1,x\n", "größe,b\n1,x\n"] {
+    fn text_of_two_bytes_without_its_mark_is_named() {
+        for text in ["a,b\n1,x\n", "größe,b\n1,x\n"] {
             for to_bytes in [u16::to_le_bytes, u16::to_be_bytes] {
                 let told = told(&utf16(text, to_bytes));
                 assert!(told.as_ref().is_some_and(|told| told.contains("UTF-16")), "{text}: {told:?}");

@@ -21,6 +21,8 @@ use utf16::Utf16;
 const MAX_GROWTH_FROM: u64 = 256 << 20;
 const MAX_GROWTH: u64 = 200;
 
+/// So many times [`DataOptions::held_bytes`](crate::DataOptions::held_bytes) may data take that can't be read by position.
+pub(crate) const HELD_OF_PACKED: u64 = 4;
 /// How a gzip file starts.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 

@@ -83,6 +83,11 @@ impl OpenedFile {
         self.stamp.bytes
     }
 
+    /// The file itself, whose own place is nobody else's.
+    pub(crate) fn seekable(&self) -> &File {
+        &self.file
+    }
+
     /// Its bytes from this place on, one after another.
     pub(crate) fn reader(&self, place: u64) -> impl Read + '_ {
         Sequence { file: &self.file, place }
@@ -112,6 +117,36 @@ impl OpenedFile {
             true => Ok(()),
             false => Err(changed(&self.path, "its length or its time of change is another one")),
         }
+    }
+}
+
+/// A file that is opened each time that something is read of it, so that a run may use any number of them. It must not change meanwhile either.
+#[derive(Debug)]
+pub(crate) struct KnownFile {
+    path: PathBuf,
+    stamp: Stamp,
+}
+
+impl KnownFile {
+    /// The one that is open.
+    pub(crate) fn of(file: &OpenedFile) -> Self {
+        Self { path: file.path.clone(), stamp: file.stamp }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fills `bytes` with what lies at this place.
+    ///
+    /// # Errors
+    /// If it can't be read, or has changed.
+    pub(crate) fn read_at(&self, bytes: &mut [u8], place: u64) -> Result<(), DataError> {
+        let file = OpenedFile::open(&self.path)?;
+        if file.stamp != self.stamp {
+            return Err(changed(&self.path, "its length or its time of change is another one"));
+        }
+        file.read_at(bytes, place)
     }
 }
 

@@ -37,8 +37,9 @@ impl<R: Read> Utf16<R> {
         self.decoded.clear();
         let before = self.left.len();
         self.left.resize(before + BLOCK, 0);
-        let read = self.text.read(&mut self.left[before..])?;
-        self.left.truncate(before + read);
+        let read = self.text.read(&mut self.left[before..]);
+        self.left.truncate(before + *read.as_ref().unwrap_or(&0));
+        let read = read?;
         let is_end = read == 0;
         let is_big = match self.is_big {
             Some(is_big) => is_big,

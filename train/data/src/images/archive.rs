@@ -9,18 +9,19 @@
 //! Nothing is unpacked: where each image lies is kept, and it is read from there.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use starling_run::data::shorten;
+use starling_run::manifest::MAX_CLASSES;
 use tar::Archive;
 
 use super::folder::{Listed, is_image_name, is_name};
 use super::listing::{ArchivePart, Listing};
 use crate::error::DataError;
-use crate::files::opened::OpenedFile;
+use crate::files::opened::{KnownFile, OpenedFile};
 use crate::samples::labels;
 
 /// How the name of an archive ends.
@@ -34,9 +35,16 @@ const MAX_IMAGES: usize = 1 << 28;
 /// Whether `path` is an archive, by its name, or a folder of nothing else.
 ///
 /// # Errors
-/// If the folder can't be read.
+/// If the folder can't be read, or it is an archive that is packed.
 pub(crate) fn is_one(path: &Path) -> Result<bool, DataError> {
     if !path.is_dir() {
+        let is_packed =
+            has_ending(path, "tgz") || has_ending(path, "gz") && has_ending(&path.with_extension(""), ENDING);
+        if is_packed {
+            let reason =
+                "it is an archive that is packed, and images are read where they lie: unpack it (`gunzip --keep`)";
+            return Err(fault(path, reason.to_owned()));
+        }
         return Ok(has_ending(path, ENDING));
     }
     Ok(!shards(path)?.is_empty())
@@ -45,8 +53,8 @@ pub(crate) fn is_one(path: &Path) -> Result<bool, DataError> {
 /// The images to train on, or to compare with what they are: each with its class.
 ///
 /// # Errors
-/// If an archive is damaged, an image has no class, or there are too few or too many of either.
-pub(crate) fn classes(path: &Path) -> Result<Listed, DataError> {
+/// If an archive is damaged, an image has no class, or, in training, there are too few or too many classes.
+pub(crate) fn classes(path: &Path, is_training: bool) -> Result<Listed, DataError> {
     let Contents { mut listed, labels } = contents(path)?;
     let is_labelled = labels.iter().any(Option::is_some);
     let named = listed.images.iter().zip(labels).map(|(image, label)| {
@@ -60,9 +68,18 @@ pub(crate) fn classes(path: &Path) -> Result<Listed, DataError> {
         })
     });
     let named: Vec<String> = named.collect::<Result<_, _>>()?;
-    // As those of folders are, and those of IDX files.
-    let classified = if is_labelled { labels::classify(&named) } else { labels::classify_names(&named) };
+    let classified = match is_labelled {
+        // What they are called is compared with what a model knows.
+        _ if !is_training => Ok(labels::index(&named)),
+        // As those of IDX files are, and those of folders.
+        true => labels::classify(&named),
+        false => labels::classify_names(&named),
+    };
     let (classes, names) = classified.map_err(|reason| fault(path, reason))?;
+    if names.len() > MAX_CLASSES as usize {
+        let found = names.len();
+        return Err(fault(path, format!("it has {found} classes, but at most {MAX_CLASSES} are possible")));
+    }
     for (image, class) in listed.images.iter_mut().zip(classes) {
         image.class = Some(class);
     }
@@ -104,13 +121,17 @@ impl Contents {
             let packed = "a packed one has to be unpacked first (`gunzip --keep`)";
             fault(path, format!("it is no tar archive, or is damaged: {error}; {packed}"))
         };
-        let opened = Arc::new(OpenedFile::open(path)?);
+        let opened = OpenedFile::open(path)?;
+        let known = Arc::new(KnownFile::of(&opened));
         let (first, mut labels) = (self.listed.images.len(), BTreeMap::new());
-        let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-        let mut archive = Archive::new(BufReader::new(file));
+        let mut archive = Archive::new(BufReader::new(opened.seekable()));
         for entry in archive.entries_with_seek().map_err(damaged)? {
             let mut entry = entry.map_err(damaged)?;
             let name = entry.path().map_err(damaged)?.into_owned();
+            let (place, bytes) = (entry.raw_file_position(), entry.size());
+            if place.checked_add(bytes).is_none_or(|end| end > opened.bytes()) {
+                return Err(fault(path, format!("it is cut off within `{}`", shorten(&name.to_string_lossy()))));
+            }
             if entry.header().entry_type().is_dir() {
                 continue;
             }
@@ -123,22 +144,21 @@ impl Contents {
                 self.listed.skipped.other(name);
                 continue;
             }
-            let (place, bytes) = (entry.raw_file_position(), entry.size());
-            if place.checked_add(bytes).is_none_or(|end| end > opened.bytes()) {
-                return Err(fault(path, format!("it is cut off within `{}`", shorten(&name.to_string_lossy()))));
-            }
             if is_class {
                 let mut text = String::new();
                 let read = entry.by_ref().take(MAX_CLASS_BYTES).read_to_string(&mut text);
-                let reason = "its class is no text";
-                read.map_err(|_| fault(&path.join(&name), reason.to_owned()))?;
+                let bad = |reason: &str| fault(&path.join(&name), reason.to_owned());
+                read.map_err(|_| bad("its class is no text"))?;
+                if !is_name(text.trim()) {
+                    return Err(bad("the class in it is empty, too long, or has signs that can't be shown"));
+                }
                 labels.insert(key(&name), text.trim().to_owned());
                 continue;
             }
             if self.listed.images.len() == MAX_IMAGES {
                 return Err(fault(path, format!("more than {MAX_IMAGES} images are not possible")));
             }
-            let part = ArchivePart { archive: opened.clone(), place, bytes };
+            let part = ArchivePart { archive: known.clone(), place, bytes };
             self.listed.images.push(Listing { path: name, class: None, part: Some(part) });
         }
         self.labels.extend(self.listed.images[first..].iter().map(|image| labels.get(&key(&image.path)).cloned()));

@@ -10,7 +10,7 @@ use crate::files::opened::{Stamp, changed};
 use crate::samples::pixels::PixelSource;
 
 /// How many are decoded by one thread behind each other.
-const PART: usize = 8;
+const PART: usize = 2;
 
 /// The images of a folder or of archives, as a model takes them.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::decode;
 use crate::error::DataError;
-use crate::files::opened::OpenedFile;
+use crate::files::opened::KnownFile;
 
 /// One image.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Listing {
 /// A file in an archive.
 #[derive(Debug)]
 pub(crate) struct ArchivePart {
-    pub(crate) archive: Arc<OpenedFile>,
+    pub(crate) archive: Arc<KnownFile>,
     pub(crate) place: u64,
     pub(crate) bytes: u64,
 }
@@ -32,6 +32,16 @@ impl Listing {
         match &self.part {
             Some(part) => part.archive.path().join(&self.path),
             None => source.join(&self.path),
+        }
+    }
+
+    /// What it is called for the user of what comes of it: in a folder of archives, with its archive.
+    pub(crate) fn shown(&self, source: &Path) -> PathBuf {
+        match &self.part {
+            Some(part) if part.archive.path() != source => {
+                Path::new(part.archive.path().file_name().unwrap_or_default()).join(&self.path)
+            }
+            _ => self.path.clone(),
         }
     }
 

@@ -32,7 +32,9 @@ use decode::Form;
 use decoded::DecodedImages;
 use folder::Listed;
 
-pub(crate) use pack::{MAGIC, parse};
+#[cfg(feature = "fuzz")]
+pub(crate) use pack::parse;
+pub(crate) use pack::{Header, MAGIC, Parser};
 
 /// Images by their classes.
 const KIND: Kind = Kind { name: IMAGES, files: &["images.pack"], holds_out: false };
@@ -83,10 +85,10 @@ pub(crate) fn are_listed(path: &Path) -> Result<bool, DataError> {
     Ok(path.is_dir() && !idx::is_folder(path)? && folder::may_hold_images(path)?)
 }
 
-/// The images of a folder or of archives, each with its class, or all to predict.
+/// The images of a folder or of archives for a trained model: each with its class, or all to predict.
 pub(crate) fn listed(path: &Path, with_classes: bool) -> Result<Listed, DataError> {
     match (archive::is_one(path)?, with_classes) {
-        (true, true) => archive::classes(path),
+        (true, true) => archive::classes(path, false),
         (true, false) => archive::all(path),
         (false, true) => folder::classes(path),
         (false, false) => folder::all(path),
@@ -95,7 +97,7 @@ pub(crate) fn listed(path: &Path, with_classes: bool) -> Result<Listed, DataErro
 
 /// Reads all images as `options` say; those of a set that is larger than memory, when they are asked for.
 fn read(path: &Path, options: &DataOptions) -> Result<Raw, DataError> {
-    let listed = listed(path, true)?;
+    let listed = if archive::is_one(path)? { archive::classes(path, true)? } else { folder::classes(path)? };
     let form = form(path, &listed, options)?;
     let fault = |reason| DataError::File { path: path.to_owned(), reason };
     let features = usize::try_from(form.features()).ok().filter(|features| *features <= MAX_FEATURES as usize);

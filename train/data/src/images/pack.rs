@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use atomic_write_file::AtomicWriteFile;
 use starling_run::data::ImageSize;
@@ -22,7 +22,7 @@ use super::folder::is_name;
 use crate::DataOptions;
 use crate::error::DataError;
 use crate::files::opened::OpenedFile;
-use crate::files::{bounded, check_length};
+use crate::files::{HELD_OF_PACKED, bounded, check_length};
 use crate::samples::pixels::PixelFile;
 use crate::samples::raw::{MAX_VALUES, Raw, Values};
 
@@ -82,7 +82,8 @@ fn encode_header(raw: &Raw, out: &mut impl Write) -> io::Result<()> {
 pub(super) fn read(path: &Path, options: &DataOptions) -> Result<Raw, DataError> {
     let file = OpenedFile::open(path)?;
     if file.is_gzipped()? {
-        return parse(open(path, options.max_file_bytes)?, path);
+        let held = HELD_OF_PACKED.saturating_mul(options.held_bytes) / 4;
+        return parse(open(path, options.max_file_bytes)?, path, held);
     }
     check_length(&file, options.max_file_bytes)?;
     let mut parser = Parser::new(BufReader::new(file.reader(0)), path);
@@ -104,14 +105,18 @@ fn open(path: &Path, max: u64) -> Result<impl Read, DataError> {
     bounded(file, path, max)
 }
 
-/// The same of what is given. The header is a claim: nothing of its size is reserved, only what is there is read.
-pub(crate) fn parse(file: impl Read, path: &Path) -> Result<Raw, DataError> {
+/// The same of what is given, at most so many values. The header is a claim: nothing of its size is reserved, only what is there is read.
+pub(crate) fn parse(file: impl Read, path: &Path, held: u64) -> Result<Raw, DataError> {
     let mut parser = Parser::new(file, path);
     let header = parser.header()?;
     let values = header.form.features() * header.labels.len() as u64;
-    if values > MAX_VALUES {
-        let reason = format!("its images have {values} values, and at most {MAX_VALUES} are held in memory");
-        return Err(fault(path, reason));
+    let most = held.min(MAX_VALUES);
+    if values > most {
+        let reason = format!(
+            "its images have {values} values, but of what is packed {most} at most are held: unpack it (`gunzip --keep`) and name that file, or \
+             hold more (`--data-held`)"
+        );
+        return Err(DataError::File { path: path.to_owned(), reason });
     }
     let pixels = parser.take(values)?;
     parser.check_end()?;
@@ -119,33 +124,40 @@ pub(crate) fn parse(file: impl Read, path: &Path) -> Result<Raw, DataError> {
 }
 
 /// What stands before the pixels.
-struct Header {
-    form: Form,
-    names: Vec<String>,
-    labels: Vec<u32>,
+pub(crate) struct Header {
+    pub(crate) form: Form,
+    pub(crate) names: Vec<String>,
+    pub(crate) labels: Vec<u32>,
 }
 
 impl Header {
+    /// Channels, height, width.
+    pub(crate) fn shape(&self) -> [u32; 3] {
+        let Form { channels, size } = self.form;
+        [channels, size.height, size.width]
+    }
+
     fn raw(self, path: &Path, values: Values) -> Raw {
         super::raw(path, self.form, values, self.labels, self.names, Vec::new())
     }
 }
 
-struct Parser<'p, R> {
+pub(crate) struct Parser<R> {
     file: R,
-    path: &'p Path,
+    path: PathBuf,
     /// How many bytes were taken.
     taken: u64,
 }
 
-impl<'p, R: Read> Parser<'p, R> {
-    fn new(file: R, path: &'p Path) -> Self {
-        Self { file, path, taken: 0 }
+impl<R: Read> Parser<R> {
+    pub(crate) fn new(file: R, path: &Path) -> Self {
+        Self { file, path: path.to_owned(), taken: 0 }
     }
 
-    fn header(&mut self) -> Result<Header, DataError> {
+    /// What stands before the pixels, which come next.
+    pub(crate) fn header(&mut self) -> Result<Header, DataError> {
         if self.take(MAGIC.len() as u64)? != MAGIC {
-            return Err(fault(self.path, "it does not begin as one".to_owned()));
+            return Err(fault(&self.path, "it does not begin as one".to_owned()));
         }
         let [channels, height, width, count, classes] = self.numbers()?;
         let size = ImageSize { height, width };
@@ -154,37 +166,37 @@ impl<'p, R: Read> Parser<'p, R> {
         let form = Form { channels, size };
         if !is_possible || count < 2 || !(2..=MAX_CLASSES).contains(&classes) {
             let reason = format!("{count} images of {channels}x{size} in {classes} classes are not possible");
-            return Err(fault(self.path, reason));
+            return Err(fault(&self.path, reason));
         }
         let mut names: Vec<String> = Vec::new();
         for _ in 0..classes {
             let length = self.take(2)?;
             let length = u16::from_le_bytes([length[0], length[1]]);
             let name = String::from_utf8(self.take(length.into())?).ok().filter(|name| is_name(name));
-            names.push(name.ok_or_else(|| fault(self.path, "the names of its classes are no names".to_owned()))?);
+            names.push(name.ok_or_else(|| fault(&self.path, "the names of its classes are no names".to_owned()))?);
         }
         if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
-            return Err(fault(self.path, "two of its classes have one name".to_owned()));
+            return Err(fault(&self.path, "two of its classes have one name".to_owned()));
         }
         let labels = self.take(4 * u64::from(count))?;
         let (labels, _) = labels.as_chunks::<4>();
         let labels: Vec<u32> = labels.iter().map(|label| u32::from_le_bytes(*label)).collect();
         if let Some(label) = labels.iter().find(|label| **label >= classes) {
             let reason = format!("it has {classes} classes, but an image is of class {label}");
-            return Err(fault(self.path, reason));
+            return Err(fault(&self.path, reason));
         }
         Ok(Header { form, names, labels })
     }
 
     /// The next bytes, exactly so many.
-    fn take(&mut self, length: u64) -> Result<Vec<u8>, DataError> {
+    pub(crate) fn take(&mut self, length: u64) -> Result<Vec<u8>, DataError> {
         let mut bytes = Vec::new();
         let read = self.file.by_ref().take(length).read_to_end(&mut bytes);
-        read.map_err(|source| DataError::Unreadable { path: self.path.to_owned(), source })?;
+        read.map_err(|source| DataError::Unreadable { path: self.path.clone(), source })?;
         self.taken += bytes.len() as u64;
         match bytes.len() as u64 == length {
             true => Ok(bytes),
-            false => Err(fault(self.path, "it is cut off".to_owned())),
+            false => Err(fault(&self.path, "it is cut off".to_owned())),
         }
     }
 
@@ -195,11 +207,12 @@ impl<'p, R: Read> Parser<'p, R> {
         Ok(numbers.try_into().expect("invariant: so many bytes were taken"))
     }
 
-    fn check_end(&mut self) -> Result<(), DataError> {
+    /// Nothing may follow them.
+    pub(crate) fn check_end(&mut self) -> Result<(), DataError> {
         let mut byte = Vec::new();
         let end = self.file.by_ref().take(1).read_to_end(&mut byte);
-        end.map_err(|source| DataError::Unreadable { path: self.path.to_owned(), source })?;
-        if byte.is_empty() { Ok(()) } else { Err(fault(self.path, "something follows its end".to_owned())) }
+        end.map_err(|source| DataError::Unreadable { path: self.path.clone(), source })?;
+        if byte.is_empty() { Ok(()) } else { Err(fault(&self.path, "something follows its end".to_owned())) }
     }
 }
 

@@ -321,6 +321,12 @@ fn files_of(source: &Path) -> Vec<PathBuf> {
     files(&source.display().to_string()).expect("readable").1
 }
 
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, bytes).expect("in memory");
+    encoder.finish().expect("in memory")
+}
+
 #[test]
 fn damaged_packs_and_images_never_panic() {
     let grey = png(&ramp(3, 3));
@@ -328,12 +334,29 @@ fn damaged_packs_and_images_never_panic() {
     let folder = folder(&[("a/1.png", &grey), ("b/1.png", &grey), ("b/2.png", &grey)]);
     let (_, paths) = shared_files(&options(folder.path()), folder.path()).expect("made");
     let pack = fs::read(&paths[0]).expect("read");
-    let path = Path::new("damaged");
-    parse(&pack[..], path).expect("as it was written");
-    for length in 0..pack.len() {
-        parse(&pack[..length], path).expect_err("cut off");
+    // As joiners read it: in memory, where it is, and packed.
+    let damaged = folder.path().join("images.pack");
+    let path = &*damaged;
+    let parse = |bytes: &[u8]| {
+        fs::write(path, bytes).expect("written");
+        let [held, placed] = [u64::MAX, 0].map(|held_bytes| {
+            let dataset = Dataset::load(&DataOptions { held_bytes, max_file_bytes: 1 << 20, ..options(path) })?;
+            let all: Vec<u32> = (0..dataset.training().len() as u32).collect();
+            dataset.training().read(&all).map(|samples| (dataset.description(), samples))
+        });
+        let told = |read: &Result<_, DataError>| read.as_ref().map_err(ToString::to_string).err();
+        assert_eq!(told(&held), told(&placed));
+        assert_eq!(held.as_ref().ok(), placed.as_ref().ok());
+        let packed = self::gzip(bytes);
+        fs::write(path, &packed).expect("written");
+        assert_eq!(Dataset::load(&options(path)).is_ok(), held.is_ok());
+        held
+    };
+    parse(&pack[..]).expect("as it was written");
+    for length in MAGIC.len()..pack.len() {
+        parse(&pack[..length]).expect_err("cut off");
     }
-    parse(&[&pack[..], &[0]].concat()[..], path).expect_err("something follows");
+    parse(&[&pack[..], &[0]].concat()).expect_err("something follows");
     let mut generator = SplitMix64Generator::new(29);
     let (mut read, form) = (0, Form { channels: 3, size: ImageSize { height: 4, width: 4 } });
     for round in 0..3_000 {
@@ -345,7 +368,9 @@ fn damaged_packs_and_images_never_panic() {
         }
         bytes.truncate(generator.below(bytes.len() as u32 * 3) as usize);
         read += usize::from(match round % 3 {
-            0 => parse(&bytes[..], path).and_then(|raw| Dataset::build(raw, 200, 1)).is_ok(),
+            // What is damaged at its beginning is no pack.
+            0 if !bytes.starts_with(MAGIC) => false,
+            0 => parse(&bytes).is_ok(),
             _ => decode::look(&bytes, path).is_ok() & decode::decode(&bytes, path, form).is_ok(),
         });
     }
@@ -442,8 +467,18 @@ fn images_that_stay_in_their_files_are_the_same_data() {
     let [all, parts] = ["all.tar", "parts"].map(|name| archives.path().join(name));
     check_placed(&all);
     check_placed(&parts);
+    // Joiners get the same of an archive.
+    let made = tempfile::tempdir().expect("a folder");
+    let (_, paths) = shared_files(&options(&parts), made.path()).expect("made");
+    check_placed(&paths[0]);
     let load = |source: &Path| load(source, None).expect("images");
     assert_eq!(load(&all).description(), load(&parts).description());
+    assert_eq!(load(&paths[0]).description(), load(&parts).description());
+    // Which of them has an image, its name says where there are several.
+    let source = parts.display().to_string();
+    let mut reader = Reader::open(&source, &inputs([3, 2, 3]), LabelPolicy::Wanted).expect("images");
+    let block = reader.next_block(1).expect("decoded").expect("some");
+    assert_eq!((block.files, block.labels), (vec![PathBuf::from("0.tar/cat/00.png")], vec!["cat".to_owned()]));
     // In an archive they lie in its order: the same as those of the folder if that is by class.
     let mut sorted = files.clone();
     sorted.sort_by_key(|(name, _)| *name);
@@ -502,11 +537,17 @@ fn damaged_archives_are_refused_by_name_and_never_panic() {
         (&tar(&[("1.png", &red), ("b/2.png", &red)]), "lies in no folder that could be its class"),
         (&tar(&[("b/1.png", &red), ("b/2.png", &red)]), "at least two classes"),
         (&tar(&[("b/1.png", &red), ("b/1.cls", &[0xff; 5])]), "its class is no text"),
+        (&tar(&[("b/1.png", &red), ("b/1.cls", b" ")]), "b/1.cls"),
+        (&tar(&[("a/1.json", &[b' '; 600]), ("b/1.png", &red)])[..900], "cut off within `a/1.json`"),
         (&tar(&[("b/1.png", b"none"), ("a/1.png", &red)]), "b/1.png"),
     ] {
         let error = read(bytes).expect_err(part).to_string();
         assert!(error.contains(part) && error.contains("images.tar"), "{part}: {error}");
     }
+    let packed = folder.path().join("images.tar.gz");
+    fs::write(&packed, gzip(&whole)).expect("written");
+    let error = load(&packed, None).expect_err("packed").to_string();
+    assert!(error.contains("images.tar.gz") && error.contains("gunzip"), "{error}");
     let mut generator = SplitMix64Generator::new(8);
     for _ in 0..2_000 {
         let mut bytes = whole.clone();

@@ -166,7 +166,7 @@ impl LabelTable {
 }
 
 /// Each item's position among the distinct ones, and these in ascending order.
-fn index<T: Ord + Clone>(items: &[T]) -> (Vec<u32>, Vec<T>) {
+pub(crate) fn index<T: Ord + Clone>(items: &[T]) -> (Vec<u32>, Vec<T>) {
     let mut positions: BTreeMap<&T, u32> = items.iter().map(|item| (item, 0)).collect();
     for (next, position) in (0..).zip(positions.values_mut()) {
         *position = next;

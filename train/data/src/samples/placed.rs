@@ -74,14 +74,14 @@ pub(crate) fn of_images(
     pixels: &Pixels,
     labels: &Arc<[u32]>,
     scales: &FeatureScale,
-    numbers: Arc<[u32]>,
+    numbers: SampleNumbers,
     classes: usize,
 ) -> SampleSet {
     let mut counts = vec![0; classes];
-    numbers.iter().for_each(|number| counts[labels[*number as usize] as usize] += 1);
+    (0..numbers.len() as u32).for_each(|at| counts[labels[numbers.get(at) as usize] as usize] += 1);
     let source = PlacedSource::Images(pixels.clone(), labels.clone());
     let rows = Arc::new(PlacedRows { source, scales: scales.clone() });
-    SampleSet::placed(rows, SampleNumbers::Listed(numbers), counts)
+    SampleSet::placed(rows, numbers, counts)
 }
 
 /// Such data, with how its values are scaled.

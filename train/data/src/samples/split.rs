@@ -8,6 +8,7 @@ use starling_topology::{Digest, SplitMix64Generator};
 
 use crate::error::DataError;
 use crate::samples::SampleSet;
+use crate::samples::numbers::SampleNumbers;
 use crate::samples::placed;
 use crate::samples::raw::{Raw, Scaling, Values};
 use crate::samples::standards::{LabelStandards, Measured, Standards};
@@ -66,9 +67,15 @@ pub(crate) fn split(mut raw: Raw, permille: u32, seed: u64) -> Result<Split, Dat
         // What is known of such data does not depend on its split.
         Scaling::Divide(_) => label_scale(&raw.class_names, &raw.labels, &(0..total).collect::<Vec<u32>>()),
     };
-    let select = |values: &Values, labels: &Arc<[u32]>, indices: Vec<u32>| {
+    // All but the others, or none but these.
+    let held_apart: Arc<[u32]> = held_out.as_slice().into();
+    let select = |values: &Values, labels: &Arc<[u32]>, indices: Vec<u32>, is_rest: bool| {
         if let Values::Pixels(pixels) = values {
-            return placed::of_images(pixels, labels, &scales, indices.into(), raw.class_names.len());
+            let numbers = match is_rest {
+                true => SampleNumbers::Others(labels.len() as u32, held_apart.clone()),
+                false => SampleNumbers::Listed(indices.into()),
+            };
+            return placed::of_images(pixels, labels, &scales, numbers, raw.class_names.len());
         }
         let mut rows = Vec::with_capacity(indices.len() * features);
         for index in &indices {
@@ -78,13 +85,13 @@ pub(crate) fn split(mut raw: Raw, permille: u32, seed: u64) -> Result<Split, Dat
         SampleSet::new(features, rows, indices.iter().map(|index| labels[*index as usize]).collect())
     };
     let labels = raw.labels.into();
-    let training = select(&raw.values, &labels, training);
+    let training = select(&raw.values, &labels, training, true);
     let held_out = match raw.held_out {
         Some(own) => {
             let all = (0..own.labels.len() as u32).collect();
-            select(&own.values, &own.labels.into(), all)
+            select(&own.values, &own.labels.into(), all, false)
         }
-        None => select(&raw.values, &labels, held_out),
+        None => select(&raw.values, &labels, held_out, false),
     };
     Ok(Split { training, held_out, scales, label_scale, lost, fingerprint })
 }

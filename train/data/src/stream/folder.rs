@@ -52,9 +52,9 @@ impl Blocks for Folder {
                 Some(bytes) => (bytes, self.path.clone()),
                 None => (image.bytes(&self.path)?, image.told(&self.path)),
             };
-            let Listing { path, class, .. } = image;
+            let path = image.shown(&self.path);
             block.values.extend(decode::decode(&bytes, &file, self.form)?.into_iter().map(f64::from));
-            block.labels.extend(class.and_then(|class| self.classes.get(class as usize)).cloned());
+            block.labels.extend(image.class.and_then(|class| self.classes.get(class as usize)).cloned());
             self.read += 1;
             block.rows.push(self.read);
             block.files.push(path);

@@ -17,7 +17,7 @@ use crate::TableColumn;
 use crate::error::DataError;
 use crate::files::foreign::MARK;
 use crate::files::opened::OpenedFile;
-use crate::files::{Capped, bounded};
+use crate::files::{Capped, HELD_OF_PACKED, bounded};
 use crate::samples::labels::{Classes, LabelTable};
 use crate::samples::raw::{Columns, Raw, Scaling, Values};
 use crate::source::Source;
@@ -98,9 +98,6 @@ pub(crate) struct TableLimits {
 }
 
 impl TableLimits {
-    /// The same of what can't be read by position.
-    const HELD_OF_OTHERS: u64 = 4;
-
     pub(crate) fn of(options: &DataOptions) -> Self {
         Self { max: options.max_file_bytes, held: options.held_bytes }
     }
@@ -237,7 +234,7 @@ impl Table {
         let fail = |reason: String| DataError::File { path: path.clone(), reason };
         let held = match file {
             Some(_) => limits.held,
-            None => limits.held.saturating_mul(TableLimits::HELD_OF_OTHERS),
+            None => limits.held.saturating_mul(HELD_OF_PACKED),
         };
         // What is that long has hardly so few values that they could be kept.
         let is_long = file.is_some_and(|file| file.bytes() > held);

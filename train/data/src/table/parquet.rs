@@ -232,17 +232,24 @@ impl RowSource for Rows {
             (self.decoded, self.left) = (columns.collect::<io::Result<_>>()?, 0..RecordBatch::num_rows(&batch));
         }
         let start = into.len();
-        for row in self.left.by_ref() {
+        while !self.left.is_empty() && into.len() - start <= GIVEN_BYTES {
+            let (row, before) = (self.left.start, into.len());
             let cells = || self.decoded.iter().map(|column| column.get(row));
-            if cells().map(str::len).fold(0, usize::saturating_add) > MAX_ROW_BYTES {
+            let is_long = cells().map(str::len).fold(0, usize::saturating_add) >= MAX_ROW_BYTES;
+            if !is_long {
+                push(cells(), END_OF_ROW, into);
+            }
+            // As it is written, so that others can read it.
+            if is_long || into.len() - before >= MAX_ROW_BYTES {
+                into.truncate(before);
+                if before > start {
+                    // Where its own piece would begin, its number is known.
+                    return Ok(true);
+                }
                 let reason = format!("it has more than {} MiB, too much for one row", MAX_ROW_BYTES >> 20);
                 return Err(io::Error::other(BadRow { row: self.given + 1, column: None, reason }));
             }
-            push(cells(), END_OF_ROW, into);
-            self.given += 1;
-            if into.len() - start > GIVEN_BYTES {
-                break;
-            }
+            (self.left.start, self.given) = (row + 1, self.given + 1);
         }
         Ok(true)
     }
@@ -426,7 +433,8 @@ mod tests {
     fn a_long_text_that_many_rows_have_is_there_once() {
         let long = "x".repeat(MAX_ROW_BYTES / 4);
         let values: ArrayRef = Arc::new(StringArray::from(vec![&*long]));
-        let texts = DictionaryArray::<types::Int32Type>::new(vec![0; 500].into(), values);
+        // More than the offsets of one array of texts could say.
+        let texts = DictionaryArray::<types::Int32Type>::new(vec![0; 600].into(), values);
         let texts: ArrayRef = Arc::new(texts);
         let bytes = written(vec![("text", texts)], Compression::ZSTD(Default::default()));
         assert!(bytes.len() < 64 << 10, "{}", bytes.len());
@@ -443,10 +451,12 @@ mod tests {
                 break;
             }
         }
-        let longer: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(MAX_ROW_BYTES + 1)]));
-        let error =
-            read(&written(vec![("text", longer)], Compression::ZSTD(Default::default()))).expect_err("too long");
-        assert!(error.contains("row 1") && error.contains("16 MiB"), "{error}");
+        for long in ["x".repeat(MAX_ROW_BYTES), "\"".repeat(MAX_ROW_BYTES / 2)] {
+            let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", &long]));
+            let error =
+                read(&written(vec![("text", texts)], Compression::ZSTD(Default::default()))).expect_err("too long");
+            assert!(error.contains("row 3") && error.contains("16 MiB"), "{error}");
+        }
     }
 
     #[test]

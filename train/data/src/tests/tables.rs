@@ -354,3 +354,38 @@ fn more_columns_than_can_be_said_are_refused_as_such() {
     let most = load_csv(text.as_bytes(), |options| options.ignored = (0..1024).map(TableColumn::Index).collect());
     assert_eq!(most.expect("as many as there may be").description().features, 1100 - 1024);
 }
+
+#[test]
+fn a_table_of_two_bytes_for_each_character_is_the_same_table() {
+    let text = "größe;art\r\n1.5;a\r\n2.5;b\r\n".to_owned() + &"3.5;a\r\n4.5;b\r\n".repeat(10);
+    let marked = format!("\u{feff}{text}");
+    let [little, big]: [Vec<u8>; 2] =
+        [u16::to_le_bytes, u16::to_be_bytes].map(|to_bytes| marked.encode_utf16().flat_map(to_bytes).collect());
+    let load = |bytes: &[u8]| {
+        let (_directory, path) = file("table.csv", bytes);
+        Dataset::load(&options(&path)).expect("a table").description()
+    };
+    let expected = load(text.as_bytes());
+    let forms: [Vec<u8>; 4] = [gzip(&little), gzip(&big), little, big];
+    assert!(forms.iter().all(|bytes| load(bytes) == expected));
+}
+
+/// More than there may be classes: they are learned as numbers.
+#[test]
+fn labels_that_are_many_numbers_are_numbers_and_no_classes() {
+    let rows: String = (0..70_000).map(|row| format!("{},{}.25\n", row % 10, row)).collect();
+    for held_bytes in [u64::MAX, 0] {
+        let (_directory, path) = file("table.csv", rows.as_bytes());
+        let dataset = Dataset::load(&DataOptions { held_bytes, ..options(&path) }).expect("a table");
+        assert_eq!((dataset.description().classes, dataset.class_names().len()), (0, 0));
+        assert_eq!(dataset.description().check(), Ok(()));
+        let (_, labels) = dataset.training().read(&[0, 69_999]).expect("read");
+        let numbers: Vec<f64> = labels.iter().map(|label| dataset.label_numbers()[*label as usize]).collect();
+        assert_eq!(numbers, [0.25, 69_999.25]);
+        assert!(dataset.summary().to_string().contains("more than 65536 different numbers"));
+    }
+    let texts: String = (0..70_000).map(|row| format!("{},x{row}\n", row % 10)).collect();
+    let (_directory, path) = file("table.csv", texts.as_bytes());
+    let error = Dataset::load(&options(&path)).expect_err("no classes").to_string();
+    assert!(error.contains("70000 different labels"), "{error}");
+}

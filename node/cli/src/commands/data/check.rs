@@ -33,7 +33,7 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     let dataset = Dataset::load(&options).map_err(TaskError::from)?;
     let as_classes = prepared.is_none() && program.learns_classes(&spec.model);
     let (description, warnings) = (dataset.description(), dataset.warnings(spec.batch_size, as_classes));
-    let stays_in_file = description.is_table() && !dataset.training().are_held();
+    let stays_in_file = !description.is_text() && !dataset.training().are_held();
     print(
         context.global.json,
         || {
@@ -55,7 +55,7 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
             lines.extend(prepared.as_ref().map(|summary| format!("{}: all as it should be", prepare::line(summary))));
             lines.extend(stays_in_file.then(|| {
                 format!(
-                    "its rows stay in the file, since their values take more than {} (--data-held)",
+                    "its samples stay where they lie, since their values take more than {} (--data-held)",
                     format::bytes(settings.data_held)
                 )
             }));
