@@ -83,7 +83,9 @@ struct Asked {
 /// One result on its way.
 ///
 /// A holder has a quarter of `max_stall` to begin its answer, and as much again for it and for each MiB of it, so none holds the
-/// others up for longer by giving it byte by byte. Who is fetching the result itself is asked again, for half of `max_stall`.
+/// others up for longer by giving it byte by byte. Who is fetching the result itself is asked again, for half of `max_stall`. The first one
+/// that does not answer is asked once more after the others: an answer may get lost, and where only one holds the result, nobody else is
+/// there to give it.
 #[derive(Debug)]
 pub struct ResultDownload {
     quarter: Duration,
@@ -93,6 +95,8 @@ pub struct ResultDownload {
     holders: VecDeque<PeerId>,
     /// Holders that will have it, to be asked again then.
     later: VecDeque<(Time, PeerId)>,
+    /// Whether a holder that does not answer is asked once more.
+    may_repeat: bool,
     asked: Option<Asked>,
     questions: u64,
     timer: Option<Time>,
@@ -110,6 +114,7 @@ impl ResultDownload {
             patient_until: None,
             holders: holders.iter().copied().collect(),
             later: VecDeque::new(),
+            may_repeat: true,
             asked: None,
             questions: 0,
             timer: None,
@@ -144,6 +149,7 @@ impl ResultDownload {
             Input::Expired => {
                 self.timer = None;
                 if let Some(asked) = self.asked.take_if(|asked| asked.until <= now) {
+                    self.holders.extend(std::mem::take(&mut self.may_repeat).then_some(asked.holder));
                     self.outputs.push_back(Output::GiveUp(asked.number));
                     self.take(now, &asked, ResultReply::Failed("it did not answer in time".to_owned()));
                 }
@@ -218,6 +224,8 @@ mod tests {
         AlwaysLater,
         NotHere,
         Mute,
+        /// It answers the second question alone.
+        Forgets,
         Dead,
         Lies,
         /// It begins an answer of so many bytes and gives it byte by byte.
@@ -253,6 +261,7 @@ mod tests {
                     Output::Ask { number, holder } => {
                         let at = usize::from(holder.0[0]);
                         asked.insert(number, at);
+                        let questions = asked.values().filter(|other| **other == at).count();
                         let then = now + TRIP;
                         let answer = match holders[at] {
                             Holder::Good => ResultReply::Here,
@@ -264,6 +273,8 @@ mod tests {
                             Holder::Dead => ResultReply::Failed("refused".into()),
                             Holder::Lies => ResultReply::Wrong("of another step".into()),
                             Holder::Mute => continue,
+                            Holder::Forgets if questions == 1 => continue,
+                            Holder::Forgets => ResultReply::Here,
                             Holder::Trickles(bytes) => {
                                 arrivals.insert(then, Input::Begun { number, bytes });
                                 continue;
@@ -323,6 +334,17 @@ mod tests {
         let (outcome, took, _) = fetch(&[Holder::Trickles(9), Holder::Trickles(900), Holder::Good]);
         assert_eq!(outcome, Ok(2));
         assert!(took < STALL * 3 / 4, "{took:?}");
+    }
+
+    #[test]
+    fn who_has_not_answered_is_asked_once_more_if_nobody_else_has_it() {
+        let (outcome, took, _) = fetch(&[Holder::Forgets, Holder::NotHere]);
+        assert_eq!(outcome, Ok(0));
+        assert!(took < STALL / 2, "{took:?}");
+        assert_eq!(fetch(&[Holder::Forgets, Holder::Good]).0, Ok(1), "the others come first");
+        let (outcome, took, _) = fetch(&[Holder::Mute, Holder::Forgets]);
+        assert!(outcome.is_err(), "of several one alone");
+        assert!(took <= STALL * 3 / 4, "{took:?}");
     }
 
     /// The only holder can't be heard from here, but from others, which are fetching the result as well.
