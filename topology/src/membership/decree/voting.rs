@@ -47,7 +47,11 @@ impl Membership {
         // So it does where its last ballot holds us up already; yet others must have time between two of them.
         let costs_less = has_none || seat.acceptor.promised.is_some_and(|promised| promised.proposer == from);
         let longest = if costs_less { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
-        if !known && !self.ballots[usize::from(costs_less)].take(now, from, longest) {
+        // Whom the view severs from a quorum calls in vain, and is to be heard once it is back.
+        let is_apart = |peer: &PeerId| *peer != from && unreachable.contains(peer) && seat.view.is_severed(from, *peer);
+        let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !is_apart(peer)).collect();
+        let is_free = known || !seat.view.has_quorum(&rest);
+        if !is_free && !self.ballots[usize::from(costs_less)].take(now, from, longest) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
         }
         if !seat.raise(now, ballot) && !is_unbounded {
