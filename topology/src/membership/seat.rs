@@ -85,6 +85,8 @@ pub(super) struct Seat {
     pub(super) overruled: bool,
     /// We were outside, and nobody who goes on has answered for long.
     pub(super) returned: bool,
+    /// Somebody has asked us to propose in its place.
+    pub(super) asked: bool,
     /// Whom we have asked to propose in our place.
     pub(super) agents: BTreeSet<PeerId>,
     /// Whom we have given time to propose.
@@ -260,6 +262,7 @@ impl Seat {
             attempt: 0,
             tries: 0,
             paused: None,
+            asked: false,
             agents: BTreeSet::new(),
             returned: false,
             timed: BTreeSet::new(),

@@ -42,7 +42,7 @@ impl Membership {
         let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.suspicion_reports.of(peer).is_none());
         let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
         let is_owed = owes_votes;
-        let is_turn = seat.proposer(me) == me && seat.agents.is_empty();
+        let is_turn = (seat.asked || seat.proposer(me) == me) && seat.agents.is_empty();
         let due = takes_over && seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
             let planned =

@@ -99,6 +99,7 @@ impl Membership {
         if !is_known && !self.reports.take(now, from, self.config.call_limit()) {
             return; // Who has said so before of those who were there after all.
         }
+        seat.asked |= is_ours;
         if seat.suspicion_reports.report(from, peer, evidence) {
             self.tell(Event::Suspected { peer, evidence, reporter: Some(from) });
         }
