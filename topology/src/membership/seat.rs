@@ -458,9 +458,17 @@ impl Seat {
         if self.recovering.as_ref().is_some_and(|recovering| !recovering.returned.contains(&peer)) {
             return false;
         }
+        let is_told = self.suspicion_reports.of(peer).is_some();
         match self.suspects.get(&peer) {
             None | Some(Evidence::LinkFailed | Evidence::Misbehaved) => true,
             Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Revoked) => false,
+            // Two connections that close are a death.
+            Some(Evidence::Closed) if is_told => false,
+            // All who watch notice silence at about the same time: who does not say so may hear it.
+            Some(Evidence::Silent(_) | Evidence::Unanswered) if is_told => {
+                let watching = self.neighbours(peer);
+                self.who_reaches(peer, decree, |other| watching.contains(other)).is_some()
+            }
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
                 self.suspicion_reports.of(peer).is_none() && self.who_reaches(peer, decree, |_| true).is_some()
             }
@@ -487,8 +495,10 @@ impl Seat {
     fn who_reaches(&self, peer: PeerId, decree: &Decree, may_be: impl Fn(&PeerId) -> bool) -> Option<PeerId> {
         let may_be = |other: &PeerId| *other != decree.ballot.proposer && may_be(other);
         let others = decree.promises.iter().filter(|(other, _)| may_be(other));
-        let reaches = |promised: &Promise| !promised.leaving && !promised.unreachable.contains(&peer);
-        let reach = others.filter(|(_, promised)| reaches(promised));
+        let misses = |other: &PeerId, promised: &Promise| {
+            promised.unreachable.contains(&peer) || self.suspicion_reports.knows(*other, peer)
+        };
+        let reach = others.filter(|(other, promised)| !promised.leaving && !misses(other, promised));
         let reach = reach.map(|(other, promised)| (!self.view.votes(*other), promised.unreachable.len(), *other));
         reach.min().map(|(.., other)| other)
     }
