@@ -470,7 +470,7 @@ impl Seat {
                 self.who_reaches(peer, decree, |other| watching.contains(other)).is_some()
             }
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
-                self.suspicion_reports.of(peer).is_none() && self.who_reaches(peer, decree, |_| true).is_some()
+                self.who_reaches(peer, decree, |_| true).is_some()
             }
         }
     }
@@ -503,12 +503,15 @@ impl Seat {
         reach.min().map(|(.., other)| other)
     }
 
-    /// The member that should propose in our place, if we suspect one that it may reach, or have no link to that.
-    pub(super) fn agent(&self, me: PeerId, decree: &Decree) -> Option<PeerId> {
+    /// The member that should propose in our place, if we suspect one that it may reach, or have no link to that, or hear that one and
+    /// get no answer: what we say may not get there. Who was heard within `limit` is.
+    pub(super) fn agent(&self, now: Time, limit: Duration, me: PeerId, decree: &Decree) -> Option<PeerId> {
         let missing = self.others(me).into_iter().filter(|peer| !decree.promises.contains_key(peer));
         let mut unreached = missing.filter(|peer| {
             // Whoever misbehaved is missed by nobody.
-            let is_apart = self.suspects.contains_key(peer) || self.view.is_severed(me, *peer);
+            // Who has yet to come to a boundary answers once it has.
+            let is_deaf = decree.boundary.is_none() && self.hears(now, *peer, limit);
+            let is_apart = is_deaf || self.suspects.contains_key(peer) || self.view.is_severed(me, *peer);
             is_apart && !self.accused.contains(peer) && self.expects(*peer, decree)
         });
         let agent = unreached.find_map(|peer| self.who_reaches(peer, decree, |other| !self.agents.contains(other)));

@@ -233,7 +233,8 @@ impl Membership {
         // Without the state that our view goes on from, even one that was left behind may be the one who has it.
         let reached = seat.is_reached(decree);
         let settled = others().all(|peer| !seat.expects(*peer, decree) && reached);
-        let agent = if settled || !decree.late { None } else { seat.agent(me, decree) };
+        let lately = self.config.heartbeat_interval() * 3 / 2;
+        let agent = if settled || !decree.late { None } else { seat.agent(now, lately, me, decree) };
         if let (true, Some(agent)) = (quorum, agent) {
             self.defer(now, agent);
         } else if quorum && (settled || (decree.late && decree.boundary.is_none())) {
