@@ -93,6 +93,7 @@ impl World {
             }
             Effect::Compute(computation) => self.compute(seat, computation),
             Effect::Persist(record) => {
+                self.judge_choice(seat, &record);
                 // One that takes longer than the others wait is a fault too, and those are over once all is healed.
                 let slow = self.rng.one_in(40) && !self.invariants.progress.is_healed();
                 let takes = if slow { self.rng.spread(50_000, 3_000_000) } else { self.rng.spread(100, 50_000) };

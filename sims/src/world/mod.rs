@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_topology::{
-    Config, Digest, Generation, Head, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
+    Ballot, Config, Digest, Generation, Head, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
 };
 
 use crate::hardware::machine::checkpoints;
@@ -149,6 +149,8 @@ pub(crate) struct World {
     broken: Vec<Broken>,
     /// Each view that somebody has entered, to count them, and whether it is of a fork.
     views: BTreeMap<ViewId, bool>,
+    /// What was proposed in each ballot of a view, and whether it leaves out somebody whom a hub reached when it was proposed first.
+    proposed: BTreeMap<(ViewId, Ballot), Result<(), Broken>>,
     /// What a quorum has decided after each view, once somebody has written it down.
     successors: BTreeMap<ViewId, View>,
     /// Views that somebody is in, for those who ask who their members are.
@@ -277,6 +279,7 @@ impl World {
             convicted: None,
             broken: Vec::new(),
             views: BTreeMap::new(),
+            proposed: BTreeMap::new(),
             successors: BTreeMap::new(),
             known: BTreeMap::new(),
             parents: BTreeMap::new(),

@@ -15,7 +15,8 @@ impl World {
     /// Looks whether the run stands still without a reason.
     pub(super) fn look_for_a_stall(&mut self) {
         let group = self.who_can_go_on();
-        let all_hear = group.as_deref().is_none_or(|group| self.all_hear(group));
+        // Of those who can't go on any more, some may have talked to others through a hub until now.
+        let all_hear = group.as_deref().is_some_and(|group| self.all_hear(group));
         let limit = match (self.plan.hostility.seats.is_empty(), all_hear) {
             (true, true) => Progressing::stall_limit(&self.config),
             (true, false) => Progressing::hub_limit(&self.config),
@@ -25,13 +26,19 @@ impl World {
         self.breaks(held);
     }
 
-    /// A view that somebody is told of was decided, whoever has stored it.
+    /// A view that somebody is told of was decided, whoever has stored it; one that somebody proposes may be.
     pub(super) fn note_decision(&mut self, from: Seat, message: &Message) {
         let Message::Control(sealed) = message else { return };
-        if let Ok(Envelope { body: Body::Install { proposal, certificate: Some(_), .. }, .. }) = sealed.read()
-            && let Some(parent) = proposal.view.parent.filter(|_| !self.hosts[from].is_hostile())
-        {
-            self.successors.entry(parent).or_insert_with(|| proposal.view.clone());
+        let Ok(Envelope { view, body, .. }) = sealed.read() else { return };
+        match body {
+            _ if self.hosts[from].is_hostile() => {}
+            Body::Install { proposal, certificate: Some(_), .. } => {
+                if let Some(parent) = proposal.view.parent {
+                    self.successors.entry(parent).or_insert_with(|| proposal.view.clone());
+                }
+            }
+            Body::Propose { ballot, justified, .. } => self.judge_proposal(*view, *ballot, justified),
+            _ => {}
         }
     }
 
@@ -177,8 +184,13 @@ impl World {
         // Who is let in has asked whoever proposes, which may be one that it can't talk to.
         let all_talk = self.all_hear(group);
         let gets_in = |host: &&Host| all_talk || votes.contains(&host.name());
+        // Nor does a hub lead ballots that is not in the view: those who are talk to nobody, and can't let it in.
+        let is_hub = |one: &Seat| group.iter().all(|other| one == other || self.hear_each_other(*one, *other));
+        let is_member = |seat: &Seat| votes.contains(&self.hosts[*seat].name());
+        let has_hub = all_talk || group.iter().filter(|seat| is_member(seat)).any(is_hub);
         let stay = hosts().filter(|host| !host.leaving).filter(led_here).filter(finds).filter(gets_in).count();
         stay >= self.plan.min_members
+            && has_hub
             && view.has_quorum(&votes)
             && hosts().any(holds)
             && !self.waits_for_a_holder(group, view, &votes)

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Evidence, PeerId, Reason, Record};
+use starling_topology::{Ballot, Evidence, JustifiedProposal, PeerId, Proposal, Reason, Record, ViewId};
 
 use super::super::World;
 use crate::hardware::network::Seat;
@@ -13,15 +13,44 @@ use crate::verdict::invariants::Broken;
 const NAME: &str = "hub_keeps_all";
 
 impl World {
+    /// Somebody is about to store what `record` says. If that is what it proposes itself, it is judged by what is so now: how long it takes
+    /// to store that says nothing of those whom it leaves out.
+    pub(in crate::world) fn judge_choice(&mut self, seat: Seat, record: &Record) {
+        let accepted = record.accepted.as_ref().filter(|(ballot, _)| ballot.proposer == self.hosts[seat].name());
+        if let Some((ballot, justified)) = accepted.filter(|_| !self.hosts[seat].is_hostile()) {
+            self.judge_proposal(record.view.id(), *ballot, justified);
+        }
+    }
+
+    /// Somebody proposes this in a `ballot` of the view called `parent`. What is proposed for the first time is judged by what is so now.
+    /// It may be decided from now on, so whoever proposes next can't choose, also if those whom it leaves out have stored their
+    /// votes by then.
+    pub(in crate::world) fn judge_proposal(&mut self, parent: ViewId, ballot: Ballot, justified: &JustifiedProposal) {
+        if self.proposed.contains_key(&(parent, ballot)) {
+            return;
+        }
+        let before = self.proposed.get(&(parent, justified.ballot)).cloned();
+        let judged = before.unwrap_or_else(|| self.leaves_out_nobody_reached(&justified.proposal));
+        self.proposed.insert((parent, ballot), judged);
+    }
+
     /// Somebody writes `record` down, the first one to do so.
     ///
     /// # Errors
-    /// If its view leaves out a member for its links, though that and all who stay can talk to one of these.
+    /// If its view leaves out a member for its links, though that and all who stay could talk to one of these when it was proposed.
     pub(in crate::world) fn keeps_whom_a_hub_reaches(&self, record: &Record) -> Result<(), Broken> {
         let view = &record.view;
         let Some(origin) = record.origin.as_ref().filter(|_| !self.known.contains_key(&view.id())) else {
             return Ok(());
         };
+        let ballot = view.parent.zip(record.certificate.as_ref().map(|certificate| certificate.ballot));
+        let judged = ballot.and_then(|ballot| self.proposed.get(&ballot).cloned());
+        // Who decides alone asks nobody.
+        judged.unwrap_or_else(|| self.leaves_out_nobody_reached(origin))
+    }
+
+    fn leaves_out_nobody_reached(&self, proposal: &Proposal) -> Result<(), Broken> {
+        let view = &proposal.view;
         // So long after the last fault what members say of links is what these are like.
         let noticed = self.config.silence_limit() + self.config.heartbeat_interval() * 2;
         let calm = self.now - self.invariants.progress.calm_since();
@@ -36,7 +65,7 @@ impl World {
         let is_link = |evidence: &Evidence| {
             matches!(evidence, Evidence::LinkFailed | Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered)
         };
-        let gone = origin.reasons.iter().filter_map(|reason| match reason {
+        let gone = proposal.reasons.iter().filter_map(|reason| match reason {
             Reason::Lost { peer, evidence } if is_link(evidence) => Some((*peer, *evidence)),
             _ => None,
         });
@@ -69,7 +98,7 @@ impl World {
     }
 
     /// The machine of a member of that view, if nothing is wrong with it but its links: it holds the state and steps.
-    fn well(&self, peer: PeerId, view: Option<starling_topology::ViewId>) -> Option<Seat> {
+    fn well(&self, peer: PeerId, view: Option<ViewId>) -> Option<Seat> {
         let seat = *self.seats.get(&peer)?;
         let host = &self.hosts[seat];
         let runs = host.peer.as_ref().filter(|peer| peer.view_id() == view && peer.is_full() && peer.has_state());
