@@ -48,7 +48,7 @@ impl Membership {
         let costs_less = has_none || seat.acceptor.promised.is_some_and(|promised| promised.proposer == from);
         let longest = if costs_less { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
         // Whom the view severs from a quorum calls in vain, and is to be heard once it is back.
-        let is_apart = |peer: &PeerId| *peer != from && unreachable.contains(peer) && seat.view.is_severed(from, *peer);
+        let is_apart = |peer: &PeerId| unreachable.contains(peer) && seat.view.is_severed(from, *peer);
         let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !is_apart(peer)).collect();
         let is_free = known || !seat.view.has_quorum(&rest);
         if !is_free && !self.ballots[usize::from(costs_less)].take(now, from, longest) {

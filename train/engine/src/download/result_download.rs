@@ -78,13 +78,15 @@ struct Asked {
     number: u64,
     holder: PeerId,
     until: Time,
+    /// Whether its answer has begun.
+    begun: bool,
 }
 
 /// One result on its way.
 ///
 /// A holder has a quarter of `max_stall` to begin its answer, and as much again for it and for each MiB of it, so none holds the
 /// others up for longer by giving it byte by byte. Who is fetching the result itself is asked again, for half of `max_stall`. The first one
-/// that does not answer is asked once more after the others: an answer may get lost, and where only one holds the result, nobody else is
+/// that does not begin to answer is asked once more after the others: an answer may get lost, and where only one holds the result, nobody else is
 /// there to give it.
 #[derive(Debug)]
 pub struct ResultDownload {
@@ -95,7 +97,7 @@ pub struct ResultDownload {
     holders: VecDeque<PeerId>,
     /// Holders that will have it, to be asked again then.
     later: VecDeque<(Time, PeerId)>,
-    /// Whether a holder that does not answer is asked once more.
+    /// Whether a holder that does not begin to answer is asked once more.
     may_repeat: bool,
     asked: Option<Asked>,
     questions: u64,
@@ -138,7 +140,7 @@ impl ResultDownload {
                 let pieces = u32::try_from(bytes / PIECE_BYTES).unwrap_or(u32::MAX).saturating_add(1);
                 let limit = self.quarter.saturating_mul(pieces);
                 if let Some(asked) = self.asked.as_mut().filter(|asked| asked.number == number) {
-                    asked.until = now + limit;
+                    (asked.until, asked.begun) = (now + limit, true);
                 }
             }
             Input::Answered { number, answer } => {
@@ -149,7 +151,9 @@ impl ResultDownload {
             Input::Expired => {
                 self.timer = None;
                 if let Some(asked) = self.asked.take_if(|asked| asked.until <= now) {
-                    self.holders.extend(std::mem::take(&mut self.may_repeat).then_some(asked.holder));
+                    if !asked.begun && std::mem::take(&mut self.may_repeat) {
+                        self.holders.push_back(asked.holder);
+                    }
                     self.outputs.push_back(Output::GiveUp(asked.number));
                     self.take(now, &asked, ResultReply::Failed("it did not answer in time".to_owned()));
                 }
@@ -188,7 +192,7 @@ impl ResultDownload {
                 Some(holder) => {
                     self.questions += 1;
                     let number = self.questions;
-                    self.asked = Some(Asked { number, holder, until: now + self.quarter });
+                    self.asked = Some(Asked { number, holder, until: now + self.quarter, begun: false });
                     self.outputs.push_back(Output::Ask { number, holder });
                 }
                 None if self.later.is_empty() => {
