@@ -44,6 +44,7 @@ use crate::verdict::invariants::{Broken, Invariants};
 use crate::verdict::report::Outcome;
 use crate::verdict::report::picture::Mark;
 
+use judging::JudgedProposal;
 pub use returning::twins::Looking;
 use returning::twins::{Dialed, Twins};
 use seeking::Errand;
@@ -149,8 +150,8 @@ pub(crate) struct World {
     broken: Vec<Broken>,
     /// Each view that somebody has entered, to count them, and whether it is of a fork.
     views: BTreeMap<ViewId, bool>,
-    /// What was proposed in each ballot of a view, and whether it leaves out somebody whom a hub reached when it was proposed first.
-    proposed: BTreeMap<(ViewId, Ballot), Result<(), Broken>>,
+    /// What was so when that was proposed first which was proposed in each ballot of a view.
+    proposed: BTreeMap<(ViewId, Ballot), JudgedProposal>,
     /// What a quorum has decided after each view, once somebody has written it down.
     successors: BTreeMap<ViewId, View>,
     /// Views that somebody is in, for those who ask who their members are.

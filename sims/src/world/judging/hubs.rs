@@ -6,11 +6,21 @@ use std::collections::BTreeSet;
 use starling_topology::{Ballot, Evidence, JustifiedProposal, PeerId, Proposal, Reason, Record, ViewId};
 
 use super::super::World;
+use crate::hardware::machine::host::Host;
 use crate::hardware::network::Seat;
 use crate::peer::Peer;
 use crate::verdict::invariants::Broken;
 
 const NAME: &str = "hub_keeps_all";
+
+/// What was so when something was proposed first.
+#[derive(Debug, Clone)]
+pub(in crate::world) struct JudgedProposal {
+    /// Whether it leaves out nobody whom a hub reached.
+    pub(in crate::world) held: Result<(), Broken>,
+    /// Who was long in storing its vote.
+    pub(in crate::world) late: BTreeSet<Seat>,
+}
 
 impl World {
     /// Somebody is about to store what `record` says. If that is what it proposes itself, it is judged by what is so now: how long it takes
@@ -30,8 +40,16 @@ impl World {
             return;
         }
         let before = self.proposed.get(&(parent, justified.ballot)).cloned();
-        let judged = before.unwrap_or_else(|| self.leaves_out_nobody_reached(&justified.proposal));
+        let judged = before.unwrap_or_else(|| {
+            let late = (0..self.hosts.len()).filter(|seat| !self.is_quick(&self.hosts[*seat])).collect();
+            JudgedProposal { held: self.leaves_out_nobody_reached(&justified.proposal), late }
+        });
         self.proposed.insert((parent, ballot), judged);
+    }
+
+    /// Whether this machine has been quick enough in storing its votes of late: who was not has answered when others had asked once more.
+    fn is_quick(&self, host: &Host) -> bool {
+        self.now >= host.late_until + self.config.promise_limit() * 2
     }
 
     /// Somebody writes `record` down, the first one to do so.
@@ -44,9 +62,9 @@ impl World {
             return Ok(());
         };
         let ballot = view.parent.zip(record.certificate.as_ref().map(|certificate| certificate.ballot));
-        let judged = ballot.and_then(|ballot| self.proposed.get(&ballot).cloned());
+        let judged = ballot.and_then(|ballot| self.proposed.get(&ballot));
         // Who decides alone asks nobody.
-        judged.unwrap_or_else(|| self.leaves_out_nobody_reached(origin))
+        judged.map(|judged| judged.held.clone()).unwrap_or_else(|| self.leaves_out_nobody_reached(origin))
     }
 
     fn leaves_out_nobody_reached(&self, proposal: &Proposal) -> Result<(), Broken> {
@@ -102,10 +120,11 @@ impl World {
         let seat = *self.seats.get(&peer)?;
         let host = &self.hosts[seat];
         let runs = host.peer.as_ref().filter(|peer| peer.view_id() == view && peer.is_full() && peer.has_state());
-        // Who was long in storing its vote answered late, so that others have asked once more.
-        let is_quick = self.now >= host.late_until + self.config.promise_limit() * 2;
-        let is_free =
-            is_quick && host.stopped.is_none() && host.slower == 1 && host.disk.takes_votes() && host.full.is_empty();
+        let is_free = self.is_quick(host)
+            && host.stopped.is_none()
+            && host.slower == 1
+            && host.disk.takes_votes()
+            && host.full.is_empty();
         let is_one = host.twin.is_none() && !host.leaving && host.completed.is_none();
         runs.filter(|_| is_free && is_one).map(|_: &Peer| seat)
     }

@@ -3,3 +3,5 @@
 mod honest;
 mod hubs;
 mod votes;
+
+pub(super) use hubs::JudgedProposal;
