@@ -9,10 +9,13 @@
 //! The parameters say which layers there are, and one that has no place in such a graph is refused. Features of tables come in 64 bits and
 //! are scaled in them, as ours are: a column of dates would lose in 32 what tells its rows apart.
 
+mod constant;
 mod constants;
 mod messages;
+mod parts;
 #[cfg(test)]
 mod tests;
+mod vectors;
 mod wire;
 
 use std::path::Path;
@@ -46,6 +49,15 @@ const PROPERTIES: [&str; 14] = [
     "header",
     "delimiter",
 ];
+/// Who wrote such a file, if it was this program.
+const PRODUCER: &str = "starling";
+/// What the constants are called in which it says how samples and labels are scaled.
+const MEANS: &str = "means";
+const DEVIATIONS: &str = "deviations";
+const LABEL_MEAN: &str = "label_mean";
+const LABEL_DEVIATION: &str = "label_deviation";
+/// All of these.
+const SCALES: [&str; 4] = [MEANS, DEVIATIONS, LABEL_MEAN, LABEL_DEVIATION];
 /// What goes in.
 const INPUT: &str = "input";
 /// What comes out: of a classifier, the place of the most probable class among `class_names`, and how probable each is; of a regression,
@@ -65,7 +77,10 @@ pub(super) fn encode(held: &Held, path: &Path) -> Result<Vec<u8>, ModelError> {
         Some(learns @ (OutputKind::Classes | OutputKind::Numbers)) => learns,
         Some(OutputKind::Text) => {
             return Err(refused(
-                "a language model has parts that are no plain layers; take --layout hf, from which other tools make ONNX".to_owned(),
+                "`layers.0.attention` turns queries and keys by their places (`RotaryEmbedding`), and `layers.0.attention_norm` divides by the \
+                 root of the mean square (`RMSNormalization`), for which the operators of version 17 have none; take --layout hf, from \
+                 which other tools make ONNX"
+                    .to_owned(),
             ));
         }
         None if *is_of_program => {
@@ -99,7 +114,7 @@ pub(super) fn encode(held: &Held, path: &Path) -> Result<Vec<u8>, ModelError> {
     };
     let file = Model {
         format_version: FORMAT_VERSION,
-        producer: "starling".to_owned(),
+        producer: PRODUCER.to_owned(),
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
         graph: Some(graph),
         operators: vec![OperatorSet { domain: Some(String::new()), version: OPERATORS_VERSION }],
@@ -187,8 +202,8 @@ impl<'a> Builder<'a> {
         let sides: Vec<usize> = sides.iter().map(|side| *side as usize).collect();
         let numbers = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         let divisors: Vec<f64> = deviations.iter().map(|it| if *it == 0.0 { 1.0 } else { *it }).collect();
-        let means = self.constant("means", Kind::Double, &sides, numbers(means));
-        let divisors = self.constant("deviations", Kind::Double, &sides, numbers(&divisors));
+        let means = self.constant(MEANS, Kind::Double, &sides, numbers(means));
+        let divisors = self.constant(DEVIATIONS, Kind::Double, &sides, numbers(&divisors));
         let centred = self.node("Sub", "centred", &[INPUT, &means], Vec::new());
         let scaled = self.node("Div", "standardized", &[&centred, &divisors], Vec::new());
         // What has no number counts as the mean, and so does all of a feature that is the same everywhere.
@@ -265,8 +280,8 @@ impl<'a> Builder<'a> {
         let axes = self.constant("outputs", Kind::Int64, &[1], 1_i64.to_le_bytes().to_vec());
         let row = self.node("Squeeze", "row", &[outputs, &axes], Vec::new());
         let wide = self.node("Cast", "wide", &[&row], vec![Attribute::of_int("to", Kind::Double as i64)]);
-        let deviation = self.doubles("label_deviation", &[deviation]);
-        let mean = self.doubles("label_mean", &[mean]);
+        let deviation = self.doubles(LABEL_DEVIATION, &[deviation]);
+        let mean = self.doubles(LABEL_MEAN, &[mean]);
         let spread = self.node("Mul", "spread", &[&wide, &deviation], Vec::new());
         let number = self.node("Add", "number", &[&spread, &mean], Vec::new());
         self.node("Cast", PREDICTION, &[&number], vec![Attribute::of_int("to", Kind::Float as i64)]);

@@ -170,13 +170,16 @@ mod weights {
     fn those_of_pytorch_are_found_by_their_names_and_lie_as_its_operations_say() {
         assert_eq!(read(of_torch()), Ok(expected()));
         // A product of a transposed matrix says the same; so does one that takes it as it is, of a matrix that lies the other way.
+        let adds = || node("Add", &["net.output.bias", "product"], "c", Vec::new());
         let mut graph = of_torch();
-        graph.nodes[3] = node("MatMul", &["b", "swapped"], "c", Vec::new());
+        graph.nodes[3] = node("MatMul", &["b", "swapped"], "product", Vec::new());
+        graph.nodes.push(adds());
         let order = Attribute::of_ints("perm", &[1, 0]);
         graph.nodes.insert(3, node("Transpose", &["net.output.weight"], "swapped", vec![order]));
         assert_eq!(read(graph), Ok(expected()));
         let mut graph = of_torch();
-        graph.nodes[3] = node("MatMul", &["b", "net.output.weight"], "c", Vec::new());
+        graph.nodes[3] = node("MatMul", &["b", "net.output.weight"], "product", Vec::new());
+        graph.nodes.push(adds());
         graph.constants[5] = tensor("net.output.weight", &[3, 3], [40, 43, 46, 41, 44, 47, 42, 45, 48]);
         assert_eq!(read(graph), Ok(expected()));
     }
@@ -208,13 +211,16 @@ mod weights {
 
     #[test]
     fn rows_that_are_looked_up_lie_as_they_are() {
-        let mut graph = of_torch();
-        graph.nodes[3] = node("Gather", &["net.output.weight", "b"], "c", Vec::new());
-        let mut values = expected();
-        let as_it_is: Vec<f32> = (40..49).map(|number| number as f32).collect();
-        let at = values.iter().position(|value| *value == 40.0).expect("there");
-        values[at..at + 9].copy_from_slice(&as_it_is);
-        assert_eq!(read(graph), Ok(values));
+        let graph = Graph {
+            nodes: vec![node("Gather", &["embedding.weight", "x"], "y", Vec::new())],
+            constants: vec![tensor("embedding.weight", &[3, 3], 40..49)],
+            ..of_torch()
+        };
+        let folder = Folder::new();
+        let path = folder.write("table.onnx", &encoded(graph));
+        let schema = Schema::new(vec![Entry::trained("embedding.weight", &[3, 3])]);
+        let values = read_weights(&path, &schema).expect("a table");
+        assert_eq!(values, (40..49).map(|number| number as f32).collect::<Vec<_>>());
     }
 
     #[test]
@@ -339,6 +345,199 @@ mod weights {
         let both = [encoded(of_torch()), encoded(of_torch())].concat();
         assert!(Folder::new().read(&both).expect_err("two graphs").contains("it has two graphs"));
         assert!(Folder::new().read(b"").expect_err("nothing").contains("it is no ONNX file"));
+    }
+
+    /// The graph with its last layer as a product and what is done with that and the bias.
+    fn behind_product(then: Vec<Node>) -> Graph {
+        let mut graph = of_torch();
+        graph.nodes[3] = node("MatMul", &["b", "turned"], "product", Vec::new());
+        graph.nodes.insert(3, node("Transpose", &["net.output.weight"], "turned", Vec::new()));
+        graph.nodes.extend(then);
+        graph
+    }
+
+    #[test]
+    fn a_bias_is_one_that_its_own_layer_adds() {
+        let bias = "net.output.bias";
+        let then = |operator: &str, inputs: &[&str]| vec![node(operator, inputs, "c", Vec::new())];
+        for inputs in [["product", bias], [bias, "product"]] {
+            assert_eq!(read(behind_product(then("Add", &inputs))), Ok(expected()));
+        }
+        // By another name of the bias, and of the product.
+        let identities = ["Identity", "Identity"].into_iter().zip([(bias, "same"), ("product", "too")]);
+        let mut named: Vec<Node> = identities.map(|(it, (from, to))| node(it, &[from], to, Vec::new())).collect();
+        named.extend(then("Add", &["too", "same"]));
+        assert_eq!(read(behind_product(named)), Ok(expected()));
+        let behind = |before: Node, last: Vec<Node>| [vec![before], last].concat();
+        for (nodes, told) in [
+            (then("Sub", &["product", bias]), "`output.bias` is taken by `Sub` of its graph"),
+            (then("Sub", &[bias, "product"]), "to be added to the product of `output`"),
+            (then("Mul", &["product", bias]), "`output.bias` is taken by `Mul`"),
+            (
+                behind(node("Neg", &[bias], "negative", Vec::new()), then("Add", &["product", "negative"])),
+                "`output.bias` is taken by `Neg`",
+            ),
+            (then("Relu", &["product"]), "`output.bias` is used by no operation of its graph"),
+            // Of another layer's product, and of what was done to its own.
+            (then("Add", &["a", bias]), "`output.bias` is taken by `Add`"),
+            (
+                behind(node("Relu", &["product"], "positive", Vec::new()), then("Add", &["positive", bias])),
+                "`output.bias` is taken by `Add`",
+            ),
+            (
+                behind(node("Mul", &["b", bias], "once", Vec::new()), then("Add", &["product", bias])),
+                "`output.bias` is taken by `Mul`",
+            ),
+            (then("Concat", &["a", "b", "c", "d", "e", "f", bias]), "`output.bias` is taken by `Concat`"),
+        ] {
+            let error = read(behind_product(nodes)).expect_err("another model");
+            assert!(error.contains(told), "{told}: {error}");
+        }
+        // A convolution adds its own, too.
+        let folder = Folder::new();
+        let entries = [("conv.weight", &[2, 1, 1, 1][..]), ("conv.bias", &[2]), ("other.bias", &[2])];
+        let schema = Schema::new(entries.map(|(path, shape)| Entry::trained(path, shape)).to_vec());
+        let with = |own: &str, other: &str| {
+            let graph = Graph {
+                nodes: vec![
+                    node("Conv", &["x", "conv.weight", own], "y", Vec::new()),
+                    node("Add", &["y", other], "z", Vec::new()),
+                ],
+                constants: vec![
+                    tensor("conv.weight", &[2, 1, 1, 1], 0..2),
+                    tensor("conv.bias", &[2], 2..4),
+                    tensor("other.bias", &[2], 4..6),
+                ],
+                ..of_torch()
+            };
+            let path = folder.write("bias.onnx", &encoded(graph));
+            read_weights(&path, &schema).expect_err("one has no layer").to_string()
+        };
+        assert!(with("conv.bias", "other.bias").contains("`other.bias` is taken by `Add`"));
+        assert!(with("other.bias", "conv.bias").contains("`conv.bias` is taken by `Add`"));
+    }
+
+    #[test]
+    fn a_normalization_has_its_parameters_in_their_places() {
+        let normalization = |inputs: [&str; 4]| {
+            let mut graph = of_torch();
+            let inputs = inputs.map(|leaf| format!("net.norm.{leaf}"));
+            let inputs: Vec<&str> = ["a"].into_iter().chain(inputs.iter().map(String::as_str)).collect();
+            graph.nodes[2] = node("BatchNormalization", &inputs, "b", Vec::new());
+            read(graph)
+        };
+        assert_eq!(normalization(["weight", "bias", "running_mean", "running_var"]), Ok(expected()));
+        let error = normalization(["weight", "running_mean", "bias", "running_var"]).expect_err("exchanged");
+        assert!(error.contains("`norm.beta` is taken by `BatchNormalization`"), "{error}");
+        assert!(error.contains("expected in its place in a normalization"), "{error}");
+
+        let schema = Schema::new(vec![Entry::trained("norm.gamma", &[3])]);
+        let folder = Folder::new();
+        let read = |nodes: Vec<Node>| {
+            let graph = Graph { nodes, constants: vec![tensor("norm.weight", &[3], 0..3)], ..of_torch() };
+            let path = folder.write("norm.onnx", &encoded(graph));
+            read_weights(&path, &schema).map_err(|error| error.to_string())
+        };
+        let single = |operator: &str| vec![node(operator, &["x", "norm.weight"], "y", Vec::new())];
+        // The root of the mean square, and what is divided by it.
+        let root = |then: [(&str, &[&str], &str); 2]| {
+            let steps: [(&str, &[&str], &str); 4] = [
+                ("Mul", &["x", "x"], "square"),
+                ("ReduceMean", &["square"], "mean"),
+                ("Add", &["mean", "epsilon"], "more"),
+                ("Sqrt", &["more"], "root"),
+            ];
+            let all = steps.into_iter().chain(then);
+            let nodes = all.map(|(operator, inputs, output)| node(operator, inputs, output, Vec::new()));
+            nodes.chain([node("Mul", &["norm.weight", "normal"], "y", Vec::new())]).collect::<Vec<_>>()
+        };
+        let inverse: [(&str, &[&str], &str); 2] =
+            [("Reciprocal", &["root"], "inverse"), ("Mul", &["x", "inverse"], "normal")];
+        let divided: [(&str, &[&str], &str); 2] = [("Div", &["x", "root"], "wide"), ("Cast", &["wide"], "normal")];
+        for nodes in [single("LayerNormalization"), single("RMSNormalization"), root(inverse), root(divided)] {
+            assert_eq!(read(nodes), Ok(vec![0.0, 1.0, 2.0]));
+        }
+        for nodes in [single("Mul"), single("Softmax"), root([inverse[0], ("Add", &["x", "inverse"], "normal")])] {
+            let error = read(nodes).expect_err("no normalization");
+            assert!(error.contains("`norm.gamma` is taken by `"), "{error}");
+        }
+    }
+
+    /// A `Constant` that holds this tensor.
+    fn constant_node(tensor: &messages::Tensor) -> Vec<u8> {
+        let value = [&[0x0a, 5][..], b"value", &framed(5, &tensor.encode_to_vec())].concat();
+        let operation = node("Constant", &[], &tensor.name, Vec::new()).encode_to_vec();
+        framed(1, &[operation, framed(5, &value)].concat())
+    }
+
+    /// A file of a graph with more in it.
+    fn with(graph: &Graph, more: &[u8]) -> Vec<u8> {
+        framed(7, &[&graph.encode_to_vec()[..], more].concat())
+    }
+
+    #[test]
+    fn constants_are_those_of_operations_too() {
+        let folder = Folder::new();
+        // A matrix and a bias of the model's, and a single number, which is none of it.
+        let mut graph = of_torch();
+        let mut taken = vec![graph.constants.remove(6), graph.constants.remove(5)];
+        taken.push(tensor("two", &[], [2]));
+        let nodes = taken.iter().flat_map(constant_node).collect::<Vec<u8>>();
+        assert_eq!(folder.read(&with(&graph, &nodes)), Ok(expected()));
+        // The floats of a list.
+        let mut graph = of_torch();
+        graph.constants.remove(6);
+        let floats = (50..53).flat_map(|number| framed_float(7, number as f32)).collect::<Vec<u8>>();
+        let list = [&[0x0a, 12][..], b"value_floats", &floats].concat();
+        let operation = node("Constant", &[], "net.output.bias", Vec::new()).encode_to_vec();
+        let listed = framed(1, &[operation, framed(5, &list)].concat());
+        assert_eq!(folder.read(&with(&graph, &listed)), Ok(expected()));
+
+        let twice = constant_node(&tensor("net.output.bias", &[3], 0..3));
+        let error = folder.read(&with(&of_torch(), &twice)).expect_err("called alike");
+        assert!(error.contains("two constants that are called `net.output.bias`"), "{error}");
+        let layer = constant_node(&tensor("layer", &[3, 3], 0..9));
+        // In a graph of an operation, as of an `If`.
+        let branch =
+            framed(1, &[node("If", &["x"], "y", Vec::new()).encode_to_vec(), framed(5, &framed(6, &layer))].concat());
+        for more in [layer, branch] {
+            let error = folder.read(&with(&of_torch(), &more)).expect_err("a layer more");
+            assert!(error.contains("nothing that is called `layer`"), "{error}");
+        }
+        let sparse = [15 << 3 | 2, 0];
+        let error = folder.read(&with(&of_torch(), &sparse)).expect_err("not read");
+        assert!(error.contains("it has sparse constants"), "{error}");
+    }
+
+    /// A field of one float.
+    fn framed_float(tag: u8, number: f32) -> Vec<u8> {
+        [&[tag << 3 | 5][..], &number.to_le_bytes()].concat()
+    }
+
+    #[test]
+    fn constants_of_other_kinds_are_weights_too_but_for_our_own_scales() {
+        let with = |name: &str, shape: &[i64], kind: i32, producer: &str| {
+            let mut graph = of_torch();
+            let bytes = vec![0; 8 * shape.iter().product::<i64>() as usize];
+            graph.constants.push(messages::Tensor { shape: shape.to_vec(), kind, name: name.to_owned(), bytes });
+            let producer = producer.to_owned();
+            let file = Model { format_version: FORMAT_VERSION, graph: Some(graph), producer, ..Model::default() };
+            Folder::new().read(&file.encode_to_vec())
+        };
+        // Of 64 bits, of 8.
+        for kind in [11, 3, 17] {
+            let error = with("more", &[3, 3], kind, "pytorch").expect_err("a layer more");
+            assert!(error.contains("nothing that is called `more`"), "{kind}: {error}");
+        }
+        // Places and truths, and single numbers.
+        for (shape, kind) in [(&[3][..], 7), (&[3], 6), (&[3], 9), (&[], 11), (&[], 1)] {
+            assert_eq!(with("more", shape, kind, "pytorch"), Ok(expected()), "{kind}");
+        }
+        for name in SCALES {
+            assert_eq!(with(name, &[3], 11, PRODUCER), Ok(expected()));
+            assert!(with(name, &[3], 11, "another").is_err_and(|error| error.contains(name)), "{name}");
+        }
+        assert!(with("more", &[3], 11, PRODUCER).is_err(), "of ours, too, only what scales");
     }
 
     /// Whatever is done to a file, nothing panics, and nothing is taken that the model can't have.
