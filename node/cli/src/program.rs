@@ -47,6 +47,7 @@ pub(crate) fn export_model(
     which: &WhichFlags,
     to: &Path,
 ) -> Result<(String, u64, bool), CommandError> {
+    crate::commands::remove_export_when_told(to).map_err(CommandError::io("listen for signals"))?;
     let exported = which.of(data_dir).export(to)?;
     Ok((exported.run, exported.step, exported.has_preprocessing))
 }

@@ -6,9 +6,8 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::json;
-use starling_run::checkpoint::write_atomically;
 use starling_run::data::{LabelScale, MAX_PREPROCESSING_BYTES};
-use starling_run::program::export::{check_name, file_place, is_folder, write_folder};
+use starling_run::program::export::{check_name, is_folder, write_file, write_folder};
 use starling_run::state::bytes::write_numbers;
 use starling_run::{
     Error, EvaluationReport, FeatureScale, Manifest, ModelSpec, PreprocessingSpec, ReplicatedState, Schema,
@@ -52,9 +51,7 @@ impl Export<'_> {
             return write_folder(path, &folder::files(&held, model, &ExportOptions::default()));
         }
         check_name(path)?;
-        let (bytes, place) = (self.encode(path)?, file_place(path)?);
-        write_atomically(&place, &bytes)
-            .map_err(|error| Error::Export { path: path.to_owned(), reason: error.to_string() })
+        write_file(path, &self.encode(path)?)
     }
 
     /// Where it comes from.
@@ -69,6 +66,7 @@ impl Export<'_> {
             digest: Some(self.state.digest().to_string()),
             values: Some(self.state.values().to_string()),
             samples: Some(self.manifest.data.samples),
+            fingerprint: Some(self.manifest.data.fingerprint.to_string()),
             measures: measures.map(|(name, mean)| (name.to_owned(), mean)).collect(),
         }
     }

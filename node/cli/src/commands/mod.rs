@@ -28,6 +28,8 @@ use crate::config::{ConfigError, FILE_NAME, FlagValue, Layers, Loaded};
 use crate::output::{self, Console};
 use crate::telemetry;
 use access::{appoint, invite, members, revoke};
+#[cfg(feature = "train")]
+pub(crate) use model::part::remove_export_when_told;
 use setup::{completions, config, init};
 
 /// Exit code: done.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use atomic_write_file::AtomicWriteFile;
@@ -26,8 +26,11 @@ pub const TOKENIZER: &str = "tokenizer.json";
 pub const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 /// All that an exported folder may hold.
 const FILES: [&str; 7] = [MODEL, DESCRIPTION, CARD, SCRIPT, CONFIG, TOKENIZER, TOKENIZER_CONFIG];
-/// How many names are tried for a folder beside it.
+/// How many names are tried for what lies beside it until it is whole.
 const MAX_NAMES: u32 = 16;
+/// What is said there of an export that is being written, and of one that is being replaced.
+const NEW: &str = "new";
+const OLD: &str = "old";
 
 /// Whether a model is to be written to a folder there: it ends with a slash, or is one already.
 pub fn is_folder(path: &Path) -> bool {
@@ -70,7 +73,7 @@ pub fn check_name(path: &Path) -> Result<(), Error> {
 pub fn check_place(path: &Path) -> Result<(), Error> {
     check_name(path)?;
     if is_folder(path) {
-        return Folder::at(path)?.beside("new", |folder| fs::create_dir(folder)).map(drop);
+        return Folder::at(path)?.beside(NEW, |folder| fs::create_dir(folder)).map(drop);
     }
     match AtomicWriteFile::open(file_place(path)?).and_then(AtomicWriteFile::discard) {
         Ok(()) => Ok(()),
@@ -87,7 +90,7 @@ pub fn check_place(path: &Path) -> Result<(), Error> {
 /// If it can't be written, or holds something else than an export. What was there is there then.
 pub fn write_folder(path: &Path, files: &[(&str, Vec<u8>)]) -> Result<(), Error> {
     let folder = Folder::at(path)?;
-    let new = folder.beside("new", |folder| fs::create_dir(folder))?;
+    let new = folder.beside(NEW, |folder| fs::create_dir(folder))?;
     for (name, bytes) in files {
         write_atomically(&new.path.join(name), bytes).or_else(|error| fail(path, error.to_string()))?;
     }
@@ -95,16 +98,83 @@ pub fn write_folder(path: &Path, files: &[(&str, Vec<u8>)]) -> Result<(), Error>
     if !folder.place.exists() {
         moved(fs::rename(&new.path, &folder.place))?;
     } else {
-        let old = folder.beside("old", |old| fs::rename(&folder.place, old))?;
+        let old = folder.beside(OLD, |old| fs::rename(&folder.place, old))?;
         if let Err(error) = fs::rename(&new.path, &folder.place) {
             // As it was; what is moved back is not removed.
             let _ = fs::rename(&old.path, &folder.place);
             return fail(path, error.to_string());
         }
     }
-    // That the names are on disk, too, is wished for where the system can say so.
-    let _ = folder.place.parent().map(|parent| fs::File::open(parent).and_then(|parent| parent.sync_all()));
+    sync_names(&folder.place);
     Ok(())
+}
+
+/// Writes a file in its place: whole, or not at all. One that was there before is replaced, and its mode stays.
+///
+/// # Errors
+/// If a device, a pipe or a folder is there, or nothing can be written. What was there is there then.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let place = file_place(path)?;
+    let part = beside(path, &place, NEW, |part| fs::File::options().write(true).create_new(true).open(part).map(drop))?;
+    let write = || {
+        let mut file = fs::File::options().write(true).open(&part.path)?;
+        if let Ok(there) = fs::metadata(&place) {
+            file.set_permissions(there.permissions())?;
+        }
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&part.path, &place)
+    };
+    write().or_else(|error| fail(path, error.to_string()))?;
+    sync_names(&place);
+    Ok(())
+}
+
+/// What is under way of an export to `path`, or was when a process was ended: beside it, by the numbers of the processes that began it.
+/// Nothing if the folder can't be read.
+pub fn parts(path: &Path) -> Vec<(u32, PathBuf)> {
+    let place = place_of(path);
+    let (Some(name), parent) = (place.file_name(), parent(&place)) else { return Vec::new() };
+    let start = format!(".{}.", name.display());
+    let part = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let (what, number) = name.strip_prefix(&start)?.split_once('-')?;
+        let (process, _) = number.split_once('-').filter(|_| [NEW, OLD].contains(&what))?;
+        Some((process.parse().ok()?, entry.path()))
+    };
+    let mut found: Vec<_> = fs::read_dir(parent).into_iter().flatten().flatten().filter_map(part).collect();
+    found.sort();
+    found
+}
+
+/// Removes a [part](parts), or puts it back where it was the export before, and no other has taken its place.
+///
+/// # Errors
+/// What the system says.
+pub fn remove_part(path: &Path, part: &Path) -> io::Result<()> {
+    let place = place_of(path);
+    let old = format!(".{OLD}-");
+    let is_old = part.file_name().is_some_and(|name| name.to_string_lossy().contains(&old));
+    if is_old && !place.exists() {
+        return fs::rename(part, place);
+    }
+    if part.is_dir() { fs::remove_dir_all(part) } else { fs::remove_file(part) }
+}
+
+/// Where an export to `path` comes to lie: what a link leads to.
+fn place_of(path: &Path) -> PathBuf {
+    // With its last slash, a file is nothing to the system.
+    let plain: PathBuf = path.components().collect();
+    plain.canonicalize().unwrap_or(plain)
+}
+
+fn parent(place: &Path) -> &Path {
+    place.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}
+
+/// That the names are on disk, too, is wished for where the system can say so.
+fn sync_names(place: &Path) {
+    let _ = fs::File::open(parent(place)).and_then(|parent| parent.sync_all());
 }
 
 /// A folder that is to be written, or replaced.
@@ -150,37 +220,39 @@ impl Folder {
         Ok(Self { path: path.to_owned(), place })
     }
 
-    /// What `make` makes of a name beside it that nothing has.
     fn beside(&self, what: &str, make: impl Fn(&Path) -> io::Result<()>) -> Result<Temporary, Error> {
-        let names = (self.place.file_name(), self.place.parent());
-        let (Some(name), Some(parent)) = names else {
-            return fail(&self.path, "it can't be replaced as a whole; name a new folder in it".to_owned());
-        };
-        let mut number = 0;
-        loop {
-            let own = format!(".{}.{what}-{}-{number}", name.display(), std::process::id());
-            let path = parent.join(own);
-            let made = if path.exists() { Err(io::ErrorKind::AlreadyExists.into()) } else { make(&path) };
-            match made {
-                Ok(()) => return Ok(Temporary { path }),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_NAMES => number += 1,
-                Err(source) => {
-                    let reason = "its directory must be there, and you must be allowed to write in it";
-                    return fail(&self.path, format!("{source}; {reason}"));
-                }
+        beside(&self.path, &self.place, what, make)
+    }
+}
+
+/// What `make` makes of a name beside `place` that nothing has; `path` is what its user wrote.
+fn beside(path: &Path, place: &Path, what: &str, make: impl Fn(&Path) -> io::Result<()>) -> Result<Temporary, Error> {
+    let (Some(name), Some(parent)) = (place.file_name(), place.parent()) else {
+        return fail(path, "it can't be replaced as a whole; name a new folder in it".to_owned());
+    };
+    let mut number = 0;
+    loop {
+        let own = parent.join(format!(".{}.{what}-{}-{number}", name.display(), std::process::id()));
+        let made = if own.exists() { Err(io::ErrorKind::AlreadyExists.into()) } else { make(&own) };
+        match made {
+            Ok(()) => return Ok(Temporary { path: own }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_NAMES => number += 1,
+            Err(source) => {
+                let reason = "its directory must be there, and you must be allowed to write in it";
+                return fail(path, format!("{source}; {reason}"));
             }
         }
     }
 }
 
-/// A folder that is removed when nobody needs it any more, if it is there still.
+/// A file or folder that is removed when nobody needs it any more, if it is there still.
 struct Temporary {
     path: PathBuf,
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = if self.path.is_dir() { fs::remove_dir_all(&self.path) } else { fs::remove_file(&self.path) };
     }
 }
 
@@ -238,6 +310,39 @@ mod tests {
         let mut names: Vec<String> = names.map(|name| name.display().to_string()).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_file_is_written_whole_and_what_was_left_of_another_is_known() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("model.onnx");
+        for text in [b"first", b"other"] {
+            write_file(&path, text).expect("written");
+            assert_eq!(
+                (names(directory.path()), fs::read(&path).expect("read")),
+                (vec!["model.onnx".to_owned()], text.to_vec())
+            );
+        }
+        // As a process leaves them that is killed.
+        for name in [
+            ".model.onnx.new-17-0",
+            ".model.onnx.old-18-1",
+            ".model.onnx.mine-1-0",
+            ".model.onnx.new-x-0",
+            ".other.new-17-0",
+        ] {
+            fs::write(directory.path().join(name), "left").expect("written");
+        }
+        let found = parts(&path);
+        assert_eq!(found.iter().map(|(process, _)| *process).collect::<Vec<_>>(), [17, 18]);
+        fs::remove_file(&path).expect("removed");
+        for (_, part) in found {
+            remove_part(&path, &part).expect("removed");
+        }
+        assert_eq!(fs::read(&path).expect("put back"), b"left", "what was there before");
+        assert_eq!(parts(&path), []);
+        assert_eq!(names(directory.path()).len(), 4, "what is not ours stays");
+        assert_eq!(parts(&directory.path().join("missing/model.onnx")), []);
     }
 
     #[test]

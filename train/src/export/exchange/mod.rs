@@ -23,9 +23,8 @@ use std::path::Path;
 use safetensors::tensor::TensorView;
 use serde_json::Value;
 use starling_run::Error;
-use starling_run::checkpoint::write_atomically;
 use starling_run::program::export::{
-    CONFIG, TOKENIZER, TOKENIZER_CONFIG, check_name, file_place, is_folder, write_folder,
+    CONFIG, TOKENIZER, TOKENIZER_CONFIG, check_name, is_folder, write_file, write_folder,
 };
 
 use super::read::{self, Held};
@@ -130,11 +129,6 @@ fn write(held: &Held, to: &Path, options: &ExportOptions) -> Result<(), Error> {
 fn written(value: &Value) -> Vec<u8> {
     let text = serde_json::to_string_pretty(value).expect("invariant: texts and finite numbers are always JSON");
     (text + "\n").into_bytes()
-}
-
-fn write_file(to: &Path, bytes: &[u8]) -> Result<(), Error> {
-    write_atomically(&file_place(to)?, bytes)
-        .map_err(|error| Error::Export { path: to.to_owned(), reason: error.to_string() })
 }
 
 /// The model as a safetensors file.

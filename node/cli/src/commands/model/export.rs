@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use serde_json::json;
 use starling::export::{ExportOptions, Layout, NumberFormat};
 
+use super::part::remove_export_when_told;
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::{LayoutName, NumberName, OutputFlags};
 
@@ -20,6 +21,7 @@ pub(in super::super) fn export(context: &Context, flags: &OutputFlags) -> Result
         Some(NumberName::Bf16) => NumberFormat::Bf16,
         Some(NumberName::F16) => NumberFormat::F16,
     };
+    remove_export_when_told(to).map_err(CommandError::io("listen for signals"))?;
     let is_onnx = to.extension() == Some(OsStr::new("onnx")) && !starling_run::program::export::is_folder(to);
     let (exported, layout) = if is_onnx {
         let asked = [(flags.layout.is_some(), "--layout"), (flags.dtype.is_some(), "--dtype")];

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
+use starling_node::observe::status::Process;
 use starling_node::start::signals::{EXIT_INTERRUPTED, SignalSet};
+use starling_run::program::export;
 
 /// How often a folder is removed before it is left.
 const MAX_REMOVALS: u32 = 16;
@@ -56,11 +58,48 @@ impl Drop for Part {
     }
 }
 
+/// Has the first signal that asks this process to end remove what is under way of an export to `to`, and removes what others left of one
+/// that were ended otherwise and run no more.
+///
+/// # Errors
+/// If the system tells of no signals.
+pub(crate) fn remove_export_when_told(to: &Path) -> io::Result<()> {
+    let is_gone = |pid: u32| Process { pid, started: None }.is_alive() == Some(false);
+    for (_, part) in export::parts(to).into_iter().filter(|(pid, _)| is_gone(*pid)) {
+        // What stays is in nobody's way.
+        let _ = export::remove_part(to, &part);
+    }
+    let to = to.to_owned();
+    when_told(move || {
+        let own = |(pid, part): (u32, PathBuf)| (pid == std::process::id()).then_some(part);
+        // Who still writes may put a file there in the meantime.
+        for _ in 0..MAX_REMOVALS {
+            let parts: Vec<PathBuf> = export::parts(&to).into_iter().filter_map(own).collect();
+            if parts.iter().all(|part| export::remove_part(&to, part).is_ok()) {
+                break;
+            }
+        }
+    })
+}
+
 /// Has the first signal that asks this process to end remove `part` before: a file, or a folder with what is in it.
 ///
 /// # Errors
 /// If the system tells of no signals.
 pub(in crate::commands) fn remove_when_told(part: PathBuf) -> io::Result<()> {
+    when_told(move || {
+        let _ = fs::remove_file(&part);
+        // Who still writes may put a file there in the meantime.
+        for _ in 0..MAX_REMOVALS {
+            if fs::remove_dir_all(&part).is_ok() || !part.exists() {
+                break;
+            }
+        }
+    })
+}
+
+/// Has the first signal that asks this process to end do this before.
+fn when_told(clear: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listens, heard) = mpsc::sync_channel(1);
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -72,13 +111,7 @@ pub(in crate::commands) fn remove_when_told(part: PathBuf) -> io::Result<()> {
             };
             let _ = listens.send(Ok(()));
             signals.next().await;
-            let _ = fs::remove_file(&part);
-            // Who still writes may put a file there in the meantime.
-            for _ in 0..MAX_REMOVALS {
-                if fs::remove_dir_all(&part).is_ok() || !part.exists() {
-                    break;
-                }
-            }
+            clear();
             std::process::exit(i32::from(EXIT_INTERRUPTED));
         });
     })?;
