@@ -178,7 +178,7 @@ fn the_first_thing_that_goes_wrong_ends_a_prediction() {
         model.predict_all(&mut reader, &PredictionOptions::default(), &mut FullDisk(room))
     };
     let good = "width;height;same\n".to_owned() + &"0.5;3;7\n".repeat(20_000);
-    assert_eq!(said(good.clone(), usize::MAX).expect("predicted"), 20_000);
+    assert_eq!(said(good.clone(), usize::MAX).expect("predicted").samples, 20_000);
     assert!(matches!(said(good.clone(), 50), Err(ModelError::Output(_))));
     // Rows that can't be read come behind those that can't be written, or for which nothing comes out.
     let bad = good.clone() + "1;2\n";
@@ -293,7 +293,7 @@ fn a_byte_that_was_flipped_is_told_and_never_a_panic() {
     std::fs::write(&file, &damaged).expect("written");
     assert!(matches!(Model::open(&file, CPU), Err(ModelError::Damaged { .. })));
     let text = std::fs::read_to_string(exported.join(DESCRIPTION)).expect("there");
-    std::fs::write(exported.join(DESCRIPTION), text.replace("\"step\": 60", "\"step\": 59")).expect("written");
+    redescribe(&exported, &text, "\"step\": 60", "\"step\": 59");
     assert!(Model::open(&file, CPU).is_ok() && Model::open(&exported, CPU).is_err());
     std::fs::write(exported.join(DESCRIPTION), "[]").expect("written");
     assert!(Model::open(&file, CPU).is_ok() && Model::open(&exported, CPU).is_err());
@@ -410,6 +410,71 @@ fn a_folder_says_what_it_holds_and_is_the_same_each_time() {
     assert!(exported.join(SCRIPT).is_file());
 }
 
+/// Puts a changed description, with its own hash, into an exported folder.
+fn redescribe(exported: &Path, text: &str, from: &str, to: &str) {
+    assert!(text.contains(from), "{from}: {text}");
+    let told: serde_json::Value = serde_json::from_str(text).expect("JSON");
+    let old = told["files"][DESCRIPTION].as_str().expect("its hash").to_owned();
+    let changed = text.replacen(from, to, 1);
+    let new = folder::hash_of(&changed, &old).expect("it holds it");
+    std::fs::write(exported.join(DESCRIPTION), changed.replacen(&old, &new, 1)).expect("written");
+}
+
+#[test]
+fn a_description_that_was_changed_is_told_and_so_is_one_of_another_model() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let exported = directory.path().join("out/");
+    trained("mlp:2", &options(&table(directory.path(), 60))).export(&exported).expect("exported");
+    let place = exported.join(DESCRIPTION);
+    let (file, whole) = (exported.join(MODEL), std::fs::read(&place).expect("there"));
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (at % 8);
+        std::fs::write(&place, &damaged).expect("written");
+        let error = Description::open(&exported).expect_err("damaged").to_string();
+        assert!(error.contains("model.json` is damaged: "), "byte {at}: {error}");
+    }
+    let text = String::from_utf8(whole).expect("text");
+    for (from, to, what) in [
+        ("\"step\": 60", "\"step\": 61", "step"),
+        ("\"model\": \"mlp:2\"", "\"model\": \"mlp:3\"", "model"),
+        ("\"layout\": \"burn\"", "\"layout\": \"torch\"", "layout"),
+        ("\"c\"", "\"e\"", "classes"),
+        ("\"hidden.0.bias\"", "\"hidden.0.bios\"", "tensors"),
+    ] {
+        redescribe(&exported, &text, from, to);
+        for path in [&exported, &file] {
+            let error = Description::open(path).expect_err("another model").to_string();
+            assert!(error.contains(&format!("its `{what}` is not what `model.safetensors` says")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_run_begins_with_a_folder_and_with_nothing_that_its_description_denies() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let exported = directory.path().join("out/");
+    let learner = trained("mlp:2", &options(&table(directory.path(), 60)));
+    learner.export(&exported).expect("exported");
+    let spec = RunSpec { model: "mlp:2".parse().expect("a model"), ..RunSpec::default() };
+    let workload = ModelProgram::new(CPU).read(&options(&directory.path().join("table.csv"))).expect("good data");
+    let begin = |path: &Path| workload.read_initial(&spec, path).map_err(|error| error.to_string());
+    let file = exported.join(MODEL);
+    let values = begin(&file).expect("an export");
+    assert_eq!(values[..], learner.state().parameters[..]);
+    assert_eq!(begin(&exported), Ok(values.clone()));
+    let mut damaged = std::fs::read(&file).expect("there");
+    *damaged.last_mut().expect("not empty") ^= 1;
+    std::fs::write(&file, &damaged).expect("written");
+    for path in [&exported, &file] {
+        assert!(begin(path).is_err_and(|error| error.contains("is damaged: its blake3 is")), "{}", path.display());
+    }
+    // Alone, it has no hash.
+    let alone = directory.path().join("alone.safetensors");
+    std::fs::write(&alone, &damaged).expect("written");
+    assert!(begin(&alone).is_ok_and(|found| found != values));
+}
+
 #[test]
 fn what_comes_to_no_number_is_an_error_with_its_row() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -433,19 +498,23 @@ fn what_comes_to_no_number_is_an_error_with_its_row() {
     }
 }
 
-/// A Python with what the scripts need: the one that `STARLING_TEST_PYTHON` names, or `python3`.
-fn python() -> Option<std::ffi::OsString> {
+/// A Python with these modules: the one that `STARLING_TEST_PYTHON` names, or `python3`. Without, a test is skipped, unless
+/// `STARLING_TEST_PYTHON_REQUIRED` is there.
+pub(super) fn python(modules: &str) -> Option<std::ffi::OsString> {
     let python = std::env::var_os("STARLING_TEST_PYTHON").unwrap_or_else(|| "python3".into());
-    let tried = std::process::Command::new(&python).args(["-c", "import numpy, safetensors"]).output();
-    tried.is_ok_and(|tried| tried.status.success()).then_some(python)
+    let tried = std::process::Command::new(&python).args(["-c", &format!("import {modules}")]).output();
+    let is_there = tried.is_ok_and(|tried| tried.status.success());
+    let is_required = std::env::var_os("STARLING_TEST_PYTHON_REQUIRED").is_some();
+    assert!(is_there || !is_required, "there is no Python with {modules}");
+    if !is_there {
+        println!("skipped: there is no python3 with {modules}, and STARLING_TEST_PYTHON names none");
+    }
+    is_there.then_some(python)
 }
 
 #[test]
 fn the_script_of_a_folder_predicts_as_the_model_does() {
-    let Some(python) = python() else {
-        println!("skipped: there is no python3 with numpy and safetensors, and STARLING_TEST_PYTHON names none");
-        return;
-    };
+    let Some(python) = python("numpy, safetensors") else { return };
     let directory = tempfile::tempdir().expect("a directory");
     // Categories, one of two lines; gaps; a column that is left out; and lines that end as on Windows.
     let row = |at: u32| {
@@ -469,13 +538,13 @@ fn the_script_of_a_folder_predicts_as_the_model_does() {
         categories: named(&["kind"]),
         ..of_classes.clone()
     };
-    // The digits as a table of their pixels, which models of images take, too.
+    // Digits as a table of their pixels, which models of images take, too.
     let pixels = directory.path().join("pixels.csv");
-    let text: String = (0..300_u32)
+    let digits = crate::Dataset::load(&DataOptions::default()).expect("the embedded digits");
+    let text: String = (0..300)
         .map(|at| {
-            let class = at % 3;
-            let pixel = |place: u32| if place % 8 / 3 == class { 9 + (place + at) % 7 } else { at * place % 5 };
-            (0..64).map(|place| format!("{},", pixel(place))).collect::<String>() + &format!("{class}\n")
+            let row = digits.training().row(at);
+            row.iter().map(|pixel| format!("{},", pixel * 16.0)).collect::<String>() + "0\n"
         })
         .collect();
     std::fs::write(&pixels, text).expect("written");
@@ -510,6 +579,71 @@ fn the_script_of_a_folder_predicts_as_the_model_does() {
         }
         let kinds: std::collections::BTreeSet<&&str> = ours.iter().collect();
         assert!(kinds.len() > 1, "{model}: one answer for all shows nothing");
+    }
+}
+
+#[test]
+fn the_script_takes_images_in_folders_and_json_lines() {
+    let Some(python) = python("numpy, safetensors, PIL") else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    // Two classes, apart by their color, as PNGs of the model's size; one of another shape.
+    let script = r#"
+import pathlib, sys
+import numpy as np
+from PIL import Image
+random = np.random.default_rng(5)
+def image(at, height, width):
+    pixels = random.integers(0, 60, (height, width, 3), np.uint8)
+    pixels[..., at] += 140
+    return Image.fromarray(pixels)
+for at, name in enumerate(["red", "blue"]):
+    folder = pathlib.Path(sys.argv[1], "images", name)
+    folder.mkdir(parents=True)
+    for number in range(24):
+        image(2 * at, 8, 8).save(folder / f"{number:02}.png")
+image(0, 20, 30).save(pathlib.Path(sys.argv[1], "wide.png"))
+"#;
+    let drawn = std::process::Command::new(&python).args(["-c", script]).arg(path).status().expect("it runs");
+    assert!(drawn.success());
+    let rows: String = (0..60)
+        .map(|at| {
+            format!(
+                "{{\"size\":{}.5,\"color\":\"{}\",\"kind\":\"{}\"}}\n",
+                at % 7,
+                ["a", "b"][at % 2],
+                ["x", "y"][at % 2]
+            )
+        })
+        .collect();
+    std::fs::write(path.join("table.jsonl"), rows).expect("written");
+    // Pixels with their names in the first row.
+    let names: Vec<String> = (0..192).map(|at| format!("p{at}")).collect();
+    let numbers: Vec<String> = (0..192).map(|at| (at % 256).to_string()).collect();
+    std::fs::write(path.join("pixels.csv"), format!("{}\n{}\n", names.join(","), numbers.join(","))).expect("written");
+    let of = |source: &str| DataOptions { source: path.join(source).display().to_string(), ..DataOptions::default() };
+    for (model, trained_on, predicted_of) in [
+        ("cnn:4", "images", &["images", "images/red/03.png", "wide.png", "pixels.csv"][..]),
+        ("mlp:4", "images", &["images", "images/blue/07.png", "pixels.csv"]),
+        ("softmax", "table.jsonl", &["table.jsonl"]),
+    ] {
+        let to = path.join(format!("{}/", model.replace(':', "-")));
+        trained(model, &of(trained_on)).export(&to).expect("exported");
+        let card = std::fs::read_to_string(to.join("README.md")).expect("there");
+        let told = if trained_on == "images" { "`python predict.py images/`" } else { "`python predict.py table.csv`" };
+        assert!(card.contains(told) && !card.contains("images-idx3"), "{card}");
+        let opened = Model::open(&to, CPU).expect("read back");
+        for source in predicted_of {
+            let source = path.join(source);
+            let ours = predicted(&opened, &source.display().to_string(), &PredictionOptions::default());
+            let ours = ours.expect("predicted");
+            let ours: Vec<&str> = ours.lines().skip(1).map(|line| line.rsplit(',').next().unwrap_or(line)).collect();
+            let output =
+                std::process::Command::new(&python).arg(to.join(SCRIPT)).arg(&source).output().expect("it runs");
+            assert!(output.status.success(), "{model}: {}", String::from_utf8_lossy(&output.stderr));
+            let theirs = String::from_utf8(output.stdout).expect("text");
+            assert_eq!(theirs.lines().collect::<Vec<_>>(), ours, "{model} of {}", source.display());
+        }
     }
 }
 

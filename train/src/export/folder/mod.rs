@@ -14,7 +14,12 @@ use crate::network::forward::OutputKind;
 
 /// Features and classes that the card names.
 const MAX_NAMED: usize = 20;
-/// For models of linear layers, on tables; and what a convolution adds to that.
+/// What stands in the place of a description's own hash while that is computed.
+const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+/// The parts of a script: what all have, how samples are read, and what layers make of them.
+const START: &str = include_str!("start.py");
+const OF_TABLES: &str = include_str!("table.py");
+const OF_IMAGES: &str = include_str!("images.py");
 const DENSE: &str = include_str!("dense.py");
 const CONVOLUTIONAL: &str = include_str!("convolutional.py");
 
@@ -28,13 +33,20 @@ pub(super) fn files(held: &Held, model: Vec<u8>, options: &ExportOptions) -> Vec
     let told = Told::of(held, options, (&digest, of_tokenizer.as_deref()));
     let mut text = serde_json::to_string_pretty(&told).expect("invariant: texts and finite numbers are always JSON");
     text.push('\n');
-    let mut files = vec![(MODEL, model), (DESCRIPTION, text.into_bytes())];
+    let own = hash_of(&text, NO_HASH).expect("invariant: it holds the place of its own hash");
+    let mut files = vec![(MODEL, model), (DESCRIPTION, text.replacen(NO_HASH, &own, 1).into_bytes())];
     files.push((CARD, card(description, told.task, options).into_bytes()));
     files.extend(tokenizer.map(|tokenizer| (TOKENIZER, tokenizer.json.clone().into_bytes())));
     if let Some(script) = script(description).filter(|_| options.is_plain()) {
-        files.push((SCRIPT, script.as_bytes().to_vec()));
+        files.push((SCRIPT, script.into_bytes()));
     }
     files
+}
+
+/// The hash of a description that holds `own` as its hash: of its bytes, with zeros in the place of that. `None` if it does not hold it.
+pub(super) fn hash_of(text: &str, own: &str) -> Option<String> {
+    (own.len() == NO_HASH.len() && text.contains(own))
+        .then(|| blake3::hash(text.replacen(own, NO_HASH, 1).as_bytes()).to_string())
 }
 
 /// What `model.json` says, in this order.
@@ -69,10 +81,11 @@ struct Told<'a> {
     files: Hashes<'a>,
 }
 
-#[derive(Serialize)]
-struct Tensor {
-    name: String,
-    shape: Vec<usize>,
+/// A tensor of the model's file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Tensor {
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
 }
 
 #[derive(Serialize)]
@@ -136,7 +149,7 @@ pub(super) struct Data {
     pub(super) samples: u64,
     held_out_permille: u32,
     seed: u64,
-    fingerprint: String,
+    pub(super) fingerprint: String,
 }
 
 impl Data {
@@ -165,6 +178,9 @@ struct Hashes<'a> {
     model: &'a str,
     #[serde(rename = "tokenizer.json", skip_serializing_if = "Option::is_none")]
     tokenizer: Option<&'a str>,
+    /// Of the description itself.
+    #[serde(rename = "model.json")]
+    description: &'static str,
 }
 
 impl<'a> Told<'a> {
@@ -217,7 +233,7 @@ impl<'a> Told<'a> {
                 .filter(|(_, mean)| mean.is_finite())
                 .map(|(name, mean)| Measure { name, mean: *mean })
                 .collect(),
-            files: Hashes { model: model_hash, tokenizer: tokenizer_hash },
+            files: Hashes { model: model_hash, tokenizer: tokenizer_hash, description: NO_HASH },
         }
     }
 }
@@ -250,15 +266,29 @@ fn card(description: &Description, task: &str, options: &ExportOptions) -> Strin
         measured(&mut card, origin);
         return card;
     }
-    let data = if on.label.is_some() { "table.csv" } else { "images-idx3-ubyte" };
-    let here = if on.kind == IMAGES { "images/" } else { data };
+    let is_table = on.label.is_some();
+    // Those of IDX files are grey.
+    let here = if is_table {
+        "table.csv"
+    } else if on.kind == IMAGES {
+        "images/"
+    } else {
+        "images-idx3-ubyte"
+    };
     card.push_str(&format!(
         "```sh\nstarling predict . --data {here} --out predictions.csv\nstarling eval . --data {here}\nstarling model show .\n```\n\n",
     ));
     if options.is_plain() {
+        let (packages, what) = match is_table {
+            true => ("numpy safetensors", ": of a CSV, or of JSON lines"),
+            false => (
+                "numpy safetensors pillow",
+                ": of a PNG or JPEG image, of a folder of such, one line for each in the order of their names, or of a table of pixels",
+            ),
+        };
+        let idx = if is_table || shape[0] > 1 { "" } else { ", or of an IDX file" };
         card.push_str(&format!(
-            "Without Starling, `pip install numpy safetensors` and `python predict.py {data}` do{}.\n\n",
-            if on.label.is_some() { "" } else { ", with an IDX file that is not compressed, or a table of pixels" }
+            "Without Starling, `pip install {packages}` and `python predict.py {here}` do{what}{idx}.\n\n"
         ));
     }
     let [channels, height, width] = shape;
@@ -276,7 +306,10 @@ fn card(description: &Description, task: &str, options: &ExportOptions) -> Strin
         "* **Inputs**: {inputs}. They are scaled as `model.json` says; `predict` and `predict.py` do that.\n"
     ));
     match description.learns() {
-        Some(OutputKind::Classes) => card.push_str(&format!("* **Classes**: {}.\n", list(&on.preprocessing.classes))),
+        Some(OutputKind::Classes) => card.push_str(&format!(
+            "* **Classes**: {}. `starling predict --proba` says how probable each is, `--top-k 3` the most probable ones.\n",
+            list(&on.preprocessing.classes)
+        )),
         Some(OutputKind::Numbers | OutputKind::Text) | None => card.push_str("* **Output**: a number.\n"),
     }
     measured(&mut card, origin);
@@ -287,7 +320,7 @@ fn card(description: &Description, task: &str, options: &ExportOptions) -> Strin
 fn elsewhere(options: &ExportOptions) -> String {
     let how = match options.layout {
         Layout::Hf => {
-            "```python\nfrom transformers import LlamaForCausalLM\n\nmodel = LlamaForCausalLM.from_pretrained(\".\")\n```"
+            "```python\nfrom transformers import AutoTokenizer, LlamaForCausalLM\n\ntokenizer, model = AutoTokenizer.from_pretrained(\".\"), LlamaForCausalLM.from_pretrained(\".\")\n```"
         }
         Layout::Burn | Layout::Torch => {
             "```python\nfrom safetensors.torch import load_file\n\nmodule.load_state_dict(load_file(\"model.safetensors\"))\n```"
@@ -350,9 +383,14 @@ fn list(names: &[String]) -> String {
 }
 
 /// How it is used from Python; `None` of what nobody can use without more.
-fn script(description: &Description) -> Option<&'static str> {
-    description.trained_on.as_ref()?;
+fn script(description: &Description) -> Option<String> {
+    let on = description.trained_on.as_ref()?;
+    let samples = match on.preprocessing.scales {
+        FeatureScale::Divide(_) => OF_IMAGES,
+        FeatureScale::Standardize { .. } => OF_TABLES,
+        FeatureScale::Tokenize(_) => return None,
+    };
     description.learns().filter(|learns| *learns != OutputKind::Text)?;
     let is_convolutional = description.parameters.iter().any(|entry| entry.path.starts_with("convolutions."));
-    Some(if is_convolutional { CONVOLUTIONAL } else { DENSE })
+    Some([START, samples, if is_convolutional { CONVOLUTIONAL } else { DENSE }].concat())
 }
