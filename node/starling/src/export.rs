@@ -19,7 +19,7 @@ pub use starling_run::EvaluationReport;
 #[doc(inline)]
 pub use starling_train::export::{
     DataOrigin, Description, EvaluationSet, ExportOptions, Format, Layout, Model, ModelError, NumberFormat, Origin,
-    Prediction, PredictionOptions, SamplingOptions, TextDecoder, TextGenerator,
+    Prediction, PredictionOptions, PredictionReport, SamplingOptions, TextDecoder, TextGenerator,
 };
 #[doc(inline)]
 pub use starling_train::stream::{Block, InputSpec, LabelPolicy, Reader};

@@ -52,6 +52,8 @@ pub struct Origin {
     pub values: Option<String>,
     /// How many samples its data had, those held out included. A file alone does not say it.
     pub samples: Option<u64>,
+    /// The fingerprint of its data, in hex. A file alone does not say it.
+    pub fingerprint: Option<String>,
     /// What was measured on the held-out samples, `loss` first, where that is known.
     pub measures: Vec<(String, f64)>,
 }

@@ -16,6 +16,8 @@ pub mod folder;
 mod model;
 mod predictions;
 mod read;
+mod scores;
+mod targets;
 mod text_decoder;
 mod text_generator;
 
@@ -24,7 +26,7 @@ pub use error::ModelError;
 pub(crate) use exchange::read_weights;
 pub use exchange::{ExportOptions, Layout, NumberFormat, write_exported, write_exported_onnx};
 pub use file::Export;
-pub use model::{EvaluationSet, Model, Prediction};
+pub use model::{EvaluationSet, Model, Prediction, PredictionReport};
 pub use predictions::{Format, PredictionOptions};
 pub use text_decoder::TextDecoder;
 pub use text_generator::{SamplingOptions, TextGenerator};

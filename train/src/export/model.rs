@@ -7,12 +7,14 @@ use std::sync::mpsc;
 use std::thread;
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
+use starling_data::Tokenizer;
 use starling_data::stream::{Block, InputSpec, Reader};
-use starling_data::{LabelTable, Tokenizer};
 use starling_run::data::{LabelScale, shorten};
-use starling_run::{EvaluationReport, FeatureScale, LossKind, PreprocessingSpec};
+use starling_run::{EvaluationReport, FeatureScale, PreprocessingSpec};
 
 use super::predictions::{self, PredictionOptions};
+use super::scores::Scores;
+use super::targets::Targets;
 use super::{Description, Export, ModelError, read};
 use crate::device::DeviceSpec;
 use crate::network::forward::{AnyModule, OutputKind};
@@ -24,8 +26,6 @@ use crate::task::language;
 const AHEAD: usize = 2;
 /// The most numbers of a block, whatever a sample has: with one that is read and one that is computed, 128 MiB of them.
 const MAX_BLOCK_VALUES: usize = (1 << 24) / (AHEAD + 2);
-/// Classes that an error names.
-const MAX_NAMED: usize = 8;
 
 /// A trained model of the command line on a device.
 pub struct Model {
@@ -52,6 +52,17 @@ pub enum Prediction {
     },
     /// A number.
     Number(f32),
+}
+
+/// What was predicted.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PredictionReport {
+    /// Of how many samples.
+    pub samples: u64,
+    /// How good that is, of a table with labels: on which samples, and by what a run measures. Of the samples that the run held out, if the
+    /// table is the run's data, by its fingerprint; else of all whose labels the model can have.
+    pub measured: Option<(EvaluationSet, EvaluationReport)>,
 }
 
 /// On which samples a model is evaluated.
@@ -124,7 +135,7 @@ impl Model {
     }
 
     /// How its labels were scaled; of classes, they were not.
-    fn label_scale(&self) -> LabelScale {
+    pub(super) fn label_scale(&self) -> LabelScale {
         let labels = self.description.trained_on.as_ref().and_then(|on| on.preprocessing.labels);
         labels.unwrap_or(LabelScale { mean: 0.0, deviation: 1.0 })
     }
@@ -157,7 +168,11 @@ impl Model {
     pub fn predict(&self, values: &[f64]) -> Result<Vec<Prediction>, ModelError> {
         self.check_labels()?;
         let outputs = self.outputs(values)?;
-        let samples = values.len() / self.description.features();
+        self.said(&outputs, values.len() / self.description.features())
+    }
+
+    /// What the outputs for so many samples say.
+    fn said(&self, outputs: &[f32], samples: usize) -> Result<Vec<Prediction>, ModelError> {
         let width = outputs.len() / samples.max(1);
         let scale = self.label_scale();
         let said = outputs.chunks_exact(width.max(1)).zip(1..).map(|(outputs, row)| {
@@ -177,8 +192,8 @@ impl Model {
         said.collect()
     }
 
-    /// Writes what it says of all samples that `reader` has, block by block, and returns how many they were. A block is read while the one
-    /// before it is computed and written by a thread of its own; no more than two wait in between.
+    /// Writes what it says of all samples that `reader` has, block by block, and returns how many they were, and how good it is where they
+    /// have labels. A block is read while the one before it is computed and written by a thread of its own; no more than two wait in between.
     ///
     /// # Errors
     /// If a sample is not what it should be, what comes out is not finite, or it can't be written: the first of these by the order of blocks.
@@ -187,12 +202,14 @@ impl Model {
         reader: &mut Reader,
         shown: &PredictionOptions,
         out: &mut (dyn Write + Send),
-    ) -> Result<u64, ModelError> {
+    ) -> Result<PredictionReport, ModelError> {
         self.check_labels()?;
         let table = predictions::Table::begin(self, reader.are_files(), shown, out)?;
         let path = reader.path().to_owned();
-        let write = |block: &Block, out: &mut (dyn Write + Send)| -> Result<u64, ModelError> {
-            let said = self.predict(&block.values).map_err(|error| match error {
+        let mut scores = reader.has_labels().then(|| Scores::of(self)).transpose()?;
+        let mut write = |block: &Block, out: &mut (dyn Write + Send)| -> Result<u64, ModelError> {
+            let outputs = self.outputs(&block.values)?;
+            let said = self.said(&outputs, block.len()).map_err(|error| match error {
                 ModelError::NotFinite { row, .. } => {
                     ModelError::NotFinite { path: path.clone(), row: block.rows[row as usize - 1] }
                 }
@@ -203,12 +220,13 @@ impl Model {
             said.try_for_each(|(prediction, file)| table.write(prediction, file, out)).map_err(ModelError::Output)?;
             // Who reads it from a pipe waits for no more than a block.
             out.flush().map_err(ModelError::Output)?;
+            scores.iter_mut().for_each(|scores| scores.add(block, &outputs));
             Ok(block.len() as u64)
         };
         let (blocks, waiting) = mpsc::sync_channel::<Block>(AHEAD);
         thread::scope(|scope| {
-            let written = scope.spawn(move || -> Result<u64, ModelError> {
-                waiting.iter().try_fold(0, |samples, block| Ok(samples + write(&block, out)?))
+            let written = scope.spawn(|| -> Result<u64, ModelError> {
+                waiting.into_iter().try_fold(0, |samples, block| Ok(samples + write(&block, out)?))
             });
             let mut read = || {
                 while let Some(block) = reader.next_block(self.at_once())? {
@@ -225,6 +243,7 @@ impl Model {
             read?;
             Ok(samples)
         })
+        .map(|samples| PredictionReport { samples, measured: scores.and_then(Scores::finish) })
     }
 
     /// How good it is on the samples that `reader` has, as a run measures it: with the same batches of the held-out samples of
@@ -396,65 +415,6 @@ impl fmt::Debug for Model {
 
 fn scaled(values: &[f64], features: usize, scales: &FeatureScale) -> Vec<f32> {
     values.iter().enumerate().map(|(at, value)| scales.scaled(at % features, *value)).collect()
-}
-
-/// What samples are of.
-enum Targets {
-    Classes { known: LabelTable, names: Vec<String>, of: Vec<u32> },
-    Numbers { scale: LabelScale, loss: LossKind, of: Vec<f64> },
-}
-
-impl Targets {
-    fn new(model: &Model) -> Self {
-        let numbers = || {
-            let options = model.description.model.parts().map(|(_, options)| options).unwrap_or_default();
-            let loss = options.loss.unwrap_or(LossKind::Squared);
-            Self::Numbers { scale: model.label_scale(), loss, of: Vec::new() }
-        };
-        model.classes().map_or_else(numbers, |names| Self::Classes {
-            known: LabelTable::new(names),
-            names: names.to_vec(),
-            of: Vec::new(),
-        })
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Classes { of, .. } => of.len(),
-            Self::Numbers { of, .. } => of.len(),
-        }
-    }
-
-    fn clear(&mut self) {
-        match self {
-            Self::Classes { of, .. } => of.clear(),
-            Self::Numbers { of, .. } => of.clear(),
-        }
-    }
-
-    /// Why a label is none, as the end of a sentence.
-    fn push(&mut self, label: &str) -> Result<(), String> {
-        match self {
-            Self::Classes { known, names, of } => of.push(known.class(label).ok_or_else(|| {
-                let shown: Vec<String> =
-                    names.iter().take(MAX_NAMED).map(|name| format!("`{}`", shorten(name))).collect();
-                let more = if names.len() > MAX_NAMED { ", ..." } else { "" };
-                format!("no class that the model knows: it has {}{more}", shown.join(", "))
-            })?),
-            Self::Numbers { of, .. } => {
-                let number = label.parse().ok().filter(|number: &f64| number.is_finite());
-                of.push(number.ok_or("no number, which the model predicts")?);
-            }
-        }
-        Ok(())
-    }
-
-    fn measure(&self, outputs: &[f32]) -> Vec<(&'static str, f64)> {
-        match self {
-            Self::Classes { of, .. } => evaluation::classified(outputs, of.iter().copied()),
-            Self::Numbers { scale, loss, of } => evaluation::estimated(outputs, of.iter().copied(), scale, *loss),
-        }
-    }
 }
 
 /// Which samples are evaluated, as they come.

@@ -151,35 +151,45 @@ impl Raw {
 
     /// Its beginning, with how many samples there are. What follows are all values, and then all labels.
     pub(crate) fn hasher(&self, samples: u64) -> blake3::Hasher {
-        let mut hasher = blake3::Hasher::new();
-        for dimension in self.shape {
-            hasher.update(&dimension.to_le_bytes());
-        }
-        hasher.update(&samples.to_le_bytes());
-        hasher
+        hasher(self.shape, samples)
     }
 
     /// Its end.
-    pub(crate) fn finish(&self, mut hasher: blake3::Hasher) -> Digest {
-        for name in &self.class_names {
-            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
-        }
-        // Which features are of which column: of plain numbers that goes without saying.
-        let is_plain = |column: &Column| matches!(column.coding, ColumnKind::Number | ColumnKind::Ignored);
-        for column in self.coded.iter().filter(|_| !self.coded.iter().all(is_plain)) {
-            let (kind, texts) = match &column.coding {
-                ColumnKind::Ignored => continue,
-                ColumnKind::Number => (1, &[][..]),
-                ColumnKind::Gaps => (2, &[][..]),
-                ColumnKind::Category(texts) => (3, &texts[..]),
-            };
-            hasher.update(&[kind]).update(&(texts.len() as u64).to_le_bytes());
-            for text in texts {
-                hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
-            }
-        }
-        Digest(*hasher.finalize().as_bytes())
+    pub(crate) fn finish(&self, hasher: blake3::Hasher) -> Digest {
+        finish(hasher, &self.class_names, &self.coded)
     }
+}
+
+/// The beginning of a fingerprint of so many samples of this shape.
+pub(crate) fn hasher(shape: [u32; 3], samples: u64) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new();
+    for dimension in shape {
+        hasher.update(&dimension.to_le_bytes());
+    }
+    hasher.update(&samples.to_le_bytes());
+    hasher
+}
+
+/// The end of a fingerprint of samples with these classes and columns.
+pub(crate) fn finish(mut hasher: blake3::Hasher, class_names: &[String], coded: &[Column]) -> Digest {
+    for name in class_names {
+        hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+    }
+    // Which features are of which column: of plain numbers that goes without saying.
+    let is_plain = |column: &Column| matches!(column.coding, ColumnKind::Number | ColumnKind::Ignored);
+    for column in coded.iter().filter(|_| !coded.iter().all(is_plain)) {
+        let (kind, texts) = match &column.coding {
+            ColumnKind::Ignored => continue,
+            ColumnKind::Number => (1, &[][..]),
+            ColumnKind::Gaps => (2, &[][..]),
+            ColumnKind::Category(texts) => (3, &texts[..]),
+        };
+        hasher.update(&[kind]).update(&(texts.len() as u64).to_le_bytes());
+        for text in texts {
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        }
+    }
+    Digest(*hasher.finalize().as_bytes())
 }
 
 fn hash_samples(values: &Values, labels: &[u32], hasher: &mut blake3::Hasher) -> Result<(), DataError> {

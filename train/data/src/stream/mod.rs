@@ -3,6 +3,7 @@
 //! Unlike [`Dataset`](crate::Dataset), it scales nothing, splits nothing, and needs no labels. Tables are read by the same parser, and so are
 //! texts, which are in memory as a whole unless they were prepared.
 
+mod fingerprint;
 mod folder;
 mod images;
 mod pack;
@@ -23,6 +24,7 @@ use crate::files::unpacked;
 use crate::idx;
 use crate::images::decode;
 use crate::text;
+pub use fingerprint::FingerprintTracker;
 use folder::Folder;
 use images::Images;
 use pack::Pack;
@@ -78,7 +80,7 @@ impl InputSpec {
 pub enum LabelPolicy {
     /// They have to be there.
     Wanted,
-    /// Nobody asks for them.
+    /// They need not be there. Those of a table are taken as they are, whatever they are; those of images are not looked for.
     Unused,
 }
 
@@ -87,7 +89,7 @@ pub enum LabelPolicy {
 pub struct Block {
     /// The features of one sample after another, before scaling. Of a text, each window's tokens and the one behind it.
     pub values: Vec<f64>,
-    /// One label for each sample; empty if there are none.
+    /// One label for each sample; empty if there are none. Of a table in which they [need not be](LabelPolicy::Unused), one may be empty.
     pub labels: Vec<String>,
     /// Where each sample is: in a table its line, counted from 1, else its number, counted from 1.
     pub rows: Vec<u64>,
@@ -162,6 +164,11 @@ impl Reader {
                 return Ok(Self { path, parts: vec![Box::new(part)], at: 0 });
             }
             text::check_is_file(&path)?;
+            if !text::is_for(source) {
+                let reason = "it is a table by its name, but the model takes a text (`starling model show`); one that is a text all the same \
+                              needs another name";
+                return Err(DataError::File { path, reason: reason.to_owned() });
+            }
         }
         if !inputs.is_text && crate::images::are_listed(&path)? {
             let part = Folder::open(&path, inputs, labels)?;
@@ -175,6 +182,15 @@ impl Reader {
             }
             let file = File::open(&path).map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
             return Self::of(file, &path, inputs, labels);
+        }
+        if !idx::is_folder(&path)? {
+            if inputs.label.is_some() {
+                let reason = "it is a folder, but the model takes a table's rows; name the table".to_owned();
+                return Err(DataError::File { path, reason });
+            }
+            // Which says what it lacks.
+            let part = Folder::open(&path, inputs, labels)?;
+            return Ok(Self { path, parts: vec![Box::new(part)], at: 0 });
         }
         let (training, held_out) = idx::images(&path)?;
         let files = [Some((training, false)), held_out.map(|held_out| (held_out, true))];

@@ -106,7 +106,10 @@ impl Blocks for Table {
                 LabelPolicy::Wanted => {
                     block.labels.extend(self.rows.read(&self.record, &mut block.values)?.map(ToOwned::to_owned));
                 }
-                LabelPolicy::Unused => self.rows.read_features(&self.record, &mut block.values)?,
+                LabelPolicy::Unused => {
+                    self.rows.read_features(&self.record, &mut block.values)?;
+                    block.labels.extend(self.rows.any_label(&self.record));
+                }
             }
             block.rows.push(line(&self.record));
         }

@@ -245,6 +245,60 @@ fn a_text_comes_in_the_windows_that_it_was_trained_in() {
     assert!(error.contains("it has 4 bytes, but one window of 4 and the byte behind need 5"), "{error}");
     let error = Reader::open(".", &inputs, LabelPolicy::Wanted).expect_err("a folder").to_string();
     assert!(error.contains("a text is one file"), "{error}");
+    let table = tempfile::Builder::new().suffix(".csv").tempfile().expect("a file");
+    std::fs::write(table.path(), "a,b\n1,2\n3,4\n").expect("written");
+    let error = Reader::open(&table.path().display().to_string(), &inputs, LabelPolicy::Wanted).expect_err("a table");
+    assert!(error.to_string().contains("it is a table by its name, but the model takes a text"), "{error}");
+}
+
+#[test]
+fn a_folder_without_images_is_said_to_have_none() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let source = folder.path().display().to_string();
+    for (inputs, labels, part) in [
+        (of_images([3, 8, 8]), LabelPolicy::Unused, "it has no image in it (.png, .jpg, .jpeg)"),
+        (of_images([3, 8, 8]), LabelPolicy::Wanted, "it has no folders, but each class has one"),
+        (of_table(), LabelPolicy::Unused, "it is a folder, but the model takes a table's rows"),
+    ] {
+        let error = Reader::open(&source, &inputs, labels).expect_err("nothing there").to_string();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+#[test]
+fn the_fingerprint_of_blocks_is_that_of_the_whole_table() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("table.csv");
+    let of_classes: String = (0..90).map(|at| format!("{},{},k{}\n", at % 7, ["x", "", "y"][at % 3], at % 4)).collect();
+    let of_numbers: String = (0..90).map(|at| format!("{},{}.5,{}.50\n", at % 7, at % 5, at % 11)).collect();
+    for (header, rows) in [("a,b,kind\n", of_classes), ("a,b,y\n", of_numbers)] {
+        let text = format!("{header}{rows}");
+        std::fs::write(&path, &text).expect("written");
+        let source = path.display().to_string();
+        let dataset =
+            Dataset::load(&DataOptions { source: source.clone(), ..DataOptions::default() }).expect("a table");
+        let (inputs, description) = (crate::tests::inputs(&dataset), dataset.description());
+        let classes = &dataset.preprocessing().classes;
+        let found = |text: &str, samples: u64| {
+            std::fs::write(&path, text).expect("written");
+            let mut tracker = FingerprintTracker::new(&inputs, classes, samples);
+            let mut reader = Reader::open(&source, &inputs, LabelPolicy::Unused).expect("a table");
+            while let Some(block) = reader.next_block(7).expect("rows") {
+                tracker.add(&block);
+            }
+            tracker.finish()
+        };
+        assert_eq!(found(&text, 90), Some(description.fingerprint));
+        assert_eq!(found(&text, 91), None, "shorter than the run's");
+        assert_eq!(found(&text, 89), None, "longer");
+        assert_eq!(
+            found(&text.replacen(",k1\n", ",\n", 1).replacen(".50\n", ".5x\n", 1), 90),
+            None,
+            "a label that is none"
+        );
+        let other = found(&text.replacen("\n0,", "\n3,", 1), 90);
+        assert!(other.is_some_and(|other| other != description.fingerprint), "{other:?}");
+    }
 }
 
 #[test]

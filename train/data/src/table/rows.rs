@@ -138,6 +138,12 @@ impl Rows {
         }
     }
 
+    /// The label of a row whatever it is: empty if it is no text, too.
+    pub(crate) fn any_label(&self, record: &ByteRecord) -> Option<String> {
+        let column = self.label?;
+        Some(self.cell(record, column).unwrap_or_default().to_owned())
+    }
+
     /// Checks that a row has as many cells as the first one.
     ///
     /// # Errors

@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
-use starling::export::{Format, InputSpec, LabelPolicy, Model, ModelError, PredictionOptions, Reader};
+use serde_json::{Map, json};
+use starling::export::{
+    EvaluationSet, Format, InputSpec, LabelPolicy, Model, ModelError, PredictionOptions, PredictionReport, Reader,
+};
 use starling_node::store::private_file::for_others;
 use starling_run::program::export::file_place;
 
@@ -36,23 +38,40 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
             result => Ok(result.map(|_| EXIT_DONE)?),
         };
     };
-    let samples = write(path, place, &model, &mut reader, &shown)?;
+    let report = write(path, place, &model, &mut reader, &shown)?;
+    let samples = report.samples;
     print(
         context.global.json,
-        || json!({ "file": path, "samples": samples, "model": model.name() }),
+        || {
+            let mut told = json!({ "file": path, "samples": samples, "model": model.name() });
+            if let Some((which, measured)) = &report.measured {
+                let measures: Map<_, _> =
+                    measured.measures.iter().map(|(name, mean)| ((*name).to_owned(), json!(mean))).collect();
+                let is_held_out = *which == EvaluationSet::HeldOut;
+                told["measured"] =
+                    json!({ "samples": measured.samples, "held_out": is_held_out, "measures": measures });
+            }
+            told
+        },
         || {
             let told = format!("wrote {} predictions to {}\n", format::thousands(samples), path.display());
-            let can_compare = reader.has_labels() && flags.data != STANDARD_INPUT;
-            let compare = "its rows have labels: `starling eval` with the same model and data compares them; of the run's own data, `--held-out` is what the run \
-                           printed at its end\n";
-            if can_compare { told + compare } else { told }
+            told + &measured(&report)
         },
     )?;
     Ok(EXIT_DONE)
 }
 
-/// The `--data` that can't be read twice.
-const STANDARD_INPUT: &str = "-";
+/// How good the predictions are, as a line; empty if nothing says what is right.
+fn measured(report: &PredictionReport) -> String {
+    let Some((which, measured)) = &report.measured else { return String::new() };
+    let of = match which {
+        EvaluationSet::HeldOut => "samples that the run held out",
+        EvaluationSet::All => "samples with labels",
+    };
+    let told = measured.measures.iter().filter(|(_, mean)| mean.is_finite());
+    let told: Vec<String> = told.map(|(name, mean)| format::measure((&(*name).to_owned(), mean))).collect();
+    format!("{} on the {} {of}\n", told.join(", "), format::thousands(measured.samples))
+}
 
 /// Where predictions are written that are to be at `out`: not over what they are made of.
 fn place_of(out: &Path, flags: &PredictFlags) -> Result<PathBuf, CommandError> {
@@ -80,15 +99,15 @@ fn write(
     model: &Model,
     reader: &mut Reader,
     shown: &PredictionOptions,
-) -> Result<u64, CommandError> {
+) -> Result<PredictionReport, CommandError> {
     let failed = || CommandError::io(format!("write {}", path.display()));
     let part = Part::begin(place).map_err(failed())?;
     let mut file = BufWriter::new(&part.file);
-    let samples = model.predict_all(reader, shown, &mut file)?;
+    let report = model.predict_all(reader, shown, &mut file)?;
     file.flush().map_err(failed())?;
     drop(file);
     for_others(path, || part.finish()).map_err(failed())?;
-    Ok(samples)
+    Ok(report)
 }
 
 fn format_of(flags: &PredictFlags, json: bool) -> Format {

@@ -1,0 +1,108 @@
+//! How good predictions are, measured as they are written: of the samples that the run held out, where it is the run's data, and of all.
+
+use starling_data::stream::{Block, FingerprintTracker};
+use starling_run::EvaluationReport;
+
+use super::targets::Targets;
+use super::{EvaluationSet, Model, ModelError};
+use crate::task::evaluation::Sums;
+
+/// What is measured of a model on samples that come one after another.
+pub(super) struct Scores<'m> {
+    model: &'m Model,
+    all: Sums,
+    measured: u64,
+    held_out: Option<HeldOut>,
+    /// How many samples have come.
+    seen: u64,
+}
+
+/// The samples that the run held out, if this is its data, which shows at the end alone.
+struct HeldOut {
+    fingerprint: String,
+    found: FingerprintTracker,
+    /// Where they are, the next one last.
+    rows: Vec<u32>,
+    sums: Sums,
+    measured: u64,
+}
+
+impl<'m> Scores<'m> {
+    /// Of none yet.
+    ///
+    /// # Errors
+    /// If the model doesn't say how its data is scaled.
+    pub(super) fn of(model: &'m Model) -> Result<Self, ModelError> {
+        let (inputs, description) = (model.inputs()?, model.description());
+        let held_out = || {
+            let (on, origin) = (description.trained_on.as_ref()?, &description.origin);
+            let rows = on.held_out.as_ref().filter(|rows| !rows.is_empty())?;
+            let found = FingerprintTracker::new(&inputs, &on.preprocessing.classes, origin.samples?);
+            Some(HeldOut {
+                fingerprint: origin.fingerprint.clone()?,
+                found,
+                rows: rows.iter().rev().copied().collect(),
+                sums: Sums::default(),
+                measured: 0,
+            })
+        };
+        Ok(Self { model, all: Sums::default(), measured: 0, held_out: held_out(), seen: 0 })
+    }
+
+    /// Takes the next samples, for which the model puts this out. Those whose labels it can't have are not measured.
+    pub(super) fn add(&mut self, block: &Block, outputs: &[f32]) {
+        let width = (outputs.len() / block.len().max(1)).max(1);
+        let (mut all, mut held_out) = (Measured::new(self.model), Measured::new(self.model));
+        for (label, outputs) in block.labels.iter().zip(outputs.chunks_exact(width)) {
+            let at = self.seen;
+            self.seen += 1;
+            let of_run = self.held_out.as_mut().and_then(|it| it.rows.pop_if(|row| u64::from(*row) == at));
+            all.add(label, outputs);
+            if of_run.is_some() {
+                held_out.add(label, outputs);
+            }
+        }
+        self.measured += all.add_to(&mut self.all);
+        if let Some(of_run) = &mut self.held_out {
+            of_run.found.add(block);
+            of_run.measured += held_out.add_to(&mut of_run.sums);
+        }
+    }
+
+    /// On which samples it was measured, and what that came to; `None` if on none.
+    pub(super) fn finish(self) -> Option<(EvaluationSet, EvaluationReport)> {
+        if let Some(HeldOut { fingerprint, found, rows, sums, measured }) = self.held_out
+            && rows.is_empty()
+            && found.finish().is_some_and(|found| found.to_string() == fingerprint)
+        {
+            return Some((EvaluationSet::HeldOut, sums.mean(measured as f64)));
+        }
+        (self.measured > 0).then(|| (EvaluationSet::All, self.all.mean(self.measured as f64)))
+    }
+}
+
+/// Some samples, with what the model puts out for them.
+struct Measured {
+    targets: Targets,
+    outputs: Vec<f32>,
+}
+
+impl Measured {
+    fn new(model: &Model) -> Self {
+        Self { targets: Targets::new(model), outputs: Vec::new() }
+    }
+
+    fn add(&mut self, label: &str, outputs: &[f32]) {
+        if self.targets.push(label).is_ok() {
+            self.outputs.extend_from_slice(outputs);
+        }
+    }
+
+    /// Adds what they come to, and says how many they are.
+    fn add_to(&self, sums: &mut Sums) -> u64 {
+        if self.targets.len() > 0 {
+            sums.add(self.targets.measure(&self.outputs));
+        }
+        self.targets.len() as u64
+    }
+}
