@@ -1,9 +1,9 @@
 //! Exported models as they are read back: every byte checked before it is used.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
@@ -14,8 +14,8 @@ use starling_run::manifest::MAX_PARAMETERS;
 use starling_run::manifest::schema::Entry;
 use starling_run::program::export::{DESCRIPTION, MODEL};
 
-use super::folder::Data;
-use super::{Description, Export, ModelError, NumberFormat, TOKENIZER};
+use super::folder::{Data, Tensor, hash_of};
+use super::{Description, Export, Layout, ModelError, NumberFormat, TOKENIZER};
 use crate::network::forward::AnyModule;
 use crate::network::models;
 
@@ -27,11 +27,16 @@ const OFFSETS: &[u8] = b"data_offsets";
 /// The longest description of a folder.
 const MAX_DESCRIPTION_BYTES: u64 = 64 << 20;
 
-/// What of a folder's description tells more than the model's file.
+/// What a folder's description tells: of the model's file, and more than that.
 #[derive(Debug, Deserialize)]
 struct Beside {
+    format: String,
+    model: String,
     run: String,
     step: u64,
+    layout: String,
+    tensors: Vec<Tensor>,
+    classes: Option<Vec<String>>,
     digest: Option<String>,
     values: Option<String>,
     data: Option<Data>,
@@ -51,6 +56,32 @@ struct Hashes {
     model: String,
     #[serde(rename = "tokenizer.json")]
     tokenizer: Option<String>,
+    #[serde(rename = "model.json")]
+    description: Option<String>,
+}
+
+impl Beside {
+    /// What it says otherwise than the model's file, whose metadata these are; `None` if nothing.
+    fn contradiction(&self, file: &Tensors<'_>) -> Option<&'static str> {
+        let says = |key: &str, told: &str| file.metadata.get(key).is_none_or(|said| said == told);
+        let shapes: BTreeMap<&str, &[usize]> =
+            file.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect();
+        let listed: BTreeMap<&str, &[usize]> =
+            self.tensors.iter().map(|tensor| (tensor.name.as_str(), &*tensor.shape)).collect();
+        let classes = file.metadata.get("class_names").map(|text| serde_json::from_str::<Vec<String>>(text).ok());
+        let are_classes = |told: &Vec<String>| classes.as_ref().is_none_or(|said| said.as_ref() == Some(told));
+        let all = [
+            // A Llama's file has the format of another program.
+            ("format", self.layout == Layout::Hf.name() || says("format", &self.format)),
+            ("model", says("model", &self.model)),
+            ("run", says("run", &self.run)),
+            ("step", says("step", &self.step.to_string())),
+            ("layout", says("layout", &self.layout)),
+            ("tensors", shapes == listed),
+            ("classes", self.classes.as_ref().is_none_or(are_classes)),
+        ];
+        all.into_iter().find(|(_, is_alike)| !is_alike).map(|(what, _)| what)
+    }
 }
 
 /// A model as its file holds it.
@@ -115,48 +146,91 @@ impl Held {
 /// # Errors
 /// If it can't be read, is none, or is damaged.
 pub(super) fn open(path: &Path) -> Result<Held, ModelError> {
-    let is_folder = path.is_dir();
-    let model = if is_folder { path.join(MODEL) } else { path.to_owned() };
-    let beside = model.with_file_name(DESCRIPTION);
-    let bytes = read(&model, MAX_MODEL_BYTES)?;
-    let is_in_folder = is_folder || (model.ends_with(MODEL) && beside.is_file());
-    if !is_in_folder {
-        return decode(&bytes, &model);
-    }
-    let text = read(&beside, MAX_DESCRIPTION_BYTES)?;
-    let told: Beside = match serde_json::from_slice(&text) {
-        Ok(told) => told,
-        // Whatever else is called so.
-        Err(_) if !is_folder => return decode(&bytes, &model),
-        Err(error) => return Err(damaged(&beside, error.to_string())),
-    };
-    let found = blake3::hash(&bytes).to_string();
-    if found != told.files.model {
-        let alone = decode(&bytes, &model);
-        let is_other =
-            |held: &Held| (&held.description.origin.run, held.description.origin.step) != (&told.run, told.step);
-        if !is_folder && alone.as_ref().is_ok_and(is_other) {
-            return alone;
-        }
-        let reason = format!("its blake3 is {found}, but `{}` says {:?}", beside.display(), told.files.model);
-        return Err(damaged(&model, reason));
-    }
+    let (model, bytes) = file_of(path, MAX_MODEL_BYTES)?;
+    let told = beside(path, &bytes)?;
     let mut held = decode(&bytes, &model)?;
-    // What the model goes by is in its file; other programs go by this one.
-    let tokenizer = model.with_file_name(TOKENIZER);
-    if let Some(said) = told.files.tokenizer.filter(|_| tokenizer.is_file()) {
-        let found = blake3::hash(&read(&tokenizer, MAX_DESCRIPTION_BYTES)?).to_string();
-        if found != said {
-            let reason = format!("its blake3 is {found}, but `{}` says {said:?}", beside.display());
-            return Err(damaged(&tokenizer, reason));
-        }
-    }
+    let Some(told) = told else { return Ok(held) };
     let origin = &mut held.description.origin;
     (origin.digest, origin.values) = (told.digest, told.values);
     origin.samples = told.data.as_ref().map(|data| data.samples);
+    origin.fingerprint = told.data.as_ref().map(|data| data.fingerprint.clone());
     held.data = told.data;
     origin.measures = told.measures.into_iter().flatten().map(|measure| (measure.name, measure.mean)).collect();
     Ok(held)
+}
+
+/// The model's file that is meant by `path`, a file or a folder with one, and its bytes, of which there are at most `most`.
+///
+/// # Errors
+/// If it can't be read, or is longer.
+pub(super) fn file_of(path: &Path, most: u64) -> Result<(PathBuf, Vec<u8>), ModelError> {
+    let model = if path.is_dir() { path.join(MODEL) } else { path.to_owned() };
+    let bytes = read(&model, most)?;
+    Ok((model, bytes))
+}
+
+/// Checks a model's file by the description in its folder. `path` is the folder or the file.
+///
+/// # Errors
+/// If either has been changed since they were written.
+pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
+    beside(path, bytes).map(drop)
+}
+
+/// What lies beside the bytes of a model's file and tells of it, once both are checked; `None` of a file that is alone, or in the folder of
+/// another one.
+fn beside(path: &Path, bytes: &[u8]) -> Result<Option<Beside>, ModelError> {
+    let is_folder = path.is_dir();
+    let model = if is_folder { path.join(MODEL) } else { path.to_owned() };
+    let place = model.with_file_name(DESCRIPTION);
+    let is_in_folder = is_folder || (model.ends_with(MODEL) && place.is_file());
+    if !is_in_folder {
+        return Ok(None);
+    }
+    let text = read(&place, MAX_DESCRIPTION_BYTES)?;
+    let text = std::str::from_utf8(&text).map_err(|error| error.to_string());
+    let told =
+        text.and_then(|text| Ok((text, serde_json::from_str::<Beside>(text).map_err(|error| error.to_string())?)));
+    let (text, told) = match told {
+        Ok(told) => told,
+        // Whatever else is called so.
+        Err(_) if !is_folder => return Ok(None),
+        Err(reason) => return Err(damaged(&place, reason)),
+    };
+    check_description(&told, text).map_err(|reason| damaged(&place, reason))?;
+    let found = blake3::hash(bytes).to_string();
+    let file = tensors(bytes, &model);
+    if found != told.files.model {
+        let is_other = |file: &Tensors<'_>| {
+            let said = |key: &str, told: &str| file.metadata.get(key).is_some_and(|said| said == told);
+            !said("run", &told.run) || !said("step", &told.step.to_string())
+        };
+        if !is_folder && file.is_ok_and(|file| is_other(&file)) {
+            return Ok(None);
+        }
+        let reason = format!("its blake3 is {found}, but `{}` says {:?}", place.display(), told.files.model);
+        return Err(damaged(&model, reason));
+    }
+    if let Some(what) = told.contradiction(&file?) {
+        return Err(damaged(&place, format!("its `{what}` is not what `{MODEL}` says")));
+    }
+    // What the model goes by is in its file; other programs go by this one.
+    let tokenizer = model.with_file_name(TOKENIZER);
+    if let Some(said) = told.files.tokenizer.as_ref().filter(|_| tokenizer.is_file()) {
+        let found = blake3::hash(&read(&tokenizer, MAX_DESCRIPTION_BYTES)?).to_string();
+        if found != *said {
+            let reason = format!("its blake3 is {found}, but `{}` says {said:?}", place.display());
+            return Err(damaged(&tokenizer, reason));
+        }
+    }
+    Ok(Some(told))
+}
+
+/// Checks a description by its own hash.
+fn check_description(told: &Beside, text: &str) -> Result<(), String> {
+    let said = told.files.description.as_deref().ok_or("it does not say its own blake3")?;
+    let found = hash_of(text, said).ok_or("what it says of itself is no blake3")?;
+    if found == said { Ok(()) } else { Err(format!("its blake3, without itself, is {found}, but it says {said:?}")) }
 }
 
 /// The same of the bytes of a file. `path` is for messages.

@@ -246,9 +246,9 @@ pub struct RunFlags {
     /// optimizer, ledger and step [default: initial parameters]
     #[arg(long, value_name = "CHECKPOINT|DIR")]
     pub from: Option<PathBuf>,
-    /// Begin a new run with the values of a file: an export, or a safetensors, PyTorch or ONNX file with the same names and shapes; joiners
-    /// get them from members [default: values drawn from the seed]
-    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    /// Begin a new run with the values of an export, a file or a folder, or of a safetensors, PyTorch or ONNX file with the same names and
+    /// shapes; joiners get them from members [default: values drawn from the seed]
+    #[arg(long, value_name = "FILE|DIR", conflicts_with = "from")]
     pub init: Option<PathBuf>,
 }
 

@@ -8,10 +8,11 @@ use std::process::Command;
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use starling_data::stream::{LabelPolicy, Reader};
+use starling_run::manifest::schema::Entry;
 use starling_run::program::export::{CONFIG, DESCRIPTION, MODEL, SCRIPT};
 use starling_run::{Learner, Schema};
 
-use super::super::tests::{options, table, trained, words};
+use super::super::tests::{options, python, table, trained, words};
 use super::super::{Model, Prediction};
 use super::*;
 use crate::{DataOptions, DeviceSpec};
@@ -186,6 +187,7 @@ fn what_can_not_be_written_so_is_refused_by_name_and_nothing_is_there() {
     assert!(error.contains("`hidden.0.bias`") && error.ends_with("take --dtype f32"), "{error}");
     let error = write_exported_onnx(&gpt, &path.join("model.onnx")).expect_err("a text").to_string();
     assert!(error.contains("`gpt:1x16x2` can't be written as ONNX") && error.contains("--layout hf"), "{error}");
+    assert!(error.contains("`layers.0.attention` turns") && error.contains("`RotaryEmbedding`"), "{error}");
     // A leaf that has no place in a graph is not left out of it.
     let mut held = open(&mlp).expect("read back");
     held.description.parameters[0].path = "hidden.0.scale".to_owned();
@@ -198,17 +200,6 @@ fn what_can_not_be_written_so_is_refused_by_name_and_nothing_is_there() {
         let error = write_exported(&mlp, &to, &with(Layout::Torch, f32)).expect_err("no place").to_string();
         assert!(error.contains("cannot write the model to") && error.contains(part), "{error}");
     }
-}
-
-/// A Python that has these modules: the one that `STARLING_TEST_PYTHON` names, or `python3`.
-fn python(modules: &str) -> Option<OsString> {
-    let python = std::env::var_os("STARLING_TEST_PYTHON").unwrap_or_else(|| "python3".into());
-    let tried = Command::new(&python).args(["-c", &format!("import {modules}")]).output();
-    let found = tried.is_ok_and(|tried| tried.status.success()).then_some(python);
-    if found.is_none() {
-        println!("skipped: there is no python3 with {modules}, and STARLING_TEST_PYTHON names none");
-    }
-    found
 }
 
 /// What a script prints, that must end well.
@@ -436,4 +427,87 @@ print(json.dumps(out[0, 7:].tolist()))
 "#;
     let theirs: Vec<u32> = serde_json::from_str(&printed(&python, script, &[&to, &given])).expect("JSON");
     assert_eq!(theirs, ours);
+}
+
+/// Files that both of PyTorch's exporters write: of modules whose layers are called as ours, and of one that subtracts its biases.
+#[test]
+fn weights_of_what_pytorch_exports_are_those_of_its_module() {
+    let Some(python) = python("torch, onnx, onnxscript") else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let script = r#"
+import contextlib, io, json, pathlib, sys
+import torch
+
+class Minus(torch.nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight, self.bias = torch.nn.Parameter(torch.zeros(inputs, outputs)), torch.nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        return x @ self.weight - self.bias
+
+class Mlp(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        layer = Minus if kind == "minus" else torch.nn.Linear
+        self.hidden, self.output = torch.nn.ModuleList([layer(3, 4)]), layer(4, 4)
+        if kind == "norm":
+            self.hidden_norms = torch.nn.ModuleList([torch.nn.BatchNorm1d(4)])
+        self.kind = kind
+        for parameter in self.parameters():
+            torch.nn.init.normal_(parameter)
+
+    def forward(self, x):
+        x = self.hidden[0](x)
+        x = self.hidden_norms[0](x) if self.kind == "norm" else x
+        x = self.output(torch.relu(x))
+        return x @ torch.arange(16.0).reshape(4, 4) if self.kind == "more" else x
+
+torch.manual_seed(3)
+for kind in ["plain", "norm", "minus", "more", "numbered"]:
+    module = Mlp(kind)
+    if kind == "numbered":
+        module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    # Modules in training mode keep their normalizations; the newer exporter has no such mode.
+    for is_new in [False] if kind == "norm" else [False, True]:
+        more = {"training": torch.onnx.TrainingMode.PRESERVE} if kind == "norm" else {}
+        file = str(pathlib.Path(sys.argv[1], f"{kind}-{'new' if is_new else 'old'}.onnx"))
+        with contextlib.redirect_stdout(io.StringIO()):
+            torch.onnx.export(module.train(kind == "norm"), (torch.randn(5, 3),), file, dynamo=is_new, **more)
+    values = {name: tensor.T.flatten().tolist() for name, tensor in module.state_dict().items()}
+    pathlib.Path(sys.argv[1], f"{kind}.json").write_text(json.dumps(values))
+"#;
+    printed(&python, script, &[path]);
+    let layers = [("hidden.0.weight", &[3, 4][..]), ("hidden.0.bias", &[4])];
+    let norms = ["gamma", "beta", "running_mean", "running_var"].map(|leaf| format!("hidden_norms.0.{leaf}"));
+    let output = [("output.weight", &[4, 4][..]), ("output.bias", &[4])];
+    for (file, refused) in [
+        ("plain-old", None),
+        ("plain-new", None),
+        ("norm-old", None),
+        ("minus-old", Some("is taken by `Sub` of its graph")),
+        ("minus-new", Some("is taken by `Sub` of its graph")),
+        ("more-old", Some("the model has nothing that is called")),
+        ("more-new", Some("the model has nothing that is called")),
+        ("numbered-old", Some("as a `torch.nn.Sequential` calls its layers by numbers")),
+        ("numbered-new", Some("as a `torch.nn.Sequential` calls its layers by numbers")),
+    ] {
+        let kind = file.split('-').next().expect("a kind");
+        let entry = |(path, shape): (&str, &[usize])| Entry::trained(path, shape);
+        let of_norm = norms.iter().filter(|_| kind == "norm").map(|path| Entry::trained(path, &[4]));
+        let entries: Vec<Entry> =
+            layers.into_iter().map(entry).chain(of_norm).chain(output.into_iter().map(entry)).collect();
+        let schema = Schema::new(entries);
+        let found = read_weights(&path.join(format!("{file}.onnx")), &schema).map_err(|error| error.to_string());
+        if let Some(reason) = refused {
+            assert!(found.as_ref().is_err_and(|error| error.contains(reason)), "{file}: {found:?}");
+            continue;
+        }
+        let text = std::fs::read(path.join(format!("{kind}.json"))).expect("there");
+        let theirs: HashMap<String, Vec<f32>> = serde_json::from_slice(&text).expect("JSON");
+        let named = |entry: &Entry| theirs[&Layout::Torch.tensor(entry).expect("a name")].clone();
+        let expected: Vec<f32> = schema.entries().iter().flat_map(named).collect();
+        assert_eq!(found, Ok(expected), "{file}");
+    }
 }

@@ -20,7 +20,7 @@ const MADE: &str = "onnx::";
 const MAX_NAMED: usize = 4;
 
 /// The values of all parameters of `schema`, in its order, from the file at `path`: a tensor for each, by its name and in its shape in the
-/// file's layout, and no other. It is a safetensors file, whose metadata say which layout that is; where they don't, it is Burn's, or that of a
+/// file's layout, and no other. It is a safetensors file, or a folder with such a one that was exported, whose metadata say which layout that is; where they don't, it is Burn's, or that of a
 /// Llama if the tensors are called so. Or it is one that `torch.save` wrote, in PyTorch's layout, a burnpack file of Burn's, or an ONNX file, whose operations say how its
 /// constants lie. Numbers of 16 bits are taken as they are.
 ///
@@ -43,9 +43,9 @@ pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, Mod
         let bytes = read::read(path, numbers + MAX_GRAPH_BYTES)?;
         return values(&Source::onnx(&bytes, path, schema.entries())?, Layout::Burn, path, schema);
     }
-    let most = numbers + MAX_HEADER_BYTES;
-    let bytes = read::read(path, most)?;
-    let source = Source::safetensors(&bytes, path)?;
+    let (file, bytes) = read::file_of(path, numbers + MAX_HEADER_BYTES)?;
+    read::check(path, &bytes)?;
+    let source = Source::safetensors(&bytes, &file)?;
     let Source::Safetensors(file) = &source else { unreachable!("invariant: it was opened as one") };
     let layout = match file.metadata.get("layout") {
         Some(name) => Layout::named(name).ok_or_else(|| ModelError::OtherWeights {
@@ -73,6 +73,10 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
             let hint = match source {
                 Source::Onnx(_) if names.iter().any(|name| name.starts_with(MADE)) => {
                     "; an exporter made those that begin with `onnx::` of others: save the `state_dict` with `torch.save`, and begin with that"
+                }
+                // As many as there are in the model: nothing was folded.
+                Source::Onnx(_) if names.len() >= schema.entries().len() => {
+                    "; its tensors are called otherwise, as a `torch.nn.Sequential` calls its layers by numbers: call the layers as the model does"
                 }
                 Source::Onnx(_) => {
                     "; exporters fold some tensors into others: save the `state_dict` with `torch.save`, and begin with that"
