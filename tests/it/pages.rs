@@ -109,6 +109,8 @@ fn each_block_of_the_page_says_what_the_command_line_says() {
         let modules = modules(&block).into_iter().collect::<Vec<_>>().join(", ");
         let tried = Command::new(&python).args(["-c", &format!("import {modules}")]).output();
         if !tried.is_ok_and(|tried| tried.status.success()) {
+            let is_required = std::env::var_os("STARLING_TEST_PYTHON_REQUIRED").is_some();
+            assert!(!is_required, "`{heading}`: there is no Python with {modules}");
             println!("skipped: `{heading}`: there is no python3 with {modules}, and STARLING_TEST_PYTHON names none");
             continue;
         }

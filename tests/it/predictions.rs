@@ -157,9 +157,10 @@ fn predictions_stream_and_what_is_not_finished_is_not_there() {
     assert_eq!(names(dir), before);
     // What was there before stays until all is predicted.
     let told = text(dir, "predict model.safetensors --data table.csv --out predictions.csv");
-    let compare = "its rows have labels: `starling eval` with the same model and data compares them; of the run's own data, `--held-out` is what the run \
-                   printed at its end";
-    assert_eq!(told, format!("wrote 569 predictions to predictions.csv\n{compare}\n"));
+    let all = json(dir, "eval model.safetensors --data table.csv --json");
+    let accuracy = all["measures"]["accuracy"].as_f64().expect("a number");
+    let measured = format!("accuracy {accuracy:.4} on the 569 samples with labels");
+    assert_eq!(told, format!("wrote 569 predictions to predictions.csv\n{measured}\n"));
     let whole = std::fs::read_to_string(dir.join("predictions.csv")).expect("there");
     assert_eq!(whole.lines().count(), 570);
     let said = json(dir, "predict model.safetensors --data table.csv --out predictions.jsonl --top-k 1 --json");
@@ -173,6 +174,83 @@ fn predictions_stream_and_what_is_not_finished_is_not_there() {
         let told = error(dir, &format!("predict model.safetensors --data table.csv --out {out}"));
         assert!(told.contains(&format!("can't write {out}: ")), "{told}");
     }
+}
+
+#[test]
+fn predictions_of_labelled_rows_say_how_good_they_are() {
+    let (folder, summary, state) = trained("--model mlp:8 --export out/");
+    let dir = folder.path();
+    let state = state.path().join("state").display().to_string();
+    let of_run = &summary["measures"]["accuracy"];
+    for model in ["out", &state] {
+        let said = json(dir, &format!("predict {model} --data table.csv --out p.csv --json"));
+        let measured = &said["measured"];
+        assert_eq!((&measured["held_out"], &measured["samples"]), (&true.into(), &114.into()), "{model}: {said}");
+        assert_eq!(&measured["measures"]["accuracy"], of_run, "{model}: what the run printed");
+        let told = text(dir, &format!("predict {model} --data table.csv --out p.csv"));
+        let accuracy = format!("accuracy {:.4}", of_run.as_f64().expect("a number"));
+        assert!(told.contains(&format!("\n{accuracy} on the 114 samples that the run held out\n")), "{told}");
+    }
+    // As many rows, of which one has another value; rows without a label, or with one that there is not; no label at all.
+    let table = std::fs::read_to_string(dir.join("table.csv")).expect("there");
+    let (header, rows) = table.split_once('\n').expect("a header");
+    let lines: Vec<&str> = rows.lines().collect();
+    let cell = |row: &str, label: &str| format!("{},{label}", row.rsplit_once(',').expect("cells").0);
+    let [unknown, empty] = [cell(lines[0], "7"), cell(lines[1], "")];
+    let changed = format!("{header}\n9{rows}");
+    let some = format!("{header}\n{unknown}\n{empty}\n{}\n", lines[2..5].join("\n"));
+    let none = table.lines().map(|row| format!("{}\n", row.rsplit_once(',').expect("cells").0)).collect();
+    for (text, samples, measured) in [(changed, 569, Some(569)), (some, 5, Some(3)), (none, 569, None)] {
+        std::fs::write(dir.join("other.csv"), text).expect("written");
+        let said = json(dir, "predict out --data other.csv --out p.csv --json");
+        assert_eq!(said["samples"], samples);
+        match measured {
+            Some(measured) => {
+                assert_eq!(
+                    (&said["measured"]["held_out"], &said["measured"]["samples"]),
+                    (&false.into(), &measured.into())
+                );
+            }
+            None => assert!(said["measured"].is_null(), "{said}"),
+        }
+    }
+}
+
+/// What is under way of an export is gone once the process was told to end, and what a killed one left with the next.
+#[test]
+fn an_export_that_is_interrupted_leaves_nothing() {
+    let (folder, _, state) = trained("--model mlp:2048,1024 --export out/");
+    let dir = folder.path();
+    let before = names(dir);
+    let data_dir = state.path().join("state").display().to_string();
+    let under_way = || names(dir).into_iter().filter(|name| name.starts_with('.')).collect::<Vec<_>>();
+    for line in [
+        "export out --out b.onnx".to_owned(),
+        "export out --out f/ --layout torch".to_owned(),
+        format!("checkpoint export --data-dir {data_dir} --to c/"),
+    ] {
+        for signal in ["INT", "TERM", "KILL"] {
+            let child = starling(dir).args(line.split_whitespace()).stdout(Stdio::null()).spawn().expect("it starts");
+            let child = std::cell::RefCell::new(child);
+            let is_over = eventually("part, or an end", || {
+                let is_over = child.borrow_mut().try_wait().expect("waited").is_some();
+                (is_over || !under_way().is_empty()).then_some(is_over)
+            });
+            if !is_over {
+                let kill = Command::new("kill").args(["-s", signal, &child.borrow().id().to_string()]).status();
+                assert!(kill.is_ok());
+            }
+            let code = child.borrow_mut().wait().expect("ended").code();
+            assert!(
+                matches!((signal, code), (_, Some(0)) | ("INT" | "TERM", Some(130)) | ("KILL", None)),
+                "{line}: {code:?}"
+            );
+            assert!(signal == "KILL" || under_way().is_empty(), "{line}, {signal}: {:?}", under_way());
+        }
+        text(dir, &line);
+        assert_eq!(under_way(), [""; 0], "{line}: what a killed one left");
+    }
+    assert_eq!(names(dir).len(), before.len() + 3);
 }
 
 #[test]
