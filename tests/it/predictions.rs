@@ -159,7 +159,7 @@ fn predictions_stream_and_what_is_not_finished_is_not_there() {
     let told = text(dir, "predict model.safetensors --data table.csv --out predictions.csv");
     let all = json(dir, "eval model.safetensors --data table.csv --json");
     let accuracy = all["measures"]["accuracy"].as_f64().expect("a number");
-    let measured = format!("accuracy {accuracy:.4} on the 569 samples with labels");
+    let measured = format!("accuracy {:.1} % on the 569 samples with labels", 100.0 * accuracy);
     assert_eq!(told, format!("wrote 569 predictions to predictions.csv\n{measured}\n"));
     let whole = std::fs::read_to_string(dir.join("predictions.csv")).expect("there");
     assert_eq!(whole.lines().count(), 570);
@@ -188,7 +188,7 @@ fn predictions_of_labelled_rows_say_how_good_they_are() {
         assert_eq!((&measured["held_out"], &measured["samples"]), (&true.into(), &114.into()), "{model}: {said}");
         assert_eq!(&measured["measures"]["accuracy"], of_run, "{model}: what the run printed");
         let told = text(dir, &format!("predict {model} --data table.csv --out p.csv"));
-        let accuracy = format!("accuracy {:.4}", of_run.as_f64().expect("a number"));
+        let accuracy = format!("accuracy {:.1} %", 100.0 * of_run.as_f64().expect("a number"));
         assert!(told.contains(&format!("\n{accuracy} on the 114 samples that the run held out\n")), "{told}");
     }
     // As many rows, of which one has another value; rows without a label, or with one that there is not; no label at all.
