@@ -392,7 +392,7 @@ fn a_model_is_written_for_other_programs_from_all_that_a_run_leaves() {
         ("export alone.safetensors --out alone.safetensors", ["`alone.safetensors`", "name another place"]),
         ("export out/model.safetensors --out out/ --dtype f16", ["`out/`", "name another place"]),
         ("export STATE --out STATE/identity.key", ["identity.key", "name another place"]),
-        ("export out --out missing/model.onnx", ["missing/model.onnx", "its directory is there"]),
+        ("export out --out missing/model.onnx", ["missing/model.onnx", "its directory must be there"]),
         ("export out --out /dev/null", ["/dev/null", "it is no file"]),
         ("export missing --out x", ["missing", "nothing is there"]),
         ("checkpoint export --data-dir STATE --to x.onnx", ["`x.onnx`", "name it .safetensors, and `starling export"]),

@@ -74,8 +74,11 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
                 Source::Onnx(_) if names.iter().any(|name| name.starts_with(MADE)) => {
                     "; an exporter made those that begin with `onnx::` of others: save the `state_dict` with `torch.save`, and begin with that"
                 }
-                // As many as there are in the model: nothing was folded.
-                Source::Onnx(_) if names.len() >= schema.entries().len() => {
+                Source::Onnx(_)
+                    if names
+                        .iter()
+                        .any(|name| is_numbered(name) && schema.entries().iter().all(|it| it.path != **name)) =>
+                {
                     "; its tensors are called otherwise, as a `torch.nn.Sequential` calls its layers by numbers: call the layers as the model does"
                 }
                 Source::Onnx(_) => {
@@ -111,6 +114,11 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
         return Err(unfit(format!("the model has nothing that is called {}", named(others))));
     }
     Ok(values)
+}
+
+/// Whether it is the name of a tensor of a layer that is called by a number.
+fn is_numbered(name: &str) -> bool {
+    name.rsplit('.').nth(1).is_some_and(|layer| layer.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Some names, as people read them. They may be a stranger's.
