@@ -108,7 +108,7 @@ impl ProposalInputs<'_> {
         let (severed, resume) = loop {
             let severed = self.sever(&mut staying, &mut doubted);
             let resume = donor.map_or_else(
-                || resume(self.view.id(), &staying, &self.candidates),
+                || resume(self.view.id(), &staying, &severed, &self.candidates),
                 |donor| resume_from(donor, &staying, &self.candidates),
             );
             match stranded(&staying, &severed, &resume) {
@@ -422,8 +422,17 @@ pub(in crate::membership) fn follows(
         && inputs.answer().is_some_and(alike)
 }
 
-/// The highest step that the members can go on from, and who helps whom to get there.
-fn resume(view: ViewId, staying: &BTreeMap<PeerId, Progress>, candidates: &[JoinRequest]) -> ResumePlan {
+/// The highest step that the members can go on from, and who helps whom to get there: of many those that reach most others, so that hubs
+/// are among them.
+fn resume(
+    view: ViewId,
+    staying: &BTreeMap<PeerId, Progress>,
+    severed: &[(PeerId, PeerId)],
+    candidates: &[JoinRequest],
+) -> ResumePlan {
+    let mut apart: BTreeMap<PeerId, usize> = BTreeMap::new();
+    severed.iter().flat_map(|(a, b)| [a, b]).for_each(|peer| *apart.entry(*peer).or_default() += 1);
+    let apart = |peer: &PeerId| apart.get(peer).copied().unwrap_or(0);
     let full = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step);
     let stated = full.max().unwrap_or(0);
     // A member that is still syncing may be the only one left that has reduced the last step.
@@ -432,33 +441,30 @@ fn resume(view: ViewId, staying: &BTreeMap<PeerId, Progress>, candidates: &[Join
     let lineage = lineage(view, staying, step, ahead);
     let is_there = |progress: &Progress| progress.step == step && progress.lineage == lineage;
     let holds = |progress: &Progress| is_there(progress) && progress.has_result;
-    let holders: BTreeSet<PeerId> =
-        staying.iter().filter(|(_, progress)| holds(progress)).map(|(peer, _)| *peer).take(MAX_SOURCES).collect();
+    let mut holders: Vec<PeerId> =
+        staying.iter().filter(|(_, progress)| holds(progress)).map(|(peer, _)| *peer).collect();
+    holders.sort_by_key(apart);
+    holders.truncate(MAX_SOURCES);
+    holders.sort_unstable();
     let reaches = |progress: &Progress| {
         progress.has_state
             && (is_there(progress) || (progress.step.checked_add(1) == Some(step) && !holders.is_empty()))
     };
-    let mut donors: Vec<(bool, PeerId)> = staying
+    let mut donors: Vec<(bool, usize, PeerId)> = staying
         .iter()
         .filter(|(_, progress)| reaches(progress))
-        .map(|(peer, progress)| (progress.step != step, *peer))
+        .map(|(peer, progress)| (progress.step != step, apart(peer), *peer))
         .collect();
     donors.sort_unstable();
     donors.truncate(MAX_SOURCES);
-    let donors: BTreeSet<PeerId> = donors.into_iter().map(|(_, peer)| peer).collect();
+    let donors: BTreeSet<PeerId> = donors.into_iter().map(|(.., peer)| peer).collect();
     let behind = staying.iter().filter(|(_, progress)| !reaches(progress)).map(|(peer, _)| *peer);
     // Who has been in a view and holds nothing has given up what it held, and can't draw the initial state any more.
     let has_lost = |candidate: &JoinRequest| candidate.generation.0 > 0 && candidate.state.is_none();
     let needs_state = |candidate: &&JoinRequest| step > 0 || candidate.step > 0 || has_lost(candidate);
     let joining = candidates.iter().filter(needs_state).map(|candidate| candidate.contact.peer);
     let syncing: BTreeSet<PeerId> = behind.chain(joining).collect();
-    ResumePlan {
-        step,
-        lineage,
-        holders: holders.into_iter().collect(),
-        donors: donors.into_iter().collect(),
-        syncing: syncing.into_iter().collect(),
-    }
+    ResumePlan { step, lineage, holders, donors: donors.into_iter().collect(), syncing: syncing.into_iter().collect() }
 }
 
 /// Of the lineages in which members hold the state after `step`, or its result if nobody `ahead` holds the state: that of the
@@ -795,6 +801,20 @@ mod tests {
         assert_eq!(stranded(&[(0, 2)]), None, "the other one hands it on");
         assert_eq!(stranded(&[(0, 2), (2, 3)]), Some(peer(2)), "who has loaded the state has no result of it");
         assert_eq!(stranded(&[(0, 2), (0, 3)]), Some(peer(2)), "neither gets it from the other");
+    }
+
+    #[test]
+    fn of_many_that_hold_a_result_those_are_named_that_reach_most() {
+        let stands = Progress { step: 20, lineage: Lineage::NONE, has_state: true, has_result: true };
+        let (hub, others) = (peer(20), (0..20).map(peer));
+        let staying = others.clone().chain([hub]).map(|peer| (peer, stands)).collect();
+        let severed: Vec<_> =
+            others.clone().flat_map(|a| others.clone().filter(move |b| a < *b).map(move |b| (a, b))).collect();
+        let names_hub = |severed: &[(PeerId, PeerId)]| {
+            let ResumePlan { holders, donors, .. } = resume(ViewId::NONE, &staying, severed, &[]);
+            [holders, donors].map(|named| named.len() == MAX_SOURCES && named.contains(&hub))
+        };
+        assert_eq!((names_hub(&[]), names_hub(&severed)), ([false; 2], [true; 2]));
     }
 
     #[test]
