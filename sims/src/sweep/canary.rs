@@ -146,7 +146,8 @@ pub const PLANTS: &[Plant] = &[
     gullible(FlawKind::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),
     gullible(FlawKind::CountsWithoutBound, Attack::CountsBeyond, &["progress"]),
     gullible(FlawKind::EndsForRefusal, Attack::Refuses, &["endings"]),
-    gullible(FlawKind::GoesWhereTold, Attack::ShowsOut, &["progress"]),
+    // Of more, those who were told nothing go on meanwhile, and let the others in again.
+    Plant { peers: Some(4), ..gullible(FlawKind::GoesWhereTold, Attack::ShowsOut, &["progress"]) },
     Plant {
         quorum: Some(Quorum::TwoThirds),
         ..gullible(FlawKind::BelievesClaims, Attack::SplitsViews, &["one_decision", "no_split_brain"])
