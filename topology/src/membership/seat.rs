@@ -535,3 +535,54 @@ fn precedence(view: &View) -> Vec<PeerId> {
     order.sort_by_key(|peer| (!view.votes(*peer), severed.get(peer).copied().unwrap_or(0)));
     order
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    /// A seat of the first of five members, and its ballot, which these have promised, each with whom it can't reach.
+    fn promised(promises: &[(u8, &[u8])]) -> (Seat, Decree) {
+        let view = View::found(RunId([7; 32]), peer(1)).succeed((1..=5).map(peer));
+        let mut decree = Decree::new(Ballot { attempt: 1, proposer: peer(1) }, None, Stage::Promising);
+        for (by, missed) in promises {
+            let unreachable = missed.iter().map(|name| peer(*name)).collect();
+            decree.promises.insert(peer(*by), Promise { unreachable, ..Promise::at(Progress::default()) });
+        }
+        (Seat::new(view, None, &Config::default(), Time::ZERO), decree)
+    }
+
+    #[test]
+    fn silence_is_waited_for_while_one_that_watches_does_not_tell_of_it() {
+        let expects = |evidence, promises: &[(u8, &[u8])], told: &[u8]| {
+            let (mut seat, decree) = promised(promises);
+            seat.suspects.insert(peer(5), evidence);
+            told.iter().for_each(|by| _ = seat.suspicion_reports.report(peer(*by), peer(5), evidence));
+            seat.expects(peer(5), &decree)
+        };
+        let silent = Evidence::Silent(Duration::from_secs(6));
+        assert!(expects(silent, &[(2, &[5]), (3, &[])], &[2]));
+        assert!(!expects(silent, &[(2, &[5]), (3, &[])], &[2, 3]), "it has told of it since");
+        assert!(!expects(silent, &[(2, &[5]), (3, &[5])], &[2]));
+        assert!(expects(Evidence::Closed, &[(2, &[]), (3, &[])], &[]));
+        assert!(!expects(Evidence::Closed, &[(2, &[5]), (3, &[])], &[2]), "so deaths look");
+    }
+
+    #[test]
+    fn whom_we_hear_and_get_no_answer_from_another_asks() {
+        let (mut seat, mut decree) = promised(&[(2, &[5]), (3, &[])]);
+        let limit = Duration::from_secs(1);
+        let agent = |seat: &Seat, decree: &Decree, at: Time| seat.agent(at, limit, peer(1), decree);
+        assert_eq!(agent(&seat, &decree, Time::ZERO), None, "nobody has heard it yet");
+        seat.detector.watch(Time::ZERO, [peer(5)]);
+        seat.heard.insert(peer(5));
+        assert_eq!(agent(&seat, &decree, Time::ZERO + limit), Some(peer(3)));
+        assert_eq!(agent(&seat, &decree, Time::ZERO + limit * 2), None, "it may be gone");
+        decree.boundary = Some(7);
+        assert_eq!(agent(&seat, &decree, Time::ZERO), None, "it may have yet to come there");
+    }
+}
