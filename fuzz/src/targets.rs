@@ -13,6 +13,8 @@ use crate::target::Target;
 /// All of them.
 pub const ALL: &[Target] = &[
     topology::ENVELOPE,
+    topology::LEAF,
+    topology::CARRIER,
     topology::VIEW,
     topology::RECORD,
     topology::SLOT,

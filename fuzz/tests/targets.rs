@@ -31,6 +31,8 @@ macro_rules! targets {
 
 targets! {
     envelopes: "envelope", 20_000;
+    leaves: "leaf", 20_000;
+    carriers: "carrier", 20_000;
     views: "view", 20_000;
     records: "record", 20_000;
     slots: "slot", 10_000;

@@ -122,6 +122,26 @@ fn where_no_ring_leads_around_a_star_is_taken_and_steps_go_on() {
 }
 
 #[test]
+fn leaves_come_and_go_and_count_once() {
+    let summary = check(Setup { scenario: Scenario::Leaf, ..Setup::default() }, 0..150);
+    let leaves = summary.leaves;
+    assert!(leaves.parts > 1_500 && leaves.backups > 500 && leaves.late > 20, "{leaves:?}");
+    assert!(leaves.loaded > 400 && leaves.lost > 800 && leaves.refused > 100 && leaves.completed > 150, "{leaves:?}");
+}
+
+#[test]
+fn parts_of_leaves_are_whole_micro_batches() {
+    let mut parts = 0;
+    for (seed, micro_batches) in (0..60).zip([1, 2, 3, 5, 8].into_iter().cycle()) {
+        let simulation = Simulation::new(seed, Setup { scenario: Scenario::Leaf, ..Setup::default() });
+        let outcome = simulation.replan(|plan| plan.micro_batches = micro_batches).run();
+        assert!(outcome.is_good(), "seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
+        parts += outcome.leaves.parts;
+    }
+    assert!(parts > 100, "{parts}");
+}
+
+#[test]
 fn a_large_world_holds() {
     check(Setup { peers: Some(60), steps: 6, scenario: Scenario::Churn, ..Setup::default() }, 0..1);
     let summary = check(Setup { peers: Some(200), steps: 6, scenario: Scenario::Churn, ..Setup::default() }, 0..1);

@@ -64,6 +64,9 @@ pub enum Violation {
     /// One ballot has one proposal.
     #[error("proposed two views in one ballot")]
     TwoProposals,
+    /// Ranges of samples are ascending and apart.
+    #[error("sent work whose ranges are none, too many, or not ascending and apart")]
+    MalformedWork,
     /// A proof that proves nothing.
     #[error("vouched for a checkpoint with signatures that are not a quorum's of the view that it names")]
     Unproven,

@@ -39,6 +39,8 @@ pub use membership::interface::{
     BlockReason, CatchUpAction, Event, HoldPosition, Input, MemberResumePlan, Output, Timer,
 };
 pub use membership::{ChangeRole, LocalIdentity, Membership};
+pub use message::carrier::{AttachRefusalReason, CarrierBody, DetachReason};
+pub use message::leaf::{DeclineReason, LeafBody, LeafProgress};
 pub use message::stall_report::StallReport;
 pub use message::{Body, BranchPosition, Contact, Envelope, Evidence, RefusalReason};
 pub use time::Time;

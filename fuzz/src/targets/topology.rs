@@ -2,7 +2,8 @@
 
 use starling_topology::history::{MAX_PAGES, ViewProof, ViewSearch, ViewSearchRequest, ViewSearchStatus};
 use starling_topology::{
-    AnchorSet, Digest, Envelope, Head, Ledger, Lineage, Mark, MarkStatus, Record, Slot, View, ViewHistory, ViewId,
+    AnchorSet, AttachRefusalReason, CarrierBody, Contact, DeclineReason, DetachReason, Digest, Envelope, Generation,
+    Head, LeafBody, LeafProgress, Ledger, Lineage, Mark, MarkStatus, Record, Slot, View, ViewHistory, ViewId,
 };
 
 use crate::seeds::{RUN, Seal, peer, recorded};
@@ -35,6 +36,66 @@ pub(super) const ENVELOPE: Target = Target {
     longest: 256 * KIB,
     per_byte: 32,
     besides: LISTS,
+};
+
+pub(super) const LEAF: Target = Target {
+    name: "leaf",
+    seeds: || {
+        let progress = Some(LeafProgress { step: 9, lineage: Lineage { branch: 5, ..Lineage::NONE } });
+        let gradient = |ranges| LeafBody::Gradient { number: 300, step: 9, weight: 8, ranges, elements: 70_000 };
+        let all = [
+            LeafBody::Attach { run: RUN, progress },
+            LeafBody::Attach { run: RUN, progress: None },
+            gradient(vec![0..4, 8..12]),
+            gradient((0..200).map(|at| 5 * at..5 * at + 3).collect()),
+            LeafBody::Declines { number: 7, reason: DeclineReason::Unable },
+            LeafBody::Applied { start: 2, step: 9, digest: Some(Digest([3; 32])) },
+            LeafBody::Alive,
+        ];
+        all.iter().map(LeafBody::encode).collect()
+    },
+    take: |bytes| {
+        let Ok(body) = LeafBody::decode(bytes) else { return false };
+        assert_eq!(LeafBody::decode(&body.encode()).as_ref(), Ok(&body), "it reads as something else");
+        true
+    },
+    longest: 64 * KIB,
+    per_byte: 32,
+    besides: 64 * KIB,
+};
+
+pub(super) const CARRIER: Target = Target {
+    name: "carrier",
+    seeds: || {
+        let contact = |name: u8| Contact { peer: peer(name), addresses: vec!["/ip4/192.0.2.7/tcp/4001".to_owned(); 3] };
+        let contacts: Vec<Contact> = (1..20).map(contact).collect();
+        let (lineage, generation) = (Lineage { branch: 5, ..Lineage::NONE }, Generation(4));
+        let all = [
+            CarrierBody::Attached { contacts: contacts.clone() },
+            CarrierBody::Members { contacts },
+            CarrierBody::Refused(AttachRefusalReason::Misbehaved { for_ms: 40_000 }),
+            CarrierBody::Start { number: 2, step: 9, lineage, generation, loads: true },
+            CarrierBody::Work {
+                number: 300,
+                step: 10,
+                epoch: 1,
+                ranges: (0..90).map(|at| 9 * at..9 * at + 4).collect(),
+            },
+            CarrierBody::Result { step: 9, bytes: 1 << 30 },
+            CarrierBody::Differs { step: 9, digest: Digest([3; 32]) },
+            CarrierBody::Lost(DetachReason::TooFarBehind),
+            CarrierBody::Ended { step: 9, digest: Digest([3; 32]) },
+        ];
+        all.iter().map(CarrierBody::encode).collect()
+    },
+    take: |bytes| {
+        let Ok(body) = CarrierBody::decode(bytes) else { return false };
+        assert_eq!(CarrierBody::decode(&body.encode()).as_ref(), Ok(&body), "it reads as something else");
+        true
+    },
+    longest: 64 * KIB,
+    per_byte: 32,
+    besides: 64 * KIB,
 };
 
 pub(super) const VIEW: Target = Target {

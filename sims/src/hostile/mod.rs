@@ -8,6 +8,7 @@ mod attack;
 mod ballots;
 mod echoes;
 mod guilt;
+pub mod leaf;
 mod mutation;
 mod split;
 mod words;

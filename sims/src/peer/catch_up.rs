@@ -167,6 +167,7 @@ impl Peer {
             self.go_on_downloading(now, None);
         }
         self.hand_out(now);
+        self.look_at_carrier_timer(now);
     }
 
     fn ask(&mut self, peer: PeerId, number: u64, wanted: Request) {

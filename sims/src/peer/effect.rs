@@ -2,9 +2,12 @@
 
 use std::rc::Rc;
 
+use starling_engine::leaf::carrier::CarrierEvent;
+use starling_engine::leaf::violation::LeafViolation;
 use starling_engine::search::SearchConfig;
 use starling_topology::{Event, Head, MemberResumePlan, PeerId, Progress, Proof, Record, Root, Time, Timer, ViewId};
 
+use super::Gathered;
 use crate::steps::message::Message;
 use crate::steps::state::{ResultRecord, State};
 use crate::verdict::invariants::{Broken, Settled};
@@ -66,6 +69,14 @@ pub enum Effect {
     Told(Event),
     /// A peer has sent what no correct peer sends.
     Blames(PeerId, String),
+    /// Close the connection to a leaf, or to one that wanted to be one, once all is sent.
+    CloseLeaf(PeerId),
+    /// It has put a contribution together.
+    Gathered(Gathered),
+    /// What happened to its leaves.
+    OfLeaves(CarrierEvent),
+    /// A leaf has done what no correct one does, and was let go.
+    BlamesLeaf(PeerId, LeafViolation),
     /// Something that no correct peer does.
     Broken(Broken),
 }

@@ -9,6 +9,7 @@ impl Peer {
     /// The user wants it to leave.
     pub fn leave(&mut self, now: Time) {
         self.member.ask_to_leave(now);
+        self.tell_carrier(now, starling_engine::leaf::carrier::Input::Leaves);
         self.call_back_to_leave();
         self.obey(now);
     }

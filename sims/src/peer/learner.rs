@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use starling_collective::FeedbackState;
+use starling_engine::leaf::carrier::Input;
 use starling_engine::{LAST_TRIES, LearnerPosition, SaveSchedule, StepEvent, SyncDecision, Task};
 use starling_topology::{PeerId, Time, ViewId};
 
@@ -78,8 +79,7 @@ impl Peer {
     /// A gradient is there.
     pub(super) fn take_gradient(&mut self, now: Time, computation: u64) {
         if self.learner.computing.take_if(|computing| *computing == computation).is_some() {
-            self.learner.cursor.prepared = true;
-            self.bring_rest(now);
+            self.take_computed(now);
             self.go_on(now);
         }
     }
@@ -106,7 +106,8 @@ impl Peer {
 
     /// Does what comes next, until it has to wait.
     pub(super) fn work(&mut self, now: Time) {
-        while self.learner.computing.is_none() && !self.learner.saving {
+        self.look_after_leaves(now);
+        while self.learner.computing.is_none() && !self.carrying.is_gathering && !self.learner.saving {
             let Some(task) = self.steps.next(&mut self.learner.cursor) else { break };
             match task {
                 Task::Stop { .. } => return,
@@ -118,6 +119,7 @@ impl Peer {
                     let assigned = Rc::new(State::assigned(self.workload.ledger(), &members));
                     if self.learner.state.as_ref() != Some(&assigned) {
                         self.learner.cursor.prepared = false;
+                        self.tell_carrier(now, Input::Void);
                     }
                     self.hold_state(assigned);
                 }
@@ -125,7 +127,7 @@ impl Peer {
                     let state = self.learner.state.clone();
                     state.into_iter().for_each(|state| self.snapshots.put(state.step, state));
                 }
-                Task::Apply { result, .. } => self.apply(&result),
+                Task::Apply { result, .. } => self.apply(now, &result),
                 Task::Finished => self.finish(),
                 Task::Compute if self.is_withheld(self.learner.cursor.step + 1) => break,
                 Task::Compute => self.compute(now),
@@ -148,13 +150,17 @@ impl Peer {
         self.gated && step == self.workload.steps
     }
 
-    fn compute(&mut self, now: Time) {
+    pub(super) fn begin_computing(&mut self) {
         self.learner.computations += 1;
         self.learner.computing = Some(self.learner.computations);
         self.effects.push(Effect::Compute(self.learner.computations));
+    }
+
+    fn compute(&mut self, now: Time) {
+        self.gather(now);
         // Half of its gradient is there as soon as it begins to compute, and leaves at once. Every second peer is like that,
-        // so that those who wait for all of theirs meet those who don't.
-        let overlaps = self.name.0[0] % 2 == 1;
+        // so that those who wait for all of theirs meet those who don't; who waits for leaves does.
+        let overlaps = self.name.0[0] % 2 == 1 && self.learner.computing.is_some() && !self.has_handed_on();
         if overlaps && let Some(active) = self.steps.contribute_early(&mut self.learner.cursor) {
             self.reduce(now, &active, self.learner.cursor.step + 1);
         }
@@ -189,7 +195,7 @@ impl Peer {
         self.reached = Some(state);
     }
 
-    fn apply(&mut self, record: &Rc<ResultRecord>) {
+    fn apply(&mut self, now: Time, record: &Rc<ResultRecord>) {
         let view = self.reduced_in.get(&record.step).copied();
         if self.reached.as_ref().is_some_and(|reached| reached.step < record.step) {
             // It was kept until the state came.
@@ -205,6 +211,7 @@ impl Peer {
         self.snapshots.applied(record);
         if self.workload.compares(step) {
             self.steps.compare(step, digest);
+            self.tell_carrier(now, Input::Applied { step, digest });
         }
         let is_busy = self.learner.writing > 0;
         if self.learner.saves.takes(step, is_busy) {

@@ -4,10 +4,12 @@
 //! process that starts after it is another [`Peer`].
 
 mod blame;
+mod carrying;
 mod catch_up;
 mod donor;
 mod effect;
 mod ending;
+pub mod leaf;
 mod learner;
 mod phase;
 mod quorum_search;
@@ -35,6 +37,8 @@ use crate::steps::workload::Workload;
 use crate::sweep::canary::Sabotage;
 use crate::verdict::invariants::{Broken, Settled};
 
+use carrying::Carrying;
+pub use carrying::Gathered;
 use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;
 pub use donor::Manners;
@@ -61,6 +65,7 @@ pub struct Peer {
     steps: StepEngine<Rc<ResultRecord>, Rc<State>>,
     snapshots: SnapshotStore<Rc<State>>,
     learner: Learner,
+    carrying: Carrying,
     /// The state after the last committed step, if that is known: for who judges it.
     reached: Option<Rc<State>>,
     /// The views that reduced steps which are not applied yet.
@@ -105,6 +110,7 @@ impl Peer {
             Some(state) => StepEngine::new(state.step, state.lineage, workload.steps),
             None => StepEngine::without_state(workload.steps),
         };
+        let carrying = Carrying::new(&start, &workload);
         let mut member = Member::new(start.machine, start.apart);
         if let Some(Sabotage::Machine(flaw)) = start.sabotage {
             steps.plant(flaw);
@@ -123,6 +129,7 @@ impl Peer {
             snapshots: SnapshotStore::default(),
             reached,
             learner,
+            carrying,
             reduced_in: BTreeMap::new(),
             gated: start.gated,
             held: None,
@@ -289,6 +296,7 @@ impl Peer {
             Lane::Control => self.input(now, Input::Suspected { peer: other, evidence: Evidence::Closed }),
             Lane::Ring => self.note_failed_link(now, other),
             Lane::State => self.asked_is_gone(now, other),
+            Lane::Leaf => self.leaf_is_gone(now, other),
         }
         self.obey(now);
     }
@@ -303,6 +311,8 @@ impl Peer {
             Message::Segment(segment) => self.receive_segment(now, from, *segment),
             Message::Asked(question, wanted) => self.give(now, from, question, wanted),
             Message::Answered(question, reply) => self.take_reply(now, from, question, reply),
+            Message::OfLeaf(bytes, gradient) => self.receive_from_leaf(now, from, &bytes, gradient),
+            Message::OfCarrier(..) => {} // It has no carrier.
         }
         self.obey(now);
     }
@@ -359,6 +369,10 @@ impl Peer {
                     if let Event::Changed { generation, reasons, .. } = &event {
                         self.changed = Some((*generation, reasons.contains(&Reason::Forked)));
                     }
+                    if let Event::Complete { digest, .. } = event {
+                        let step = self.workload.steps;
+                        self.tell_carrier(now, starling_engine::leaf::carrier::Input::Ended { step, digest });
+                    }
                     self.effects.push(Effect::Told(event));
                 }
                 Output::Sign(head) => self.member.signed(head, SIGNATURE),
@@ -382,6 +396,7 @@ impl Peer {
                 Output::End(event) => self.end = Some(event),
             }
         }
+        self.look_after_leaves(now);
     }
 
     fn hold(&mut self, hold: HoldPosition) {
@@ -427,6 +442,7 @@ impl Peer {
         // What its learner saves from now on is of the new branch.
         self.effects.extend(self.root().map(Effect::Root));
         let action = self.member.enter(&mut self.steps, &mut self.snapshots, &obeyed);
+        self.knows_members(now, view.members());
         if view.members().len() > MAX_VOUCHING {
             self.member.vouch_no_more();
         }

@@ -11,7 +11,7 @@ use starling_topology::{Lineage, MemberResumePlan, PeerId, Rank, Ring, StallRepo
 
 use super::{Effect, Peer};
 use crate::steps::buffer::{Counted, Payload};
-use crate::steps::contribution::{Contributions, gradient, numbers};
+use crate::steps::contribution::{Contributions, gradient, name_of_numbers, numbers};
 use crate::steps::message::{Message, Segment};
 use crate::steps::state::ResultRecord;
 use crate::steps::workload::{MOST, PLANNED, Workload};
@@ -110,14 +110,19 @@ impl Peer {
         let (world, workload) = (place.ring.world_size(), Rc::clone(&self.workload));
         self.tries += 1;
         let has_state = self.steps.progress().has_state;
-        let (mine, speed) = match self.learner.state.as_ref().filter(|_| has_state) {
-            Some(state) => {
-                let of = if self.sabotage == Some(Sabotage::StaleGradient) { step.max(2) - 1 } else { step };
-                (gradient(self.name, of, state.ledger.share_of(self.name)), self.speed)
-            }
-            None => (0, 0),
+        // Who brings a part before the rest is there has all of its share to itself.
+        let of = if self.sabotage == Some(Sabotage::StaleGradient) { step.max(2) - 1 } else { step };
+        let share = self.learner.state.as_ref().filter(|_| has_state).map(|state| state.ledger.share_of(self.name));
+        let name = share.map_or(0, |share| name_of_numbers(self.name, of, share));
+        let (mine, speed) = match (share, self.gathered(step)) {
+            (Some(_), Some(gathered)) if of == step => (gathered, self.told_speed()),
+            (Some(share), _) => (gradient(self.name, of, share), self.told_speed()),
+            (None, _) => (0, 0),
         };
-        let mut numbers = numbers(mine, workload.elements);
+        if has_state && self.gathered(step).is_none() && self.learner.computing.is_none() {
+            self.broken("leaf_counts_once", format!("{:?} contributes to step {step} what is not whole", self.name));
+        }
+        let mut numbers = numbers(name, workload.elements);
         // In memory as an earlier operation leaves it.
         let mut workspace =
             Workspace::new(place.layout.clone(), workload.codec, vec![9.0; workload.elements], workload.divisor())
@@ -143,7 +148,7 @@ impl Peer {
         }
         let (key, spare) = (OperationKey { step, attempt: 0 }, std::mem::take(&mut self.spare));
         let execution = Execution::new(key, place.schedule.clone(), buffer, workload.in_flight, spare);
-        let is_whole = self.learner.computing.is_none() || !has_state;
+        let is_whole = (self.learner.computing.is_none() && !self.carrying.is_gathering) || !has_state;
         self.operation = Some(Operation { step, execution, numbers, brought, is_whole, is_broken: false });
         self.drive(now);
         let due = |(_, segment): &(PeerId, Segment)| segment.view == place.id && segment.step() == step;

@@ -36,6 +36,8 @@ impl Plan {
             keepers: 0,
             faults: Vec::new(),
             hostility,
+            leaves: 0,
+            hostile_leaves: Vec::new(),
         };
         for seat in 1..peers {
             let delay = rng.micros(1, 20_000);
@@ -69,7 +71,7 @@ fn strike(rng: &mut Rng, victim: Seat, other: Seat) -> Kind {
         2 => Kind::Pause(victim, lasts),
         3 => Kind::Clog(victim, lasts.min(Duration::from_secs(30))),
         4 if other != victim => Kind::Cut(victim, other, lasts),
-        _ if other != victim => Kind::Break(victim, other, rng.pick(&Lane::ALL).unwrap_or(Lane::Ring)),
+        _ if other != victim => Kind::Break(victim, other, rng.pick(&Lane::OF_MEMBERS).unwrap_or(Lane::Ring)),
         _ => Kind::Swallow(victim),
     }
 }

@@ -1,6 +1,7 @@
 //! What happens to a run besides training: drawn from its seed, before it begins.
 
 mod byzantine;
+mod leaf;
 mod losses;
 mod newcomers;
 mod outage;
@@ -14,6 +15,7 @@ use starling_topology::Quorum;
 
 use crate::hardware::network::Seat;
 use crate::hardware::network::rng::Rng;
+use crate::hostile::leaf::LeafAttack;
 use crate::hostile::{Attack, Hostility};
 use crate::steps::message::Lane;
 use crate::sweep::fault::{Copied, Crash, DiskFate, Fault, Kind, Queue, When};
@@ -50,6 +52,8 @@ pub enum Scenario {
     Mixed,
     /// Fewer than a third of the members are hostile, and a few of the others die, stop or are cut off.
     Byzantine,
+    /// Peers that can be no members take part through those, and die, freeze, are slow, cut off or hostile, while members die.
+    Leaf,
 }
 
 impl Scenario {
@@ -143,6 +147,10 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// Who is hostile.
     pub hostility: Hostility,
+    /// How many leaves there are, behind the keepers.
+    pub leaves: usize,
+    /// Those of them that are hostile, and how.
+    pub hostile_leaves: Vec<(Seat, LeafAttack)>,
 }
 
 /// Worlds in which a search tries every scenario.
@@ -161,13 +169,13 @@ impl Plan {
         if setup.scenario == Scenario::Byzantine {
             return Self::draw_byzantine(rng, setup);
         }
-        let drawn = rng.between(3, 8);
+        let drawn = rng.between(3, if setup.scenario == Scenario::Leaf { 6 } else { 8 });
         let peers = setup.peers.map_or(drawn, u64::from).max(1);
         let founders = match setup.scenario {
             Scenario::Steady | Scenario::Leave | Scenario::Crash | Scenario::Pause | Scenario::Partition => peers,
             Scenario::Join => peers.div_ceil(2),
             Scenario::Outage | Scenario::Newcomers => rng.between(1, peers.div_ceil(2).min(3)),
-            Scenario::Disk | Scenario::Twin | Scenario::Star => peers,
+            Scenario::Disk | Scenario::Twin | Scenario::Star | Scenario::Leaf => peers,
             Scenario::Churn => (peers * 3).div_ceil(4),
             Scenario::Mixed | Scenario::Byzantine => rng.between(1, peers),
         };
@@ -188,6 +196,8 @@ impl Plan {
             keepers: 0,
             faults: Vec::new(),
             hostility: Hostility::default(),
+            leaves: 0,
+            hostile_leaves: Vec::new(),
         };
         let fork_after = plan.fork_after.filter(|_| quorum == Quorum::Majority);
         let plan = Self { fork_after, ..plan };
@@ -203,6 +213,9 @@ impl Plan {
         let another = draft.rng.clone().one_in(4) && setup.scenario != Scenario::Byzantine;
         draft.plan.keepers += usize::from(another);
         draft.losses(setup.scenario);
+        if setup.scenario == Scenario::Leaf {
+            draft.leaves_of_a_run();
+        }
         draft.plan
     }
 }
@@ -245,6 +258,7 @@ impl Draft<'_> {
             Scenario::Twin => self.twins(),
             Scenario::Newcomers => self.newcomers(),
             Scenario::Star => self.star(),
+            Scenario::Leaf => self.carriers(),
             Scenario::Mixed => {
                 // Which kinds of faults there are at all is drawn too: what happens to everybody all the time hides
                 // what would happen else (A. Groce et al., "Swarm testing", 2012).
@@ -278,6 +292,7 @@ impl Draft<'_> {
             | Scenario::Twin
             | Scenario::Newcomers
             | Scenario::Star
+            | Scenario::Leaf
             | Scenario::Byzantine => return,
             Scenario::Crash | Scenario::Churn => (0, 4, 0),
             Scenario::Pause => (0, 4, 2),
@@ -437,7 +452,7 @@ impl Draft<'_> {
             let (one, other, lasts) = (self.seat(), self.seat(), self.long());
             match self.rng.between(0, 5) {
                 0 | 1 if one != other => {
-                    let lane = self.rng.pick(&Lane::ALL).unwrap_or(Lane::Ring);
+                    let lane = self.rng.pick(&Lane::OF_MEMBERS).unwrap_or(Lane::Ring);
                     self.at_some_time(Kind::Break(one, other, lane));
                 }
                 2 if one != other => self.at_some_time(Kind::Cut(one, other, lasts)),

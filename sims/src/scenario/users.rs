@@ -19,6 +19,7 @@ impl Draft<'_> {
             | Scenario::Twin
             | Scenario::Newcomers
             | Scenario::Star
+            | Scenario::Leaf
             | Scenario::Byzantine => return,
         };
         self.plan.words = forks && rng.one_in(3);

@@ -41,12 +41,21 @@ impl Contributions {
     }
 }
 
-/// A number that stands for the gradient of `peer` over these positions in `step`: another peer, step or share has
-/// another one. No positions have no gradient: zero.
+/// A number that stands for the gradient of `peer` over these positions of its share in `step`: another peer, step or share has
+/// another one. It is the sum of one number for each position, so that parts of a share add up to it, whoever computes them; no
+/// positions have no gradient: zero.
 pub fn gradient(peer: PeerId, step: u64, share: &[Range<u32>]) -> u64 {
-    if share.is_empty() {
-        return 0;
-    }
+    let seed = name(peer, step, &[]);
+    let of = |position: u32| Rng::new(seed ^ (u64::from(position) << 32 | u64::from(position))).bits();
+    share.iter().flat_map(Clone::clone).map(of).fold(0, u64::wrapping_add)
+}
+
+/// What the numbers of the gradient of `peer` over all of its share in `step` are drawn from, whoever has computed which part; 0 of none.
+pub fn name_of_numbers(peer: PeerId, step: u64, share: &[Range<u32>]) -> u64 {
+    if share.is_empty() { 0 } else { name(peer, step, share) }
+}
+
+fn name(peer: PeerId, step: u64, share: &[Range<u32>]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&peer.0).update(&step.to_le_bytes());
     for range in share {
@@ -115,5 +124,13 @@ mod tests {
             assert_ne!(of(1, 3, 4), other);
         }
         assert_eq!(gradient(PeerId([1; 32]), 3, &[]), 0);
+    }
+
+    #[test]
+    fn parts_of_a_share_add_up_to_it() {
+        let of = |ranges: &[Range<u32>]| gradient(PeerId([1; 32]), 3, ranges);
+        let parts = of(&[0..1, 3..4]).wrapping_add(of(&[1..3, 7..9]));
+        assert_eq!(of(&[0..4, 7..9]), parts);
+        assert_ne!(of(&[0..4, 7..9]), parts.wrapping_add(of(&[7..8, 8..8])), "and none counts twice");
     }
 }

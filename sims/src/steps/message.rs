@@ -5,7 +5,8 @@ use std::fmt;
 use std::rc::Rc;
 
 use starling_collective::SegmentHeader;
-use starling_topology::{Digest, Envelope, Generation, Lineage, ViewId, Violation};
+use starling_engine::leaf::part_gradient::PartGradient;
+use starling_topology::{CarrierBody, Digest, Envelope, Generation, LeafBody, Lineage, ViewId, Violation};
 
 use crate::steps::buffer::Payload;
 use crate::steps::state::{ResultRecord, State};
@@ -19,11 +20,15 @@ pub enum Lane {
     Ring,
     /// Results and replicated state, for those who need them.
     State,
+    /// What leaves and their carriers say to each other.
+    Leaf,
 }
 
 impl Lane {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Control, Self::Ring, Self::State];
+    pub const ALL: [Self; 4] = [Self::Control, Self::Ring, Self::State, Self::Leaf];
+    /// Those that members have between them.
+    pub const OF_MEMBERS: [Self; 3] = [Self::Control, Self::Ring, Self::State];
 }
 
 /// A message on a link.
@@ -37,6 +42,31 @@ pub enum Message {
     Asked(u64, Request),
     /// What the question of that number is answered with.
     Answered(u64, Reply),
+    /// A leaf's encoded message, and the numbers behind it.
+    OfLeaf(Vec<u8>, Option<LeafGradient>),
+    /// A carrier's encoded message, and the record behind it.
+    OfCarrier(Vec<u8>, Option<Rc<ResultRecord>>),
+}
+
+/// A gradient that a leaf sends: what stands for it, and what is to be seen of its numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LeafGradient {
+    /// See [`gradient`](crate::steps::contribution::gradient).
+    pub sum: u64,
+    /// How many numbers there are.
+    pub elements: u64,
+    /// The largest of them.
+    pub largest: f32,
+}
+
+impl PartGradient for LeafGradient {
+    fn elements(&self) -> u64 {
+        self.elements
+    }
+
+    fn first_bad(&self, most: f32) -> Option<(u64, f32)> {
+        (self.largest.is_nan() || self.largest > most).then_some((0, self.largest))
+    }
 }
 
 /// What a peer asks another for.
@@ -153,6 +183,7 @@ impl Message {
             Self::Control(_) => Lane::Control,
             Self::Segment(_) => Lane::Ring,
             Self::Asked(..) | Self::Answered(..) => Lane::State,
+            Self::OfLeaf(..) | Self::OfCarrier(..) => Lane::Leaf,
         }
     }
 
@@ -161,6 +192,12 @@ impl Message {
         let length = match self {
             Self::Control(sealed) => sealed.bytes.len(),
             Self::Segment(segment) => SegmentHeader::BYTES + segment.payload.bytes.len(),
+            Self::OfLeaf(bytes, gradient) => {
+                let numbers = gradient.map_or(0, |gradient| gradient.elements.min(1 << 20) * 4);
+                return numbers + bytes.len() as u64;
+            }
+            Self::OfCarrier(bytes, None) => bytes.len(),
+            Self::OfCarrier(bytes, Some(_)) => return result_bytes + bytes.len() as u64,
             Self::Answered(_, Reply::Result(_)) => return result_bytes,
             Self::Answered(_, Reply::Chunk(_)) => return chunk_bytes,
             Self::Answered(_, Reply::Snapshot(_)) => 64,
@@ -195,6 +232,14 @@ impl fmt::Display for Message {
             Self::Answered(_, Reply::Begins(bytes)) => write!(f, "begins to send {bytes} bytes"),
             Self::Answered(_, Reply::Later) => f.write_str("will have it"),
             Self::Answered(_, Reply::NotHeld) => f.write_str("does not have it"),
+            Self::OfLeaf(bytes, _) => match LeafBody::decode(bytes) {
+                Ok(body) => write!(f, "{body:?}"),
+                Err(violation) => write!(f, "{violation}"),
+            },
+            Self::OfCarrier(bytes, _) => match CarrierBody::decode(bytes) {
+                Ok(body) => write!(f, "{body:?}"),
+                Err(violation) => write!(f, "{violation}"),
+            },
         }
     }
 }

@@ -51,6 +51,10 @@ pub enum Sabotage {
     VotesUnstored,
     /// Takes what its files are called for what can be loaded from them.
     BelievesNames,
+    /// A leaf applies results in another way than members.
+    LeafMisapplies,
+    /// A leaf asks to be let in as a member, and is carried all the same.
+    LeafJoins,
     /// Runs machines with a mistake in them.
     Machine(FlawKind),
 }
@@ -156,6 +160,13 @@ pub const PLANTS: &[Plant] = &[
     Plant { peers: Some(5), ..machine(FlawKind::RefusesTheLate, Scenario::Outage, &["endings"]) },
     machine(FlawKind::LeavesKeepers, Scenario::Crash, &["end_is_kept"]),
     gullible(FlawKind::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
+    machine(FlawKind::WaitsForLeaves, Scenario::Leaf, &["progress"]),
+    machine(FlawKind::CountsLeavesTwice, Scenario::Leaf, &["leaf_counts_once", "exactly_once"]),
+    machine(FlawKind::CountsWithoutLeaves, Scenario::Leaf, &["leaf_counts_once", "exactly_once"]),
+    machine(FlawKind::TakesLateGradients, Scenario::Leaf, &["leaf_counts_once", "exactly_once"]),
+    machine(FlawKind::StaysWithCarrier, Scenario::Leaf, &["leaf_goes_on"]),
+    plant(Sabotage::LeafMisapplies, Scenario::Leaf, &["leaf_state"]),
+    plant(Sabotage::LeafJoins, Scenario::Leaf, &["leaf_is_no_member"]),
 ];
 
 /// What a machine believes that it should not, and the lie that shows it.

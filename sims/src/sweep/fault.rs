@@ -71,6 +71,8 @@ pub enum Kind {
     Full(Seat, Queue, Duration),
     /// Somebody copies what a machine has on disk to another one, and starts it there: two processes have one identity.
     Twin(Seat, Copied),
+    /// The router of a leaf's machine lets others in from now on: it may be a member itself.
+    Opens(Seat),
 }
 
 /// What is copied to another machine.
@@ -192,6 +194,7 @@ impl Kind {
             Self::Full(_, Queue::Control, _) => "control queue full",
             Self::Full(_, Queue::Saver, _) => "saver queue full",
             Self::Twin(..) => "twin starts",
+            Self::Opens(_) => "router opens",
         }
     }
 
@@ -213,6 +216,7 @@ impl Kind {
             | Self::Swallow(_)
             | Self::Jump(..)
             | Self::Twin(..)
+            | Self::Opens(_)
             | Self::Full(..) => self.seat().into_iter().collect(),
         }
     }
@@ -226,6 +230,7 @@ impl Kind {
             | Self::Break(..)
             | Self::Swallow(_)
             | Self::Jump(..)
+            | Self::Opens(_)
             | Self::Twin(..) => Duration::ZERO,
             Self::Crash(_, crash) => crash.down,
             Self::Pause(_, lasts)
@@ -260,6 +265,7 @@ impl Kind {
             | Self::Clog(seat, _)
             | Self::Jump(seat, _)
             | Self::Twin(seat, _)
+            | Self::Opens(seat)
             | Self::Full(seat, ..)
             | Self::Swallow(seat) => Some(*seat),
             Self::Break(..) | Self::Cut(..) | Self::Partition(..) => None,
@@ -305,6 +311,7 @@ impl fmt::Display for Kind {
             Self::Jump(seat, by) => write!(f, "the clock of peer {seat} jumps ahead by {by:?}"),
             Self::Twin(seat, Copied::Disk) => write!(f, "the disk of peer {seat} is copied, and its twin starts"),
             Self::Twin(seat, Copied::Key) => write!(f, "the key of peer {seat} is copied, and its twin starts"),
+            Self::Opens(seat) => write!(f, "the router of peer {seat} lets others in"),
             Self::Full(seat, queue, lasts) => write!(f, "the {queue:?} queue of peer {seat} is full for {lasts:?}"),
         }
     }

@@ -106,6 +106,7 @@ impl World {
     pub(super) fn ring(&mut self, seat: Seat, incarnation: u32, at: Time) {
         let host = &mut self.hosts[seat];
         if host.incarnation == incarnation && host.alarms.remove(&at) {
+            self.with_leaf(seat, incarnation, |leaf, now| leaf.ring(now.max(at)));
             self.with(seat, incarnation, |peer, now| peer.ring(now, at));
         }
     }

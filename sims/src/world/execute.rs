@@ -174,6 +174,20 @@ impl World {
                 }
             }
             Effect::Blames(other, violation) => self.blamed(seat, other, &violation),
+            Effect::CloseLeaf(leaf) => {
+                if let Some(leaf) = self.seats.get(&leaf).copied() {
+                    self.close_leafs(seat, leaf);
+                }
+            }
+            Effect::Gathered(gathered) => {
+                let held = self.invariants.leaf_counts_once.gathered(name, &gathered);
+                self.breaks(held);
+            }
+            Effect::OfLeaves(event) => {
+                self.leaf_totals.happened(&event);
+                self.tell(|_| format!("{seat}: {event:?}"));
+            }
+            Effect::BlamesLeaf(leaf, violation) => self.blames_leaf(seat, leaf, violation),
             Effect::Broken(broken) => self.breaks(Err(broken)),
         }
     }
@@ -210,7 +224,12 @@ impl World {
         }
         self.note_decision(from, &message);
         let (incarnation, host) = (self.hosts[from].incarnation, &self.hosts[to]);
-        if host.peer.is_none() {
+        if matches!(message, Message::OfCarrier(..)) && !self.has_its_stream(from, to) {
+            return; // What it would go over is gone, whether that is known or not.
+        }
+        // A router lets nothing in that was not asked for.
+        let is_shut = self.is_leafs(to) && self.network.open(from, to, lane).is_none();
+        if (host.peer.is_none() && host.leaf.is_none()) || is_shut {
             let gone = host.off || self.network.is_blocked(from, to) || self.network.is_blocked(to, from);
             let takes = if gone { self.network.patience() } else { self.network.delay(from, to) };
             let event = match self.network.open(from, to, lane) {
@@ -377,6 +396,7 @@ impl World {
         let survives = self.invariants.stable_survives.resumed(id, step, holder, has);
         let mut held = vec![
             self.invariants.monotonic_generation.entered(name, view.generation),
+            self.invariants.leaf_is_no_member.entered(view),
             self.invariants.one_decision.entered(name, view, id, forks),
             self.invariants.nothing_undone.entered(name, id, &entry.resumption, entry.progress),
             survives,
@@ -411,6 +431,7 @@ impl World {
         invariants.votes_given.committed(id, record);
         invariants.own_branch.committed(before, after);
         invariants.every_sample_once.committed(before, record, after);
+        invariants.leaf_state.committed(after, self.workload.steps);
         let highest = invariants.progress.committed(self.now, step);
         held.into_iter().for_each(|held| self.breaks(held));
         if highest {

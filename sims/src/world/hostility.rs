@@ -117,7 +117,8 @@ impl World {
     pub(super) fn blamed(&mut self, seat: Seat, other: PeerId, violation: &str) {
         let (name, incarnation) = (self.hosts[seat].name(), self.hosts[seat].incarnation);
         // Whatever is said by one that another is, too, and of it, is nothing that a correct peer says.
-        let is_excused = |accused: &Seat| !self.hosts[*accused].is_judged() || self.hosts[seat].twin.is_some();
+        let is_judged = |accused: Seat| self.hosts[accused].is_judged() && !self.is_hostile_leaf(accused);
+        let is_excused = |accused: &Seat| !is_judged(*accused) || self.hosts[seat].twin.is_some();
         let Some(accused) = self.at(seat, other).filter(is_excused) else {
             return self.breaks(Err(Broken::new("no_violations", format!("{name:?} says that {other:?} {violation}"))));
         };

@@ -21,7 +21,9 @@ impl World {
             return;
         }
         self.faults += 1;
-        if !matches!(kind, Kind::Join(_) | Kind::Leave(_) | Kind::Return(_)) {
+        // What becomes of leaves is no excuse for members.
+        let is_leafs = kind.seats().iter().any(|seat| self.is_leafs(*seat));
+        if !matches!(kind, Kind::Join(_) | Kind::Leave(_) | Kind::Return(_)) && !is_leafs {
             self.invariants.progress.disturbed(self.now, kind.name());
         }
         self.tell(|_| format!("fault {index}: {kind}"));
@@ -49,6 +51,7 @@ impl World {
                 }
             }
             Kind::Return(seat) => self.return_to_it(seat),
+            Kind::Crash(seat, crash) if is_leafs => self.kill_leaf(seat, crash),
             Kind::Crash(seat, crash) => {
                 if self.hosts[seat].is_up() {
                     match crash.at_record {
@@ -58,7 +61,8 @@ impl World {
                 }
             }
             Kind::Pause(seat, _) => {
-                if self.hosts[seat].peer.is_some() && self.hosts[seat].stopped.is_none() {
+                let runs = self.hosts[seat].peer.is_some() || self.hosts[seat].leaf.is_some();
+                if runs && self.hosts[seat].stopped.is_none() {
                     self.hosts[seat].stopped = Some(Vec::new());
                 }
             }
@@ -71,6 +75,7 @@ impl World {
             Kind::Jump(seat, by) => self.jump(seat, by),
             Kind::Full(seat, queue, _) => _ = self.hosts[seat].full.insert(queue),
             Kind::Twin(seat, copied) => self.start_twin(seat, copied),
+            Kind::Opens(seat) => self.open_router(seat),
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
                     self.network.block(from, to);
@@ -96,7 +101,8 @@ impl World {
         }
         self.active -= 1;
         let kind = self.plan.faults[index].kind.clone();
-        if kind.lasts() > std::time::Duration::ZERO {
+        let is_leafs = kind.seats().iter().any(|seat| self.is_leafs(*seat));
+        if kind.lasts() > std::time::Duration::ZERO && !is_leafs {
             self.invariants.progress.disturbed(self.now, kind.name());
             self.tell(|_| format!("fault {index} is over"));
         }
@@ -119,6 +125,7 @@ impl World {
             | Kind::Break(..)
             | Kind::Swallow(_)
             | Kind::Jump(..)
+            | Kind::Opens(_)
             | Kind::Twin(..) => {}
         }
     }
@@ -155,6 +162,7 @@ impl World {
                 self.start(seat);
             }
         }
+        self.heal_leaves();
     }
 
     /// A process dies, and its machine perhaps with it.
@@ -331,6 +339,7 @@ impl World {
             | Kind::Swallow(_)
             | Kind::Jump(..)
             | Kind::Twin(..)
+            | Kind::Opens(_)
             | Kind::Full(..) => Vec::new(),
         }
     }

@@ -2,13 +2,13 @@
 //! it stands still for nothing, `endings` how it must end. First there are faults; then all is healed, and it must complete.
 
 mod aging;
+mod beside;
 mod due;
 mod endings;
 mod execute;
 mod hostility;
 mod inject;
 mod judging;
-mod keeping;
 mod measure;
 mod returning;
 mod seeking;
@@ -42,6 +42,7 @@ use crate::sweep::coverage::Coverage;
 use crate::sweep::fault::When;
 use crate::verdict::invariants::{Broken, Invariants};
 use crate::verdict::report::Outcome;
+use crate::verdict::report::leaf_totals::LeafTotals;
 use crate::verdict::report::picture::Mark;
 
 use judging::JudgedProposal;
@@ -89,6 +90,8 @@ pub enum SimEvent {
     Passes(usize),
     /// A process starts.
     Starts(Seat, u32),
+    /// A leaf's process starts.
+    StartsLeaf(Seat, u32),
     /// Something that a process has asked others for before it takes part.
     Seeks(Seat, u32, Errand),
     /// Something that a process does to find a twin.
@@ -122,6 +125,14 @@ pub(crate) struct World {
     gossip: Rng,
     /// What users say.
     users: Rng,
+    /// What leaves do, and when.
+    leaves: Rng,
+    /// What those did.
+    leaf_totals: LeafTotals,
+    /// Those whose routers let others in: they are leaves no more.
+    opened: BTreeSet<Seat>,
+    /// On which of a leaf's connections a member hears it, and answers: that on which it attached last.
+    leaf_streams: BTreeMap<(Seat, Seat), u32>,
     queue: Queue<SimEvent>,
     network: Network,
     config: Config,
@@ -200,17 +211,17 @@ impl World {
         let Simulation { seed, plan, sabotage, told, pictured, .. } = simulation;
         let mut rng = Rng::new(seed);
         let twins = Twins::of(&plan, Rng::new(seed ^ 0x0007_1125));
-        let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers + twins.len());
+        let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers + plan.leaves + twins.len());
         let mut workload = Workload::draw(&mut rng.fork(), setup.steps, &plan);
         if plan.measures.is_some()
             || !plan.hostility.seats.is_empty()
-            || matches!(setup.scenario, Scenario::Newcomers | Scenario::Star)
+            || matches!(setup.scenario, Scenario::Newcomers | Scenario::Star | Scenario::Leaf)
         {
-            // A view must be some time old before it is replanned, and lies take time, and so do a vote and a star.
+            // A view must be some time old before it is replanned, and lies take time, and so do a vote, a star and a leaf's way.
             workload.compute_least *= SLOWER;
             workload.compute_most *= SLOWER;
         }
-        let size = u32::try_from(plan.peers).unwrap_or(u32::MAX);
+        let size = u32::try_from(plan.peers + plan.leaves).unwrap_or(u32::MAX);
         let config = Config {
             min_members: plan.min_members,
             last_step: workload.steps,
@@ -230,7 +241,8 @@ impl World {
             }
         }
         at_delivery.sort_unstable_by_key(|at| Reverse(*at));
-        let mut hosts: Vec<Host> = (0..plan.peers + plan.keepers).map(|seat| Host::draw(&mut names, seat)).collect();
+        let machines = plan.peers + plan.keepers + plan.leaves;
+        let mut hosts: Vec<Host> = (0..machines).map(|seat| Host::draw(&mut names, seat)).collect();
         if seed.is_multiple_of(4) {
             let disks = hosts.iter_mut().skip(1).map(|host| &mut host.disk);
             // What the same command had left, before its founder lost its disk.
@@ -252,6 +264,10 @@ impl World {
             looks: Rng::new(seed ^ 0x0010_0c75),
             gossip: Rng::new(seed ^ 0x0060_5517),
             users: Rng::new(seed ^ 0x00a5_e125),
+            leaves: Rng::new(seed ^ 0x00f0_11a6),
+            leaf_totals: LeafTotals::default(),
+            leaf_streams: BTreeMap::new(),
+            opened: BTreeSet::new(),
             queue: Queue::new(),
             network,
             config,
@@ -305,6 +321,9 @@ impl World {
         self.tell(|world| format!("{:?}, {:?}", world.workload, world.config));
         self.turn_hostile();
         self.start_keepers();
+        let leaves: Vec<PeerId> = self.leaf_seats().map(|seat| self.hosts[seat].name()).collect();
+        self.invariants.leaf_is_no_member.are_leaves(leaves.into_iter());
+        self.start_leaves();
         self.start(0);
         self.bring_up(0);
         self.queue.push(self.now + LOOK, SimEvent::Looks);
@@ -335,6 +354,8 @@ impl World {
         if let Some(running) = &stuck {
             self.tell(|_| format!("hung: still running: {running:?}"));
         }
+        self.leaf_totals.stood_still(self.invariants.leaf_goes_on.longest());
+        self.leaf_totals.parts = self.invariants.leaf_counts_once.by_leaves();
         let deserted = if self.running > 0 && self.completed.is_empty() { self.deserted() } else { None };
         let running: u64 = self.hosts.iter().filter_map(|host| host.peer.as_ref()).map(Peer::stale).sum();
         Outcome {
@@ -353,6 +374,7 @@ impl World {
             stale: self.stale + running,
             longest_queue: self.invariants.bounded_queues.longest(),
             longest_stalls: self.invariants.progress.longest().clone(),
+            leaves: self.leaf_totals,
             broken: self.broken,
             deserted,
             convicted: self.convicted.is_some(),
@@ -383,6 +405,7 @@ impl World {
             | SimEvent::Strikes(_)
             | SimEvent::Passes(_)
             | SimEvent::Starts(..)
+            | SimEvent::StartsLeaf(..)
             | SimEvent::Keeps(..)
             | SimEvent::Tells(..)
             | SimEvent::Measures(..)
@@ -419,6 +442,7 @@ impl World {
             }
             SimEvent::Rings(seat, incarnation, at) => self.ring(seat, incarnation, at),
             SimEvent::Computed(seat, incarnation, id) => {
+                self.with_leaf(seat, incarnation, |leaf, now| leaf.computed(now, id));
                 self.with(seat, incarnation, |peer, now| peer.computed(now, id));
             }
             SimEvent::Stores(seat, incarnation, record) => {
@@ -450,6 +474,7 @@ impl World {
                     self.start(seat);
                 }
             }
+            SimEvent::StartsLeaf(seat, incarnation) => self.start_leaf(seat, incarnation),
             SimEvent::Seeks(seat, incarnation, errand) => self.run_errand(seat, incarnation, errand),
             SimEvent::Twins(seat, incarnation, dialed) => self.look_on(seat, incarnation, dialed),
             SimEvent::Keeps(seat, incarnation, head, from) => self.keeper_fetches(seat, incarnation, &head, &from),
@@ -468,7 +493,10 @@ impl World {
         if sender.incarnation != incarnation && departed > sender.died {
             return; // What had not left a process when it died, never will.
         }
-        let heard = self.hosts[to].peer.is_some() && self.network.accepts(to, from, lane, number);
+        let is_there = self.hosts[to].peer.is_some() || self.hosts[to].leaf.is_some();
+        // Of a leaf's streams the newest counts.
+        let is_newest = lane != Lane::Leaf || self.network.open(to, from, lane) == Some(number);
+        let heard = is_there && is_newest && self.network.accepts(to, from, lane, number);
         let heard = heard && self.hears_this_one(from, to, &message);
         if !heard {
             // Nobody listens on this connection, and the sender learns it, if anything gets back to it.
@@ -478,12 +506,18 @@ impl World {
         }
         self.deliveries += 1;
         self.bring_up_at_delivery();
-        if self.hosts[to].peer.is_none() {
+        if self.hosts[to].peer.is_none() && self.hosts[to].leaf.is_none() {
             return; // That was the fault.
         }
         self.tell(|_| format!("{to} <- {from}: {message}"));
         let (name, incarnation) = (self.hosts[from].name(), self.hosts[to].incarnation);
         self.overhear(to, name, &message);
+        if !self.is_on_its_stream(from, to, number, &message) {
+            return;
+        }
+        if self.hosts[to].leaf.is_some() {
+            return self.with_leaf(to, incarnation, |leaf, now| leaf.receive(now, name, message));
+        }
         self.with(to, incarnation, |peer, now| peer.receive(now, name, message));
     }
 
@@ -493,6 +527,7 @@ impl World {
             return;
         }
         let (name, incarnation) = (self.hosts[other].name(), self.hosts[at].incarnation);
+        self.with_leaf(at, incarnation, |leaf, now| leaf.closed(now, name, lane));
         self.with(at, incarnation, |peer, now| peer.closed(now, name, lane));
     }
 

@@ -27,6 +27,7 @@ impl World {
             }
         }
         self.keepers_look();
+        self.leaves_look();
         self.release();
         self.guide_the_lost();
         self.end_the_wait();

@@ -25,6 +25,7 @@ mod assignment;
 mod codec;
 mod sample_order;
 pub mod split_mix;
+mod splitting;
 mod throughput;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ use std::ops::Range;
 pub use assignment::AssignmentTable;
 pub use codec::{LedgerError, MAX_LEDGER_BYTES};
 pub use sample_order::SampleOrder;
+pub use splitting::{MAX_PART_RANGES, split};
 use throughput::Throughput;
 
 use crate::id::PeerId;

@@ -80,4 +80,14 @@ pub enum FlawKind {
     OwesNothing,
     /// Where no ring leads around links that failed, somebody is put out, though a hub reaches all.
     NeedsRing,
+    /// A carrier waits for what its leaves owe, however long that takes.
+    WaitsForLeaves,
+    /// A carrier counts what it has computed in a leaf's place beside what the leaf brings.
+    CountsLeavesTwice,
+    /// A carrier contributes without what its leaves owe.
+    CountsWithoutLeaves,
+    /// A carrier counts what a leaf brings after the step that it is of.
+    TakesLateGradients,
+    /// A leaf that has lost its carrier tries no other one.
+    StaysWithCarrier,
 }

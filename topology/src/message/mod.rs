@@ -2,6 +2,8 @@
 //! [`plan`](crate::plan).
 
 pub mod bounded;
+pub mod carrier;
+pub mod leaf;
 pub mod stall_report;
 
 use std::time::Duration;

@@ -6,11 +6,14 @@
 //! [`StepEngine`] decides when a step is computed, contributed, **committed** and applied, and where the steps are held: threads share it.
 //! [`ResultDownload`] and [`Download`] are how a result and a state are fetched, [`SnapshotStore`] which states it has ready for others.
 //!
+//! [`CarrierEngine`] is what a member does for the peers that take part through it, and [`LeafEngine`] what one of those does ([`leaf`]).
+//!
 //! [`ReturnEngine`] is what a machine does before, from what its disk holds to how it takes part: it asks others, by a [`Search`], for
 //! what is newer than its own checkpoints. Before that, [`TwinSearch`] looks whether another process is this machine.
 //! `starling-node` executes what they say with threads and sockets, `starling-sims` with counts in virtual time.
 
 pub mod download;
+pub mod leaf;
 pub mod member;
 pub mod return_engine;
 pub mod search;
@@ -19,6 +22,9 @@ mod steps;
 pub use download::Download;
 pub use download::result_download::ResultDownload;
 pub use download::snapshots::{MAX_SNAPSHOTS, SnapshotStatus, SnapshotStore, UNLIMITED_AFTER};
+pub use leaf::carrier::CarrierEngine;
+pub use leaf::leaf_engine::LeafEngine;
+pub use leaf::reach_search::ReachSearch;
 pub use member::completion::CompletionTracker;
 pub use member::entry::{Action, EntryState};
 pub use member::failed_links::FailedLinkTracker;

@@ -13,6 +13,7 @@ use crate::hardware::network::Seat;
 use crate::hardware::network::rng::Rng;
 use crate::hostile::Liar;
 use crate::peer::Peer;
+use crate::peer::leaf::Leaf;
 use crate::steps::state::State;
 use crate::sweep::coverage::{Phase, SEEKS};
 use crate::sweep::fault::{Crash, Queue};
@@ -32,6 +33,8 @@ pub struct Host {
     pub contact: Contact,
     /// The process, if one runs.
     pub peer: Option<Peer>,
+    /// The process of a leaf, if that runs here.
+    pub leaf: Option<Box<Leaf>>,
     /// What its process does before it takes part, while it does that.
     pub return_engine: Option<Box<ReturnEngine>>,
     /// Whom it asks then.
@@ -157,6 +160,7 @@ impl Host {
         Self {
             contact,
             peer: None,
+            leaf: None,
             return_engine: None,
             seeking: None,
             has_fetched: false,

@@ -1,12 +1,17 @@
 //! What must hold in every run, at every instant. One file per invariant; each says what it guards. Those
 //! that need a whole world are judged in [`world`](crate::world) and [`machine`](crate::hardware::machine).
 
+mod leaves;
 mod states;
 mod steps;
 mod votes;
 
 use std::fmt;
 
+pub use leaves::leaf_counts_once::LeafCountsOnce;
+pub use leaves::leaf_goes_on::{Candidate, LeafGoesOn};
+pub use leaves::leaf_is_no_member::LeafIsNoMember;
+pub use leaves::leaf_state::LeafState;
 pub use states::bitwise_agreement::BitwiseAgreement;
 pub use states::end_is_kept::EndIsKept;
 pub use states::last_checkpoint::LastCheckpoint;
@@ -84,6 +89,14 @@ pub struct Invariants {
     pub twin_told: TwinTold,
     /// A newcomer votes once it has contributed, and not before.
     pub votes_given: VotesGiven,
+    /// What leaves compute counts once.
+    pub leaf_counts_once: LeafCountsOnce,
+    /// Leaves hold the members' state.
+    pub leaf_state: LeafState,
+    /// Leaves are in no view.
+    pub leaf_is_no_member: LeafIsNoMember,
+    /// Leaves go on where they could.
+    pub leaf_goes_on: LeafGoesOn,
     /// Nobody waits for ever.
     pub progress: Progressing,
 }

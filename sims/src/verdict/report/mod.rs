@@ -1,5 +1,6 @@
 //! What came out: of one run and of many, as text and as a [`picture`], and what an [`oracle`] says that a run must come to.
 
+pub mod leaf_totals;
 pub mod oracle;
 pub mod picture;
 
@@ -12,6 +13,7 @@ use crate::hardware::network::Seat;
 use crate::scenario::{SMALL, Scenario, Setup};
 use crate::sweep::coverage::Coverage;
 use crate::verdict::invariants::Broken;
+use crate::verdict::report::leaf_totals::LeafTotals;
 use crate::verdict::report::picture::Mark;
 
 /// Why a run can't go on, by design.
@@ -30,7 +32,7 @@ pub enum Deserted {
 }
 
 /// One simulated run.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
     /// Its seed.
     pub seed: u64,
@@ -62,6 +64,8 @@ pub struct Outcome {
     pub longest_queue: usize,
     /// The longest that nothing went on although it could, by what had disturbed the run last.
     pub longest_stalls: BTreeMap<&'static str, Duration>,
+    /// What leaves did.
+    pub leaves: LeafTotals,
     /// The invariants that did not hold.
     pub broken: Vec<Broken>,
     /// Why it could not go on, if it could not and nobody is to blame.
@@ -130,6 +134,8 @@ pub struct Summary {
     pub phases_struck: usize,
     /// The pairs that never were.
     pub phases_missed: Vec<String>,
+    /// What leaves did, over all runs.
+    pub leaves: LeafTotals,
     /// What machines came to that were started, and how often.
     pub ways: BTreeMap<&'static str, u64>,
     /// All of them, and how often.
@@ -160,6 +166,7 @@ impl Summary {
         self.replans += outcome.replans;
         self.stars += outcome.stars;
         self.faults += outcome.faults;
+        self.leaves.add(&outcome.leaves);
         self.coverage.add(&outcome.coverage);
         for (cause, longest) in &outcome.longest_stalls {
             let by = self.longest_stall_by.entry(cause).or_default();

@@ -369,7 +369,7 @@ impl World {
                 }
                 self.twins.links.insert((to, first), (segment.view, from));
             }
-            Message::Control(_) | Message::Answered(..) => {}
+            Message::Control(_) | Message::Answered(..) | Message::OfLeaf(..) | Message::OfCarrier(..) => {}
         }
         let taken = self.twins.taken.get(&(to, first)).copied();
         let is_gone = taken.is_none_or(|taken| self.network.open(to, taken, Lane::Control).is_none());
@@ -385,7 +385,7 @@ impl World {
         match lane {
             Lane::Control => self.network.open(at, twin, lane).is_some(),
             Lane::Ring => self.twins.links.get(&(at, other.min(twin))).is_some_and(|(_, linked)| *linked == twin),
-            Lane::State => false,
+            Lane::State | Lane::Leaf => false,
         }
     }
 

@@ -28,13 +28,15 @@ pub enum SnapshotStatus<T> {
 pub struct SnapshotStore<T> {
     /// By step; `None` while a snapshot is being made.
     kept: BTreeMap<u64, Option<T>>,
+    /// The one for leaves, which load it from this member alone, whatever view it is in.
+    lent: Option<(u64, Option<T>)>,
     /// The newest view in which this member knows which snapshots are needed.
     entered: Generation,
 }
 
 impl<T> Default for SnapshotStore<T> {
     fn default() -> Self {
-        Self { kept: BTreeMap::new(), entered: Generation(0) }
+        Self { kept: BTreeMap::new(), lent: None, entered: Generation(0) }
     }
 }
 
@@ -52,12 +54,26 @@ impl<T: Clone> SnapshotStore<T> {
         }
     }
 
+    /// The state after `step` will be handed in for leaves, and stays until it is [taken back](Self::release): one at a time.
+    pub fn lend(&mut self, step: u64) {
+        let here = self.kept.get(&step).cloned().flatten();
+        self.lent = Some((step, here));
+    }
+
+    /// No leaf needs that any more.
+    pub fn release(&mut self) {
+        self.lent = None;
+    }
+
     /// Takes the snapshot of the state after `step`, unless nobody wants it any more.
     pub fn put(&mut self, step: u64, snapshot: T) {
+        if let Some((_, lent)) = self.lent.as_mut().filter(|(lent, _)| *lent == step) {
+            *lent = Some(snapshot.clone());
+        }
         self.kept.entry(step).and_modify(|kept| *kept = Some(snapshot));
     }
 
-    /// Nobody needs any.
+    /// No joiner needs any.
     pub fn clear(&mut self) {
         self.kept.clear();
     }
@@ -72,7 +88,8 @@ impl<T: Clone> SnapshotStore<T> {
 
     /// The snapshot of the state after `step`, for a joiner that entered with the view of `generation`.
     pub fn after(&self, generation: Generation, step: u64) -> SnapshotStatus<T> {
-        match self.kept.get(&step) {
+        let lent = self.lent.as_ref().filter(|(lent, _)| *lent == step).map(|(_, lent)| lent);
+        match self.kept.get(&step).or(lent) {
             // The joiner is there already, and this member is not.
             None if generation > self.entered => SnapshotStatus::Later,
             None => SnapshotStatus::Nothing,
@@ -83,10 +100,11 @@ impl<T: Clone> SnapshotStore<T> {
 
     /// Those that are there.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.kept.values().flatten()
+        let lent = self.lent.iter().filter_map(|(_, lent)| lent.as_ref());
+        self.kept.values().flatten().chain(lent)
     }
 
-    /// How many there are, those included that are being made.
+    /// How many there are for joiners, those included that are being made.
     pub fn len(&self) -> usize {
         self.kept.len()
     }
@@ -151,5 +169,25 @@ mod tests {
         snapshots.clear();
         snapshots.put(5, 5);
         assert_eq!((after(&snapshots, 5), snapshots.is_empty()), (SnapshotStatus::Nothing, true));
+    }
+
+    #[test]
+    fn what_is_lent_to_leaves_stays_until_it_is_taken_back() {
+        let mut snapshots = SnapshotStore::default();
+        snapshots.lend(7);
+        let after = |snapshots: &SnapshotStore<u64>, step| snapshots.after(Generation(0), step);
+        assert_eq!((after(&snapshots, 7), after(&snapshots, 6)), (SnapshotStatus::Later, SnapshotStatus::Nothing));
+        snapshots.put(7, 70);
+        snapshots.clear();
+        snapshots.applied(&Of { step: 9, is_from_all: true });
+        assert_eq!((after(&snapshots, 7), snapshots.iter().count()), (SnapshotStatus::Here(70), 1));
+        snapshots.release();
+        assert_eq!(after(&snapshots, 7), SnapshotStatus::Nothing);
+        // What joiners have is there at once.
+        snapshots.expect(8);
+        snapshots.put(8, 80);
+        snapshots.lend(8);
+        snapshots.clear();
+        assert_eq!(after(&snapshots, 8), SnapshotStatus::Here(80));
     }
 }

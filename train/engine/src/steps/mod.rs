@@ -81,6 +81,8 @@ pub struct StepEngine<R, S> {
     syncs: u64,
     /// Joiners want the state after this step.
     snapshot: Option<u64>,
+    /// Leaves want the state after this step.
+    lent: Option<u64>,
     notices: Notices,
     stop: Option<bool>,
 }
@@ -107,6 +109,7 @@ impl<R: StepResult, S> StepEngine<R, S> {
             syncs: 0,
             flaw: None,
             snapshot: None,
+            lent: None,
             notices: Notices::default(),
             stop: None,
         }
@@ -212,11 +215,20 @@ impl<R: StepResult, S> StepEngine<R, S> {
         }
     }
 
+    /// Has the learner hand out its state after `step`, the last one that is committed, before it changes. False if that is another one, or
+    /// the state is not here.
+    pub fn lend(&mut self, step: u64) -> bool {
+        let is_here = self.step == step && self.has_state && self.syncing.is_none();
+        self.lent = is_here.then_some(step);
+        is_here
+    }
+
     /// No step runs until the next [`Self::open`]: this member is in no view.
     pub fn close(&mut self) {
         self.gate = CommitGate { view: None, last: Some(self.step) };
         (self.active, self.submitted, self.hold_after) = (None, None, None);
-        (self.snapshot, self.aside, self.notices) = (None, None, Notices::default());
+        (self.snapshot, self.lent, self.aside) = (None, None, None);
+        self.notices = Notices::default();
     }
 
     /// The state will be replaced by the one after `step` of this lineage, which is yet to come: results are kept until
@@ -224,7 +236,7 @@ impl<R: StepResult, S> StepEngine<R, S> {
     pub fn sync(&mut self, step: u64, lineage: Lineage) -> u64 {
         self.syncs += 1;
         (self.step, self.lineage) = (step, lineage);
-        (self.result, self.submitted, self.snapshot) = (None, None, None);
+        (self.result, self.submitted, self.snapshot, self.lent) = (None, None, None, None);
         // What is over is so in another state than the one that comes.
         (self.gate.last, self.has_state) = (Some(step), true);
         (self.over_after, self.is_concluded) = (None, false);
@@ -365,7 +377,9 @@ impl<R: StepResult, S> StepEngine<R, S> {
             cursor.begun = active.number;
             return Some(Task::Begin { members: active.members.clone() });
         }
-        if self.snapshot.take_if(|step| *step == cursor.step).is_some() {
+        let is_wanted =
+            [&mut self.snapshot, &mut self.lent].map(|it| it.take_if(|step| *step == cursor.step).is_some());
+        if is_wanted.contains(&true) {
             return Some(Task::Snapshot);
         }
         if let Some(apply) = self.apply_next(cursor) {
@@ -467,6 +481,6 @@ impl<R: StepResult, S> StepEngine<R, S> {
     /// Takes over the snapshot that joiners want, once it is of a step that `is_here`: for whoever has the state beside the
     /// learner, which may be busy for long.
     pub fn take_snapshot(&mut self, is_here: impl Fn(u64) -> bool) -> Option<u64> {
-        self.snapshot.take_if(|step| is_here(*step))
+        self.snapshot.take_if(|step| is_here(*step)).or_else(|| self.lent.take_if(|step| is_here(*step)))
     }
 }

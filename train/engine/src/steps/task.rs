@@ -96,7 +96,8 @@ pub enum Task<R, S> {
     },
     /// Save the state, then say that the last step is applied: once in each view.
     Finished,
-    /// Compute the gradient of the next step, and say so in the cursor.
+    /// Compute the gradient of the next step, and say so in the cursor. Who has leaves puts it together with them, by its
+    /// [`CarrierEngine`](crate::CarrierEngine), and says so once it is whole.
     Compute,
     /// Hand the gradient to whoever reduces in this view.
     Contribute(ActiveView),

@@ -432,3 +432,27 @@ fn a_run_that_has_ended_early_had_its_last_step() {
     member.steps.sync(1, lineage(ELSEWHERE));
     assert_eq!(member.steps.last_step(), last);
 }
+
+#[test]
+fn a_state_for_leaves_is_handed_out_before_it_changes_beside_that_for_joiners() {
+    let (mut member, view) = Member::of_two();
+    assert!(!member.steps.lend(1), "no such step is committed yet");
+    member.complete(view, 1);
+    assert!(member.steps.lend(1));
+    member.work();
+    assert_eq!(member.snapshots, [1]);
+    // The learner is still at the step before: it is that state that is wanted, once it gets there.
+    member.steps.complete(view, member.result(2, view), true);
+    assert!(!member.steps.lend(1) && member.steps.lend(2));
+    member.work();
+    assert_eq!(member.snapshots, [1, 2]);
+    // A view that wants one for its joiners takes none away, and of one step there is one.
+    assert!(member.steps.lend(2));
+    member.steps.hold(HoldPosition::Now, true);
+    member.steps.open(&self::view(&[1, 2, 3]), true);
+    member.work();
+    assert_eq!(member.snapshots, [1, 2, 2]);
+    // Whose state is about to be replaced lends none.
+    member.steps.sync(9, lineage(ELSEWHERE));
+    assert!(!member.steps.lend(9));
+}

@@ -8,8 +8,6 @@ use starling_topology::heads::follower::{Input, Output};
 use starling_topology::history::ViewSearch;
 use starling_topology::{Digest, Follower, Head, PeerId, Proof, Time, ViewId};
 
-use super::seeking::Errand;
-use super::{RUN, SimEvent, World};
 use crate::hardware::machine::checkpoints;
 use crate::hardware::machine::contacts::ContactsFile;
 use crate::hardware::machine::disk::Disk;
@@ -17,6 +15,8 @@ use crate::hardware::machine::host::Host;
 use crate::hardware::network::Seat;
 use crate::sweep::fault::Queue;
 use crate::verdict::invariants::{Broken, EndIsKept, LastCheckpoint};
+use crate::world::seeking::Errand;
+use crate::world::{RUN, SimEvent, World};
 
 /// Nobody forges one here.
 const SIGNATURE: [u8; 64] = [0; 64];
@@ -25,7 +25,7 @@ const ANNOUNCES: Duration = Duration::from_secs(30);
 
 impl World {
     /// Keepers start, some of them later than the others.
-    pub(super) fn start_keepers(&mut self) {
+    pub(in crate::world) fn start_keepers(&mut self) {
         for seat in self.keepers() {
             self.start_keeper(seat);
             self.hosts[seat].announces = Time::ZERO + self.gossip.spread(1_000, 60_000_000);
@@ -62,7 +62,7 @@ impl World {
     }
 
     /// A member's signed head is on its way to keepers.
-    pub(super) fn announce_to_keepers(&mut self, from: Seat, head: &Head) {
+    pub(in crate::world) fn announce_to_keepers(&mut self, from: Seat, head: &Head) {
         let name = self.hosts[from].name();
         for keeper in self.keepers() {
             if !self.is_cut_off(from, keeper) && !self.gossip.one_in(8) {
@@ -73,7 +73,7 @@ impl World {
     }
 
     /// Keepers look around: they tell where they are, ask who is there for what is stable, and try again what has failed.
-    pub(super) fn keepers_look(&mut self) {
+    pub(in crate::world) fn keepers_look(&mut self) {
         self.kill_keepers();
         for keeper in self.keepers().filter(|keeper| self.hosts[*keeper].keeper.is_some()).collect::<Vec<_>>() {
             if self.hosts[keeper].announces <= self.now {
@@ -115,7 +115,7 @@ impl World {
     }
 
     /// A process that takes part gets connected to keepers that know where it is, soon or later, and hears of them then.
-    pub(super) fn meet_keepers(&mut self, seat: Seat) {
+    pub(in crate::world) fn meet_keepers(&mut self, seat: Seat) {
         if self.plan.keepers > 0 {
             let longest = if self.gossip.one_in(2) { 2_000_000 } else { 30_000_000 };
             let at = self.now + self.gossip.spread(1_000, longest);
@@ -124,7 +124,7 @@ impl World {
     }
 
     /// It is connected to all keepers that it can reach.
-    pub(super) fn met_keepers(&mut self, seat: Seat) {
+    pub(in crate::world) fn met_keepers(&mut self, seat: Seat) {
         self.keepers().for_each(|keeper| self.tell_of_keeper(keeper, seat));
     }
 
@@ -141,7 +141,7 @@ impl World {
     }
 
     /// A process that starts knows the keepers that are in its list.
-    pub(super) fn recall_keepers(&mut self, seat: Seat) {
+    pub(in crate::world) fn recall_keepers(&mut self, seat: Seat) {
         let host = &mut self.hosts[seat];
         if let ContactsFile::Whole(contacts) = host.disk.contacts() {
             host.keepers = contacts.keepers().clone();
@@ -149,7 +149,7 @@ impl World {
     }
 
     /// Whoever asks to be let in is told of keepers by the first that answers; it has no list before it is in.
-    pub(super) fn hear_of_keepers(&mut self, seat: Seat, contacts: &[PeerId]) {
+    pub(in crate::world) fn hear_of_keepers(&mut self, seat: Seat, contacts: &[PeerId]) {
         let contacts = contacts.iter().filter_map(|contact| self.at(seat, *contact));
         let is_there = |contact: &Seat| self.hosts[*contact].peer.is_some() && !self.is_cut_off(seat, *contact);
         let told = contacts.into_iter().find(is_there).map(|contact| self.hosts[contact].keepers.clone());
@@ -157,7 +157,7 @@ impl World {
     }
 
     /// The keepers that it knows and can reach.
-    pub(super) fn keepers_there(&self, seat: Seat) -> Vec<PeerId> {
+    pub(in crate::world) fn keepers_there(&self, seat: Seat) -> Vec<PeerId> {
         let is_there = |keeper: &&PeerId| {
             let found = self.keepers().find(|seat| self.hosts[*seat].name() == **keeper);
             found.is_some_and(|keeper| self.hosts[keeper].keeper.is_some() && !self.is_cut_off(seat, keeper))
@@ -166,13 +166,13 @@ impl World {
     }
 
     /// A process that has completed the run sees what it stays for.
-    pub(super) fn settle(&mut self, seat: Seat) {
+    pub(in crate::world) fn settle(&mut self, seat: Seat) {
         let (keepers, incarnation) = (self.keepers_there(seat), self.hosts[seat].incarnation);
         self.with(seat, incarnation, |peer, now| peer.look_at_end(now, &keepers));
     }
 
     /// Asks keepers what they hold.
-    pub(super) fn ask_keepers(&mut self, seat: Seat, keepers: &[PeerId]) {
+    pub(in crate::world) fn ask_keepers(&mut self, seat: Seat, keepers: &[PeerId]) {
         let incarnation = self.hosts[seat].incarnation;
         for keeper in keepers {
             let at = self.now + self.gossip.spread(200, 200_000);
@@ -181,7 +181,7 @@ impl World {
     }
 
     /// What a keeper holds now, if it can say so.
-    pub(super) fn hear_what_is_kept(&mut self, seat: Seat, name: PeerId) {
+    pub(in crate::world) fn hear_what_is_kept(&mut self, seat: Seat, name: PeerId) {
         let Some(keeper) = self.keepers().find(|keeper| self.hosts[*keeper].name() == name) else { return };
         if self.hosts[keeper].keeper.is_none() || self.is_cut_off(seat, keeper) {
             return;
@@ -198,7 +198,12 @@ impl World {
 
     /// Whether a process that ends has left the last state with these keepers, if it knew that it is stable and nothing has happened
     /// to it and them since the run was complete.
-    pub(super) fn left_with_keepers(&self, seat: Seat, completed: Time, there: &[PeerId]) -> Result<(), Broken> {
+    pub(in crate::world) fn left_with_keepers(
+        &self,
+        seat: Seat,
+        completed: Time,
+        there: &[PeerId],
+    ) -> Result<(), Broken> {
         let disk = &self.hosts[seat].disk;
         let own = checkpoints::newest_proof(disk, disk.root().as_ref()).map(|it| (it.head.step, it.head.digest));
         let waited = self.now - completed;
@@ -212,7 +217,7 @@ impl World {
         EndIsKept::ended(seat, waited, self.config.max_stall, &lacking)
     }
 
-    pub(super) fn keeper_hears(&mut self, keeper: Seat, from: PeerId, head: Head) {
+    pub(in crate::world) fn keeper_hears(&mut self, keeper: Seat, from: PeerId, head: Head) {
         self.follow(keeper, Input::Received { from, head, signature: SIGNATURE });
     }
 
@@ -241,7 +246,7 @@ impl World {
     }
 
     /// A keeper has asked these who is in a view: the first that knows tells it, if one does.
-    pub(super) fn keeper_is_told(&mut self, keeper: Seat, incarnation: u32, id: ViewId, from: &[PeerId]) {
+    pub(in crate::world) fn keeper_is_told(&mut self, keeper: Seat, incarnation: u32, id: ViewId, from: &[PeerId]) {
         if self.hosts[keeper].incarnation != incarnation {
             return;
         }
@@ -268,7 +273,7 @@ impl World {
     }
 
     /// What a keeper fetches has come, if one of those who should have it still does.
-    pub(super) fn keeper_fetches(&mut self, keeper: Seat, incarnation: u32, head: &Head, from: &[PeerId]) {
+    pub(in crate::world) fn keeper_fetches(&mut self, keeper: Seat, incarnation: u32, head: &Head, from: &[PeerId]) {
         if self.hosts[keeper].incarnation != incarnation {
             return;
         }
@@ -290,7 +295,7 @@ impl World {
     }
 
     /// Whether a keeper has what somebody who comes back could go on from.
-    pub(super) fn is_kept(&self, admits: impl Fn(&Proof) -> bool) -> bool {
+    pub(in crate::world) fn is_kept(&self, admits: impl Fn(&Proof) -> bool) -> bool {
         let proofs = self.keepers().filter_map(|keeper| checkpoints::newest_proof(&self.hosts[keeper].disk, None));
         proofs.into_iter().any(|proof| proof.head.step >= self.newest_step && admits(&proof))
     }
