@@ -333,6 +333,22 @@ pub enum NodeError {
         "nobody who is left holds the run's state; to go on all the same, start one machine with --alone: it goes on from the newest intact checkpoint that it has, be it of before, or else, once no damaged one is left in its directory, from the beginning, as a fork, and the others join it"
     )]
     NoState,
+    /// None of the members that a leaf knows carries it.
+    #[error(
+        "no member carries this leaf, though it has asked for long ({}); a member takes `network.leaves` of them, 8 by default: start it again with a fresh ticket of a member that has room, as `starling invite` prints it there, or without --role leaf", members.join(", ")
+    )]
+    NoCarrier {
+        /// Those that it asked.
+        members: Vec<String>,
+    },
+    /// A leaf has no state of its own.
+    #[error(
+        "the run has finished, and this leaf holds none of its states; `starling fetch` gets the last one from a keeper, or start a member of the run again"
+    )]
+    FinishedWithoutLeaf,
+    /// A program's own buffers have no shares.
+    #[error("a run of a program's own buffers has no leaves: each of its machines is a member; leave --role out")]
+    NoLeaves,
     /// A vote that is not stored must not be given.
     #[error(
         "this member can't store its vote in {} and leaves its seat, after {limit:?} of trying: {reason}; the others go on without it; give the disk room or mend it, and start it again", path.display()

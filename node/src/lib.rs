@@ -37,6 +37,7 @@ mod access;
 pub mod credentials;
 pub mod error;
 pub mod keeper;
+mod leaf;
 pub mod learner;
 mod member;
 pub mod net;
@@ -54,8 +55,8 @@ pub use error::NodeError;
 pub use keeper::keep;
 pub use learner::swarm::{BroadcastResult, BufferSpec, ReduceReport, ReduceResult, ScatterResult, Swarm, SwarmError};
 pub use observe::report::{
-    Limit, LinkCost, LinkSummary, MeasuredLink, MemberPaceReport, MissingState, Observer, Outcome, Report, ReturnKind,
-    Summary, WaitReason,
+    LeafPaceReport, Limit, LinkCost, LinkSummary, MeasuredLink, MemberPaceReport, MissingState, Observer, Outcome,
+    Report, ReturnKind, Summary, WaitReason,
 };
 pub use settings::{ExpectedSettings, FoundOptions, JoinOptions, ResumePolicy, RunLimit, Settings, Target};
 pub use starling_links::{Transport, TransportPolicy};

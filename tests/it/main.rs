@@ -11,6 +11,7 @@ mod disks;
 mod fuzz;
 mod keepers;
 mod languages;
+mod leaves;
 mod liars;
 mod links;
 mod members;

@@ -16,6 +16,7 @@ mod patience;
 mod processes;
 
 pub use hostile::impostor::Impostor;
+pub use hostile::leaf_liar::{GivenWork, LeafLiar};
 pub use hostile::liar::{Liar, Pen};
 pub use hostile::strangers::Strangers;
 pub use hostile::ticket_holder::TicketHolder;

@@ -5,6 +5,7 @@
 
 mod audit_log;
 mod census;
+mod gathering;
 mod mishaps;
 mod progress_meter;
 mod slot_watch;
@@ -26,6 +27,7 @@ use starling_topology::{Digest, PeerId};
 use tokio::sync::{mpsc, watch};
 
 use census::Census;
+use gathering::Gathering;
 pub(crate) use turns::{Turn, Turns};
 pub(crate) use work_clock::WorkClock;
 pub(crate) use worker::contribute_nothing;
@@ -67,6 +69,8 @@ pub(crate) struct Totals {
     pub(crate) loss: Option<f32>,
     pub(crate) evaluation: Option<(f64, BTreeMap<String, f64>)>,
     pub(crate) samples: u64,
+    /// Samples of which a leaf has brought the gradient to its carrier.
+    pub(crate) brought: u64,
     pub(crate) stepping: Duration,
     pub(crate) waiting: Duration,
     pub(crate) loading: Duration,
@@ -136,6 +140,7 @@ pub(crate) fn start(
         saving: SaveSchedule::new(learner_options.checkpoint_every, steps),
         learner_options,
         gradient: Arc::new(Gradient::new(reduced)),
+        gathering: Gathering::default(),
         progress: watch::Sender::new(usize::MAX),
         reduced,
         began: None,

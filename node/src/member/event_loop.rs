@@ -33,9 +33,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::credentials::identity::{Identity, to_libp2p};
 use crate::error::NodeError;
+use crate::leaf::carrier_streams::CarrierHandle;
 use crate::learner::trainer::{LearnerEvents, WorkClock};
 use crate::member::prober::Prober;
-use crate::member::shared_steps::SharedSteps;
+use crate::member::shared_steps::{CarrierInput, SharedSteps};
 use crate::member::snapshots::Snapshots;
 use crate::member::twin::TwinWatch;
 use crate::net::control::Link;
@@ -110,6 +111,8 @@ pub(crate) struct EventLoopParts {
     pub(crate) shared_steps: Arc<SharedSteps>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) chunk_providers: Arc<ChunkProviders>,
+    /// `None` where nothing can be handed on.
+    pub(crate) leaves: Option<CarrierHandle>,
     pub(crate) books: Books,
     pub(crate) writer_handle: WriterHandle,
     pub(crate) join_wait: JoinWait,
@@ -127,6 +130,7 @@ pub(crate) struct EventLoop {
     shared_steps: Arc<SharedSteps>,
     snapshots: Arc<Snapshots>,
     chunk_providers: Arc<ChunkProviders>,
+    leaves: Option<CarrierHandle>,
     books: Books,
     join_wait: JoinWait,
     denials: Denials,
@@ -195,7 +199,7 @@ impl EventLoop {
     pub(crate) fn new(parts: EventLoopParts, feed: LearnerEvents, config: LoopConfig) -> Self {
         let EventLoopParts { identity, network, incoming, member, shared_steps, snapshots, chunk_providers, .. } =
             parts;
-        let EventLoopParts { books, writer_handle, join_wait, quest, twins, observer, .. } = parts;
+        let EventLoopParts { leaves, books, writer_handle, join_wait, quest, twins, observer, .. } = parts;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let named = member.membership().contacts().map(|contact| to_libp2p(contact.peer));
@@ -210,6 +214,7 @@ impl EventLoop {
             shared_steps,
             snapshots,
             chunk_providers,
+            leaves,
             books,
             join_wait,
             denials,
@@ -313,6 +318,7 @@ impl EventLoop {
                 () = stop.cancelled(), if leaves_at.is_none() => {
                     let now = self.now();
                     self.member.ask_to_leave(now);
+                    self.shared_steps.carry(CarrierInput::Leaves);
                 }
                 notice = shared_steps.noticed() => self.on_notice(notice),
                 Some(event) = self.feed.events.recv() => {
@@ -471,8 +477,13 @@ impl EventLoop {
             }
         }
         let links: Vec<_> = std::mem::take(&mut self.links).into_values().map(Link::close).collect();
+        self.shared_steps.carry(CarrierInput::Leaves);
+        let leaves = self.leaves.take();
         let flushed = async {
             futures::future::join_all(links).await;
+            if let Some(leaves) = &leaves {
+                leaves.flushed().await;
+            }
             tokio::time::sleep(FLUSH).await;
         };
         let deadline = Instant::now() + LINGER;

@@ -3,20 +3,26 @@
 //! Everything is behind one small mutex that nobody holds while doing work. Beside the steps there is what only threads and
 //! buffers need: who waits for what, memory to be used again, and parts of results on their way.
 
+mod carrying;
+mod following;
 mod parts;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use starling_collective::codec::kernel;
 use starling_collective::{OperationResidual, PendingResidual};
+use starling_engine::leaf::leaf_engine::LeafTask;
 use starling_engine::{ActiveView, CommitGate, LearnerPosition, SnapshotStatus, StepEvent, SyncDecision};
 use starling_run::audit::AuditView;
 use starling_run::{ReplicatedState, ResultRecord};
-use starling_topology::{Progress, ViewId};
+use starling_topology::{Ledger, Progress, Time, ViewId};
 use tokio::sync::{Notify, mpsc, watch};
 
+pub(crate) use carrying::{CarrierInput, CarrierOutput, Carrying, PartTask};
+pub(crate) use following::{Following, LeafAction, LeafInput};
 pub(crate) use parts::Part;
 use parts::{PartOffer, Parts};
 
@@ -38,6 +44,20 @@ pub(crate) struct SharedSteps {
     gate: watch::Sender<CommitGate>,
     /// For the event loop.
     noticed: Notify,
+    /// For whoever speaks with leaves, or for one.
+    said: Notify,
+    began: Instant,
+}
+
+/// What goes on beside the steps.
+#[derive(Debug)]
+pub(crate) enum Side {
+    /// A program's own buffers have no shares.
+    Nothing,
+    /// Leaves take part through this member.
+    Carrier(Box<Carrying>),
+    /// It takes part through a member.
+    Leaf(Box<Following>),
 }
 
 /// What the trainer thread is to do.
@@ -46,11 +66,14 @@ pub(crate) enum LearnerTask {
     Task(Task),
     /// Begin the update with this part of the result.
     WorkAhead(Part),
+    /// Compute this for the member that carries this leaf.
+    Carried(LeafTask),
 }
 
 #[derive(Debug)]
 struct Inner {
     steps: Steps,
+    side: Side,
     batch_size: f32,
     /// The queue of the newest view's reducer; `None` in a view of one.
     operations: Option<mpsc::Sender<Operation>>,
@@ -89,18 +112,40 @@ impl Inner {
         }
     }
 
-    fn next(&mut self, at: &mut LearnerPosition) -> Option<LearnerTask> {
-        let task = self.steps.next(at).map(LearnerTask::Task);
-        task.or_else(|| if self.steps.may_work_ahead(at) { self.parts.pop().map(LearnerTask::WorkAhead) } else { None })
+    /// By the ledger of the state that the thread holds, `now`.
+    fn next(&mut self, at: &mut LearnerPosition, now: Time, ledger: Option<&Ledger>) -> Option<LearnerTask> {
+        if let Some(task) = self.steps.next(at) {
+            return Some(LearnerTask::Task(task));
+        }
+        if self.steps.may_work_ahead(at) {
+            return self.parts.pop().map(LearnerTask::WorkAhead);
+        }
+        match &mut self.side {
+            Side::Leaf(following) => following.next_task(now, &mut self.steps, ledger?).map(LearnerTask::Carried),
+            Side::Carrier(_) | Side::Nothing => None,
+        }
+    }
+
+    /// Whether there is something to be said to leaves, or by one.
+    fn has_said(&self) -> bool {
+        match &self.side {
+            Side::Carrier(carrying) => carrying.has_news(),
+            Side::Leaf(following) => following.has_news(),
+            Side::Nothing => false,
+        }
     }
 }
 
 impl SharedSteps {
-    pub(crate) fn new(steps: Steps, batch_size: u32) -> Arc<Self> {
+    pub(crate) fn new(mut steps: Steps, batch_size: u32, mut side: Side) -> Arc<Self> {
+        if let Side::Leaf(following) = &mut side {
+            following.begin(&mut steps);
+        }
         Arc::new(Self {
             gate: watch::Sender::new(steps.gate()),
             inner: Mutex::new(Inner {
                 steps,
+                side,
                 batch_size: batch_size as f32,
                 operations: None,
                 parts: Parts::default(),
@@ -112,6 +157,8 @@ impl SharedSteps {
             }),
             changed: Condvar::new(),
             noticed: Notify::new(),
+            said: Notify::new(),
+            began: Instant::now(),
         })
     }
 
@@ -188,9 +235,9 @@ impl SharedSteps {
 
     // --- The threads' side. ---
 
-    /// What the trainer thread is to do next; waits until there is something.
-    pub(crate) fn next(&self, at: &mut LearnerPosition) -> LearnerTask {
-        self.wait_for(|inner| inner.next(at))
+    /// What the trainer thread, which holds a state with this ledger, is to do next; waits until there is something.
+    pub(crate) fn next(&self, at: &mut LearnerPosition, ledger: &Ledger) -> LearnerTask {
+        self.wait_for(|inner| inner.next(at, self.now(), Some(ledger)))
     }
 
     /// The same for a thread that has no use for parts.
@@ -326,18 +373,48 @@ impl SharedSteps {
         let mut inner = self.lock();
         loop {
             if let Some(found) = look(&mut inner) {
-                // What the thread is told may be news to the event loop.
+                // What the thread is told may be news to the event loop, and to leaves.
                 if inner.steps.has_notice() {
                     self.noticed.notify_one();
                 }
+                self.look(&mut inner);
                 return found;
             }
             inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
+    /// The present time, as machines beside the steps count it.
+    pub(crate) fn now(&self) -> Time {
+        Time::ZERO + self.began.elapsed()
+    }
+
+    /// When that is.
+    pub(crate) fn instant(&self, at: Time) -> Instant {
+        self.began + (at - Time::ZERO)
+    }
+
+    /// Has the machine of leaves look where the steps stand.
+    fn look(&self, inner: &mut Inner) {
+        if let Side::Carrier(carrying) = &mut inner.side {
+            carrying.look(self.now(), &mut inner.steps);
+        }
+        if inner.has_said() {
+            self.said.notify_one();
+        }
+    }
+
+    /// Tells everybody that something was asked beside the steps.
+    fn tell(&self, inner: &Inner) {
+        if inner.has_said() {
+            self.said.notify_one();
+        }
+        self.changed.notify_all();
+    }
+
     /// Tells everybody that the steps have changed.
     fn settle(&self, inner: &mut Inner) {
+        self.look(inner);
         inner.drop_parts();
         self.gate.send_if_modified(|gate| std::mem::replace(gate, inner.steps.gate()) != inner.steps.gate());
         if inner.steps.has_notice() {

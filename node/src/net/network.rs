@@ -2,7 +2,7 @@
 
 mod announcements;
 mod guests;
-mod telling;
+pub(crate) mod telling;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::error::Error;

@@ -1,6 +1,7 @@
 //! What a running node tells whoever watches it: a terminal, a program reading `--json`, the status file.
 
 mod json;
+mod leaf;
 mod limit;
 mod observer_set;
 mod summary;
@@ -17,6 +18,7 @@ use starling_topology::Quorum;
 use starling_topology::plan::Link;
 
 pub use json::{JsonObserver, line as json_line, timed};
+pub use leaf::LeafPaceReport;
 pub use limit::{Limit, LinkCost, MemberPaceReport};
 pub use observer_set::ObserverSet;
 pub use summary::{ACCURACY, Outcome, Summary};
@@ -324,6 +326,27 @@ pub enum Report {
         steps: u64,
         /// By peer id.
         members: Vec<MemberPaceReport>,
+    },
+    /// A leaf takes part through a member from now on; this peer is one of the two.
+    Attached {
+        /// The leaf's peer id.
+        leaf: String,
+        /// The member's.
+        carrier: String,
+    },
+    /// It does no more.
+    Detached {
+        /// The leaf's peer id.
+        leaf: String,
+        /// The member's.
+        carrier: String,
+        /// Why.
+        reason: String,
+    },
+    /// What this member's leaves have brought, or what this leaf has. About once a second while they bring something.
+    Leaves {
+        /// By peer id.
+        leaves: Vec<LeafPaceReport>,
     },
     /// What makes the steps as slow as they are has become clear, or is no longer so.
     Limit {

@@ -184,6 +184,12 @@ impl Key {
         self
     }
 
+    /// Of these verbs alone.
+    const fn only(mut self, verbs: VerbSet) -> Self {
+        self.verbs = verbs;
+        self
+    }
+
     /// These verbs have it too.
     const fn also(mut self, verbs: VerbSet) -> Self {
         self.verbs = VerbSet(self.verbs.0 | verbs.0);
@@ -239,6 +245,7 @@ mod tests {
     use std::path::PathBuf;
 
     use starling_collective::Codec;
+    use starling_engine::leaf::reach_search::RolePolicy;
     use starling_run::{BalancePolicy, Delimiter};
     use starling_topology::Quorum;
     use starling_topology::plan::PlanPolicy;
@@ -248,11 +255,12 @@ mod tests {
     /// A row has its words, and what reads them has its own: each side knows those of the other.
     #[test]
     fn words_of_a_choice_are_those_of_what_it_sets() {
-        let rows: [(&str, BTreeSet<String>); 5] = [
+        let rows: [(&str, BTreeSet<String>); 6] = [
             ("data.delimiter", Delimiter::ALL.iter().map(ToString::to_string).collect()),
             ("collective.codec", Codec::ALL.iter().map(ToString::to_string).collect()),
             ("security.quorum", Quorum::ALL.iter().map(ToString::to_string).collect()),
             ("run.balance", [BalancePolicy::Speed, BalancePolicy::Equal].iter().map(ToString::to_string).collect()),
+            ("network.role", RolePolicy::ALL.iter().map(ToString::to_string).collect()),
             ("collective.plan", PlanPolicy::ALL.iter().map(ToString::to_string).collect()),
         ];
         for (id, expected) in rows {

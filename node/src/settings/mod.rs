@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use libp2p::Multiaddr;
+use starling_engine::leaf::MAX_LEAVES;
+use starling_engine::leaf::reach_search::RolePolicy;
 use starling_links::TransportPolicy;
 use starling_run::data::{HELD_BYTES, ImageSize};
 use starling_run::{Delimiter, RunSpec};
@@ -64,6 +66,10 @@ pub struct Settings {
     pub data_plane: TransportPolicy,
     /// The most members that a view may have.
     pub max_peers: usize,
+    /// What a joiner takes part as.
+    pub role: RolePolicy,
+    /// How many leaves may take part through this machine, 8 at most.
+    pub leaves: usize,
     /// Peers that may come without an invitation; in a public run, if there are any, nobody else may come without one.
     pub allow: Vec<PeerId>,
     /// When a side without a quorum goes on as a fork; `None` is never.
@@ -139,6 +145,8 @@ impl Settings {
             name: None,
             data_plane: TransportPolicy::Auto,
             max_peers: 64,
+            role: RolePolicy::Member,
+            leaves: MAX_LEAVES,
             allow: Vec::new(),
             fork_after: Some(Duration::from_secs(120)),
             probe_links: true,

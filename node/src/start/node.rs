@@ -9,10 +9,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::LayoutConfig;
+use starling_engine::leaf::carrier::CarrierConfig;
+use starling_engine::leaf::reach_search::PeerRole;
 use starling_engine::member::quorum_search::is_end;
 use starling_engine::return_engine::LeaveRecord;
 use starling_engine::{HangDetector, Member};
-use starling_run::{LayoutSpec, Learner, ModelSpec, Program};
+use starling_run::{LayoutSpec, Learner, Manifest, ModelSpec, Program};
 use starling_topology::{Event, Lineage, LocalIdentity, Membership, Time, View};
 use tokio_util::sync::CancellationToken;
 
@@ -21,10 +23,12 @@ use crate::credentials::founder::FounderKey;
 use crate::credentials::identity::{Identity, to_libp2p};
 use crate::credentials::ticket::Ticket;
 use crate::error::NodeError;
+use crate::leaf;
+use crate::leaf::carrier_streams::CarrierStreams;
 use crate::learner::trainer::{self, LearnerOptions, Totals, WorkClock};
 use crate::member::event_loop::{Books, End, Ended, EventLoop, EventLoopParts, JoinWait, LoopConfig, Quest};
 use crate::member::guide::Guide;
-use crate::member::shared_steps::{SharedSteps, Steps};
+use crate::member::shared_steps::{Carrying, SharedSteps, Side, Steps};
 use crate::member::snapshots::Snapshots;
 use crate::net::listen::Places;
 use crate::net::network::Network;
@@ -51,7 +55,7 @@ const WARM_UP_TOLD: Duration = Duration::from_secs(1);
 /// How long a device may take for what it computes for the first time. Drivers compile for minutes, but not for so many.
 const WARM_UP_LIMIT: Duration = Duration::from_secs(600);
 /// A disk that does not answer for so many of the longest stalls hangs.
-const DISK_STALLS: u32 = 3;
+pub(crate) const DISK_STALLS: u32 = 3;
 /// How often somebody who waits for the trainer thread's end looks.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -115,7 +119,7 @@ async fn take_part(
     stop: CancellationToken,
     is_refused: &AtomicBool,
 ) -> Result<Lived, NodeError> {
-    let Prepared { mut ready, learner, damaged, searched } = prepared;
+    let Prepared { mut ready, role, learner, damaged, searched } = prepared;
     if learner.is_over() && matches!(ready.start, Start::Found) {
         // Nobody is waited for to take steps that are not taken.
         ready.membership.last_step = learner.step();
@@ -162,6 +166,9 @@ async fn take_part(
         observer.report(&Report::Stopped);
         return Ok(Lived::Ended(Box::new(summary)));
     };
+    if role == PeerRole::Leaf {
+        return leaf::life::take_part(settings, ready, learner, observer, stop).await;
+    }
     let Opened { parts, mut config, checkpoint_writer, .. } =
         open(settings, ready, (learner.step(), learner.lineage()), observer.clone()).await?;
     config.shape.samples = Some(samples);
@@ -243,7 +250,7 @@ async fn take_part(
 }
 
 /// Waits for the trainer thread's end, as long as it is not at one thing for too long: to wait for a disk that hangs, say.
-async fn finished(
+pub(crate) async fn finished(
     thread: JoinHandle<Totals>,
     work_clock: &WorkClock,
     max_stall: Duration,
@@ -341,16 +348,7 @@ pub(crate) async fn open(
         last_step: manifest.steps,
         most: manifest.most(),
         batch_size: manifest.batch_size,
-        shape: Shape {
-            parameters: manifest.changing(),
-            frozen: manifest.frozen(),
-            moments: manifest.moments(),
-            scalars: manifest.scalars(),
-            seed: manifest.seed,
-            batch_size: manifest.batch_size,
-            micro_batch: manifest.micro_batch,
-            samples: None,
-        },
+        shape: shape(&manifest, None),
     };
     let steps = match &start {
         Start::Recover { has_state: false, .. } => Steps::without_state(manifest.steps),
@@ -358,9 +356,25 @@ pub(crate) async fn open(
             Steps::new(step, lineage, manifest.steps)
         }
     };
-    let shared_steps = SharedSteps::new(steps, manifest.batch_size);
     let pace = RateLimiter::new(settings.state_rate);
     let snapshots = Snapshots::new(pace.clone());
+    let me = prepare::own_name(&identity);
+    // A program's own buffers have no shares that could be handed on.
+    let side = match config.chooses {
+        true => Side::Nothing,
+        false => {
+            let carrier = CarrierConfig {
+                me,
+                run,
+                max_stall: config.max_stall,
+                elements: manifest.reduced().elements() as u64,
+                most: manifest.bound,
+                places: settings.leaves,
+            };
+            Side::Carrier(Box::new(Carrying::new(carrier, snapshots.clone())))
+        }
+    };
+    let shared_steps = SharedSteps::new(steps, manifest.batch_size, side);
     let checkpoint_provider = CheckpointProvider::new(membership.incarnation, &manifest, store.clone(), pace);
     checkpoint_provider.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
     let chunk_providers = ChunkProviders::new(snapshots.clone(), checkpoint_provider, shared);
@@ -369,6 +383,16 @@ pub(crate) async fn open(
     let providers = Providers { shared_steps: shared_steps.clone(), chunk_providers: chunk_providers.clone(), terms };
     let listened = if matches!(start, Start::Found) { Vec::new() } else { memory.listened(&start) };
     let (mut network, incoming) = listen_where_it_was(&identity, &access, settings, providers, &listened).await?;
+    let leaves = (!config.chooses).then(|| {
+        let with = (shared_steps.clone(), access.clone());
+        CarrierStreams::serve(
+            (me, network.control()),
+            network.protocols.leaf.clone(),
+            with,
+            config.max_stall,
+            observer.clone(),
+        )
+    });
     let ticket = Ticket::new([network.contact()], run, access.secret()).with_invitation(access.open_invitation());
     observer.report(&Report::Listening {
         addresses: network.addresses().iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
@@ -439,6 +463,7 @@ pub(crate) async fn open(
         shared_steps,
         snapshots,
         chunk_providers,
+        leaves,
         books,
         writer_handle,
         join_wait,
@@ -447,6 +472,20 @@ pub(crate) async fn open(
         observer,
     };
     Ok(Opened { parts, config, checkpoint_writer, ticket })
+}
+
+/// What all states of a run have in common; of so many samples, if that matters.
+pub(crate) fn shape(manifest: &Manifest, samples: Option<u32>) -> Shape {
+    Shape {
+        parameters: manifest.changing(),
+        frozen: manifest.frozen(),
+        moments: manifest.moments(),
+        scalars: manifest.scalars(),
+        seed: manifest.seed,
+        batch_size: manifest.batch_size,
+        micro_batch: manifest.micro_batch,
+        samples,
+    }
 }
 
 /// What is told of a branch that is begun where the founder's key is not.

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use starling_engine::leaf::reach_search::{PeerRole, RolePolicy};
 use starling_engine::return_engine::{Decision, ReturnOptions, WaitStatus};
 use starling_run::program::export;
 use starling_run::{
-    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, PreprocessingSpec,
-    Program, RecoveryResult, ReplicatedState, RunSpec, Workload, check_probe,
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, ModelSpec,
+    PreprocessingSpec, Program, RecoveryResult, ReplicatedState, RunSpec, Workload, check_probe,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -41,6 +42,8 @@ use crate::transfer::SharedFiles;
 /// A peer that is ready to train.
 pub(crate) struct Prepared {
     pub(crate) ready: Ready,
+    /// A leaf takes part through one of the members that it would ask to be let in.
+    pub(crate) role: PeerRole,
     pub(crate) learner: Box<dyn Learner>,
     /// Checkpoints that it could not go on from.
     pub(crate) damaged: Vec<CheckpointError>,
@@ -169,7 +172,7 @@ pub(crate) async fn founder(
     let membership = membership(settings, &manifest, founding.min_peers);
     let probe = learner.probe();
     let ready = Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins };
-    Ok(Prepared { ready, learner, damaged, searched })
+    Ok(Prepared { ready, role: PeerRole::Member, learner, damaged, searched })
 }
 
 /// Prepares a joiner: asks members what the run is, gets the data that it needs, and checks that this machine can take
@@ -269,9 +272,21 @@ pub(crate) async fn joiner(
         let others = told.into_iter().chain(sharers).filter(|contact| contact.peer != me).collect::<Vec<_>>();
         others.into_iter().rev().chain(member.contact()).for_each(|contact| memory.learn(&contact));
     }
-    let choice = ReturnOptions { joins: true, alone: joining.alone, goes_back: false };
-    let asking = SearchContext { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
-    let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, choice, asking).await?;
+    let role = role(settings, &manifest)?;
+    let Decided { outcome, found: searched, loaded } = match role {
+        PeerRole::Member => {
+            let choice = ReturnOptions { joins: true, alone: joining.alone, goes_back: false };
+            let (manifest, credentials, store) = (&manifest, &credentials, &store);
+            let asking = SearchContext { manifest, credentials, store, observer: &*observer };
+            memory.come_back(was_here, choice, asking).await?
+        }
+        // It has no place of its own to come back to, and loads what its carrier holds.
+        PeerRole::Leaf => {
+            let members = memory.members().iter().map(|contact| contact.peer).collect();
+            let outcome = Decision::Join { members, awaited: WaitStatus::default() };
+            Decided { outcome, found: SearchOutcome::default(), loaded: None }
+        }
+    };
     if outcome == Decision::Over && !comes_back {
         return Err(complete(settings, &manifest, loaded.as_ref()));
     }
@@ -300,7 +315,16 @@ pub(crate) async fn joiner(
     let membership = membership(settings, &manifest, min_members);
     let probe = learner.probe();
     let ready = Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins };
-    Ok(Prepared { ready, learner, damaged, searched })
+    Ok(Prepared { ready, role, learner, damaged, searched })
+}
+
+/// As what this machine takes part.
+fn role(settings: &Settings, manifest: &Manifest) -> Result<PeerRole, NodeError> {
+    match settings.role {
+        RolePolicy::Auto | RolePolicy::Member => Ok(PeerRole::Member),
+        RolePolicy::Leaf if manifest.model == ModelSpec::Raw => Err(NodeError::NoLeaves),
+        RolePolicy::Leaf => Ok(PeerRole::Leaf),
+    }
 }
 
 /// What to say to who starts a run again that is over.

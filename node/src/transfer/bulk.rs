@@ -12,6 +12,15 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Writes `bytes` and flushes.
 pub(crate) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8], stall: Duration) -> io::Result<()> {
     stream.write_all(&(bytes.len() as u64).to_be_bytes()).await?;
+    write_pieces(stream, bytes, stall).await
+}
+
+/// The same of bytes whose length the other side knows.
+pub(crate) async fn write_pieces(
+    stream: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+    stall: Duration,
+) -> io::Result<()> {
     for piece in bytes.chunks(PIECE_BYTES) {
         timeout(stall, stream.write_all(piece)).await??;
     }

@@ -32,8 +32,32 @@ const LATER: u64 = u64::MAX;
 pub(crate) struct ResultProvider {
     of: Box<dyn Fn(u64) -> SnapshotStatus<Arc<ResultRecord>> + Send + Sync>,
     members: Arc<MemberList>,
-    /// A result, and its bytes as long as they are on their way to somebody.
-    encoded: Mutex<(Weak<ResultRecord>, Weak<[u8]>)>,
+    encoded: EncodedResult,
+}
+
+/// A result, and its bytes as long as they are on their way to somebody: however many they go to, they are there once.
+pub(crate) struct EncodedResult(Mutex<(Weak<ResultRecord>, Weak<[u8]>)>);
+
+impl Default for EncodedResult {
+    fn default() -> Self {
+        let nothing: Weak<[u8]> = Weak::<[u8; 0]>::new();
+        Self(Mutex::new((Weak::new(), nothing)))
+    }
+}
+
+impl EncodedResult {
+    pub(crate) fn bytes(&self, record: &Arc<ResultRecord>) -> Arc<[u8]> {
+        // A lock poisoned by a panic elsewhere still guards a sound pair.
+        let mut encoded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if encoded.0.ptr_eq(&Arc::downgrade(record))
+            && let Some(bytes) = encoded.1.upgrade()
+        {
+            return bytes;
+        }
+        let bytes: Arc<[u8]> = record.encode().into();
+        *encoded = (Arc::downgrade(record), Arc::downgrade(&bytes));
+        bytes
+    }
 }
 
 impl ResultProvider {
@@ -42,8 +66,7 @@ impl ResultProvider {
         of: impl Fn(u64) -> SnapshotStatus<Arc<ResultRecord>> + Send + Sync + 'static,
         members: Arc<MemberList>,
     ) -> Arc<Self> {
-        let nothing: Weak<[u8]> = Weak::<[u8; 0]>::new();
-        Arc::new(Self { of: Box::new(of), members, encoded: Mutex::new((Weak::new(), nothing)) })
+        Arc::new(Self { of: Box::new(of), members, encoded: EncodedResult::default() })
     }
 
     /// Answers one peer. Who is no member was not cut off just before, and needs none; as far as is known here: our view may come yet.
@@ -59,7 +82,7 @@ impl ResultProvider {
             timeout(stall, stream.read_exact(&mut step)).await??;
             let found = if is_member { (self.of)(u64::from_be_bytes(step)) } else { SnapshotStatus::Later };
             match found {
-                SnapshotStatus::Here(record) => bulk::write(&mut stream, &self.bytes(&record), stall).await?,
+                SnapshotStatus::Here(record) => bulk::write(&mut stream, &self.encoded.bytes(&record), stall).await?,
                 SnapshotStatus::Later => timeout(stall, stream.write_all(&LATER.to_be_bytes())).await??,
                 SnapshotStatus::Nothing => bulk::write(&mut stream, &[], stall).await?,
             }
@@ -68,19 +91,6 @@ impl ResultProvider {
         if let Err(error) = io::Result::<()>::from(answer.await) {
             tracing::debug!(%error, "a result did not get through");
         }
-    }
-
-    fn bytes(&self, record: &Arc<ResultRecord>) -> Arc<[u8]> {
-        // A lock poisoned by a panic elsewhere still guards a sound pair.
-        let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
-        if encoded.0.ptr_eq(&Arc::downgrade(record))
-            && let Some(bytes) = encoded.1.upgrade()
-        {
-            return bytes;
-        }
-        let bytes: Arc<[u8]> = record.encode().into();
-        *encoded = (Arc::downgrade(record), Arc::downgrade(&bytes));
-        bytes
     }
 }
 
@@ -192,7 +202,7 @@ where
 }
 
 /// No result of members that bring so much is longer, in bytes: the largest view's, with room for its head.
-fn longest(reduced: ReducedSize) -> usize {
+pub(crate) fn longest(reduced: ReducedSize) -> usize {
     let numbers = reduced.buffer(MAX_MEMBERS).elements();
     64 + size_of::<PeerId>() * MAX_MEMBERS + size_of::<f32>() * numbers
 }
@@ -277,7 +287,7 @@ mod tests {
             let (bytes, ()) = futures::join!(asked, served);
             assert_eq!(bytes, expected);
         }
-        let (first, second) = (results.bytes(&record), results.bytes(&record));
+        let (first, second) = (results.encoded.bytes(&record), results.encoded.bytes(&record));
         assert!(Arc::ptr_eq(&first, &second), "however many ask, it is there once");
         let kept = Arc::downgrade(&first);
         drop((first, second));

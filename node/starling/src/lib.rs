@@ -27,9 +27,9 @@ pub use run::Run;
 
 #[doc(inline)]
 pub use starling_node::{
-    BroadcastResult, BufferSpec, ExpectedSettings, FoundOptions, JoinOptions, Limit, LinkCost, LinkSummary,
-    MeasuredLink, MemberPaceReport, NodeError as Error, Observer, Outcome, ReduceReport, ReduceResult, Report,
-    ResumePolicy, RunLimit, ScatterResult, Settings, Summary, Swarm, SwarmError, Target, Ticket, Transport,
+    BroadcastResult, BufferSpec, ExpectedSettings, FoundOptions, JoinOptions, LeafPaceReport, Limit, LinkCost,
+    LinkSummary, MeasuredLink, MemberPaceReport, NodeError as Error, Observer, Outcome, ReduceReport, ReduceResult,
+    Report, ResumePolicy, RunLimit, ScatterResult, Settings, Summary, Swarm, SwarmError, Target, Ticket, Transport,
     TransportPolicy,
 };
 pub use starling_run::manifest::schedule;

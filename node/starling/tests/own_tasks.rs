@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -201,6 +202,10 @@ impl Learner for FlawedLearner {
         gradient.prepend(weight, [&numbers[..count]].into_iter());
         progressed(2 - count);
         Ok(weight)
+    }
+
+    fn compute_part(&mut self, me: PeerId, positions: &[Range<u32>], gradient: &Gradient) -> Result<u64> {
+        self.0.compute_part(me, positions, gradient)
     }
 
     fn take_beyond(&mut self) -> Option<ContributionError> {

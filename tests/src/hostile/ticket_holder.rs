@@ -87,9 +87,14 @@ impl std::fmt::Debug for TicketHolder {
 impl TicketHolder {
     /// A fresh one, admitted by the first peer that the ticket names.
     pub async fn admitted(ticket: &str) -> Self {
+        Self::admitted_by_first(&Keypair::generate_ed25519(), ticket).await
+    }
+
+    /// One that has this key, admitted by the first peer that the ticket names.
+    pub(crate) async fn admitted_by_first(key: &Keypair, ticket: &str) -> Self {
         let ticket = Ticket::read(ticket);
         let first = (ticket.peer, ticket.addresses.clone());
-        Self::connected(&Keypair::generate_ed25519(), &ticket, vec![first], None).await.0
+        Self::connected(key, &ticket, vec![first], None).await.0
     }
 
     /// One that has this key, admitted by the first peer that the ticket names; and the streams of a protocol of ours, `state` say, that

@@ -213,19 +213,23 @@ impl Ledger {
         assignment::count(self.share_of(peer))
     }
 
-    /// The positions that `peer` computes in the pending step, micro-batch by micro-batch; all of them at once in a run
-    /// without micro-batches. None of them is empty, and the first position of one tells it from all others of the epoch.
+    /// The positions that `peer` computes in the pending step, as of [`Self::micro_batches`].
     pub fn micro_batches_of(&self, peer: PeerId) -> Vec<Vec<Range<u32>>> {
-        let share = self.share_of(peer);
+        self.micro_batches(self.share_of(peer))
+    }
+
+    /// Positions of the pending step, a share or a part of one, micro-batch by micro-batch; all of them at once in a run without
+    /// micro-batches. None of them is empty, and the first position of one tells it from all others of the epoch.
+    pub fn micro_batches(&self, positions: &[Range<u32>]) -> Vec<Vec<Range<u32>>> {
         if self.micro_batch == 0 {
-            return if share.is_empty() { Vec::new() } else { vec![share.to_vec()] };
+            return if positions.is_empty() { Vec::new() } else { vec![positions.to_vec()] };
         }
         let cut = |range: &Range<u32>| {
             let end = range.end;
             let from = range.clone().step_by(self.micro_batch as usize);
             from.map(move |start| start..end.min(start.saturating_add(self.micro_batch))).collect::<Vec<_>>()
         };
-        share.iter().flat_map(cut).map(|range| vec![range]).collect()
+        positions.iter().flat_map(cut).map(|range| vec![range]).collect()
     }
 
     /// How many samples of the pending step the members of `reduced_by` contribute together: the weight of its mean.

@@ -240,6 +240,40 @@ impl<T: Task> Replica<T> {
         read.iter().enumerate().map(piece).chain(counted.then(|| Cow::Owned(vec![worth]))).collect()
     }
 
+    /// The gradient over these micro-batches of the pending step, block by block; how many samples they have.
+    fn compute_micro_batches(
+        &mut self,
+        me: PeerId,
+        mut micro_batches: Vec<Vec<Range<u32>>>,
+        gradient: &Gradient,
+        progressed: &mut dyn FnMut(usize),
+    ) -> Result<u64, Error> {
+        if !self.training.ledger().is_assigned() {
+            return Err(starling_run::Error::NotBegun.into());
+        }
+        self.me = me;
+        self.beyond = None;
+        self.sums.clear();
+        let Some(last) = micro_batches.pop() else {
+            gradient.set_nothing();
+            progressed(0);
+            return Ok(0);
+        };
+        let weight =
+            |ranges: &[Range<u32>]| -> u64 { ranges.iter().map(|range| u64::from(range.end - range.start)).sum() };
+        for ranges in &micro_batches {
+            let (batch, draw) = (self.loaded(ranges)?, loader::draw(self.training.ledger(), ranges));
+            if !self.add(batch, draw, weight(ranges))? {
+                gradient.give_up();
+                progressed(0);
+                return Ok(0);
+            }
+        }
+        let (batch, draw) = (self.loaded(&last)?, loader::draw(self.training.ledger(), &last));
+        self.differentiate(batch, draw, weight(&last), gradient, progressed)?;
+        Ok(gradient.weight())
+    }
+
     /// Adds the gradient over a batch of `weight` samples to what this share comes to. Says whether it may be contributed.
     fn add(&mut self, (batch, worth): (T::Batch, f32), draw: DrawSeed, weight: u64) -> Result<bool, Error> {
         self.delays.pass();
@@ -580,32 +614,18 @@ impl<T: Task> Learner for Replica<T> {
         gradient: &Gradient,
         progressed: &mut dyn FnMut(usize),
     ) -> Result<u64, starling_run::Error> {
-        let ledger = self.training.ledger();
-        if !ledger.is_assigned() {
-            return Err(starling_run::Error::NotBegun);
-        }
-        let mut micro_batches = ledger.micro_batches_of(me);
-        self.me = me;
-        self.beyond = None;
-        self.sums.clear();
-        let Some(last) = micro_batches.pop() else {
-            gradient.set_nothing();
-            progressed(0);
-            return Ok(0);
-        };
-        let weight =
-            |ranges: &[Range<u32>]| -> u64 { ranges.iter().map(|range| u64::from(range.end - range.start)).sum() };
-        for ranges in &micro_batches {
-            let (batch, draw) = (self.loaded(ranges)?, loader::draw(self.training.ledger(), ranges));
-            if !self.add(batch, draw, weight(ranges))? {
-                gradient.give_up();
-                progressed(0);
-                return Ok(0);
-            }
-        }
-        let (batch, draw) = (self.loaded(&last)?, loader::draw(self.training.ledger(), &last));
-        self.differentiate(batch, draw, weight(&last), gradient, progressed)?;
-        Ok(gradient.weight())
+        let micro_batches = self.training.ledger().micro_batches_of(me);
+        Ok(self.compute_micro_batches(me, micro_batches, gradient, progressed)?)
+    }
+
+    fn compute_part(
+        &mut self,
+        me: PeerId,
+        positions: &[Range<u32>],
+        gradient: &Gradient,
+    ) -> Result<u64, starling_run::Error> {
+        let micro_batches = self.training.ledger().micro_batches(positions);
+        Ok(self.compute_micro_batches(me, micro_batches, gradient, &mut |_| {})?)
     }
 
     fn judge_while(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<(), starling_run::Error> {

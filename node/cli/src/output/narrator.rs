@@ -11,6 +11,8 @@ use super::{Detail, Line, Names, Tone, format, way_back};
 pub struct Narrator {
     detail: Detail,
     names: Names,
+    /// This peer's id, once it is known.
+    me: String,
     ticket: Option<String>,
     /// Of a keeper, who trains nothing.
     keeps: bool,
@@ -71,6 +73,7 @@ impl Narrator {
                 quorum,
             } => {
                 self.quorum = *quorum;
+                self.me.clone_from(peer);
                 let kind = if *private { "private" } else { "public" };
                 let from = if *step == 0 { String::new() } else { format!(", from step {step}") };
                 let lines = [
@@ -221,6 +224,16 @@ impl Narrator {
                 digest => format!("stopped; holds the stable checkpoint after step {}, digest {digest}", summary.steps),
             }),
             Report::Finished(summary) => finished(summary).into_iter().flat_map(plain).collect(),
+            Report::Attached { leaf, carrier } if *leaf == self.me => {
+                good(format!("takes part as a leaf of {carrier}"))
+            }
+            Report::Attached { leaf, .. } => good(format!("{leaf} takes part as a leaf of this member")),
+            Report::Detached { leaf, carrier, reason } if *leaf == self.me => {
+                bad(format!("no leaf of {carrier} any more: {reason}"))
+            }
+            Report::Detached { leaf, reason, .. } => {
+                bad(format!("{leaf} is no leaf of this member any more: {reason}"))
+            }
             // Invitations, and figures for programs.
             _ => Vec::new(),
         }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::TrainerEvent;
 use crate::error::NodeError;
 use crate::learner::contribution::{Brought, Contribution};
-use crate::member::shared_steps::{SharedSteps, Task};
+use crate::member::shared_steps::{CarrierInput, SharedSteps, Task};
 use crate::member::snapshots::Snapshots;
 
 /// One member's turns.
@@ -75,6 +75,7 @@ impl Turns {
             Task::Begin { members } => {
                 if held.begin(&members) {
                     self.at.prepared = false;
+                    self.shared_steps.carry(CarrierInput::Void);
                 }
             }
             Task::Snapshot => self.snapshots.take(held.state()),

@@ -1,10 +1,12 @@
 //! What the trainer thread does.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use starling_engine::leaf::leaf_engine::LeafTask;
 use starling_engine::{ActiveView, DIGEST_EVERY, SaveSchedule, is_last_straw};
 use starling_run::audit::AuditView;
 use starling_run::panics::said;
@@ -14,12 +16,12 @@ use starling_topology::Digest;
 use tokio::sync::watch;
 
 use super::{
-    AuditLog, Census, LearnerOptions, Mishaps, ProgressMeter, SlotWatch, Speed, Stalls, Totals, TrainerEvent, Turn,
-    Turns, WorkClock,
+    AuditLog, Census, Gathering, LearnerOptions, Mishaps, ProgressMeter, SlotWatch, Speed, Stalls, Totals,
+    TrainerEvent, Turn, Turns, WorkClock,
 };
 use crate::error::NodeError;
 use crate::learner::contribution::{Brought, Contribution};
-use crate::member::shared_steps::{LearnerTask, Part, SharedSteps, Task};
+use crate::member::shared_steps::{CarrierInput, LeafInput, LearnerTask, Part, PartTask, SharedSteps, Task};
 use crate::observe::report::{Observer, Report};
 use crate::store::checkpoint_writer::CheckpointWriter;
 use crate::store::private_file::for_others;
@@ -42,6 +44,8 @@ pub(super) struct Worker {
     pub(super) saving: SaveSchedule,
     /// The local gradient, kept until its step is applied.
     pub(super) gradient: Arc<Gradient>,
+    /// What it is put together of, where leaves compute parts of the share.
+    pub(super) gathering: Gathering,
     /// From where on it is there.
     pub(super) progress: watch::Sender<usize>,
     /// What this member brings to a step.
@@ -81,9 +85,10 @@ impl Worker {
     fn work(&mut self, checkpoint_writer: &mut CheckpointWriter) -> Result<bool, NodeError> {
         loop {
             let Turns { shared_steps, at, .. } = &mut self.turns;
-            let next = shared_steps.next(at);
+            let next = shared_steps.next(at, self.learner.ledger());
             self.work_clock.start();
             match next {
+                LearnerTask::Carried(task) => self.compute_carried(&task),
                 LearnerTask::WorkAhead(part) => self.stage(part),
                 LearnerTask::Task(Task::Stop { evaluate }) => return Ok(evaluate),
                 LearnerTask::Task(task) => self.execute(task, checkpoint_writer)?,
@@ -108,18 +113,24 @@ impl Worker {
     fn execute_own(&mut self, task: Task, checkpoint_writer: &mut CheckpointWriter) -> Result<(), NodeError> {
         match task {
             Task::Apply { result, reduced_in } => return self.apply(&result, reduced_in, checkpoint_writer),
-            Task::Compute => return self.compute(),
+            Task::Compute => self.compute(),
             Task::Contribute(active) => self.contribute(&active),
             Task::LoadAhead { members } => self.learner.load_ahead(&members, self.turns.me),
             Task::Finished => self.tell_finished(checkpoint_writer),
-            // Nobody else may have it much longer.
-            Task::Synced if self.saving.is_on() => checkpoint_writer.save(self.learner.state()),
-            Task::Stop { .. } | Task::Load(_) | Task::Synced | Task::Begin { .. } | Task::Snapshot => {}
+            Task::Synced => {
+                // Nobody else may have it much longer.
+                if self.saving.is_on() {
+                    checkpoint_writer.save(self.learner.state());
+                }
+                let digest = is_due(self.learner.step(), DIGEST_EVERY).then(|| self.learner.digest());
+                self.turns.shared_steps.follow(LeafInput::Loaded { digest });
+            }
+            Task::Stop { .. } | Task::Load(_) | Task::Begin { .. } | Task::Snapshot => {}
         }
         Ok(())
     }
 
-    fn compute(&mut self) -> Result<(), NodeError> {
+    fn compute(&mut self) {
         // Each batch is work of its own: none may end for having much to evaluate.
         let goes_on = || {
             self.work_clock.start();
@@ -131,8 +142,47 @@ impl Worker {
             self.tell_unable(error.into());
         }
         self.work_clock.start();
-        let began = Instant::now();
-        self.began.get_or_insert(began);
+        self.began.get_or_insert_with(Instant::now);
+        if self.is_unable {
+            self.clear();
+            self.gradient.give_up();
+            self.turns.at.prepared = true;
+            return;
+        }
+        let (ledger, me, step) = (self.learner.ledger(), self.turns.me, self.turns.at.step + 1);
+        let (epoch, micro_batch, share) = (ledger.epoch(), ledger.micro_batch(), ledger.share_of(me).to_vec());
+        let shared_steps = self.turns.shared_steps.clone();
+        shared_steps.carry(CarrierInput::Computes { step, epoch, share, micro_batch });
+        loop {
+            // While it waits for leaves, it is others that are at work.
+            self.work_clock.stop();
+            let Some(part) = shared_steps.next_part() else { return };
+            self.work_clock.start();
+            match part {
+                PartTask::Clear => {
+                    self.clear();
+                    self.gathering.clear();
+                }
+                PartTask::Compute { number, positions } => {
+                    if let Err(error) = self.compute_own(number, &positions) {
+                        self.give_up(error);
+                        self.turns.at.prepared = true;
+                        return;
+                    }
+                    shared_steps.carry(CarrierInput::Computed(number));
+                }
+                PartTask::Count(number) => {
+                    self.gathering.count(number, self.learner.manifest().early_stop.is_some());
+                }
+                PartTask::Add { weight, part } => self.gathering.add(weight, part.numbers()),
+                PartTask::Whole => return self.complete(),
+                PartTask::Over => return,
+            }
+        }
+    }
+
+    /// Begins a gradient in which there is nothing.
+    fn clear(&mut self) {
         match Arc::get_mut(&mut self.gradient) {
             Some(gradient) => gradient.clear(),
             // A reducer may still read that of an earlier step.
@@ -140,48 +190,91 @@ impl Worker {
         }
         // Nothing is there, the slots behind the gradient neither.
         self.progress = watch::Sender::new(usize::MAX);
+    }
+
+    /// Computes the whole share, which may leave while it is computed, or a part of it.
+    fn compute_own(&mut self, number: u64, positions: &[Range<u32>]) -> Result<(), NodeError> {
+        let began = Instant::now();
+        let is_all = positions == self.learner.ledger().share_of(self.turns.me);
+        let computed = if is_all { self.share() } else { self.part(positions) };
+        if let Some(beyond) = self.learner.take_beyond() {
+            self.mishaps.tell_own(&beyond, self.observer.as_ref());
+        }
+        let (part, weight) = computed?;
+        self.speed.measure(weight, began, Instant::now(), self.stalls.part());
+        part.into_iter().for_each(|part| self.gathering.keep(number, part));
+        Ok(())
+    }
+
+    /// All of the contribution is there.
+    fn complete(&mut self) {
+        // What was computed in one piece is there already.
+        if self.gradient.ready_from() > 0 {
+            self.gathering.finish(&self.gradient);
+            self.progress.send_replace(0);
+        }
+        self.turns.at.prepared = true;
+    }
+
+    /// The gradient of this member's share, and how many samples that has.
+    fn share(&mut self) -> Result<(Option<Gradient>, u64), NodeError> {
         let Turns { shared_steps, at, .. } = &mut self.turns;
         let opening = self.learner.has_blocks().then(|| shared_steps.contribute_early(at)).flatten();
         if let Some(active) = &opening {
             self.contribute(active);
         }
-        match self.share() {
-            Ok(weight) => self.speed.measure(weight, began, Instant::now(), self.stalls.part()),
-            Err(error) => self.give_up(error),
-        }
-        if let Some(beyond) = self.learner.take_beyond() {
-            self.mishaps.tell_own(&beyond, self.observer.as_ref());
-        }
-        self.turns.at.prepared = true;
+        let (me, progress) = (self.turns.me, &self.progress);
+        let (learner, gradient) = (&mut self.learner, &self.gradient);
+        let computed = guarded(learner.as_mut(), |learner| {
+            learner.compute(me, gradient, &mut |from| _ = progress.send_replace(from))
+        });
+        let samples = u64::from(self.learner.ledger().share_len(me));
+        let weight = self.checked(&self.gradient, computed?, samples)?;
         if opening.is_some() {
             self.contributed.get_or_insert_with(Instant::now);
         }
-        Ok(())
+        Ok((None, weight))
     }
 
-    /// The gradient of this member's share, and how many samples that has.
-    fn share(&mut self) -> Result<u64, NodeError> {
-        let (me, progress) = (self.turns.me, &self.progress);
-        if self.is_unable {
-            self.gradient.give_up();
-            progress.send_replace(0);
-            return Ok(0);
-        }
-        let (learner, gradient) = (&mut self.learner, &self.gradient);
-        // A program's own code must not take this member's place along.
-        let computed = catch_unwind(AssertUnwindSafe(|| {
-            learner.compute(me, gradient, &mut |from| _ = progress.send_replace(from))
-        }));
-        let weight = computed.map_err(|payload| {
-            let reason = said(&*payload).unwrap_or("it does not say why").to_owned();
-            NodeError::Panicked { step: self.learner.step() + 1, reason }
-        })??;
-        let (ready_from, samples) = (self.gradient.ready_from(), u64::from(self.learner.ledger().share_len(me)));
+    /// The gradient over a part of a share, and how many samples that has.
+    fn part(&mut self, positions: &[Range<u32>]) -> Result<(Option<Gradient>, u64), NodeError> {
+        let (me, part) = (self.turns.me, Gradient::new(self.reduced));
+        let computed = guarded(self.learner.as_mut(), |learner| learner.compute_part(me, positions, &part));
+        let samples = positions.iter().map(|range| u64::from(range.end - range.start)).sum();
+        let weight = self.checked(&part, computed?, samples)?;
+        Ok((Some(part), weight))
+    }
+
+    /// A program's own learner has computed all of this, and of no more samples than there are.
+    fn checked(&self, gradient: &Gradient, weight: u64, samples: u64) -> Result<u64, NodeError> {
+        let ready_from = gradient.ready_from();
         if ready_from != 0 || weight > samples {
             let (step, parameters) = (self.learner.step() + 1, self.reduced.trained);
             return Err(NodeError::WrongLength { step, missing: ready_from, parameters, weight, samples });
         }
         Ok(weight)
+    }
+
+    /// Computes what the carrier of this leaf has handed on.
+    fn compute_carried(&mut self, task: &LeafTask) {
+        self.began.get_or_insert_with(Instant::now);
+        let computed = if self.is_unable { None } else { Some(self.part(&task.ranges)) };
+        let beyond = self.learner.take_beyond();
+        beyond.iter().for_each(|beyond| self.mishaps.tell_own(beyond, self.observer.as_ref()));
+        let numbers = match computed {
+            None => None,
+            Some(Ok((part, weight))) => {
+                let samples = task.ranges.iter().map(|range| u64::from(range.end - range.start)).sum::<u64>();
+                self.totals.brought += weight;
+                part.filter(|part| beyond.is_none() && !part.has_given_up() && weight == samples)
+                    .map(|part| part.values())
+            }
+            Some(Err(error)) => {
+                self.tell_unable(error);
+                None
+            }
+        };
+        self.turns.shared_steps.bring(task.number, numbers);
     }
 
     /// What could not be computed is zeros, so that nobody waits for it; others compute those samples. This member leaves.
@@ -206,7 +299,7 @@ impl Worker {
         if active.number != std::mem::replace(&mut self.view, active.number) {
             self.audit_log.settle();
         }
-        let (step, speed) = (self.turns.at.step + 1, self.speed.told());
+        let (step, speed) = (self.turns.at.step + 1, self.turns.shared_steps.told_speed(self.speed.told()));
         let mut slots: Vec<f32> = contribution::slots(&active.members, self.turns.me, speed).collect();
         self.word.say(step, active, speed, &mut slots);
         if self.turns.at.prepared {
@@ -272,6 +365,11 @@ impl Worker {
             }
         }
         let digest = is_due(report.step, DIGEST_EVERY).then(|| self.learner.digest());
+        let shared_steps = &self.turns.shared_steps;
+        digest
+            .into_iter()
+            .for_each(|digest| _ = shared_steps.carry(CarrierInput::Applied { step: report.step, digest }));
+        shared_steps.follow(LeafInput::Applied { step: report.step, digest });
         self.audit_log.note(&report, view, digest);
         if self.saving.is_due(report.step) {
             // The run may begin anew from there, when all processes are gone. Should it do so from before, that is told then.
@@ -409,6 +507,19 @@ impl Worker {
         for_others(path, || self.learner.export(path))?;
         Ok(())
     }
+}
+
+/// A program's own code must not take this member's place along.
+fn guarded(
+    learner: &mut dyn Learner,
+    compute: impl FnOnce(&mut dyn Learner) -> Result<u64, starling_run::Error>,
+) -> Result<u64, NodeError> {
+    let step = learner.step() + 1;
+    let computed = catch_unwind(AssertUnwindSafe(|| compute(learner)));
+    Ok(computed.map_err(|payload| {
+        let reason = said(&*payload).unwrap_or("it does not say why").to_owned();
+        NodeError::Panicked { step, reason }
+    })??)
 }
 
 /// Whether what happens after every so many steps happens after `step`; 0 is never.

@@ -12,6 +12,7 @@ use super::{EventLoop, LINGER, LookBack};
 use crate::credentials::identity::to_libp2p;
 use crate::credentials::ticket::Ticket;
 use crate::member::guide::Guide;
+use crate::member::shared_steps::CarrierInput;
 use crate::observe::report::{Observer, Report, WaitReason};
 use crate::store::contacts_file::{Contacts, ContactsFile};
 use crate::store::record_file::RecordFile;
@@ -100,7 +101,8 @@ impl EventLoop {
         self.network.expect(&self.members);
         let access = &self.network.access;
         let may_be_named = |contact: &Contact| contact.peer != self.me && !access.is_revoked(&contact.peer);
-        let others = members.into_iter().filter(may_be_named);
+        let others: Vec<Contact> = members.into_iter().filter(may_be_named).collect();
+        self.shared_steps.carry(CarrierInput::Knows(others.clone()));
         let ticket =
             Ticket::new([self.network.contact()].into_iter().chain(others), self.join_wait.ticket.run, access.secret())
                 .with_invitation(access.open_invitation());

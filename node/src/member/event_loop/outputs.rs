@@ -6,6 +6,7 @@ use starling_topology::{BlockReason as Lack, Envelope, Event, Evidence, Input, L
 use super::{Change, End, EventLoop};
 use crate::credentials::identity::to_libp2p;
 use crate::error::NodeError;
+use crate::member::shared_steps::CarrierInput;
 use crate::member::twin;
 use crate::net::control::Link;
 use crate::observe::report::{MissingState, Report};
@@ -199,7 +200,11 @@ impl EventLoop {
                 return Some(End::Failed(twin::error(self.me, self.data_dir())));
             }
             // It takes no part any more: whoever comes back and asks must not wait for it.
-            Event::Complete { .. } => self.chunk_providers.checkpoints.tell(false, false),
+            Event::Complete { digest, .. } => {
+                self.chunk_providers.checkpoints.tell(false, false);
+                let step = self.shared_steps.act(|steps| steps.last_step());
+                self.shared_steps.carry(CarrierInput::Ended { step, digest });
+            }
             // It ends so, once all else is done.
             Event::Left { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {}
         }

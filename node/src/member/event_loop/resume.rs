@@ -69,10 +69,11 @@ impl EventLoop {
         self.look_back();
 
         let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
-        let (shared_steps, member) = (&self.shared_steps, &mut self.member);
+        let (snapshots, member) = (&self.snapshots, &mut self.member);
+        // Whoever holds both locks has taken that of the steps first.
         let action = self
-            .snapshots
-            .act(|snapshots| shared_steps.enter(operations, |steps| member.enter(steps, snapshots, resumption)));
+            .shared_steps
+            .enter(operations, |steps| snapshots.act(|snapshots| member.enter(steps, snapshots, resumption)));
         if action != Action::Wait {
             self.result = None;
         }

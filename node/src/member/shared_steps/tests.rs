@@ -32,7 +32,7 @@ struct Thread {
 
 impl Thread {
     fn new() -> Self {
-        let shared_steps = SharedSteps::new(Steps::new(0, Lineage::NONE, 9), 5);
+        let shared_steps = SharedSteps::new(Steps::new(0, Lineage::NONE, 9), 5, Side::Nothing);
         let (at, applied, drafted) = (LearnerPosition::default(), Vec::new(), Vec::new());
         Self { shared_steps, entry: EntryState::new(ME), at, applied, drafted, reduced_in: None }
     }
@@ -68,9 +68,9 @@ impl Thread {
 
     fn work(&mut self) {
         loop {
-            let next = self.shared_steps.lock().next(&mut self.at);
+            let next = self.shared_steps.lock().next(&mut self.at, Time::ZERO, None);
             match next {
-                None | Some(LearnerTask::Task(Task::Stop { .. })) => return,
+                None | Some(LearnerTask::Task(Task::Stop { .. }) | LearnerTask::Carried(_)) => return,
                 Some(LearnerTask::WorkAhead(part)) => self.drafted.push((part.view, part.start)),
                 Some(LearnerTask::Task(Task::Compute)) => self.at.prepared = true,
                 Some(LearnerTask::Task(Task::Contribute(active))) => {

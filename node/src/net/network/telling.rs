@@ -11,7 +11,8 @@ use crate::observe::report::Report;
 /// What is told one after the other; then one each second.
 const BURST: u64 = 16;
 
-pub(super) fn allowance() -> Allowance {
+/// As many of them as are told.
+pub(crate) fn allowance() -> Allowance {
     Allowance::new(BURST, 1, Instant::now())
 }
 

@@ -17,7 +17,9 @@ pub use member::Member;
 pub use process::Process;
 
 use crate::error::NodeError;
-use crate::observe::report::{Limit, LinkCost, LinkSummary, MeasuredLink, MemberPaceReport, Outcome, Report};
+use crate::observe::report::{
+    LeafPaceReport, Limit, LinkCost, LinkSummary, MeasuredLink, MemberPaceReport, Outcome, Report,
+};
 use crate::store::private_file;
 
 const FILE: &str = "status.json";
@@ -67,6 +69,10 @@ pub struct Status {
     pub busiest: BTreeMap<String, LinkCost>,
     /// What each member did in the last second or so of steps.
     pub paces: Vec<MemberPaceReport>,
+    /// The member through which this machine takes part; `None` if it is one itself, or is carried by none.
+    pub carrier: Option<String>,
+    /// What leaves have brought to this member; of a leaf, what it has brought itself.
+    pub leaves: Vec<LeafPaceReport>,
     /// What makes the steps as slow as they are; `None` if nothing stands out.
     pub limit: Option<Limit>,
     /// The last committed step.
@@ -214,6 +220,20 @@ impl Status {
             }
             Report::Members { members, .. } => {
                 self.paces.clone_from(members);
+                false
+            }
+            Report::Attached { leaf, carrier } if *leaf == self.peer => {
+                self.carrier = Some(carrier.clone());
+                true
+            }
+            Report::Detached { leaf, .. } if *leaf == self.peer => {
+                self.carrier = None;
+                self.enter(Phase::Waiting);
+                true
+            }
+            Report::Attached { .. } | Report::Detached { .. } => true,
+            Report::Leaves { leaves } => {
+                self.leaves.clone_from(leaves);
                 false
             }
             Report::Limit { limit } => {

@@ -2,6 +2,8 @@
 
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
+use starling_engine::leaf::MAX_LEAVES;
+use starling_engine::leaf::reach_search::RolePolicy;
 use starling_links::TransportPolicy;
 use starling_run::data::CONTEXT;
 use starling_run::sharing::MAX_DATA_BYTES;
@@ -263,6 +265,25 @@ pub(super) static NETWORK: &[Key] = &[
         KeyTarget::Machine(|machine, value| value.parse().map(|plane| machine.data_plane = plane)),
     )
     .flag("--data-plane", "PLANE")
+    .under(NETWORKS),
+    Key::new(
+        "network.role",
+        Kind::Choice(&RolePolicy::NAMES),
+        Is("member"),
+        "What a joiner takes part as: member, which all other members have to be able to dial, or leaf, which dials one of them and takes \
+         part through it.",
+        KeyTarget::Machine(|machine, value| value.parse().map(|role| machine.role = role)),
+    )
+    .flag("--role", "ROLE")
+    .only(VerbSet::JOIN),
+    Key::new(
+        "network.leaves",
+        Kind::Integer(0, MAX_LEAVES as i64),
+        Is("8"),
+        "How many leaves may take part through this machine; 0 takes none.",
+        KeyTarget::Machine(put!(|machine, value| machine.leaves = value.small() as usize)),
+    )
+    .flag("--leaves", "N")
     .under(NETWORKS),
     Key::new(
         "network.max_peers",

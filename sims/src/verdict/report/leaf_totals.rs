@@ -34,6 +34,8 @@ impl LeafTotals {
     /// Something happened to a carrier's leaves.
     pub fn happened(&mut self, event: &CarrierEvent) {
         match event {
+            // What leaves have brought is counted by those who check it.
+            CarrierEvent::Brought { .. } => {}
             CarrierEvent::Attached(_) => self.attached += 1,
             CarrierEvent::Lost { .. } => self.lost += 1,
             CarrierEvent::Backup { .. } => self.backups += 1,

@@ -4,6 +4,8 @@
 //! leaf, which is told how to become a member: nothing worse comes of a lie.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use starling_topology::{PeerId, Time};
@@ -21,6 +23,32 @@ pub enum RolePolicy {
     Member,
     /// As a leaf.
     Leaf,
+}
+
+impl RolePolicy {
+    /// All that a user can choose by now.
+    pub const ALL: [Self; 2] = [Self::Member, Self::Leaf];
+    /// What they are called, in the same order.
+    pub const NAMES: [&str; 2] = ["member", "leaf"];
+}
+
+impl fmt::Display for RolePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Member => "member",
+            Self::Leaf => "leaf",
+        })
+    }
+}
+
+impl FromStr for RolePolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let at = Self::NAMES.iter().position(|name| *name == text);
+        at.map(|at| Self::ALL[at]).ok_or_else(|| format!("`{text}` is none of {}", Self::NAMES.join(", ")))
+    }
 }
 
 /// What a peer takes part as.

@@ -7,6 +7,7 @@
 //! ```
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -94,6 +95,13 @@ pub trait Learner: StateReplica + fmt::Debug {
     /// # Errors
     /// If nothing is assigned yet, or it can't be computed here.
     fn compute(&mut self, me: PeerId, gradient: &Gradient, progressed: &mut dyn FnMut(usize)) -> Result<u64, Error>;
+
+    /// As [`Self::compute`], over a part of a share of the pending step, all of it at once: these positions of the epoch's order. In its place in
+    /// the held-out loss, if a gradient has that, is what falls to `me`, which may be nothing.
+    ///
+    /// # Errors
+    /// As [`Self::compute`].
+    fn compute_part(&mut self, me: PeerId, positions: &[Range<u32>], gradient: &Gradient) -> Result<u64, Error>;
 
     /// Evaluates, if members judge the present state by its held-out loss, the part of that which falls to `me`, for [`Self::compute`] to tell. It asks
     /// before each batch whether it `goes_on`, and without this is a part of computing. As it is, there is nothing to do.

@@ -39,6 +39,7 @@ pub(super) fn page(status: &Status) -> String {
 
 fn lines<'a>(status: &'a Status, names: &Names) -> Vec<(&'a str, String)> {
     let unknown = || "not yet known".to_owned();
+    let is_leaf = status.leaves.iter().any(|leaf| leaf.peer == status.peer);
     let mut lines = Vec::new();
     let mut line = |name: &'a str, value: String| lines.push((name, format::visible(&value)));
     if let Some(error) = &status.error {
@@ -77,6 +78,7 @@ fn lines<'a>(status: &'a Status, names: &Names) -> Vec<(&'a str, String)> {
         line("speed", format!("{}{waiting}", format::rate(status.samples_per_s)));
         let place = format!("in generation {}, rank {} is here", status.generation, status.rank);
         match status.generation {
+            0 if status.carrier.is_some() || is_leaf => {}
             0 => line("members", "no view yet".to_owned()),
             _ => {
                 let newcomers = match status.newcomers.len() {
@@ -94,6 +96,21 @@ fn lines<'a>(status: &'a Status, names: &Names) -> Vec<(&'a str, String)> {
                 spare => format!("{spare} may die at once"),
             };
             line("quorum", format!("two-thirds: {needed} of {voters} decide, {may_die}"));
+        }
+    }
+    if let Some(carrier) = &status.carrier {
+        line("carrier", format!("{}: this machine is its leaf", names.show(carrier)));
+    } else if is_leaf && !status.phase.is_last() {
+        line("carrier", "none: this leaf asks the members that it knows".to_owned());
+    }
+    for leaf in &status.leaves {
+        let (parts, samples) = (format::thousands(leaf.parts), format::thousands(leaf.samples));
+        if leaf.peer == status.peer {
+            line("brought", format!("{parts} parts, {samples} samples"));
+        } else {
+            let gone = if leaf.is_attached { "" } else { ", gone" };
+            let late = if leaf.late > 0 { format!(", {} late", leaf.late) } else { String::new() };
+            line("leaf", format!("{}: {parts} parts, {samples} samples{late}{gone}", names.show(&leaf.peer)));
         }
     }
     for (peer, what) in &status.misbehaved {
@@ -150,7 +167,7 @@ fn rate(mbit: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use starling::{Limit, LinkSummary, MemberPaceReport, Transport};
+    use starling::{LeafPaceReport, Limit, LinkSummary, MemberPaceReport, Transport};
     use starling_node::observe::status::Process;
 
     use super::*;
@@ -219,6 +236,22 @@ mod tests {
         let table: Vec<&str> = page.lines().skip_while(|line| !line.contains("lag ms")).collect();
         assert!(table.len() > 3 && table.iter().all(|line| line.chars().count() <= 80), "{page}");
         assert!(!page.contains(&status.members[1]), "whole ids are only to be copied:\n{page}");
+    }
+
+    #[test]
+    fn a_carrier_shows_its_leaves_and_a_leaf_its_carrier() {
+        let peer = || starling_node::credentials::identity::Identity::generate().peer_id().to_string();
+        let mut status = stepping();
+        let leaf = LeafPaceReport { peer: peer(), is_attached: true, parts: 1_200, samples: 96_000, late: 3 };
+        status.leaves = vec![leaf.clone()];
+        let expected = format!("leaf      {}: 1 200 parts, 96 000 samples, 3 late\n", format::peer(&leaf.peer));
+        assert!(page(&status).contains(&expected), "{}", page(&status));
+        let mut own = Status { generation: 0, members: Vec::new(), loss: Some(0.5), ..stepping() };
+        own.leaves = vec![LeafPaceReport { peer: own.peer.clone(), late: 0, ..leaf }];
+        own.carrier = Some(peer());
+        let page = page(&own);
+        assert!(page.contains(": this machine is its leaf") && page.contains("brought   1 200 parts"), "{page}");
+        assert!(!page.contains("no view yet"), "{page}");
     }
 
     #[test]

@@ -155,6 +155,15 @@ pub enum CarrierEvent {
         /// Why it was let go.
         reason: Option<DetachReason>,
     },
+    /// What a leaf has brought counts.
+    Brought {
+        /// The leaf.
+        leaf: PeerId,
+        /// The step.
+        step: u64,
+        /// How many samples it is over.
+        samples: u64,
+    },
     /// What a leaf owes is late, or lost, and is computed here.
     Backup {
         /// The leaf.

@@ -116,6 +116,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
         };
         part.state = PartState::Counted;
         let number = part.number;
+        self.outputs.push_back(Output::Event(CarrierEvent::Brought { leaf, step: owed.step, samples: weight }));
         self.outputs.push_back(Output::Add { leaf, ranges: owed.ranges, weight, gradient });
         // What is computed in its place is of no use any more.
         if let Some(parts) = self.parts.as_mut().filter(|_| !counts_twice)
