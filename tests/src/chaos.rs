@@ -18,6 +18,7 @@ pub use experiments::churn::Churn;
 pub use experiments::fuzz::{Circumstances, Disk, Findings, Fuzz, FuzzReport, Judge, Move, Schedule, Way};
 pub use experiments::goodput::Goodput;
 pub use experiments::joining::Joining;
+pub use experiments::leaf::Leaf;
 pub use experiments::overhead::Overhead;
 pub use experiments::overlap::Overlap;
 pub use experiments::partition::Partition;

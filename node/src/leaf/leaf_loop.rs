@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use libp2p::swarm::SwarmEvent;
+use starling_engine::StepEvent;
 use starling_engine::leaf::leaf_engine::{LeafEvent, LossReason};
 use starling_run::ReplicatedState;
 use starling_topology::{CarrierBody, Digest, Generation, LeafBody, Lineage, PeerId, RunId, Time};
@@ -172,8 +173,11 @@ impl LeafLoop {
                     }
                     TrainerEvent::Failed(error) => return LeafEnd::Failed(error),
                 },
-                _ = shared_steps.noticed() => {
-                    self.observer.report(&Report::Synced { step: shared_steps.progress().step });
+                notice = shared_steps.noticed() => {
+                    // Digests go to the carrier by another way.
+                    if notice == StepEvent::Synced {
+                        self.observer.report(&Report::Synced { step: shared_steps.progress().step });
+                    }
                 }
                 event = self.network.swarm.select_next_some() => {
                     if let Some(SwarmEvent::ConnectionEstablished { peer_id, .. }) = self.network.absorb(event) {

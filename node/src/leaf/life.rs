@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_engine::LeafEngine;
 use starling_engine::leaf::leaf_engine::LeafConfig;
+use starling_engine::{LeafEngine, SnapshotStatus};
 use starling_run::Learner;
 use starling_topology::Time;
 use tokio_util::sync::CancellationToken;
@@ -71,7 +71,7 @@ pub(crate) async fn take_part(
     let snapshots = Snapshots::new(RateLimiter::new(settings.state_rate));
     let parts = LearnerParts { me, shared_steps: shared_steps.clone(), snapshots, observer: observer.clone() };
     let (feed, thread) = trainer::start(learner, learner_options, checkpoint_writer, parts)?;
-    let leaf_loop = LeafLoop::new(network, shared_steps, feed, observer.clone(), config);
+    let leaf_loop = LeafLoop::new(network, shared_steps.clone(), feed, observer.clone(), config);
     let (end, work_clock) = leaf_loop.run(stop).await;
     let totals = node::finished(thread, &work_clock, max_stall).await?;
     let outcome = match end {
@@ -87,7 +87,13 @@ pub(crate) async fn take_part(
         LeafEnd::Left => Outcome::Left,
         LeafEnd::Failed(error) => return Err(error),
     };
-    let summary = summary((identity.peer_id().to_string(), run.to_string()), outcome, &totals);
+    // Those that took the last step, if it came here by itself.
+    let members = match shared_steps.result_of(totals.step) {
+        SnapshotStatus::Here(record) => u32::try_from(record.members.len()).unwrap_or(u32::MAX),
+        SnapshotStatus::Later | SnapshotStatus::Nothing => 0,
+    };
+    let summary =
+        Summary { world_size: members, ..summary((identity.peer_id().to_string(), run.to_string()), outcome, &totals) };
     observer.report(&Report::Finished(summary.clone()));
     totals.trouble.map_or(Ok(Lived::Ended(Box::new(summary))), Err)
 }

@@ -12,5 +12,6 @@ pub(crate) mod carrier_streams;
 pub(crate) mod leaf_loop;
 pub(crate) mod life;
 pub(crate) mod numbers;
+pub(crate) mod reach;
 mod told;
 mod wire;

@@ -25,6 +25,7 @@ use crate::credentials::ticket::Ticket;
 use crate::error::NodeError;
 use crate::leaf;
 use crate::leaf::carrier_streams::CarrierStreams;
+use crate::leaf::reach::{self, ReachProvider};
 use crate::learner::trainer::{self, LearnerOptions, Totals, WorkClock};
 use crate::member::event_loop::{Books, End, Ended, EventLoop, EventLoopParts, JoinWait, LoopConfig, Quest};
 use crate::member::guide::Guide;
@@ -393,6 +394,7 @@ pub(crate) async fn open(
             observer.clone(),
         )
     });
+    reach::serve(&network, &ReachProvider::new(run, credentials.clone(), config.max_stall));
     let ticket = Ticket::new([network.contact()], run, access.secret()).with_invitation(access.open_invitation());
     observer.report(&Report::Listening {
         addresses: network.addresses().iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),

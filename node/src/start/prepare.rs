@@ -23,6 +23,7 @@ use crate::credentials::identity::{Identity, from_libp2p};
 use crate::credentials::invitation::Role;
 use crate::credentials::secret;
 use crate::error::NodeError;
+use crate::leaf::reach;
 use crate::member::twin::TwinWatch;
 use crate::observe::report::{Observer, Report};
 use crate::settings::{FoundOptions, JoinOptions, ResumePolicy, Settings};
@@ -272,7 +273,7 @@ pub(crate) async fn joiner(
         let others = told.into_iter().chain(sharers).filter(|contact| contact.peer != me).collect::<Vec<_>>();
         others.into_iter().rev().chain(member.contact()).for_each(|contact| memory.learn(&contact));
     }
-    let role = role(settings, &manifest)?;
+    let role = role(settings, (&identity, &credentials), &manifest, (&memory, was_here, &*observer)).await?;
     let Decided { outcome, found: searched, loaded } = match role {
         PeerRole::Member => {
             let choice = ReturnOptions { joins: true, alone: joining.alone, goes_back: false };
@@ -318,13 +319,29 @@ pub(crate) async fn joiner(
     Ok(Prepared { ready, role, learner, damaged, searched })
 }
 
-/// As what this machine takes part.
-fn role(settings: &Settings, manifest: &Manifest) -> Result<PeerRole, NodeError> {
+/// As what this machine takes part. Who has a seat to come back to was a member, and is one again.
+async fn role(
+    settings: &Settings,
+    me: (&Identity, &Credentials),
+    manifest: &Manifest,
+    (memory, was_here, observer): (&Memory, bool, &dyn Observer),
+) -> Result<PeerRole, NodeError> {
+    let can_hand_on = manifest.model != ModelSpec::Raw;
     match settings.role {
-        RolePolicy::Auto | RolePolicy::Member => Ok(PeerRole::Member),
-        RolePolicy::Leaf if manifest.model == ModelSpec::Raw => Err(NodeError::NoLeaves),
-        RolePolicy::Leaf => Ok(PeerRole::Leaf),
+        RolePolicy::Member => return Ok(PeerRole::Member),
+        RolePolicy::Auto if was_here || !can_hand_on => return Ok(PeerRole::Member),
+        RolePolicy::Leaf if !can_hand_on => return Err(NodeError::NoLeaves),
+        RolePolicy::Auto | RolePolicy::Leaf => {}
     }
+    let role = reach::role(settings, me, manifest, &memory.members()).await?;
+    if (role, settings.role) == (PeerRole::Leaf, RolePolicy::Auto) {
+        let message = "no member can dial this machine, so it takes part as a leaf, through one that it dials; to be a member, have its \
+                       router forward a port to it, and start it with that port in --listen and the router's address in --announce; \
+                       --role leaf asks nobody"
+            .to_owned();
+        observer.report(&Report::Warning { message });
+    }
+    Ok(role)
 }
 
 /// What to say to who starts a run again that is over.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use starling_tests::chaos::{
-    Churn, Fuzz, Goodput, Joining, Overhead, Overlap, Partition, Restart, Schedule, Siege, Star, Verdict, Wire,
+    Churn, Fuzz, Goodput, Joining, Leaf, Overhead, Overlap, Partition, Restart, Schedule, Siege, Star, Verdict, Wire,
 };
 use starling_tests::{FarLink, mounting, switch};
 
@@ -99,6 +99,8 @@ enum Experiment {
     Restart(RestartFlags),
     /// A network in which one alone reaches all, then two: nobody is left out, also when one of these dies.
     Star(StarFlags),
+    /// A machine behind a router that lets nothing in takes part through a member; it is killed again and again, then its carrier is.
+    Leaf(LeafFlags),
     /// Many who know an address and no secret: joiners join, and the one that was killed comes back.
     Strangers(StrangersFlags),
     /// What agreement costs when nothing happens.
@@ -250,6 +252,24 @@ struct StarFlags {
     /// How many processes, 4 at least.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(4..=16))]
     peers: u64,
+}
+
+#[derive(Debug, Args)]
+struct LeafFlags {
+    #[command(flatten)]
+    common: Common,
+    /// The run's longest stall, in milliseconds.
+    #[arg(long, default_value_t = 4000)]
+    max_stall_ms: u64,
+    /// For how many seconds the run is measured, without a leaf and with one.
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// How often the leaf is killed.
+    #[arg(long, default_value_t = 6)]
+    kills: u32,
+    /// How many seconds it lives each time.
+    #[arg(long, default_value_t = 10)]
+    life: u64,
 }
 
 #[derive(Debug, Args)]
@@ -484,6 +504,17 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             recovery: Duration::from_secs(1),
             seed: flags.common.seed(),
             run: flags.run,
+            logs: flags.common.logs,
+        }
+        .run(),
+        Experiment::Leaf(flags) => Leaf {
+            each: Duration::from_secs(flags.seconds),
+            kills: flags.kills,
+            life: Duration::from_secs(flags.life),
+            of_speeds: 0.9,
+            of_step: 1.1,
+            max_stall: Duration::from_millis(flags.max_stall_ms),
+            seed: flags.common.seed(),
             logs: flags.common.logs,
         }
         .run(),

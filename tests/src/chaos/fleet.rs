@@ -51,6 +51,8 @@ pub struct Fleet {
     slots: Vec<Slot>,
     feed: Feed,
     lan: Option<Lan>,
+    /// By how much each batch takes longer.
+    longer: Option<Duration>,
     folder: TempDir,
     began: Instant,
     progress_probe: ProgressProbe,
@@ -69,7 +71,22 @@ impl Fleet {
     /// # Errors
     /// If they don't in time, or if the network that they need can't be made.
     pub fn found(plan: Plan) -> Result<Self> {
+        Self::empty(plan)?.begin()
+    }
+
+    /// The same, where each batch that a process computes takes so much longer: then processes that share a processor are each as fast as
+    /// alone.
+    ///
+    /// # Errors
+    /// As [`found`](Self::found).
+    pub fn found_slow(plan: Plan, longer: Duration) -> Result<Self> {
         let mut fleet = Self::empty(plan)?;
+        fleet.longer = Some(longer);
+        fleet.begin()
+    }
+
+    fn begin(self) -> Result<Self> {
+        let mut fleet = self;
         for slot in 0..fleet.plan.peers {
             fleet.start(slot)?;
         }
@@ -117,6 +134,7 @@ impl Fleet {
             slots,
             feed: Feed::default(),
             lan,
+            longer: None,
             folder,
             began: Instant::now(),
             progress_probe: ProgressProbe::new(),
@@ -261,6 +279,15 @@ impl Fleet {
     /// If it has none.
     pub fn lan(&self) -> Result<&Lan> {
         self.lan.as_ref().context("the fleet was planned without hosts")
+    }
+
+    /// What to put before a command to run it in a [home](Lan::home) of the fleet's network, as slow as its processes.
+    ///
+    /// # Errors
+    /// If there is no network, or no home can be made.
+    pub fn home(&mut self) -> Result<Vec<String>> {
+        let home = self.lan.as_mut().context("the fleet was planned without hosts")?.home()?;
+        Ok(self.before(home.prefix))
     }
 
     /// The run's steps.

@@ -11,7 +11,7 @@
 //! In a wide network each host has another address of IPv4, 10.77.x.2, and one of IPv6, fd77:x::1.
 //!
 //! A cut is a rule of the router that drops what one host sends to another, silently, as a broken network does. It is
-//! one-way; two of them are a partition. Each namespace is held by a process that waits for the end of its standard
+//! one-way; two of them are a partition. A [home](Lan::home) is a host behind a router of its own, which lets nothing in. Each namespace is held by a process that waits for the end of its standard
 //! input, so all of them vanish with the process that made them, however it ends.
 
 use anyhow::{Context, Result, ensure};
@@ -25,11 +25,19 @@ const BURST_KIB: u32 = 128;
 /// How long a slowed link keeps bytes that it can't send yet, before it drops some.
 const BUFFER_MS: u32 = 50;
 
+/// What a home's router does: it hides what is inside, and lets in what that has asked for.
+const HOME: &str = "table ip home {\\n\
+    chain out { type nat hook postrouting priority 100; oifname eth0 masquerade; }\\n\
+    chain through { type filter hook forward priority 0; policy drop; \
+    ct state established,related accept; iifname inside accept; }\\n}\\n";
+
 /// Hosts around a router.
 #[derive(Debug)]
 pub struct Lan {
     router: Namespace,
     hosts: Vec<Namespace>,
+    /// Behind some of them.
+    homes: Vec<Namespace>,
     is_wide: bool,
 }
 
@@ -84,25 +92,57 @@ impl Lan {
         router.sh("echo 1 > /proc/sys/net/ipv4/ip_forward && ip link set lo up")?;
         let mut hosts = Vec::new();
         for number in 0..count {
-            let host = router.another()?;
-            router.ip(&format!(
-                "link add port{number} type veth peer name eth0 netns {}\n\
-                 addr add 10.77.{number}.254/24 dev port{number}\n\
-                 link set port{number} up\n",
-                host.id()
-            ))?;
-            host.ip(&format!(
-                "link set lo up\naddr add 10.77.{number}.1/24 dev eth0\nlink set eth0 up\n\
-                 route add default via 10.77.{number}.254\n"
-            ))?;
-            hosts.push(host);
+            hosts.push(Self::connect(&router, number)?);
         }
-        Ok(Self { router, hosts, is_wide: false })
+        Ok(Self { router, hosts, homes: Vec::new(), is_wide: false })
+    }
+
+    /// A host at the router's port of this number.
+    fn connect(router: &Namespace, number: usize) -> Result<Namespace> {
+        let host = router.another()?;
+        router.ip(&format!(
+            "link add port{number} type veth peer name eth0 netns {}\n\
+             addr add 10.77.{number}.254/24 dev port{number}\n\
+             link set port{number} up\n",
+            host.id()
+        ))?;
+        host.ip(&format!(
+            "link set lo up\naddr add 10.77.{number}.1/24 dev eth0\nlink set eth0 up\n\
+             route add default via 10.77.{number}.254\n"
+        ))?;
+        Ok(host)
     }
 
     /// A host, by its number from 0.
     pub fn host(&self, number: usize) -> Host {
         Host { address: format!("10.77.{number}.1"), prefix: self.hosts[number].prefix() }
+    }
+
+    /// One more host, behind a router of its own: what it dials gets out in that router's name, and what nobody in there has asked for does
+    /// not get in.
+    ///
+    /// # Errors
+    /// If it can't be made here, saying why.
+    pub fn home(&mut self) -> Result<Host> {
+        self.make_home().context(WHAT_THEY_NEED).context("a home takes nftables, too")
+    }
+
+    fn make_home(&mut self) -> Result<Host> {
+        let number = self.hosts.len();
+        let (router, host) = (Self::connect(&self.router, number)?, self.router.another()?);
+        router.sh("echo 1 > /proc/sys/net/ipv4/ip_forward")?;
+        router.ip(&format!(
+            "link add inside type veth peer name eth0 netns {}\naddr add 192.168.7.1/24 dev inside\nlink set inside up\n",
+            host.id()
+        ))?;
+        host.ip(
+            "link set lo up\naddr add 192.168.7.2/24 dev eth0\nlink set eth0 up\nroute add default via 192.168.7.1\n",
+        )?;
+        router.sh(&format!("printf '{HOME}' | nft -f -"))?;
+        self.hosts.push(router);
+        let home = Host { address: "192.168.7.2".to_owned(), prefix: host.prefix() };
+        self.homes.push(host);
+        Ok(home)
     }
 
     /// Drops what the hosts `from` send to the hosts `to`, until it is [healed](Self::heal).

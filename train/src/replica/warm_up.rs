@@ -11,7 +11,7 @@ use crate::task::{DrawSeed, SampleSummary, Task};
 use super::Replica;
 
 /// For tests, in the environment: by how many milliseconds the first computations on the device take longer, the warm-up's
-/// among them, with commas between them.
+/// among them, with commas between them; the last number with a plus behind it is that of all that follow.
 const DELAYS: &str = "STARLING_TEST_DEVICE_DELAYS_MS";
 /// How often the share is halved.
 const HALVINGS: u32 = 3;
@@ -59,18 +59,32 @@ impl<T: Task> Replica<T> {
 
 /// By how much the next computations are to take longer.
 #[derive(Debug, Default)]
-pub(super) struct Delays(VecDeque<Duration>);
+pub(super) struct Delays {
+    next: VecDeque<Duration>,
+    /// Those after them.
+    then: Option<Duration>,
+}
 
 impl Delays {
     /// None, unless a test sets some.
     pub(super) fn from_environment() -> Self {
-        let text = std::env::var(DELAYS).unwrap_or_default();
-        Self(text.split(',').filter_map(|number| number.trim().parse().ok()).map(Duration::from_millis).collect())
+        Self::read(&std::env::var(DELAYS).unwrap_or_default())
+    }
+
+    fn read(text: &str) -> Self {
+        let delay = |number: &str| number.trim().parse().ok().map(Duration::from_millis);
+        let then = text.trim().strip_suffix('+').and_then(|text| delay(text.rsplit(',').next()?));
+        Self { next: text.split(',').filter_map(delay).collect(), then }
+    }
+
+    /// How long this computation takes longer.
+    fn take(&mut self) -> Option<Duration> {
+        self.next.pop_front().or(self.then)
     }
 
     /// Waits as long as is due before this computation.
     pub(super) fn pass(&mut self) {
-        if let Some(delay) = self.0.pop_front() {
+        if let Some(delay) = self.take() {
             std::thread::sleep(delay);
         }
     }
@@ -87,6 +101,15 @@ mod tests {
     use starling_data::{DataOptions, Dataset};
 
     const ME: PeerId = PeerId([1; 32]);
+
+    #[test]
+    fn the_last_delay_may_be_that_of_all_that_follow() {
+        let take = |text| {
+            let mut delays = Delays::read(text);
+            [(); 4].map(|()| delays.take().map_or(0, |delay| delay.as_millis()))
+        };
+        assert_eq!([take(""), take("3, 5"), take("3,5+"), take("7+")], [[0; 4], [3, 5, 0, 0], [3, 5, 5, 5], [7; 4]]);
+    }
 
     /// Of the first step, bit by bit: its gradient and loss.
     fn first_step(trainer: &mut ClassifierReplica) -> Vec<u32> {
@@ -114,9 +137,9 @@ mod tests {
 
     #[test]
     fn delays_pass_one_by_one() {
-        let mut delays = Delays(VecDeque::from([Duration::ZERO, Duration::from_millis(1)]));
+        let mut delays = Delays::read("0,1");
         let began = std::time::Instant::now();
         (0..3).for_each(|_| delays.pass());
-        assert!(delays.0.is_empty() && began.elapsed() >= Duration::from_millis(1));
+        assert!(delays.next.is_empty() && began.elapsed() >= Duration::from_millis(1));
     }
 }

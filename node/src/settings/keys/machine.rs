@@ -270,8 +270,8 @@ pub(super) static NETWORK: &[Key] = &[
         "network.role",
         Kind::Choice(&RolePolicy::NAMES),
         Is("member"),
-        "What a joiner takes part as: member, which all other members have to be able to dial, or leaf, which dials one of them and takes \
-         part through it.",
+        "What a joiner takes part as: member, which all other members have to be able to dial, leaf, which dials one of them and takes \
+         part through it, or auto: a member if one of three can dial it.",
         KeyTarget::Machine(|machine, value| value.parse().map(|role| machine.role = role)),
     )
     .flag("--role", "ROLE")

@@ -4,6 +4,7 @@ pub(super) mod churn;
 pub(super) mod fuzz;
 pub(super) mod goodput;
 pub(super) mod joining;
+pub(super) mod leaf;
 pub(super) mod overhead;
 pub(super) mod overlap;
 pub(super) mod partition;

@@ -12,6 +12,9 @@ use crate::chaos::slot::Said;
 use crate::processes::peer::tied;
 use crate::{Peer, PeerOptions};
 
+/// Environment variable: by how many milliseconds computations take longer.
+const DELAYS: &str = "STARLING_TEST_DEVICE_DELAYS_MS";
+
 impl Fleet {
     /// Starts a process in a place: it joins through somebody who is there, or founds the run if nobody is.
     ///
@@ -63,15 +66,22 @@ impl Fleet {
         let slot = &mut self.slots[number];
         slot.said = Said::default();
         (slot.is_stopped, slot.through) = (false, None);
-        let prefix = tied(self.lan.as_ref().map(|lan| lan.host(number).prefix).unwrap_or_default());
+        let (listen, life) = (slot.listen.clone(), slot.life);
+        let prefix = self.before(self.lan.as_ref().map(|lan| lan.host(number).prefix).unwrap_or_default());
         let options = PeerOptions {
-            listen: Some(slot.listen.clone()),
+            listen: Some(listen),
             prefix,
-            ear: Some(self.feed.ear(number, slot.life)),
+            ear: Some(self.feed.ear(number, life)),
             ..PeerOptions::flags(&self.plan.machine)
         };
         let audit = self.audit_of(number);
         options.with("--audit", audit)
+    }
+
+    /// What to put before a command that this comes before.
+    pub(super) fn before(&self, prefix: Vec<String>) -> Vec<String> {
+        let longer = self.longer.map(|longer| ["env".to_owned(), format!("{DELAYS}={}+", longer.as_millis())]);
+        tied(prefix.into_iter().chain(longer.into_iter().flatten()))
     }
 
     /// Where the next process of a place tells who contributed what: in a file of its own, unless the whole run goes on

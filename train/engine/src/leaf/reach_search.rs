@@ -26,10 +26,10 @@ pub enum RolePolicy {
 }
 
 impl RolePolicy {
-    /// All that a user can choose by now.
-    pub const ALL: [Self; 2] = [Self::Member, Self::Leaf];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Member, Self::Leaf];
     /// What they are called, in the same order.
-    pub const NAMES: [&str; 2] = ["member", "leaf"];
+    pub const NAMES: [&str; 3] = ["auto", "member", "leaf"];
 }
 
 impl fmt::Display for RolePolicy {

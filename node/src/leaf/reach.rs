@@ -1,0 +1,193 @@
+//! Whether members can dial this machine: before it takes part, it listens, and asks a few of them to.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
+use starling_engine::ReachSearch;
+use starling_engine::leaf::reach_search::{Input, MAX_DIALERS, Output, PeerRole, RolePolicy};
+use starling_run::Manifest;
+use starling_topology::{Contact, PeerId, RunId, Time};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::access::{Access, Credentials};
+use crate::credentials::identity::{Identity, from_libp2p, to_libp2p};
+use crate::error::NodeError;
+use crate::net::frame;
+use crate::net::listen::Places;
+use crate::net::network::{Network, Part};
+use crate::net::streams;
+use crate::settings::Settings;
+use crate::start::client::dialer::CheckpointDialer;
+
+/// Where a peer is to be dialed: no contact is longer.
+const MAX_CONTACT_BYTES: usize = 4096;
+/// A member dials so many at a time.
+const MAX_DIALING: usize = 4;
+const REACHED: u8 = 1;
+const NOT_REACHED: u8 = 0;
+
+/// What a member dials peers with that ask it to.
+pub(crate) struct ReachProvider {
+    run: RunId,
+    credentials: Credentials,
+    room: Semaphore,
+    limit: Duration,
+}
+
+impl ReachProvider {
+    /// Gives each dial an eighth of `stall`.
+    pub(crate) fn new(run: RunId, credentials: Credentials, stall: Duration) -> Arc<Self> {
+        Arc::new(Self { run, credentials, room: Semaphore::new(MAX_DIALING), limit: stall / 8 })
+    }
+
+    /// Dials one peer that asks for it, where it says that it is, and says what came of that.
+    pub(crate) async fn serve(&self, peer: PeerId, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let answer = async {
+            let contact: Contact = frame::decode(&frame::read(&mut stream, MAX_CONTACT_BYTES).await?)?;
+            // Nobody has others dialed.
+            if contact.peer != peer || !contact.is_bounded() {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let is_reached = timeout(self.limit, self.dial(&contact)).await.unwrap_or(false);
+            stream.write_all(&[if is_reached { REACHED } else { NOT_REACHED }]).await?;
+            stream.close().await
+        };
+        if let Err(error) =
+            timeout(self.limit * 2, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        {
+            tracing::debug!(?peer, %error, "a peer was not told whether it can be dialed");
+        }
+    }
+
+    async fn dial(&self, contact: &Contact) -> bool {
+        let Ok(_room) = self.room.acquire().await else { return false };
+        let Ok(mut dialer) = CheckpointDialer::start(self.run, &self.credentials, std::slice::from_ref(contact)) else {
+            return false;
+        };
+        matches!(dialer.next().await, Some((_, Ok(()))))
+    }
+}
+
+/// What a peer takes part as, as its user has said, or as some of these members find. It listens while it asks, and no longer.
+///
+/// # Errors
+/// If it can't listen.
+pub(crate) async fn role(
+    settings: &Settings,
+    (identity, credentials): (&Identity, &Credentials),
+    manifest: &Manifest,
+    members: &[Contact],
+) -> Result<PeerRole, NodeError> {
+    let (run, stall) = (manifest.run_id(), Duration::from_millis(manifest.max_stall_ms));
+    let names: Vec<PeerId> = members.iter().map(|contact| contact.peer).take(MAX_DIALERS).collect();
+    let mut search = ReachSearch::new(Time::ZERO, settings.role, &names, stall);
+    if settings.role != RolePolicy::Auto || names.is_empty() {
+        return Ok(decided(&mut search).unwrap_or(PeerRole::Member));
+    }
+    let parties = (run, manifest.founder);
+    let access = Access::open(identity.peer_id(), parties, credentials, &settings.allow, &settings.data_dir)?;
+    let mut network = Network::new(identity, access.signing(identity), settings, (run, Part::Member), stall)?;
+    network.listen(&Places::new(&settings.listen)).await?;
+    let (began, own) = (Instant::now(), network.contact());
+    let (mut answers, mut timer) = (JoinSet::new(), began);
+    loop {
+        while let Some(output) = search.poll() {
+            match output {
+                Output::Ask(peer) => {
+                    let known = members.iter().find(|contact| contact.peer == peer);
+                    known.into_iter().for_each(|contact| network.learn(contact));
+                    network.connect(to_libp2p(peer));
+                    let (mut control, protocol) = (network.control(), network.protocols.reach.clone());
+                    let own = own.clone();
+                    answers.spawn(async move {
+                        let asked = async {
+                            let mut stream = streams::open(&mut control, to_libp2p(peer), &protocol, stall / 4).await?;
+                            frame::write(&mut stream, &frame::encode(&own)).await?;
+                            let mut answer = [NOT_REACHED];
+                            stream.read_exact(&mut answer).await?;
+                            io::Result::Ok(answer == [REACHED])
+                        };
+                        (peer, asked.await.unwrap_or(false))
+                    });
+                }
+                Output::SetTimer(at) => timer = began + (at - Time::ZERO),
+                Output::End(role) => return Ok(role),
+            }
+        }
+        let input = tokio::select! {
+            Some(answered) = answers.join_next() => match answered {
+                Ok((peer, reached)) => Input::Answered { peer, reached },
+                Err(_) => continue,
+            },
+            () = sleep_until(timer) => Input::Expired,
+            event = network.swarm.select_next_some() => {
+                let _ = network.absorb(event);
+                continue;
+            }
+        };
+        search.handle(Time::ZERO + began.elapsed(), input);
+    }
+}
+
+fn decided(search: &mut ReachSearch) -> Option<PeerRole> {
+    std::iter::from_fn(|| search.poll()).find_map(|output| match output {
+        Output::End(role) => Some(role),
+        Output::Ask(_) | Output::SetTimer(_) => None,
+    })
+}
+
+/// Serves whoever asks to be dialed.
+pub(crate) fn serve(network: &Network, provider: &Arc<ReachProvider>) {
+    let provider = provider.clone();
+    streams::serve(network.control(), network.protocols.reach.clone(), move |peer, stream| {
+        let provider = provider.clone();
+        async move {
+            if let Some(peer) = from_libp2p(&peer) {
+                provider.serve(peer, stream).await;
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::compat::TokioAsyncReadCompatExt as _;
+
+    use super::*;
+
+    /// What a member answers a peer of this name that wants this dialed.
+    async fn answer(asks: PeerId, contact: &Contact) -> Vec<u8> {
+        let provider = ReachProvider::new(RunId([7; 32]), Credentials::default(), Duration::from_secs(8));
+        let (ours, theirs) = tokio::io::duplex(4096);
+        let (mut ours, served) = (ours.compat(), provider.serve(asks, theirs.compat()));
+        let asked = async {
+            frame::write(&mut ours, &frame::encode(contact)).await.expect("room");
+            let mut bytes = Vec::new();
+            ours.read_to_end(&mut bytes).await.expect("it ends");
+            bytes
+        };
+        futures::join!(asked, served).0
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_is_not_there_is_not_reached_and_nobody_has_others_dialed() {
+        let names = [1, 2].map(|_| from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key"));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("it can be");
+        let address = format!("/ip4/127.0.0.1/tcp/{}", listener.local_addr().expect("bound").port());
+        let contact = Contact { peer: names[1], addresses: vec![address] };
+        assert_eq!(answer(names[0], &contact).await, [0_u8; 0]);
+        assert!(listener.accept().is_err(), "nobody has dialed there");
+        // It is another one that is there, who proves nothing.
+        assert_eq!(answer(names[1], &contact).await, [NOT_REACHED]);
+        assert!(listener.accept().is_ok());
+        let nowhere = Contact { peer: names[0], addresses: Vec::new() };
+        assert_eq!(answer(names[0], &nowhere).await, [NOT_REACHED]);
+        let many = Contact { peer: names[0], addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned(); 99] };
+        assert_eq!(answer(names[0], &many).await, [0_u8; 0]);
+    }
+}
