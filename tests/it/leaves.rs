@@ -4,23 +4,28 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use starling_tests::{LeafLiar, Peer, PeerOptions, audit, eventually};
+use starling_tests::{Host, Lan, LeafLiar, Peer, PeerOptions, audit, eventually};
 use starling_topology::message::leaf::MAX_LEAF_BODY_BYTES;
 use starling_topology::{CarrierBody, LeafBody};
 
-/// Slow enough for who is started again meanwhile.
-const RUN: &str = "--model mlp:256 --batch-size 256 --checkpoint-every 0 --max-stall 4s";
+const RUN: &str = "--model softmax --batch-size 256 --micro-batch 32 --checkpoint-every 0 --max-stall 4s";
+/// By how much longer a micro-batch takes: long enough for who is started again meanwhile, and so that processes that share a processor are
+/// as fast as alone.
+const SLOW: [&str; 2] = ["env", "STARLING_TEST_DEVICE_DELAYS_MS=4+"];
 /// Steps that are taken after what was said.
 const MORE: u64 = 20;
 
-fn leaf_of(ticket: &str, flags: &str) -> Peer {
-    Peer::join(ticket, &PeerOptions::flags(&format!("--role leaf {flags}")))
+fn slow(flags: &str) -> PeerOptions {
+    PeerOptions { prefix: SLOW.map(str::to_owned).to_vec(), ..PeerOptions::flags(flags) }
+}
+
+fn leaf_of(ticket: &str) -> Peer {
+    Peer::join(ticket, &slow("--role leaf"))
 }
 
 /// Waits until a leaf is carried for the `times`th time; by whom.
 fn carried(leaf: &Peer, times: usize) -> String {
-    leaf.wait_for(&format!("a carrier, for the {times}. time"), |_| attached(leaf).len() >= times);
-    attached(leaf)[times - 1].clone()
+    eventually(&format!("a carrier, for the {times}. time"), || attached(leaf).get(times - 1).cloned())
 }
 
 fn attached(leaf: &Peer) -> Vec<String> {
@@ -40,15 +45,14 @@ fn brings(leaf: &Peer, parts: u64) {
 fn a_leaf_that_is_killed_comes_back_and_ends_with_the_members_state() {
     let audits = tempfile::TempDir::new().expect("a temp dir");
     let file = |name: &str| audits.path().join(name);
-    let flags = PeerOptions::flags(&format!("{RUN} --steps 1500 --min-peers 3")).with("--audit", file("0"));
+    let flags = slow(&format!("{RUN} --steps 1500 --min-peers 3")).with("--audit", file("0"));
     let founder = Peer::run(&flags);
     let ticket = founder.ticket();
-    let member =
-        |name: &str| Peer::join(&ticket, &PeerOptions::flags("--checkpoint-every 0").with("--audit", file(name)));
+    let member = |name: &str| Peer::join(&ticket, &slow("--checkpoint-every 0").with("--audit", file(name)));
     let members = [founder, member("1"), member("2")];
     members.iter().for_each(|member| _ = member.wait_for_step(1));
 
-    let first = leaf_of(&ticket, "");
+    let first = leaf_of(&ticket);
     let id = first.id();
     carried(&first, 1);
     brings(&first, 5);
@@ -58,7 +62,7 @@ fn a_leaf_that_is_killed_comes_back_and_ends_with_the_members_state() {
     let gone = |event: &Value| event["event"] == "detached" && event["leaf"] == id.as_str();
     eventually("word that it is gone", || members.iter().find_map(|member| member.told().into_iter().find(gone)));
 
-    let again = Peer::join_in(dir, &ticket, &PeerOptions::flags("--role leaf").with("--audit", file("3")));
+    let again = Peer::join_in(dir, &ticket, &slow("--role leaf").with("--audit", file("3")));
     carried(&again, 1);
     brings(&again, 5);
     let ends = [again].into_iter().chain(members).map(Peer::finish).collect::<Vec<_>>();
@@ -77,15 +81,15 @@ fn a_leaf_that_is_killed_comes_back_and_ends_with_the_members_state() {
 
 #[test]
 fn a_leaf_whose_carrier_is_killed_goes_on_with_another() {
-    let founder = Peer::run(&PeerOptions::flags(&format!("{RUN} --steps 100000000 --min-peers 3")));
+    let founder = Peer::run(&slow(&format!("{RUN} --steps 100000000 --min-peers 3")));
     let ticket = founder.ticket();
-    let member = || Peer::join(&ticket, &PeerOptions::flags("--checkpoint-every 0"));
+    let member = || Peer::join(&ticket, &slow("--checkpoint-every 0"));
     let mut members = vec![founder, member(), member()];
     for member in &members {
         member.wait_for_votes(3);
         member.wait_for_step(1);
     }
-    let leaf = leaf_of(&ticket, "");
+    let leaf = leaf_of(&ticket);
     let carrier = carried(&leaf, 1);
     brings(&leaf, 5);
     let at = members.iter().position(|member| member.id() == carrier).expect("it is a member");
@@ -105,11 +109,40 @@ fn a_leaf_whose_carrier_is_killed_goes_on_with_another() {
     eventually("word that it has left", || members.iter().find_map(|member| member.told().into_iter().find(let_go)));
 }
 
+/// Behind a router that lets nothing in, and on a host that all can dial.
+#[test]
+fn whom_no_member_can_dial_takes_part_as_a_leaf_and_says_so() {
+    let mut lan = Lan::new(2).expect("a network");
+    let home = lan.home().expect("a home in it");
+    let place = |host: Host, listen: String, flags: &str| PeerOptions {
+        listen: Some(listen),
+        prefix: host.prefix.into_iter().chain(SLOW.map(str::to_owned)).collect(),
+        ..PeerOptions::flags(flags)
+    };
+    let listen = |host: &Host| format!("/ip4/{}/tcp/4001", host.address);
+    let [first, second] = [0, 1].map(|number| lan.host(number));
+    let run = format!("{RUN} --steps 100000000 --min-peers 2");
+    let founder = Peer::run(&place(first.clone(), listen(&first), &run));
+    let ticket = founder.ticket();
+    let outside = Peer::join(&ticket, &place(second.clone(), listen(&second), "--checkpoint-every 0 --role auto"));
+    outside.wait_for_view(2);
+    outside.wait_for_step(1);
+    let inside = Peer::join(&ticket, &place(home.clone(), listen(&home), "--role auto"));
+    let warned = inside.wait_for("a word on what it takes part as", |event| event["event"] == "warning");
+    let message = warned["message"].as_str().unwrap_or_default();
+    assert!(message.contains("no member can dial this machine") && message.contains("--announce"), "{message}");
+    carried(&inside, 1);
+    brings(&inside, 5);
+    let reached = founder.reached();
+    founder.wait_for_step(reached + MORE);
+    assert!(inside.told().iter().all(|event| event["event"] != "view"), "it is no member");
+}
+
 #[test]
 fn a_member_that_takes_no_leaves_says_so() {
-    let founder = Peer::run(&PeerOptions::flags(&format!("{RUN} --steps 100000000 --leaves 0")));
+    let founder = Peer::run(&slow(&format!("{RUN} --steps 100000000 --leaves 0")));
     founder.wait_for_step(1);
-    let leaf = leaf_of(&founder.ticket(), "");
+    let leaf = leaf_of(&founder.ticket());
     let turned = founder.wait_for("who is turned away", |event| event["event"] == "turned");
     assert_eq!(
         (&turned["peer"], &turned["reason"]),

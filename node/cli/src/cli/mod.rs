@@ -275,6 +275,9 @@ pub struct DemoFlags {
     /// How many peers train together
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub peers: u16,
+    /// Have one more take part as a leaf of one of them [default: no]
+    #[arg(long)]
+    pub leaf: bool,
     /// How many steps they take
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,

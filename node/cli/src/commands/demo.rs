@@ -18,6 +18,7 @@ pub(super) async fn demo(context: &Context, flags: &DemoFlags) -> Result<u8, Com
     context.start_logs(&loaded)?;
     let plan = Plan {
         peers: usize::from(flags.peers),
+        leaf: flags.leaf,
         steps: flags.steps,
         seed: flags.seed,
         device: flags.device.clone(),

@@ -65,6 +65,7 @@ impl Child {
                 .args(["--steps", &plan.steps.to_string()])
                 .args(["--model", MODEL, "--batch-size", BATCH_SIZE])
                 .args(["--max-peers", &(plan.peers + 1).to_string()]),
+            Some(_) if plan.is_leaf(index) => command.args(["join", "-", "--role", "leaf"]),
             Some(_) => command.args(["join", "-"]),
         };
         command

@@ -39,6 +39,8 @@ const SHOWN_LINES: usize = 20;
 pub struct Plan {
     /// How many peers train.
     pub peers: usize,
+    /// Whether one more takes part as a leaf of one of them.
+    pub leaf: bool,
     /// How many steps they take.
     pub steps: u64,
     /// Of the choice whom to kill.
@@ -150,7 +152,7 @@ async fn drive(
                         take(&mut peers[index], &report);
                         if let (Report::Listening { ticket, .. }, 0, 1) = (&*report, index, peers.len()) {
                             founded.clone_from(ticket);
-                            for index in 1..plan.peers {
+                            for index in 1..plan.peers + usize::from(plan.leaf) {
                                 peers.push(start(index, Some(ticket))?);
                             }
                         }

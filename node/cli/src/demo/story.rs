@@ -26,7 +26,12 @@ impl Plan {
 
     /// How many processes are started.
     pub(super) fn started(&self) -> usize {
-        if self.is_eventful() { self.peers + 1 } else { self.peers }
+        self.peers + usize::from(self.is_eventful()) + usize::from(self.leaf)
+    }
+
+    /// Whether this peer is the leaf: it starts with the first members, and comes after them.
+    pub(super) fn is_leaf(&self, index: usize) -> bool {
+        self.leaf && index == self.peers
     }
 }
 
@@ -176,7 +181,14 @@ mod tests {
     use crate::output::Detail;
 
     fn plan(peers: usize) -> Plan {
-        Plan { peers, steps: 100, seed: 7, device: "cpu".to_owned(), keep: None, detail: Detail::Changes }
+        Plan { peers, leaf: false, steps: 100, seed: 7, device: "cpu".to_owned(), keep: None, detail: Detail::Changes }
+    }
+
+    #[test]
+    fn a_leaf_is_one_more_and_comes_after_the_members() {
+        let plan = Plan { leaf: true, ..plan(4) };
+        assert_eq!((plan.started(), plan.min_peers()), (6, 3));
+        assert_eq!([3, 4, 5].map(|index| plan.is_leaf(index)), [false, true, false]);
     }
 
     fn progress(step: u64, generation: u64) -> Report {
