@@ -448,8 +448,9 @@ impl ResultSink for SharedSteps {
         let result = ResultRecord { step, lineage, after, members, mean };
         let older = inner.steps.complete(view, Arc::new(result), is_finite);
         inner.own = own.map(|own| (step, own));
-        inner.reuse(older);
+        // Leaves are told first: what is kept for them is the newest one then, and the older is nobody's.
         self.settle(&mut inner);
+        inner.reuse(older);
         true
     }
 

@@ -200,9 +200,8 @@ impl EventLoop {
                 return Some(End::Failed(twin::error(self.me, self.data_dir())));
             }
             // It takes no part any more: whoever comes back and asks must not wait for it.
-            Event::Complete { digest, .. } => {
+            Event::Complete { step, digest, .. } => {
                 self.chunk_providers.checkpoints.tell(false, false);
-                let step = self.shared_steps.act(|steps| steps.last_step());
                 self.shared_steps.carry(CarrierInput::Ended { step, digest });
             }
             // It ends so, once all else is done.

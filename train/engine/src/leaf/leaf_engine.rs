@@ -142,6 +142,8 @@ impl<R: StepResult> LeafEngine<R> {
             }
             Input::Faulted { from, violation } if self.is_with(from) => self.leave_faulty(now, violation),
             Input::Faulted { .. } => {}
+            // What its carrier said last is enough to end with.
+            Input::Closed(peer) if self.is_with(peer) && self.ends_with_what_is_here() => {}
             Input::Closed(peer) if self.is_with(peer) => self.leave(now, LossReason::Closed),
             Input::Closed(_) => {}
             Input::Asked(peer) => {
@@ -404,6 +406,13 @@ impl<R: StepResult> LeafEngine<R> {
         self.outputs.push_back(Output::Send { to, body });
     }
 
+    /// Whether the run has ended, and all results up to its end are here: its carrier, which goes, is needed no more.
+    fn ends_with_what_is_here(&self) -> bool {
+        let Stage::Attached(carrier) = &self.stage else { return false };
+        let is_here = |(step, _): (u64, Digest)| carrier.last.0 >= step;
+        carrier.is_loaded && carrier.ended.is_some_and(is_here)
+    }
+
     /// Ends once the last state is applied.
     fn look_at_end(&mut self) {
         let holds = self.holds;
@@ -491,7 +500,10 @@ impl<R: StepResult> LeafEngine<R> {
 
     fn go_on(&mut self, now: Time) {
         let max_stall = self.config.max_stall;
-        if let Stage::Attached(carrier) = &self.stage {
+        let ends = self.ends_with_what_is_here();
+        if let Stage::Attached(carrier) = &self.stage
+            && !ends
+        {
             if now - carrier.heard >= max_stall {
                 self.leave(now, LossReason::Silent);
             } else if now - carrier.went_on >= max_stall * 3 {
@@ -513,6 +525,8 @@ impl<R: StepResult> LeafEngine<R> {
         self.deliver();
         let next = match &self.stage {
             Stage::Rests(until) | Stage::Asks(_, until) => Some(*until),
+            // Its learner is what it waits for.
+            Stage::Attached(_) if ends => None,
             Stage::Attached(carrier) => {
                 let word = (carrier.said + max_stall / 4).min(carrier.heard + max_stall);
                 Some(word.min(carrier.went_on + max_stall * 3))

@@ -25,6 +25,6 @@ pub mod violation;
 /// A carrier has so many leaves at most, whatever its user allows.
 pub const MAX_LEAVES: usize = 8;
 /// So many results may be on their way to a leaf that has applied none of them.
-pub const MAX_BEHIND: u64 = 64;
+pub const MAX_BEHIND: u64 = 1024;
 /// And so much memory may they take, in bytes, if they are more than two.
 pub const MAX_BEHIND_BYTES: usize = 1 << 30;

@@ -5,6 +5,7 @@ use starling_topology::{
 };
 
 use super::leaf_slot::{LeafSlot, LeafStatus};
+use super::share_parts::{Part, PartState};
 use super::{ASKS, Asked, CarrierEngine, CarrierEvent, MAX_ASKED, MAX_DIFFERENCES, MAX_DIGESTS, Output};
 use crate::leaf::part_gradient::PartGradient;
 use crate::leaf::violation::LeafViolation;
@@ -75,7 +76,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
         }
         let each = self.config.max_stall / 16;
         self.make_room_for(now, from);
-        let asked = self.asked.entry(from).or_insert(Asked { credits: ASKS, at: now, refused_until: None });
+        let asked = self.asked.entry(from).or_insert(Asked::new(now));
         while asked.credits < ASKS && now - asked.at >= each && !each.is_zero() {
             (asked.credits, asked.at) = (asked.credits + 1, asked.at + each);
         }
@@ -83,9 +84,17 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
             asked.at = now;
         }
         let refused = asked.refused_until.filter(|until| *until > now);
-        if refused.is_none() && asked.credits == 0 {
-            return Err(LeafViolation::Floods);
+        if asked.credits == 0 {
+            // Who is refused gets no answer to each of many questions.
+            return match refused {
+                None => Err(LeafViolation::Floods),
+                Some(_) => {
+                    self.outputs.push_back(Output::Close(from));
+                    Ok(())
+                }
+            };
         }
+        let habits = asked.habits;
         asked.credits = asked.credits.saturating_sub(1);
         let is_member = |members: &MemberSet| members.binary_search(&from).is_ok();
         let reason = if run != self.config.run {
@@ -111,7 +120,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
             self.outputs.push_back(Output::Close(from));
             return Ok(());
         }
-        self.leaves.insert(from, LeafSlot::new(now, progress));
+        self.leaves.insert(from, LeafSlot::new(now, progress, habits));
         self.outputs.push_back(Output::Event(CarrierEvent::Attached(from)));
         self.send(now, from, CarrierBody::Attached { contacts: self.contacts.clone() }, None);
         Ok(())
@@ -222,8 +231,8 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
         for (step, theirs) in both {
             slot.digests.remove(&step);
             let Some(ours) = self.digests.get(&step).copied().filter(|ours| *ours != theirs) else { continue };
-            slot.differed += 1;
-            if slot.differed > MAX_DIFFERENCES {
+            slot.habits.differed += 1;
+            if slot.habits.differed > MAX_DIFFERENCES {
                 return Err(LeafViolation::Differs { step });
             }
             slot.status = LeafStatus::Waits(None);
@@ -243,10 +252,20 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
 
     /// A leaf takes part no more.
     pub(super) fn lose(&mut self, leaf: PeerId, reason: Option<DetachReason>) {
-        if self.leaves.remove(&leaf).is_some() {
+        if let Some(mut slot) = self.leaves.remove(&leaf) {
             if let Some(parts) = &mut self.parts {
+                // Who goes with a part that is waited for has others wait as one that is late.
+                let owed = slot.owed.as_ref().map(|owed| (owed.number, owed.step));
+                let backup = parts.computing.and_then(|(_, at)| parts.parts.get(at)).map(|part| part.number);
+                let missing = owed.filter(|(number, _)| {
+                    let waits = |part: &mut Part| part.state == PartState::Waiting;
+                    // That it is late was noted when its part was begun in its place.
+                    backup != Some(*number) && parts.part_of(leaf, *number).is_some_and(waits)
+                });
+                missing.into_iter().for_each(|(_, step)| slot.note_late(step));
                 parts.lose(leaf);
             }
+            self.asked.entry(leaf).and_modify(|asked| asked.habits = slot.habits);
             self.outputs.push_back(Output::Event(CarrierEvent::Lost { leaf, reason }));
         }
     }
@@ -272,7 +291,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
     pub(super) fn refuse_for_a_while(&mut self, now: Time, leaf: PeerId) {
         let until = now + self.config.max_stall * 4;
         self.make_room_for(now, leaf);
-        let asked = self.asked.entry(leaf).or_insert(Asked { credits: ASKS, at: now, refused_until: None });
+        let asked = self.asked.entry(leaf).or_insert(Asked::new(now));
         asked.refused_until = Some(until);
     }
 

@@ -42,6 +42,16 @@ pub(super) struct Owed {
     pub(super) sent: Time,
 }
 
+/// What is remembered of a leaf beyond its stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LeafHabits {
+    /// How often in a row it was late, and the step before which it is given nothing for that.
+    late: u32,
+    rests_until: u64,
+    /// How often its state was another one.
+    pub(super) differed: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct LeafSlot {
     pub(super) status: LeafStatus,
@@ -55,8 +65,7 @@ pub(super) struct LeafSlot {
     pub(super) applied: Option<u64>,
     /// Its digests that are yet to be compared.
     pub(super) digests: BTreeMap<u64, Digest>,
-    /// How often its state was another one.
-    pub(super) differed: u32,
+    pub(super) habits: LeafHabits,
     pub(super) owed: Option<Owed>,
     /// The number of the last work that it has answered.
     pub(super) answered: u64,
@@ -65,15 +74,12 @@ pub(super) struct LeafSlot {
     pub(super) said: Time,
     /// How fast it is, sending included; 0: unknown.
     speed: u32,
-    /// How often in a row it was late, and the step before which it is given nothing for that.
-    late: u32,
-    rests_until: u64,
     credits: u32,
     credited: Time,
 }
 
 impl LeafSlot {
-    pub(super) fn new(now: Time, holds: Option<LeafProgress>) -> Self {
+    pub(super) fn new(now: Time, holds: Option<LeafProgress>, habits: LeafHabits) -> Self {
         Self {
             status: LeafStatus::Waits(holds),
             starts: 0,
@@ -81,14 +87,12 @@ impl LeafSlot {
             sent: 0,
             applied: None,
             digests: BTreeMap::new(),
-            differed: 0,
+            habits,
             owed: None,
             answered: 0,
             heard: now,
             said: now,
             speed: 0,
-            late: 0,
-            rests_until: 0,
             credits: CREDITS,
             credited: now,
         }
@@ -102,18 +106,18 @@ impl LeafSlot {
     /// Whether it can be given work of the step after `step`.
     pub(super) fn is_ready(&self, step: u64) -> bool {
         let is_there = self.status == LeafStatus::Follows && self.sent == step;
-        is_there && self.owed.is_none() && step >= self.rests_until
+        is_there && self.owed.is_none() && step >= self.habits.rests_until
     }
 
     /// What it owes to `step` has to be computed in its place: all had to wait. It rests for some steps, more each time.
     pub(super) fn note_late(&mut self, step: u64) {
-        self.late = (self.late + 1).min(MAX_LATE);
-        self.rests_until = step.saturating_add(1 << self.late);
+        self.habits.late = (self.habits.late + 1).min(MAX_LATE);
+        self.habits.rests_until = step.saturating_add(1 << self.habits.late);
     }
 
     /// It was there in time.
     pub(super) fn note_in_time(&mut self) {
-        self.late = 0;
+        self.habits.late = 0;
     }
 
     /// Whether more results are on their way to it than may, each of so many bytes.

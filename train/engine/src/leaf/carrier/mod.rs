@@ -35,7 +35,7 @@ use crate::leaf::part_gradient::PartGradient;
 use crate::leaf::violation::LeafViolation;
 use crate::steps::{MemberSet, StepEngine, StepResult};
 pub use interface::{CarrierConfig, CarrierEvent, Input, Output};
-use leaf_slot::{LeafSlot, LeafStatus};
+use leaf_slot::{LeafHabits, LeafSlot, LeafStatus};
 use share_parts::{PartState, ShareParts, samples};
 
 /// So many digests are kept to be compared, here and of each leaf.
@@ -62,6 +62,15 @@ struct Asked {
     at: Time,
     /// It is refused until then.
     refused_until: Option<Time>,
+    /// What it was like when it was a leaf last: who comes again is no other for it.
+    habits: LeafHabits,
+}
+
+impl Asked {
+    /// It has not asked yet.
+    fn new(now: Time) -> Self {
+        Self { credits: ASKS, at: now, refused_until: None, habits: LeafHabits::default() }
+    }
 }
 
 /// See the module. `G` is a leaf's gradient, `R` a result behind a handle that is cheap to clone.
@@ -82,6 +91,8 @@ pub struct CarrierEngine<G, R> {
     numbers: u64,
     /// How fast this member computes; 0: unknown.
     own_speed: u32,
+    /// What it said last of it, with that of its leaves; 0: nothing.
+    said_speed: u32,
     digests: BTreeMap<u64, Digest>,
     /// The step whose state is ready for leaves, or will be.
     lent: Option<u64>,
@@ -106,6 +117,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
             parts: None,
             numbers: 0,
             own_speed: 0,
+            said_speed: 0,
             digests: BTreeMap::new(),
             lent: None,
             is_over: false,
@@ -142,13 +154,21 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
         self.parts.as_ref().is_some_and(|parts| parts.parts.len() > 1)
     }
 
-    /// What this member says of its speed, if it is `own`: that of its leaves is added. Who gave up, or measured nothing, says that.
-    pub fn speed(&self, own: u32) -> u32 {
+    /// What this member says of its speed, if it is `own`: that of its leaves is added. Who gave up, or measured nothing, says that. Should all leaves fail, it
+    /// computes its share alone, and all others wait: so it says no more than what brings a share that it can compute in half of `max_stall`.
+    pub fn speed(&mut self, own: u32) -> u32 {
         if own <= UNMEASURED || own > MAX_SPEED {
             return own;
         }
         let ready = self.leaves.values().filter(|slot| slot.status == LeafStatus::Follows && slot.owed.is_none());
-        ready.filter_map(LeafSlot::speed).fold(own, u32::saturating_add).min(MAX_SPEED)
+        let all = ready.filter_map(LeafSlot::speed).fold(own, u32::saturating_add).min(MAX_SPEED);
+        let Some(parts) = &self.parts else { return all };
+        // Speeds count eighths of a sample per second. A share grows as what is said of the speed.
+        let alone = (u128::from(samples(&parts.share)) * 8_000_000_000 / u128::from(own)).max(1);
+        let said = u128::from(self.said_speed.max(own));
+        let most = said * (self.config.max_stall / 2).as_nanos() / alone;
+        self.said_speed = u32::try_from(most).unwrap_or(u32::MAX).clamp(own, all.max(own));
+        self.said_speed
     }
 
     /// How many bytes of numbers follow this message, once it is known that they may come: before memory is taken for them. `None`: the

@@ -314,6 +314,55 @@ fn who_is_always_late_is_given_little() {
 }
 
 #[test]
+fn who_attaches_anew_is_as_late_as_before() {
+    let mut member = Member::at(4);
+    member.attach(10);
+    member.computes(5, 0..8);
+    assert!(member.work_of(10).is_some());
+    member.now = member.now + Duration::from_millis(10);
+    member.computed();
+    // It goes with what it owes, and comes again, as often as it may.
+    member.handle(Input::Closed(peer(10)));
+    member.computed();
+    let mut given = Vec::new();
+    for step in 5..40 {
+        member.has_each_of(0..8, step);
+        member.commit();
+        member.wait(STALL / 16);
+        member.hears(10, LeafBody::Attach { run: RUN, progress: member.progress() });
+        member.computes(step + 1, 0..8);
+        let is_given = member.work_of(10).is_some();
+        given.extend(is_given.then_some(step + 1));
+        member.computed();
+        member.handle(Input::Closed(peer(10)));
+        if is_given {
+            member.computed();
+        }
+    }
+    assert_eq!(given, [8, 13, 22, 39]);
+}
+
+/// Should the leaf fail, the whole share is its carrier's.
+#[test]
+fn nobody_claims_a_share_that_it_can_not_compute_alone() {
+    let speed = |own: u32| {
+        let mut member = Member::at(4);
+        member.attach(10);
+        member.computes(5, 0..8);
+        let work = member.work_of(10).expect("some");
+        member.now = member.now + Duration::from_millis(1);
+        member.brings(10, work);
+        member.engine.speed(own)
+    };
+    // Eight samples in eight seconds, half of the longest stall, and in four, and in sixteen.
+    let leaf = 4 * 1000 * 8;
+    assert_eq!(speed(8), 8, "its leaf is fast, but all of a larger share would be too much for it");
+    assert_eq!(speed(16), 16 * 2, "the share may become twice as large");
+    assert_eq!(speed(4), 4);
+    assert_eq!(speed(800), (800 + leaf).min(800 * 100));
+}
+
+#[test]
 fn what_is_computed_is_kept_until_the_step_is_applied_and_another_share_begins_anew() {
     let mut member = Member::at(4);
     member.attach(10);

@@ -397,6 +397,28 @@ fn the_end_waits_for_the_last_state() {
 }
 
 #[test]
+fn a_carrier_that_goes_at_the_end_is_needed_no_more() {
+    let digest = Digest([7; 32]);
+    let ends = |last_is_here: bool, then: fn(&mut Leaf)| {
+        let mut leaf = Leaf::following();
+        leaf.result(1, 5, OF_VIEW);
+        if last_is_here {
+            leaf.result(1, 6, OF_VIEW);
+        }
+        leaf.hears(1, CarrierBody::Ended { step: 6, digest });
+        then(&mut leaf);
+        let is_with = leaf.engine.carrier();
+        leaf.handle(Input::Applied { step: 5, digest: None });
+        leaf.handle(Input::Applied { step: 6, digest: Some(digest) });
+        (is_with, leaf.end)
+    };
+    for then in [(|leaf| leaf.handle(Input::Closed(peer(1)))) as fn(&mut Leaf), |leaf| leaf.wait(STALL * 4)] {
+        assert_eq!(ends(true, then), (Some(peer(1)), Some(LeafEvent::Complete { step: 6, digest })));
+        assert_eq!(ends(false, then).0, None, "what is missing, others have");
+    }
+}
+
+#[test]
 fn whose_reach_improves_asks_to_be_a_member_and_who_wants_to_be_its_leaf_is_refused() {
     let mut leaf = Leaf::following();
     leaf.handle(Input::Asked(peer(77)));
