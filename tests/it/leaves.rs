@@ -81,7 +81,7 @@ fn a_leaf_that_is_killed_comes_back_and_ends_with_the_members_state() {
 
 #[test]
 fn a_leaf_whose_carrier_is_killed_goes_on_with_another() {
-    let founder = Peer::run(&slow(&format!("{RUN} --steps 100000000 --min-peers 3")));
+    let founder = Peer::run(&slow(&format!("{RUN} --steps 100000000 --min-peers 2")));
     let ticket = founder.ticket();
     let member = || Peer::join(&ticket, &slow("--checkpoint-every 0"));
     let mut members = vec![founder, member(), member()];
