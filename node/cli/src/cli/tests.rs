@@ -1,7 +1,7 @@
 //! What the command line takes and says of itself.
 
 use clap::Command;
-use starling_node::settings::keys::{DefaultValue, keys};
+use starling_node::settings::keys::{DefaultValue, Key, VerbSet, keys};
 
 use super::*;
 use crate::config::FlagValue;
@@ -14,6 +14,18 @@ fn parse(line: &str) -> Result<Cli, clap::Error> {
 fn run_values(line: &str) -> Vec<FlagValue> {
     let Verb::Run(flags) = parse(line).expect("a good line").verb else { panic!("not a run: {line}") };
     flags.keys.values().to_vec()
+}
+
+/// The same of `starling join`.
+fn join_values(line: &str) -> Vec<FlagValue> {
+    let Verb::Join(flags) = parse(line).expect("a good line").verb else { panic!("not a join: {line}") };
+    flags.keys.values().to_vec()
+}
+
+/// Who takes part with this key: a founder, if it is not a joiner's alone.
+fn verb_of(key: &Key) -> &'static str {
+    let is_joiners = key.verbs.meets(VerbSet::JOIN) && !key.verbs.meets(VerbSet::RUN);
+    if is_joiners { "join" } else { "run" }
 }
 
 fn help_of(command: &Command, flag: &str) -> String {
@@ -31,14 +43,14 @@ fn clap_finds_no_contradiction() {
 fn help_states_the_default_of_every_key() {
     let mut root = command();
     root.build();
-    let run = root.find_subcommand("run").expect("there is a run verb");
     for key in keys() {
+        let verb = root.find_subcommand(verb_of(key)).expect("there is such a verb");
         let Some(flag) = key.flag.map(|flag| flag.long) else { continue };
         let default = match key.default {
             DefaultValue::Value("") => "none",
             DefaultValue::Value(text) | DefaultValue::Like(text) | DefaultValue::None(text) => text,
         };
-        let help = help_of(run, flag);
+        let help = help_of(verb, flag);
         assert!(help.ends_with(&format!("[default: {default}]")), "{flag} does not say [default: {default}]: {help}");
     }
 }
@@ -79,7 +91,10 @@ fn every_key_flag_sets_its_own_key() {
         else {
             continue;
         };
-        let values = run_values(&format!("starling run {flag}=1"));
+        let values = match verb_of(key) {
+            "run" => run_values(&format!("starling run {flag}=1")),
+            _ => join_values(&format!("starling join - {flag}=1")),
+        };
         assert_eq!(values.iter().map(|value| (value.key, value.flag)).collect::<Vec<_>>(), [(key.id, flag)]);
     }
 }
