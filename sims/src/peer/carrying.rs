@@ -72,7 +72,7 @@ impl Peer {
     }
 
     /// What it says of its speed.
-    pub(super) fn told_speed(&self) -> u32 {
+    pub(super) fn told_speed(&mut self) -> u32 {
         self.carrying.engine.speed(self.speed)
     }
 

@@ -110,13 +110,14 @@ impl Peer {
         let (world, workload) = (place.ring.world_size(), Rc::clone(&self.workload));
         self.tries += 1;
         let has_state = self.steps.progress().has_state;
+        let told = self.told_speed();
         // Who brings a part before the rest is there has all of its share to itself.
         let of = if self.sabotage == Some(Sabotage::StaleGradient) { step.max(2) - 1 } else { step };
         let share = self.learner.state.as_ref().filter(|_| has_state).map(|state| state.ledger.share_of(self.name));
         let name = share.map_or(0, |share| name_of_numbers(self.name, of, share));
         let (mine, speed) = match (share, self.gathered(step)) {
-            (Some(_), Some(gathered)) if of == step => (gathered, self.told_speed()),
-            (Some(share), _) => (gradient(self.name, of, share), self.told_speed()),
+            (Some(_), Some(gathered)) if of == step => (gathered, told),
+            (Some(share), _) => (gradient(self.name, of, share), told),
             (None, _) => (0, 0),
         };
         if has_state && self.gathered(step).is_none() && self.learner.computing.is_none() {

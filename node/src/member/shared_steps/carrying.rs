@@ -127,7 +127,7 @@ impl SharedSteps {
 
     /// What this member says of its speed, if it is `own`.
     pub(crate) fn told_speed(&self, own: u32) -> u32 {
-        match &self.lock().side {
+        match &mut self.lock().side {
             Side::Carrier(carrying) => carrying.engine.speed(own),
             Side::Leaf(_) | Side::Nothing => own,
         }
