@@ -11,7 +11,7 @@ use starling_engine::leaf::violation::LeafViolation;
 use starling_run::ResultRecord;
 use starling_topology::{CarrierBody, LeafBody, PeerId, Time};
 use tokio::sync::mpsc;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
@@ -68,6 +68,8 @@ struct Streams {
     /// Counts streams.
     numbers: u64,
     of: BTreeMap<PeerId, OpenStream>,
+    /// Those on which a peer has just asked: what the machine said before it heard that is for the one before.
+    asking: BTreeMap<PeerId, OpenStream>,
 }
 
 impl CarrierStreams {
@@ -102,7 +104,12 @@ impl CarrierStreams {
             return tracing::info!(?peer, "a peer whose invitation does not hold is no leaf");
         }
         let (mut reader, mut writer) = stream.split();
-        let first = timeout(self.stall, self.read(peer, &mut reader)).await;
+        // No numbers are read of who has not asked yet.
+        let admits = |body: &LeafBody| match body {
+            LeafBody::Attach { .. } => Ok(Some(0)),
+            _ => Err(LeafViolation::OutOfTurn),
+        };
+        let first = timeout(self.stall, wire::read_leaf(&mut reader, admits, self.stall)).await;
         let attach = match first {
             Ok(Ok(said @ (LeafBody::Attach { .. }, None))) => said,
             Ok(Ok(_)) => return self.fault(peer, LeafViolation::OutOfTurn),
@@ -111,9 +118,13 @@ impl CarrierStreams {
         };
         let _tracked = self.tracker.token();
         let (queue, waiting) = mpsc::channel(MAX_WAITING);
-        let (number, is_over) = self.lock().register(peer, queue);
         let (body, gradient) = attach;
-        self.shared_steps.carry(CarrierInput::Received { from: peer, body, gradient });
+        let (number, is_over) = {
+            let mut streams = self.lock();
+            let registered = streams.register(peer, queue);
+            self.shared_steps.carry(CarrierInput::Received { from: peer, body, gradient });
+            registered
+        };
         let reads = async {
             tokio::select! {
                 () = is_over.cancelled() => {}
@@ -121,9 +132,15 @@ impl CarrierStreams {
             }
         };
         let writes = async {
-            if let Err(error) = self.write(waiting, &mut writer).await {
-                tracing::debug!(?peer, %error, "nothing more gets to a leaf");
-                self.closed(peer, number);
+            tokio::select! {
+                written = self.write(waiting, &mut writer) => {
+                    if let Err(error) = written {
+                        tracing::debug!(?peer, %error, "nothing more gets to a leaf");
+                        self.closed(peer, number);
+                    }
+                }
+                // What it was let go with is not kept for one that does not read.
+                () = async { is_over.cancelled().await; sleep(self.stall).await } => {}
             }
         };
         futures::join!(reads, writes);
@@ -141,14 +158,16 @@ impl CarrierStreams {
     async fn listen(&self, peer: PeerId, number: u64, reader: &mut (impl futures::AsyncRead + Unpin)) {
         loop {
             let read = self.read(peer, reader).await;
-            if !self.lock().is_newest(peer, number) {
-                return;
-            }
             let input = match read {
                 Ok((body, gradient)) => CarrierInput::Received { from: peer, body, gradient },
-                Err(ReadEnd::Faulty(violation)) => return self.fault(peer, violation),
+                Err(ReadEnd::Faulty(violation)) => CarrierInput::Faulted { from: peer, violation },
                 Err(ReadEnd::Closed(_) | ReadEnd::Unwanted) => return self.closed(peer, number),
             };
+            // No other stream of it becomes the newest between.
+            let streams = self.lock();
+            if !streams.is_newest(peer, number) {
+                return;
+            }
             self.shared_steps.carry(input);
         }
     }
@@ -171,8 +190,10 @@ impl CarrierStreams {
 
     /// A stream has ended, or is as good as that. Of one that is not the peer's newest nobody needs to know.
     fn closed(&self, peer: PeerId, number: u64) {
-        let was_newest = self.lock().remove(peer, |open| open.number == number);
-        if was_newest {
+        let mut streams = self.lock();
+        let is_newest = streams.is_newest(peer, number);
+        streams.remove(peer, number);
+        if is_newest {
             self.shared_steps.carry(CarrierInput::Closed(peer));
         }
     }
@@ -200,13 +221,19 @@ impl CarrierStreams {
             match said {
                 CarrierOutput::Send { to, body, result } => {
                     told.say(to, &body);
-                    let sent = self.lock().send(to, (body, result));
+                    let is_answer = matches!(body, CarrierBody::Attached { .. } | CarrierBody::Refused(_));
+                    let mut streams = self.lock();
+                    if is_answer {
+                        streams.answer(to);
+                    }
+                    let sent = streams.send(to, (body, result));
+                    drop(streams);
                     if let Err(number) = sent {
                         self.closed(to, number);
                     }
                 }
                 // What waits in its queue is written before the stream is closed.
-                CarrierOutput::Close(peer) => _ = self.lock().remove(peer, |_| true),
+                CarrierOutput::Close(peer) => self.lock().close(peer),
                 CarrierOutput::SetTimer(at) => timer = Some(at),
                 CarrierOutput::Fault { leaf, violation } => told.fault(leaf, &violation),
                 CarrierOutput::Event(event) => told.event(event),
@@ -235,22 +262,36 @@ impl Streams {
     fn register(&mut self, peer: PeerId, queue: mpsc::Sender<Said>) -> (u64, CancellationToken) {
         self.numbers += 1;
         let (number, is_over) = (self.numbers, CancellationToken::new());
-        let before = self.of.insert(peer, OpenStream { number, queue, is_over: is_over.clone() });
+        let before = self.asking.insert(peer, OpenStream { number, queue, is_over: is_over.clone() });
         before.into_iter().for_each(|before| before.is_over.cancel());
         (number, is_over)
     }
 
-    fn is_newest(&self, peer: PeerId, number: u64) -> bool {
-        self.of.get(&peer).is_some_and(|open| open.number == number)
+    /// The peer is answered: what is said from now on is for the stream on which it has asked.
+    fn answer(&mut self, peer: PeerId) {
+        if let Some(asking) = self.asking.remove(&peer) {
+            let before = self.of.insert(peer, asking);
+            before.into_iter().for_each(|before| before.is_over.cancel());
+        }
     }
 
-    /// Reads nothing more of the peer's stream, if it is that one, and closes it once all is written.
-    fn remove(&mut self, peer: PeerId, is_it: impl Fn(&OpenStream) -> bool) -> bool {
-        if !self.of.get(&peer).is_some_and(is_it) {
-            return false;
+    fn is_newest(&self, peer: PeerId, number: u64) -> bool {
+        self.asking.get(&peer).or(self.of.get(&peer)).is_some_and(|open| open.number == number)
+    }
+
+    /// Reads nothing more of this stream of the peer, and closes it once all is written.
+    fn remove(&mut self, peer: PeerId, number: u64) {
+        for streams in [&mut self.asking, &mut self.of] {
+            if streams.get(&peer).is_some_and(|open| open.number == number) {
+                streams.remove(&peer).into_iter().for_each(|open| open.is_over.cancel());
+            }
         }
-        self.of.remove(&peer).into_iter().for_each(|open| open.is_over.cancel());
-        true
+    }
+
+    /// The same of the one that the peer was answered on; of one on which it asks if there is no other: it gets no answer.
+    fn close(&mut self, peer: PeerId) {
+        let open = self.of.remove(&peer).or_else(|| self.asking.remove(&peer));
+        open.into_iter().for_each(|open| open.is_over.cancel());
     }
 
     /// Has this said; the stream's number if the peer does not read.

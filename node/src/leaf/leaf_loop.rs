@@ -151,6 +151,8 @@ impl LeafLoop {
                 }
             };
             tokio::select! {
+                // What the machine has said is done before it hears more: an event is of what it was.
+                biased;
                 action = shared_steps.asked_by_leaf() => {
                     if let Some(end) = self.execute(action) {
                         return end;
@@ -166,12 +168,14 @@ impl LeafLoop {
                 }
                 Some(event) = self.link_events.1.recv() => self.on_link(event),
                 Some(loaded) = self.loaded.1.recv() => self.on_loaded(loaded),
-                Some(event) = self.feed.events.recv() => match event {
-                    TrainerEvent::Unable(error) => {
+                event = self.feed.events.recv() => match event {
+                    Some(TrainerEvent::Unable(error)) => {
                         self.failure = Some(error);
                         stop.cancel();
                     }
-                    TrainerEvent::Failed(error) => return LeafEnd::Failed(error),
+                    Some(TrainerEvent::Failed(error)) => return LeafEnd::Failed(error),
+                    // It says so before it ends, unless it panicked, which is told where it is waited for.
+                    None => return LeafEnd::Left,
                 },
                 notice = shared_steps.noticed() => {
                     // Digests go to the carrier by another way.

@@ -61,9 +61,11 @@ pub(crate) async fn take_part(
     let patience = (max_stall * DISK_STALLS, max_state_bytes);
     let (checkpoint_writer, _saved) = CheckpointWriter::start(store, (file, record.marks), observer.clone(), patience)?;
     let learner_options = LearnerOptions {
-        // What it holds, its carrier holds; of its own it has nothing to come back with.
+        // What it holds, its carrier holds; of its own it has nothing to come back with. What this machine saved as a member, and has signed, stays.
         checkpoint_every: 0,
-        evaluate_every: settings.evaluate_every,
+        keeps_state: false,
+        // Its carrier would wait.
+        evaluate_every: 0,
         update_ahead_bytes: 0,
         export: settings.export.clone(),
         audit: settings.audit.clone(),

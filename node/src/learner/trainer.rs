@@ -84,6 +84,8 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct LearnerOptions {
     pub(crate) checkpoint_every: u64,
+    /// Whether the last state is saved here.
+    pub(crate) keeps_state: bool,
     pub(crate) evaluate_every: u64,
     /// Memory for an update that begins before its step is committed; one that needs more begins after.
     pub(crate) update_ahead_bytes: u64,
@@ -128,6 +130,8 @@ pub(crate) fn start(
     if learner.stage_bytes().is_some_and(|bytes| bytes <= learner_options.update_ahead_bytes) {
         shared_steps.want_parts();
     }
+    // What is not to be saved needs no saving.
+    let kept = (!learner_options.keeps_state).then_some(true);
     let worker = Worker {
         turns: Turns::new(me, learner.manifest(), learner.step(), (shared_steps, snapshots), events),
         work_clock: feed.work_clock.clone(),
@@ -147,7 +151,7 @@ pub(crate) fn start(
         contributed: None,
         view: 0,
         drafted: None,
-        kept: None,
+        kept,
         mishaps: Mishaps::default(),
         audit_log,
         totals: Totals::default(),

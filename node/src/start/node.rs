@@ -175,6 +175,7 @@ async fn take_part(
     config.shape.samples = Some(samples);
     let learner_options = LearnerOptions {
         checkpoint_every: learner.manifest().checkpoint_every,
+        keeps_state: true,
         evaluate_every: settings.evaluate_every,
         update_ahead_bytes: settings.update_ahead_bytes,
         export: settings.export.clone(),
