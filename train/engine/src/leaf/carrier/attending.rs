@@ -76,7 +76,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
         }
         let each = self.config.max_stall / 16;
         self.make_room_for(now, from);
-        let asked = self.asked.entry(from).or_insert(Asked::new(now));
+        let asked = self.asked.entry(from).or_insert_with(|| Asked::new(now));
         while asked.credits < ASKS && now - asked.at >= each && !each.is_zero() {
             (asked.credits, asked.at) = (asked.credits + 1, asked.at + each);
         }
@@ -291,7 +291,7 @@ impl<G: PartGradient, R: StepResult> CarrierEngine<G, R> {
     pub(super) fn refuse_for_a_while(&mut self, now: Time, leaf: PeerId) {
         let until = now + self.config.max_stall * 4;
         self.make_room_for(now, leaf);
-        let asked = self.asked.entry(leaf).or_insert(Asked::new(now));
+        let asked = self.asked.entry(leaf).or_insert_with(|| Asked::new(now));
         asked.refused_until = Some(until);
     }
 
