@@ -276,7 +276,7 @@ impl Streams {
     }
 
     fn is_newest(&self, peer: PeerId, number: u64) -> bool {
-        self.asking.get(&peer).or(self.of.get(&peer)).is_some_and(|open| open.number == number)
+        self.asking.get(&peer).or_else(|| self.of.get(&peer)).is_some_and(|open| open.number == number)
     }
 
     /// Reads nothing more of this stream of the peer, and closes it once all is written.
