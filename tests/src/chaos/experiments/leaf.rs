@@ -15,8 +15,7 @@ use crate::{Peer, PeerOptions};
 /// Members beside the leaf.
 const MEMBERS: usize = 3;
 /// What is trained: in micro-batches, each of which takes so much longer that all machines are equally fast.
-const BATCH: u64 = 960;
-const RUN: &str = "--model softmax --batch-size 960 --micro-batch 16 --steps 100000000 --checkpoint-every 100";
+const RUN: &str = "--model softmax --batch-size 720 --micro-batch 8 --steps 100000000 --checkpoint-every 100";
 const LONGER: Duration = Duration::from_millis(8);
 /// How long anything else may take. Generous: nothing is measured by it.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -30,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// each sample counts once.
 #[derive(Debug, Clone)]
 pub struct Leaf {
-    /// For how long each thing is measured.
+    /// For how long each thing is measured: more than ten seconds, of which processes tell how fast they are.
     pub each: Duration,
     /// How often the leaf is killed.
     pub kills: u32,
@@ -158,7 +157,7 @@ impl Leaf {
     /// How fast the run is now.
     fn measure(&self, fleet: &mut Fleet) -> Result<Pace> {
         let until = Instant::now() + self.each;
-        let (mut first, mut last, mut told) = (None, None, Vec::new());
+        let (mut first, mut last, mut told, mut samples_per_s) = (None, None, Vec::new(), 0.0);
         while let Some((slot, event)) = fleet.pump(until) {
             if slot != 0 {
                 continue;
@@ -168,6 +167,8 @@ impl Leaf {
                     let here = (Instant::now(), event["step"].as_u64().unwrap_or_default());
                     first.get_or_insert(here);
                     last = Some(here);
+                    // Of the last ten seconds.
+                    samples_per_s = event["samples_per_s"].as_f64().unwrap_or_default();
                 }
                 "members" => {
                     let members = event["members"].as_array().into_iter().flatten();
@@ -180,7 +181,7 @@ impl Leaf {
         let (Some((began, from)), Some((ended, to))) = (first, last) else { bail!("no steps to measure") };
         let (steps, took) = ((to - from).max(1) as f64, ended - began);
         let speeds = told.iter().sum::<f64>() / told.len().max(1) as f64;
-        Ok(Pace { step: took.div_f64(steps), samples_per_s: BATCH as f64 * steps / took.as_secs_f64(), speeds })
+        Ok(Pace { step: took.div_f64(steps), samples_per_s, speeds })
     }
 }
 
