@@ -60,6 +60,27 @@ fn advance(trainer: &mut ClassifierReplica, buffer: &mut Vec<f32>) -> StepReport
 }
 
 #[test]
+fn parts_of_a_share_come_to_what_the_share_does() {
+    let mut trainer = trainer("mlp:8", OptimizerSpec::adam_w(1e-2), 64);
+    let _ = trainer.begin(&[ME]);
+    let whole = computed(&mut trainer, ME).expect("computed");
+    let mut sums = vec![0.0; whole.elements()];
+    for positions in [0..10, 10..64] {
+        let part = Gradient::new(trainer.manifest().reduced());
+        let samples = u64::from(positions.end - positions.start);
+        let weight = trainer.compute_part(ME, std::slice::from_ref(&positions), &part).expect("computed");
+        assert_eq!((weight, part.weight(), part.ready_from()), (samples, samples, 0));
+        sums.iter_mut().zip(part.values()).for_each(|(sum, value)| *sum += value * weight as f32);
+    }
+    for (sum, value) in sums.iter().zip(whole.values()) {
+        assert!((sum / 64.0 - value).abs() <= 1e-5 * value.abs().max(0.1), "{} instead of {value}", sum / 64.0);
+    }
+    let nothing = Gradient::new(trainer.manifest().reduced());
+    assert_eq!(trainer.compute_part(ME, &[], &nothing).expect("nothing to do"), 0);
+    assert_eq!((nothing.weight(), nothing.ready_from()), (0, 0));
+}
+
+#[test]
 fn a_trainer_can_move_to_its_own_thread() {
     fn check<T: Send>() {}
     check::<ClassifierReplica>();
