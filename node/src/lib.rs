@@ -37,7 +37,6 @@ mod access;
 pub mod credentials;
 pub mod error;
 pub mod keeper;
-mod leaf;
 pub mod learner;
 mod member;
 pub mod net;

@@ -33,8 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::credentials::identity::{Identity, to_libp2p};
 use crate::error::NodeError;
-use crate::leaf::carrier_streams::CarrierHandle;
 use crate::learner::trainer::{LearnerEvents, WorkClock};
+use crate::member::leaf::carrier_streams::CarrierHandle;
 use crate::member::prober::Prober;
 use crate::member::shared_steps::{CarrierInput, SharedSteps};
 use crate::member::snapshots::Snapshots;

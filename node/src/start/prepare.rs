@@ -23,7 +23,7 @@ use crate::credentials::identity::{Identity, from_libp2p};
 use crate::credentials::invitation::Role;
 use crate::credentials::secret;
 use crate::error::NodeError;
-use crate::leaf::reach;
+use crate::member::leaf::reach;
 use crate::member::twin::TwinWatch;
 use crate::observe::report::{Observer, Report};
 use crate::settings::{FoundOptions, JoinOptions, ResumePolicy, Settings};

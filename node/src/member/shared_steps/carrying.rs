@@ -11,7 +11,7 @@ use starling_run::ResultRecord;
 use starling_topology::{LeafBody, PeerId, Time};
 
 use super::{SharedSteps, Side, Steps};
-use crate::leaf::numbers::PartNumbers;
+use crate::member::leaf::numbers::PartNumbers;
 use crate::member::snapshots::Snapshots;
 
 /// What a carrier's machine is told.
