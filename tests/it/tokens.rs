@@ -171,7 +171,9 @@ fn data_is_checked_and_shown_without_training() {
     assert!(samples[0]["label"].is_string() && text(dir, "data show digits").contains('@'), "{shown}");
     let told = text(dir, &format!("data show {} --samples 1", data::breast_cancer().display()));
     assert!(told.contains("the first 1 samples") && told.contains("and 10 more"), "{told}");
-    assert!(text(dir, "data show a.txt --model gpt --context 8").contains("t|h|e| |c|a|t| |"));
+    // Some of its windows are held out.
+    let told = text(dir, "data show a.txt --model gpt --context 8");
+    assert!(told.contains("windows of 8 tokens; the first 3,") && told.contains('|'), "{told}");
     // One byte that is another one.
     let path = dir.join("text/tokens-00000.bin");
     let mut bytes = fs::read(&path).expect("there");

@@ -10,7 +10,6 @@ use super::{AnyTask, Chosen, Model, check_layers, check_widths, choose, unusable
 use crate::network::forward::{AnyModule, RowModule};
 use crate::network::{LayerSpec, Network};
 use crate::task::classification::ClassificationTask;
-use starling_run::manifest::MAX_CLASSES;
 
 /// The most channels of a convolution.
 const MAX_CHANNELS: u32 = 4_096;
@@ -142,8 +141,9 @@ impl Model for ClassifierModel {
         }
         if dataset.description().classes == 0 {
             return Err(format!(
-                "its labels are more than {MAX_CLASSES} different numbers, too many to be classes; take `--model regression`, which learns numbers, \
-                 or name another label column (`--label`)"
+                "its labels are numbers, and too many different ones to be classes, which {} learns; take `--model regression`, which learns numbers, or \
+                 name another label column (`--label`)",
+                self.name
             ));
         }
         self.check_images(&layers, dataset.description().shape)?;
