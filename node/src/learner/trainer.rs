@@ -130,8 +130,6 @@ pub(crate) fn start(
     if learner.stage_bytes().is_some_and(|bytes| bytes <= learner_options.update_ahead_bytes) {
         shared_steps.want_parts();
     }
-    // What is not to be saved needs no saving.
-    let kept = (!learner_options.keeps_state).then_some(true);
     let worker = Worker {
         turns: Turns::new(me, learner.manifest(), learner.step(), (shared_steps, snapshots), events),
         work_clock: feed.work_clock.clone(),
@@ -151,7 +149,7 @@ pub(crate) fn start(
         contributed: None,
         view: 0,
         drafted: None,
-        kept,
+        kept: None,
         mishaps: Mishaps::default(),
         audit_log,
         totals: Totals::default(),

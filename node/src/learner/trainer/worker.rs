@@ -460,6 +460,9 @@ impl Worker {
     /// Says that the run is at its end here. Whoever hears it may go for good, so the state is on disk first.
     fn tell_finished(&mut self, checkpoint_writer: &mut CheckpointWriter) {
         let is_saved = self.kept.unwrap_or_else(|| {
+            if !self.learner_options.keeps_state {
+                return true;
+            }
             self.work_clock.stop(); // A slow disk is no hanging step.
             self.audit_log.settle();
             checkpoint_writer.keep(self.learner.state())
@@ -479,7 +482,8 @@ impl Worker {
         // that was about to be replaced may not be the run's.
         let is_ours = self.turns.shared_steps.progress().has_state;
         self.totals.has_state = self.learner.step() > 0 && is_ours;
-        let last = (self.totals.has_state && self.kept.is_none()).then(|| self.learner.state());
+        let is_due = self.learner_options.keeps_state && self.totals.has_state && self.kept.is_none();
+        let last = is_due.then(|| self.learner.state());
         if evaluate && self.is_over() {
             self.audit_log.confirm();
         } else if evaluate || is_ours {

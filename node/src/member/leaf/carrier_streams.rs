@@ -168,7 +168,11 @@ impl CarrierStreams {
             if !streams.is_newest(peer, number) {
                 return;
             }
+            let is_faulty = matches!(input, CarrierInput::Faulted { .. });
             self.shared_steps.carry(input);
+            if is_faulty {
+                return;
+            }
         }
     }
 
