@@ -5,6 +5,7 @@
 
 mod audit_log;
 mod census;
+mod duty;
 mod gathering;
 mod mishaps;
 mod progress_meter;
@@ -27,6 +28,7 @@ use starling_topology::{Digest, PeerId};
 use tokio::sync::{mpsc, watch};
 
 use census::Census;
+use duty::Duty;
 use gathering::Gathering;
 pub(crate) use turns::{Turn, Turns};
 pub(crate) use work_clock::WorkClock;
@@ -87,6 +89,8 @@ pub(crate) struct LearnerOptions {
     /// Whether the last state is saved here.
     pub(crate) keeps_state: bool,
     pub(crate) evaluate_every: u64,
+    /// Which share of the time it computes.
+    pub(crate) duty: f64,
     /// Memory for an update that begins before its step is committed; one that needs more begins after.
     pub(crate) update_ahead_bytes: u64,
     pub(crate) export: Option<PathBuf>,
@@ -127,6 +131,7 @@ pub(crate) fn start(
     let LearnerParts { me, shared_steps, snapshots, observer } = parts;
     let audit_log = AuditLog::open(learner_options.audit.as_deref(), learner.as_ref(), observer.clone())?;
     let (reduced, steps) = (learner.manifest().reduced(), learner.manifest().steps);
+    let max_stall = Duration::from_millis(learner.manifest().max_stall_ms);
     if learner.stage_bytes().is_some_and(|bytes| bytes <= learner_options.update_ahead_bytes) {
         shared_steps.want_parts();
     }
@@ -134,6 +139,7 @@ pub(crate) fn start(
         turns: Turns::new(me, learner.manifest(), learner.step(), (shared_steps, snapshots), events),
         work_clock: feed.work_clock.clone(),
         speed: Speed::new(),
+        duty: Duty::new(learner_options.duty, max_stall),
         word: SlotWatch::new(),
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
         learner,

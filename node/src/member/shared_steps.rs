@@ -10,7 +10,7 @@ mod parts;
 mod tests;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use starling_collective::codec::kernel;
 use starling_collective::{OperationResidual, PendingResidual};
@@ -273,6 +273,17 @@ impl SharedSteps {
     /// Waits until the thread is to end.
     pub(crate) fn wait_for_stop(&self) {
         self.wait_for(|inner| inner.steps.is_stopped().then_some(()));
+    }
+
+    /// Keeps the thread idle for so long, or until it is to end.
+    pub(crate) fn rest(&self, time: Duration) {
+        let began = Instant::now();
+        let mut inner = self.lock();
+        while !inner.steps.is_stopped()
+            && let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
+        {
+            inner = self.changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// From now on, results are handed over in parts, too, while they are being reduced.

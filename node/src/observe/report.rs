@@ -343,6 +343,13 @@ pub enum Report {
         /// Why.
         reason: String,
     },
+    /// This machine goes on as something else than before.
+    Becomes {
+        /// `member` or `leaf`.
+        role: String,
+        /// Why.
+        why: String,
+    },
     /// What this member's leaves have brought, or what this leaf has. About once a second while they bring something.
     Leaves {
         /// By peer id.

@@ -84,6 +84,8 @@ pub struct Settings {
     pub update_ahead_bytes: u64,
     /// Evaluate on held-out samples every so many steps; 0 evaluates only at the end.
     pub evaluate_every: u64,
+    /// Which share of the time it computes.
+    pub duty: f64,
     /// How many buckets are reduced at a time.
     pub buckets_in_flight: u32,
     /// Write the trained model here at the end: to a folder if it ends with a slash or is one already, else to a safetensors file.
@@ -145,7 +147,7 @@ impl Settings {
             name: None,
             data_plane: TransportPolicy::Auto,
             max_peers: 64,
-            role: RolePolicy::Member,
+            role: RolePolicy::Auto,
             leaves: MAX_LEAVES,
             allow: Vec::new(),
             fork_after: Some(Duration::from_secs(120)),
@@ -154,6 +156,7 @@ impl Settings {
             checkpoint_keep: 3,
             update_ahead_bytes: 0,
             evaluate_every: 0,
+            duty: 1.0,
             buckets_in_flight: 4,
             export: None,
             audit: None,

@@ -29,6 +29,7 @@ use crate::member::guide::Guide;
 use crate::member::leaf;
 use crate::member::leaf::carrier_streams::CarrierStreams;
 use crate::member::leaf::reach::{self, ReachProvider};
+use crate::member::leaf::role::RoleHistory;
 use crate::member::shared_steps::{Carrying, SharedSteps, Side, Steps};
 use crate::member::snapshots::Snapshots;
 use crate::net::listen::Places;
@@ -79,7 +80,7 @@ pub async fn found(
         let founding = if comes_back { &resumed } else { &founding };
         prepare::founder(&settings, founding, program.clone(), observer)
     };
-    live(&settings, prepare, observer, stop).await
+    live(&settings, prepare, observer, (stop, &RoleHistory::default())).await
 }
 
 /// Joins a run and takes part in it until it is complete or `stop` is cancelled. The manifest comes from the swarm.
@@ -93,21 +94,23 @@ pub async fn join(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let prepare = |observer, comes_back| prepare::joiner(&settings, &joining, program.clone(), observer, comes_back);
-    live(&settings, prepare, observer, stop).await
+    let history = RoleHistory::default();
+    let prepare =
+        |observer, comes_back| prepare::joiner(&settings, &joining, program.clone(), observer, (comes_back, &history));
+    live(&settings, prepare, observer, (stop, &history)).await
 }
 
 async fn live<Preparation>(
     settings: &Settings,
     prepare: impl Fn(Arc<dyn Observer>, bool) -> Preparation,
     observer: Arc<dyn Observer>,
-    stop: CancellationToken,
+    (stop, history): (CancellationToken, &RoleHistory),
 ) -> Result<Summary, NodeError>
 where
     Preparation: Future<Output = Result<Prepared, NodeError>>,
 {
     let is_refused = AtomicBool::new(false);
-    let live = |prepared, observer| take_part(settings, prepared, observer, stop.clone(), &is_refused);
+    let live = |prepared, observer| take_part(settings, prepared, observer, stop.clone(), (&is_refused, history));
     reporter::shown(observer, &stop, prepare, live).await
 }
 
@@ -118,7 +121,7 @@ async fn take_part(
     prepared: Prepared,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
-    is_refused: &AtomicBool,
+    (is_refused, history): (&AtomicBool, &RoleHistory),
 ) -> Result<Lived, NodeError> {
     let Prepared { mut ready, role, learner, damaged, searched } = prepared;
     if learner.is_over() && matches!(ready.start, Start::Found) {
@@ -168,7 +171,7 @@ async fn take_part(
         return Ok(Lived::Ended(Box::new(summary)));
     };
     if role == PeerRole::Leaf {
-        return leaf::life::take_part(settings, ready, learner, observer, stop).await;
+        return leaf::life::take_part(settings, ready, learner, (observer, history), stop).await;
     }
     let Opened { parts, mut config, checkpoint_writer, .. } =
         open(settings, ready, (learner.step(), learner.lineage()), observer.clone()).await?;
@@ -177,6 +180,7 @@ async fn take_part(
         checkpoint_every: learner.manifest().checkpoint_every,
         keeps_state: true,
         evaluate_every: settings.evaluate_every,
+        duty: settings.duty,
         update_ahead_bytes: settings.update_ahead_bytes,
         export: settings.export.clone(),
         audit: settings.audit.clone(),

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use starling_engine::leaf::reach_search::{PeerRole, RolePolicy};
+use starling_engine::leaf::reach_search::PeerRole;
 use starling_engine::return_engine::{Decision, ReturnOptions, WaitStatus};
 use starling_run::program::export;
 use starling_run::{
-    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, ModelSpec,
-    PreprocessingSpec, Program, RecoveryResult, ReplicatedState, RunSpec, Workload, check_probe,
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, PreprocessingSpec,
+    Program, RecoveryResult, ReplicatedState, RunSpec, Workload, check_probe,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -23,7 +23,7 @@ use crate::credentials::identity::{Identity, from_libp2p};
 use crate::credentials::invitation::Role;
 use crate::credentials::secret;
 use crate::error::NodeError;
-use crate::member::leaf::reach;
+use crate::member::leaf::role::{self, RoleHistory};
 use crate::member::twin::TwinWatch;
 use crate::observe::report::{Observer, Report};
 use crate::settings::{FoundOptions, JoinOptions, ResumePolicy, Settings};
@@ -183,7 +183,7 @@ pub(crate) async fn joiner(
     joining: &JoinOptions,
     program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
-    comes_back: bool,
+    (comes_back, history): (bool, &RoleHistory),
 ) -> Result<Prepared, NodeError> {
     check_places(settings)?;
     let identity = Identity::load_or_create(&settings.data_dir)?;
@@ -273,7 +273,8 @@ pub(crate) async fn joiner(
         let others = told.into_iter().chain(sharers).filter(|contact| contact.peer != me).collect::<Vec<_>>();
         others.into_iter().rev().chain(member.contact()).for_each(|contact| memory.learn(&contact));
     }
-    let role = role(settings, (&identity, &credentials), &manifest, (&memory, was_here, &*observer)).await?;
+    let known = (&*memory.members(), was_here, history);
+    let role = role::role(settings, (&identity, &credentials), &manifest, known, &*observer).await?;
     let Decided { outcome, found: searched, loaded } = match role {
         PeerRole::Member => {
             let choice = ReturnOptions { joins: true, alone: joining.alone, goes_back: false };
@@ -317,31 +318,6 @@ pub(crate) async fn joiner(
     let probe = learner.probe();
     let ready = Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins };
     Ok(Prepared { ready, role, learner, damaged, searched })
-}
-
-/// As what this machine takes part. Who has a seat to come back to was a member, and is one again.
-async fn role(
-    settings: &Settings,
-    me: (&Identity, &Credentials),
-    manifest: &Manifest,
-    (memory, was_here, observer): (&Memory, bool, &dyn Observer),
-) -> Result<PeerRole, NodeError> {
-    let can_hand_on = manifest.model != ModelSpec::Raw;
-    match settings.role {
-        RolePolicy::Member => return Ok(PeerRole::Member),
-        RolePolicy::Auto if was_here || !can_hand_on => return Ok(PeerRole::Member),
-        RolePolicy::Leaf if !can_hand_on => return Err(NodeError::NoLeaves),
-        RolePolicy::Auto | RolePolicy::Leaf => {}
-    }
-    let role = reach::role(settings, me, manifest, &memory.members()).await?;
-    if (role, settings.role) == (PeerRole::Leaf, RolePolicy::Auto) {
-        let message = "no member can dial this machine, so it takes part as a leaf, through one that it dials; to be a member, have its \
-                       router forward a port to it, and start it with that port in --listen and the router's address in --announce; \
-                       --role leaf asks nobody"
-            .to_owned();
-        observer.report(&Report::Warning { message });
-    }
-    Ok(role)
 }
 
 /// What to say to who starts a run again that is over.

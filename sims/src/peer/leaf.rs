@@ -34,6 +34,8 @@ pub enum LeafEffect {
     Compute(u64),
     /// It has applied a step, or loaded the state after it.
     Holds(Rc<State>),
+    /// This member is to dial it; then [`Leaf::reach`].
+    AsksReach(PeerId),
     /// It is a leaf no more, and asks to be let in as a member.
     Joins,
     /// It has loaded a state.
@@ -106,7 +108,8 @@ impl Leaf {
     pub fn new(now: Time, start: LeafStart, workload: Rc<Workload>) -> Self {
         let LeafStart { name, members, commits, max_stall, sabotage, liar } = start;
         let contacts = members.into_iter().map(|peer| Contact { peer, addresses: Vec::new() }).collect();
-        let config = LeafConfig { me: name, run: RUN, max_stall, elements: workload.elements as u64 };
+        let config =
+            LeafConfig { me: name, run: RUN, max_stall, elements: workload.elements as u64, role_changes: Some(0) };
         let mut engine = LeafEngine::new(now, config, contacts, None);
         if let Some(Sabotage::Machine(flaw)) = sabotage {
             engine.plant(flaw);
@@ -204,9 +207,9 @@ impl Leaf {
         self.go_on(now);
     }
 
-    /// Members can dial it by now.
-    pub fn becomes_reachable(&mut self, now: Time) {
-        self.tell(now, Input::Reachable);
+    /// A member that was to dial it has answered.
+    pub fn reach(&mut self, now: Time, peer: PeerId, reached: bool) {
+        self.tell(now, Input::Reach { peer, reached });
         self.go_on(now);
     }
 
@@ -250,6 +253,7 @@ impl Leaf {
                     }
                 }
                 Output::SetTimer(at) => self.set_timer(0, at),
+                Output::AskReach(peer) => self.effects.push(LeafEffect::AsksReach(peer)),
                 Output::Join => self.effects.push(LeafEffect::Joins),
                 Output::Fault { carrier, violation } => self.effects.push(LeafEffect::Blames(carrier, violation)),
                 Output::Event(event) => {

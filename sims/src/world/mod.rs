@@ -92,6 +92,8 @@ pub enum SimEvent {
     Starts(Seat, u32),
     /// A leaf's process starts.
     StartsLeaf(Seat, u32),
+    /// A member dials that leaf.
+    DialsBack(Seat, u32, PeerId),
     /// Something that a process has asked others for before it takes part.
     Seeks(Seat, u32, Errand),
     /// Something that a process does to find a twin.
@@ -129,7 +131,9 @@ pub(crate) struct World {
     leaves: Rng,
     /// What those did.
     leaf_totals: LeafTotals,
-    /// Those whose routers let others in: they are leaves no more.
+    /// Leaves whose routers let others in.
+    routers: BTreeSet<Seat>,
+    /// Those of them that are leaves no more.
     opened: BTreeSet<Seat>,
     /// On which of a leaf's connections a member hears it, and answers: that on which it attached last.
     leaf_streams: BTreeMap<(Seat, Seat), u32>,
@@ -268,6 +272,7 @@ impl World {
             leaf_totals: LeafTotals::default(),
             leaf_streams: BTreeMap::new(),
             opened: BTreeSet::new(),
+            routers: BTreeSet::new(),
             queue: Queue::new(),
             network,
             config,
@@ -393,6 +398,7 @@ impl World {
             | SimEvent::Expires(seat, ..)
             | SimEvent::Rings(seat, ..)
             | SimEvent::Computed(seat, ..)
+            | SimEvent::DialsBack(seat, ..)
             | SimEvent::Stores(seat, ..)
             | SimEvent::LooksAtItself(seat, ..)
             | SimEvent::Saved(seat, ..)
@@ -475,6 +481,7 @@ impl World {
                 }
             }
             SimEvent::StartsLeaf(seat, incarnation) => self.start_leaf(seat, incarnation),
+            SimEvent::DialsBack(seat, incarnation, member) => self.dial_back(seat, incarnation, member),
             SimEvent::Seeks(seat, incarnation, errand) => self.run_errand(seat, incarnation, errand),
             SimEvent::Twins(seat, incarnation, dialed) => self.look_on(seat, incarnation, dialed),
             SimEvent::Keeps(seat, incarnation, head, from) => self.keeper_fetches(seat, incarnation, &head, &from),

@@ -234,6 +234,7 @@ impl Narrator {
             Report::Detached { leaf, reason, .. } => {
                 bad(format!("{leaf} is no leaf of this member any more: {reason}"))
             }
+            Report::Becomes { role, why } => good(format!("goes on as a {role}: {why}")),
             // Invitations, and figures for programs.
             _ => Vec::new(),
         }

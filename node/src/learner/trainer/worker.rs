@@ -16,7 +16,7 @@ use starling_topology::Digest;
 use tokio::sync::watch;
 
 use super::{
-    AuditLog, Census, Gathering, LearnerOptions, Mishaps, ProgressMeter, SlotWatch, Speed, Stalls, Totals,
+    AuditLog, Census, Duty, Gathering, LearnerOptions, Mishaps, ProgressMeter, SlotWatch, Speed, Stalls, Totals,
     TrainerEvent, Turn, Turns, WorkClock,
 };
 use crate::error::NodeError;
@@ -34,6 +34,7 @@ pub(super) struct Worker {
     pub(super) turns: Turns,
     pub(super) work_clock: WorkClock,
     pub(super) speed: Speed,
+    pub(super) duty: Duty,
     pub(super) word: SlotWatch,
     pub(super) stalls: Stalls,
     pub(super) learner: Box<dyn Learner>,
@@ -201,9 +202,17 @@ impl Worker {
             self.mishaps.tell_own(&beyond, self.observer.as_ref());
         }
         let (part, weight) = computed?;
+        self.rest(began);
         self.speed.measure(weight, began, Instant::now(), self.stalls.part());
         part.into_iter().for_each(|part| self.gathering.keep(number, part));
         Ok(())
+    }
+
+    /// Leaves the machine to its user for a while. Nobody suspects that it hangs.
+    fn rest(&self, began: Instant) {
+        self.work_clock.stop();
+        self.duty.rest(began, &self.turns.shared_steps);
+        self.work_clock.start();
     }
 
     /// All of the contribution is there.
@@ -257,8 +266,10 @@ impl Worker {
 
     /// Computes what the carrier of this leaf has handed on.
     fn compute_carried(&mut self, task: &LeafTask) {
-        self.began.get_or_insert_with(Instant::now);
+        let began = Instant::now();
+        self.began.get_or_insert(began);
         let computed = if self.is_unable { None } else { Some(self.part(&task.ranges)) };
+        self.rest(began);
         let beyond = self.learner.take_beyond();
         beyond.iter().for_each(|beyond| self.mishaps.tell_own(beyond, self.observer.as_ref()));
         let numbers = match computed {

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::carrier_link::{CarrierLink, LinkEvent};
+use super::reach;
 use super::told::name;
 use super::wire::{ReadEnd, ResultShape};
 use crate::access::admission::AdmissionError;
@@ -60,6 +61,8 @@ pub(super) enum LeafEnd {
     Complete(Digest),
     /// Its user wanted it to leave.
     Left,
+    /// Members can dial it: it becomes one.
+    Reached,
     /// Something went wrong.
     Failed(NodeError),
 }
@@ -80,6 +83,8 @@ pub(super) struct LeafLoop {
     /// Links that write what is left.
     closing: JoinSet<()>,
     link_events: (mpsc::Sender<LinkEvent>, mpsc::Receiver<LinkEvent>),
+    /// What comes of members' dials back.
+    reaches: JoinSet<Option<(PeerId, bool)>>,
     loading: Option<Loading>,
     loaded: (mpsc::Sender<Loaded>, mpsc::Receiver<Loaded>),
     timer: Option<Time>,
@@ -118,6 +123,7 @@ impl LeafLoop {
             link_number: 0,
             closing: JoinSet::new(),
             link_events: mpsc::channel(MAX_EVENTS),
+            reaches: JoinSet::new(),
             loading: None,
             loaded: mpsc::channel(1),
             timer: None,
@@ -168,6 +174,11 @@ impl LeafLoop {
                 }
                 Some(event) = self.link_events.1.recv() => self.on_link(event),
                 Some(loaded) = self.loaded.1.recv() => self.on_loaded(loaded),
+                Some(reach) = self.reaches.join_next() => {
+                    if let Ok(Some((peer, reached))) = reach {
+                        shared_steps.follow(LeafInput::Reach { peer, reached });
+                    }
+                }
                 event = self.feed.events.recv() => match event {
                     Some(TrainerEvent::Unable(error)) => {
                         self.failure = Some(error);
@@ -218,8 +229,8 @@ impl LeafLoop {
             }
             LeafAction::StopLoading => self.loading = None,
             LeafAction::SetTimer(at) => self.timer = Some(at),
-            // No driver has said that it can be reached.
-            LeafAction::Join => return Some(LeafEnd::Left),
+            LeafAction::AskReach(peer) => self.ask_reach(peer),
+            LeafAction::Join => return Some(LeafEnd::Reached),
             LeafAction::Fault { carrier, violation } => {
                 let what = format!("{violation}; this leaf asks another member to carry it");
                 if let Some(report) = self.network.misbehaved(to_libp2p(carrier), what) {
@@ -249,11 +260,22 @@ impl LeafLoop {
         }
     }
 
+    /// Has a member dial this machine. One that can't be asked says nothing.
+    fn ask_reach(&mut self, peer: PeerId) {
+        self.learn(peer);
+        let asked = reach::ask(&mut self.network, peer, self.config.max_stall);
+        self.reaches.spawn(async move { Some((peer, asked.await.ok()?)) });
+    }
+
+    fn learn(&mut self, peer: PeerId) {
+        let contacts = self.shared_steps.carriers();
+        contacts.iter().filter(|contact| contact.peer == peer).for_each(|contact| self.network.learn(contact));
+    }
+
     /// A new stream; what was said on one before counts no more.
     fn open(&mut self, to: PeerId) {
         self.close(to);
-        let contacts = self.shared_steps.carriers();
-        contacts.iter().filter(|contact| contact.peer == to).for_each(|contact| self.network.learn(contact));
+        self.learn(to);
         let peer = to_libp2p(to);
         self.network.abandon_dial(peer, self.config.max_stall / 8);
         self.network.connect(peer);

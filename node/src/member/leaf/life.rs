@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use starling_engine::leaf::leaf_engine::LeafConfig;
+use starling_engine::leaf::reach_search::{PeerRole, RolePolicy};
 use starling_engine::{LeafEngine, SnapshotStatus};
 use starling_run::Learner;
 use starling_topology::Time;
 use tokio_util::sync::CancellationToken;
 
 use super::leaf_loop::{LeafEnd, LeafLoop, LeafLoopConfig};
+use super::role::RoleHistory;
 use super::wire::ResultShape;
 use crate::access::Access;
 use crate::error::NodeError;
 use crate::learner::trainer::{self, LearnerOptions, LearnerParts, Totals};
 use crate::member::shared_steps::{Following, SharedSteps, Side, Steps};
 use crate::member::snapshots::Snapshots;
+use crate::net::listen::Places;
 use crate::net::network::{Network, Part};
 use crate::net::rate_limiter::RateLimiter;
 use crate::observe::report::{Observer, Outcome, Report, Summary};
@@ -34,7 +37,7 @@ pub(crate) async fn take_part(
     settings: &Settings,
     ready: Ready,
     learner: Box<dyn Learner>,
-    observer: Arc<dyn Observer>,
+    (observer, history): (Arc<dyn Observer>, &RoleHistory),
     stop: CancellationToken,
 ) -> Result<Lived, NodeError> {
     let Ready { identity, manifest, store, credentials, membership, start, memory, .. } = ready;
@@ -44,7 +47,13 @@ pub(crate) async fn take_part(
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?;
     let mut network = Network::new(&identity, access.signing(&identity), settings, (run, Part::Member), max_stall)?;
     contacts.iter().for_each(|contact| network.learn(contact));
-    let config = LeafConfig { me, run, max_stall, elements: manifest.reduced().elements() as u64 };
+    let role_changes = (settings.role == RolePolicy::Auto).then(|| history.changes());
+    if role_changes.is_some() {
+        // For those that it asks to dial it.
+        network.listen(&Places::new(&settings.listen)).await?;
+    }
+    let elements = manifest.reduced().elements() as u64;
+    let config = LeafConfig { me, run, max_stall, elements, role_changes };
     let engine = LeafEngine::new(Time::ZERO, config, contacts, None);
     let side = Side::Leaf(Box::new(Following::new(engine)));
     let shared_steps = SharedSteps::new(Steps::without_state(manifest.steps), manifest.batch_size, side);
@@ -66,6 +75,7 @@ pub(crate) async fn take_part(
         keeps_state: false,
         // Its carrier would wait.
         evaluate_every: 0,
+        duty: settings.duty,
         update_ahead_bytes: 0,
         export: settings.export.clone(),
         audit: settings.audit.clone(),
@@ -87,6 +97,12 @@ pub(crate) async fn take_part(
             Outcome::Complete
         }
         LeafEnd::Left => Outcome::Left,
+        LeafEnd::Reached => {
+            history.change(PeerRole::Member);
+            let why = "members can dial this machine by now".to_owned();
+            observer.report(&Report::Becomes { role: PeerRole::Member.to_string(), why });
+            return Ok(Lived::ComesBack);
+        }
         LeafEnd::Failed(error) => return Err(error),
     };
     // Those that took the last step, if it came here by itself.

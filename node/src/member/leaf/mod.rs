@@ -13,5 +13,6 @@ pub(crate) mod leaf_loop;
 pub(crate) mod life;
 pub(crate) mod numbers;
 pub(crate) mod reach;
+pub(crate) mod role;
 mod told;
 mod wire;

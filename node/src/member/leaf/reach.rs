@@ -1,12 +1,13 @@
-//! Whether members can dial this machine: before it takes part, it listens, and asks a few of them to.
+//! Whether members can dial this machine: before it takes part, and while it is a leaf, it listens, and asks a few of them to.
 
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
 use starling_engine::ReachSearch;
-use starling_engine::leaf::reach_search::{Input, MAX_DIALERS, Output, PeerRole, RolePolicy};
+use starling_engine::leaf::reach_search::{Input, Output, ReachStatus, answer_limit};
 use starling_run::Manifest;
 use starling_topology::{Contact, PeerId, RunId, Time};
 use tokio::sync::Semaphore;
@@ -39,9 +40,9 @@ pub(crate) struct ReachProvider {
 }
 
 impl ReachProvider {
-    /// Gives each dial an eighth of `stall`.
-    pub(crate) fn new(run: RunId, credentials: Credentials, stall: Duration) -> Arc<Self> {
-        Arc::new(Self { run, credentials, room: Semaphore::new(MAX_DIALING), limit: stall / 8 })
+    /// Gives each dial half of the time that whoever asks for it waits.
+    pub(crate) fn new(run: RunId, credentials: Credentials, max_stall: Duration) -> Arc<Self> {
+        Arc::new(Self { run, credentials, room: Semaphore::new(MAX_DIALING), limit: answer_limit(max_stall) / 2 })
     }
 
     /// Dials one peer that asks for it, where it says that it is, and says what came of that.
@@ -72,27 +73,24 @@ impl ReachProvider {
     }
 }
 
-/// What a peer takes part as, as its user has said, or as some of these members find. It listens while it asks, and no longer.
+/// Whether some of these members can dial this machine. It listens while it asks, and no longer.
 ///
 /// # Errors
 /// If it can't listen.
-pub(crate) async fn role(
+pub(super) async fn reach(
     settings: &Settings,
     (identity, credentials): (&Identity, &Credentials),
     manifest: &Manifest,
     members: &[Contact],
-) -> Result<PeerRole, NodeError> {
+) -> Result<ReachStatus, NodeError> {
     let (run, stall) = (manifest.run_id(), Duration::from_millis(manifest.max_stall_ms));
-    let names: Vec<PeerId> = members.iter().map(|contact| contact.peer).take(MAX_DIALERS).collect();
-    let mut search = ReachSearch::new(Time::ZERO, settings.role, &names, stall);
-    if settings.role != RolePolicy::Auto || names.is_empty() {
-        return Ok(decided(&mut search).unwrap_or(PeerRole::Member));
-    }
+    let names = members.iter().map(|contact| contact.peer);
+    let mut search = ReachSearch::new(Time::ZERO, names, false, stall);
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, credentials, &settings.allow, &settings.data_dir)?;
     let mut network = Network::new(identity, access.signing(identity), settings, (run, Part::Member), stall)?;
     network.listen(&Places::new(&settings.listen)).await?;
-    let (began, own) = (Instant::now(), network.contact());
+    let began = Instant::now();
     let (mut answers, mut timer) = (JoinSet::new(), began);
     loop {
         while let Some(output) = search.poll() {
@@ -100,27 +98,20 @@ pub(crate) async fn role(
                 Output::Ask(peer) => {
                     let known = members.iter().find(|contact| contact.peer == peer);
                     known.into_iter().for_each(|contact| network.learn(contact));
-                    network.connect(to_libp2p(peer));
-                    let (mut control, protocol) = (network.control(), network.protocols.reach.clone());
-                    let own = own.clone();
-                    answers.spawn(async move {
-                        let asked = async {
-                            let mut stream = streams::open(&mut control, to_libp2p(peer), &protocol, stall / 4).await?;
-                            frame::write(&mut stream, &frame::encode(&own)).await?;
-                            let mut answer = [NOT_REACHED];
-                            stream.read_exact(&mut answer).await?;
-                            io::Result::Ok(answer == [REACHED])
-                        };
-                        (peer, asked.await.unwrap_or(false))
-                    });
+                    let asked = ask(&mut network, peer, stall);
+                    answers.spawn(async move { (peer, asked.await) });
                 }
                 Output::SetTimer(at) => timer = began + (at - Time::ZERO),
-                Output::End(role) => return Ok(role),
+                Output::End(status) => return Ok(status),
             }
         }
         let input = tokio::select! {
             Some(answered) = answers.join_next() => match answered {
-                Ok((peer, reached)) => Input::Answered { peer, reached },
+                Ok((peer, Ok(reached))) => Input::Answered { peer, reached },
+                Ok((peer, Err(error))) => {
+                    tracing::info!(?peer, %error, "it can't be asked to dial this machine");
+                    Input::Unasked(peer)
+                }
                 Err(_) => continue,
             },
             () = sleep_until(timer) => Input::Expired,
@@ -133,11 +124,26 @@ pub(crate) async fn role(
     }
 }
 
-fn decided(search: &mut ReachSearch) -> Option<PeerRole> {
-    std::iter::from_fn(|| search.poll()).find_map(|output| match output {
-        Output::End(role) => Some(role),
-        Output::Ask(_) | Output::SetTimer(_) => None,
-    })
+/// Asks a member, whose addresses the network knows, to dial this machine where that listens; whether it gets through. The network has to
+/// be driven meanwhile.
+pub(super) fn ask(
+    network: &mut Network,
+    peer: PeerId,
+    max_stall: Duration,
+) -> impl Future<Output = io::Result<bool>> + Send + use<> {
+    let (own, limit) = (network.contact(), answer_limit(max_stall));
+    network.connect(to_libp2p(peer));
+    let (mut control, protocol) = (network.control(), network.protocols.reach.clone());
+    async move {
+        let mut stream = streams::open(&mut control, to_libp2p(peer), &protocol, limit).await?;
+        let answered = async {
+            frame::write(&mut stream, &frame::encode(&own)).await?;
+            let mut answer = [NOT_REACHED];
+            stream.read_exact(&mut answer).await?;
+            Ok(answer == [REACHED])
+        };
+        timeout(limit, answered).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 /// Serves whoever asks to be dialed.

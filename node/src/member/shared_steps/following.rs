@@ -29,6 +29,8 @@ pub(crate) enum LeafAction {
     StopLoading,
     /// Say [`Input::Expired`] then.
     SetTimer(Time),
+    /// Ask this member to dial back.
+    AskReach(PeerId),
     /// Be a leaf no more.
     Join,
     /// A member did what no correct carrier does.
@@ -83,6 +85,7 @@ impl Following {
                 // The thread asks each time that something has happened; what it computes in vain it ends, and nobody sends it.
                 Output::Work | Output::Drop(_) => continue,
                 Output::SetTimer(at) => LeafAction::SetTimer(at),
+                Output::AskReach(peer) => LeafAction::AskReach(peer),
                 Output::Join => LeafAction::Join,
                 Output::Fault { carrier, violation } => LeafAction::Fault { carrier, violation },
                 Output::Event(event) => LeafAction::Event(event),

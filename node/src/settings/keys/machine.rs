@@ -163,6 +163,15 @@ pub(super) static TRAIN: &[Key] = &[
     .flag("--evaluate-every", "N")
     .under(TRAINING),
     Key::new(
+        "train.duty",
+        Kind::Float(0.01, 1.0),
+        Is("1.0"),
+        "Share of the time that this machine computes: it rests after each part of a step, and the others deal it less.",
+        KeyTarget::Machine(put!(|machine, value| machine.duty = value.float())),
+    )
+    .flag("--duty", "SHARE")
+    .under(TRAINING),
+    Key::new(
         "train.checkpoint_keep",
         Kind::Integer(1, 1000),
         Is("3"),
@@ -269,9 +278,9 @@ pub(super) static NETWORK: &[Key] = &[
     Key::new(
         "network.role",
         Kind::Choice(&RolePolicy::NAMES),
-        Is("member"),
+        Is("auto"),
         "What a joiner takes part as: member, which all other members have to be able to dial, leaf, which dials one of them and takes \
-         part through it, or auto: a member if one of three can dial it.",
+         part through it, or auto: a leaf where none of three members can dial it, until one can.",
         KeyTarget::Machine(|machine, value| value.parse().map(|role| machine.role = role)),
     )
     .flag("--role", "ROLE")

@@ -34,11 +34,22 @@ impl World {
         (first..first + self.plan.leaves).filter(move |seat| !opened.contains(seat))
     }
 
-    /// A leaf's router lets others in: the leaf asks to be let in as a member.
+    /// A leaf's router lets others in from now on.
     pub(in crate::world) fn open_router(&mut self, seat: Seat) {
-        if self.hosts[seat].leaf.is_some() && self.hosts[seat].stopped.is_none() && !self.is_hostile_leaf(seat) {
-            let incarnation = self.hosts[seat].incarnation;
-            self.with_leaf(seat, incarnation, Leaf::becomes_reachable);
+        if !self.is_hostile_leaf(seat) {
+            self.tell(|_| format!("the router of {seat} lets others in"));
+            self.routers.insert(seat);
+        }
+    }
+
+    /// A member dials a leaf, as that has asked it to, and tells it what came of it, if both are there.
+    pub(in crate::world) fn dial_back(&mut self, seat: Seat, incarnation: u32, member: PeerId) {
+        let Some(from) = self.seats.get(&member).copied() else { return };
+        let is_there = self.hosts[from].peer.is_some() && self.hosts[from].stopped.is_none();
+        let is_cut = self.network.is_blocked(from, seat) || self.network.is_blocked(seat, from);
+        if is_there && !is_cut {
+            let reached = self.routers.contains(&seat);
+            self.with_leaf(seat, incarnation, |leaf, now| leaf.reach(now, member, reached));
         }
     }
 
@@ -171,6 +182,10 @@ impl World {
                 self.breaks(Err(Broken::new("no_violations", seen)));
             }
             LeafEffect::Broken(seen) => self.breaks(Err(Broken::new("leaf_state", seen))),
+            LeafEffect::AsksReach(member) => {
+                let later = self.now + self.leaves.spread(1_000, 100_000);
+                self.queue.push(later, SimEvent::DialsBack(seat, incarnation, member));
+            }
             LeafEffect::Joins => self.join_as_member(seat),
             LeafEffect::Loads => self.leaf_totals.loaded += 1,
             LeafEffect::Told(event) => self.tell(|_| format!("{seat}: {event:?}")),

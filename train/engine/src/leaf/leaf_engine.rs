@@ -24,6 +24,7 @@ use starling_topology::{
 };
 
 use crate::leaf::carrier_search::CarrierSearch;
+use crate::leaf::reach_watch::ReachWatch;
 use crate::leaf::violation::LeafViolation;
 use crate::leaf::{MAX_BEHIND, MAX_BEHIND_BYTES};
 use crate::steps::StepResult;
@@ -85,6 +86,8 @@ pub struct LeafEngine<R> {
     /// Whether somebody has said that the run has finished, since the last round, and whether somebody has said something else.
     finished: bool,
     contradicted: bool,
+    /// Whether members can dial it by now; `None` if it stays a leaf.
+    reach: Option<ReachWatch>,
     timer: Option<Time>,
     flaw: Option<FlawKind>,
     outputs: VecDeque<Output<R>>,
@@ -103,6 +106,7 @@ impl<R: StepResult> LeafEngine<R> {
             loads: false,
             finished: false,
             contradicted: false,
+            reach: config.role_changes.map(|changes| ReachWatch::new(now, config.max_stall, changes)),
             timer: None,
             flaw: None,
             outputs: VecDeque::new(),
@@ -159,11 +163,11 @@ impl<R: StepResult> LeafEngine<R> {
             }
             Input::Applied { step, digest } => self.applied(now, step, digest),
             Input::Computed { number, is_whole } => self.computed(now, number, is_whole),
-            Input::Reachable if matches!(self.stage, Stage::Stopped) => {}
-            Input::Reachable => {
-                self.drop_carrier(true);
-                self.stage = Stage::Stopped;
-                self.outputs.push_back(Output::Join);
+            Input::Reach { peer, reached } => {
+                let is_reached = self.reach.as_mut().is_some_and(|reach| reach.answered(now, peer, reached));
+                if is_reached {
+                    self.join();
+                }
             }
             Input::Leaves if matches!(self.stage, Stage::Stopped) => {}
             Input::Leaves => {
@@ -498,6 +502,27 @@ impl<R: StepResult> LeafEngine<R> {
         self.outputs.push_back(Output::End(event));
     }
 
+    /// Members can dial it.
+    fn join(&mut self) {
+        if !matches!(self.stage, Stage::Stopped) {
+            self.drop_carrier(true);
+            self.stage = Stage::Stopped;
+            self.outputs.push_back(Output::Join);
+        }
+    }
+
+    /// Asks members whether they can dial it by now, the one that carries it first: it is there.
+    fn look_at_reach(&mut self, now: Time) -> Option<Time> {
+        let carrier = self.carrier().filter(|_| !self.ends_with_what_is_here())?;
+        let others = self.search.contacts().map(|contact| contact.peer);
+        let (asked, is_reached) = self.reach.as_mut()?.look(now, std::iter::once(carrier).chain(others));
+        self.outputs.extend(asked.into_iter().map(Output::AskReach));
+        if is_reached {
+            self.join();
+        }
+        self.reach.as_ref().map(ReachWatch::due)
+    }
+
     fn go_on(&mut self, now: Time) {
         let max_stall = self.config.max_stall;
         let ends = self.ends_with_what_is_here();
@@ -523,6 +548,7 @@ impl<R: StepResult> LeafEngine<R> {
             self.ask_next(now);
         }
         self.deliver();
+        let reach = self.look_at_reach(now);
         let next = match &self.stage {
             Stage::Rests(until) | Stage::Asks(_, until) => Some(*until),
             // Its learner is what it waits for.
@@ -533,6 +559,7 @@ impl<R: StepResult> LeafEngine<R> {
             }
             Stage::Stopped => None,
         };
+        let next = next.map(|next| reach.into_iter().fold(next, Time::min));
         if let Some(at) = next.filter(|at| self.timer.is_none_or(|timer| *at < timer)) {
             self.timer = Some(at);
             self.outputs.push_back(Output::SetTimer(at));

@@ -18,6 +18,7 @@ pub mod carrier_search;
 pub mod leaf_engine;
 pub mod part_gradient;
 pub mod reach_search;
+mod reach_watch;
 #[cfg(test)]
 mod tests;
 pub mod violation;

@@ -1,7 +1,8 @@
-//! Whether members can dial this peer: a few are asked to, while it is welcomed. Who can be dialled by none takes part as a leaf.
+//! Whether members can dial this peer: a few are asked to, while it is welcomed, and again while it is a leaf.
 //!
-//! One that reaches it is enough. One that says so though it did not costs a join in vain, and those that say that they can't reach it make it a
-//! leaf, which is told how to become a member: nothing worse comes of a lie.
+//! One that reaches it is enough for a peer that comes; all of them have to reach one that was a member before and had no place among the
+//! others. Who says that it reaches it though it does not costs a join in vain, and those that say that they can't reach it make it a leaf,
+//! which is told how to become a member: nothing worse comes of a lie. Silence says nothing: they may be busy, or gone.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -12,6 +13,13 @@ use starling_topology::{PeerId, Time};
 
 /// So many members are asked to dial back.
 pub const MAX_DIALERS: usize = 3;
+/// And have so long to answer at least, however short the run's longest stall is.
+const LEAST_LIMIT: Duration = Duration::from_secs(4);
+
+/// How long a member that is asked may take to answer: it dials for half of it.
+pub fn answer_limit(max_stall: Duration) -> Duration {
+    (max_stall / 4).max(LEAST_LIMIT)
+}
 
 /// What a peer takes part as, by its user's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,6 +68,26 @@ pub enum PeerRole {
     Leaf,
 }
 
+impl fmt::Display for PeerRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Member => "member",
+            Self::Leaf => "leaf",
+        })
+    }
+}
+
+/// What the members that were asked have found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReachStatus {
+    /// As many as have to can dial it.
+    Reached,
+    /// One of them can't, and not enough others can.
+    NotReached,
+    /// None of them has said anything.
+    Unknown,
+}
+
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
@@ -70,6 +98,8 @@ pub enum Input {
         /// Whether it got through.
         reached: bool,
     },
+    /// A member could not be asked.
+    Unasked(PeerId),
     /// The timer that was set last has come to its time.
     Expired,
 }
@@ -81,8 +111,8 @@ pub enum Output {
     Ask(PeerId),
     /// Say [`Input::Expired`] then.
     SetTimer(Time),
-    /// It is decided.
-    End(PeerRole),
+    /// It is known, as far as it will be.
+    End(ReachStatus),
 }
 
 /// See the module.
@@ -91,28 +121,28 @@ pub struct ReachSearch {
     /// Who has yet to answer; until when.
     asked: BTreeSet<PeerId>,
     until: Time,
+    /// How many more have to reach it.
+    lacking: usize,
+    is_refused: bool,
     is_over: bool,
     outputs: VecDeque<Output>,
 }
 
 impl ReachSearch {
-    /// Asks the first of these members, as its user chose. Who knows of none has nobody to be a leaf of.
-    pub fn new(now: Time, policy: RolePolicy, members: &[PeerId], max_stall: Duration) -> Self {
-        let until = now + max_stall / 4;
-        let mut search = Self { asked: BTreeSet::new(), until, is_over: false, outputs: VecDeque::new() };
-        match policy {
-            RolePolicy::Member => search.end(PeerRole::Member),
-            RolePolicy::Leaf => search.end(PeerRole::Leaf),
-            RolePolicy::Auto if members.is_empty() => search.end(PeerRole::Member),
-            RolePolicy::Auto => {
-                for member in members {
-                    if search.asked.len() < MAX_DIALERS && search.asked.insert(*member) {
-                        search.outputs.push_back(Output::Ask(*member));
-                    }
-                }
-                search.outputs.push_back(Output::SetTimer(until));
+    /// Asks the first of these members. One has to reach it, or `all` of them.
+    pub fn new(now: Time, members: impl IntoIterator<Item = PeerId>, all: bool, max_stall: Duration) -> Self {
+        let mut asked = BTreeSet::new();
+        let mut outputs = VecDeque::new();
+        for member in members {
+            if asked.len() < MAX_DIALERS && asked.insert(member) {
+                outputs.push_back(Output::Ask(member));
             }
         }
+        let until = now + answer_limit(max_stall);
+        outputs.push_back(Output::SetTimer(until));
+        let lacking = if all { asked.len().max(1) } else { 1 };
+        let mut search = Self { asked, until, lacking, is_refused: false, is_over: false, outputs };
+        search.look();
         search
     }
 
@@ -124,22 +154,29 @@ impl ReachSearch {
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
-            Input::Answered { peer, reached } if self.asked.remove(&peer) && reached => {
-                self.end(PeerRole::Member);
+            Input::Answered { peer, reached } if self.asked.remove(&peer) => {
+                self.lacking -= usize::from(reached && self.lacking > 0);
+                self.is_refused |= !reached;
             }
             Input::Answered { .. } => {}
+            Input::Unasked(peer) => _ = self.asked.remove(&peer),
             Input::Expired if now >= self.until => self.asked.clear(),
             Input::Expired => {}
         }
-        if self.asked.is_empty() {
-            self.end(PeerRole::Leaf);
-        }
+        self.look();
     }
 
-    fn end(&mut self, role: PeerRole) {
+    fn look(&mut self) {
+        let found = match (self.lacking, self.is_refused) {
+            (0, _) => ReachStatus::Reached,
+            (lacking, _) if lacking <= self.asked.len() => return,
+            (_, true) => ReachStatus::NotReached,
+            (_, false) if self.asked.is_empty() => ReachStatus::Unknown,
+            (_, false) => return,
+        };
         if !std::mem::replace(&mut self.is_over, true) {
             self.asked.clear();
-            self.outputs.push_back(Output::End(role));
+            self.outputs.push_back(Output::End(found));
         }
     }
 }
@@ -148,48 +185,53 @@ impl ReachSearch {
 mod tests {
     use super::*;
 
-    const STALL: Duration = Duration::from_secs(8);
+    const STALL: Duration = Duration::from_secs(32);
 
-    fn peers(names: &[u8]) -> Vec<PeerId> {
-        names.iter().map(|name| PeerId([*name; 32])).collect()
-    }
-
-    /// What it comes to, and whom it asked, if each answers so, or not at all.
-    fn decide(policy: RolePolicy, answers: &[(u8, Option<bool>)]) -> (Option<PeerRole>, usize) {
-        let members = peers(&answers.iter().map(|(peer, _)| *peer).collect::<Vec<_>>());
-        let mut search = ReachSearch::new(Time::ZERO, policy, &members, STALL);
-        let (mut role, mut asked, mut timer) = (None, Vec::new(), None);
-        let mut answer = answers.iter();
-        for _ in 0..99 {
+    /// What it comes to, and how many it asked, if each answers so, or not at all.
+    fn find(all: bool, answers: &[(u8, Option<bool>)]) -> (ReachStatus, usize) {
+        let members = answers.iter().map(|(peer, _)| PeerId([*peer; 32]));
+        let mut search = ReachSearch::new(Time::ZERO, members, all, STALL);
+        let (mut status, mut asked, mut timer) = (None, Vec::new(), Time::ZERO);
+        for at in 0..=answers.len() {
             while let Some(output) = search.poll() {
                 match output {
                     Output::Ask(peer) => asked.push(peer),
-                    Output::SetTimer(at) => timer = Some(at),
-                    Output::End(found) => assert_eq!(role.replace(found), None, "it is decided once"),
+                    Output::SetTimer(at) => timer = at,
+                    Output::End(found) => assert_eq!(status.replace(found), None, "it is found once"),
                 }
             }
-            let said = answer.next().and_then(|(peer, reached)| Some((PeerId([*peer; 32]), (*reached)?)));
-            match (said, timer) {
-                (Some((peer, reached)), _) => search.handle(Time::ZERO, Input::Answered { peer, reached }),
-                (None, Some(at)) if answer.len() == 0 => search.handle(at, Input::Expired),
-                (None, _) => {}
+            match answers.get(at) {
+                Some((peer, Some(reached))) => {
+                    search.handle(Time::ZERO, Input::Answered { peer: PeerId([*peer; 32]), reached: *reached });
+                }
+                Some((_, None)) => search.handle(Time::ZERO, Input::Expired),
+                None => search.handle(timer, Input::Expired),
             }
         }
-        (role, asked.len())
+        assert_eq!(timer, Time::ZERO + STALL / 4);
+        let last = search.poll().map(|output| match output {
+            Output::End(found) => found,
+            Output::Ask(_) | Output::SetTimer(_) => panic!("nothing is asked at the end"),
+        });
+        (status.or(last).expect("it ends"), asked.len())
     }
 
     #[test]
     fn one_that_gets_through_is_enough_and_nobody_is_waited_for_longer_than_that() {
-        use PeerRole::{Leaf, Member};
+        use ReachStatus::{NotReached, Reached, Unknown};
         let (yes, no) = (Some(true), Some(false));
-        let auto = |answers: &[(u8, Option<bool>)]| decide(RolePolicy::Auto, answers);
-        assert_eq!(auto(&[(1, no), (2, yes)]), (Some(Member), 2));
-        assert_eq!(auto(&[(1, None), (2, yes), (3, no)]), (Some(Member), 3));
-        assert_eq!(auto(&[(1, no), (2, no), (3, no)]), (Some(Leaf), 3));
-        assert_eq!(auto(&[(1, no), (2, None), (3, None)]), (Some(Leaf), 3));
-        assert_eq!(auto(&[(1, no), (1, no), (2, no), (3, no), (4, yes)]), (Some(Leaf), 3), "the fourth is not asked");
-        assert_eq!(auto(&[]), (Some(Member), 0), "who founds a run is a member");
-        assert_eq!(decide(RolePolicy::Leaf, &[(1, yes)]), (Some(Leaf), 0));
-        assert_eq!(decide(RolePolicy::Member, &[(1, no)]), (Some(Member), 0));
+        let one = |answers: &[(u8, Option<bool>)]| find(false, answers);
+        assert_eq!(one(&[(1, no), (2, yes)]), (Reached, 2));
+        assert_eq!(one(&[(1, None), (2, yes), (3, no)]), (Reached, 3));
+        assert_eq!(one(&[(1, no), (2, no), (3, no)]), (NotReached, 3));
+        assert_eq!(one(&[(1, no), (2, None), (3, None)]), (NotReached, 3));
+        assert_eq!(one(&[(1, None), (2, None)]), (Unknown, 2), "who says nothing says nothing about it");
+        assert_eq!(one(&[(1, no), (1, yes), (2, no), (3, no), (4, yes)]), (NotReached, 3), "the fourth is not asked");
+        assert_eq!(one(&[]), (Unknown, 0));
+        let all = |answers: &[(u8, Option<bool>)]| find(true, answers);
+        assert_eq!(all(&[(1, yes), (2, yes), (3, yes)]), (Reached, 3));
+        assert_eq!(all(&[(1, yes), (2, no), (3, yes)]), (NotReached, 3));
+        assert_eq!(all(&[(1, yes), (2, None), (3, yes)]), (Unknown, 3));
+        assert_eq!(all(&[]), (Unknown, 0));
     }
 }

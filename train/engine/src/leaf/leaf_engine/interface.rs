@@ -20,6 +20,8 @@ pub struct LeafConfig {
     pub max_stall: Duration,
     /// How many numbers a gradient has: the trained parameters and the figures.
     pub elements: u64,
+    /// How often this peer has changed its role before, if it becomes a member once members can dial it.
+    pub role_changes: Option<u32>,
 }
 
 /// Samples whose gradient a carrier wants.
@@ -81,8 +83,13 @@ pub enum Input<R> {
         /// Whether there is a gradient: of finite numbers within the run's bound. The driver keeps it until the outputs are polled.
         is_whole: bool,
     },
-    /// Members can dial this peer by now: it may be one itself.
-    Reachable,
+    /// A member that was to dial back, as [`Output::AskReach`] says, has answered, or could not be asked: then nobody hears it.
+    Reach {
+        /// The member.
+        peer: PeerId,
+        /// Whether it got through.
+        reached: bool,
+    },
     /// Its user wants it to leave.
     Leaves,
     /// The timer that was set last has come to its time.
@@ -130,7 +137,9 @@ pub enum Output<R> {
     Drop(u64),
     /// Say [`Input::Expired`] then; replaces the timer set before.
     SetTimer(Time),
-    /// Be a leaf no more, and ask to be let in as a member.
+    /// Ask this member to dial back; then [`Input::Reach`], if it answers.
+    AskReach(PeerId),
+    /// Members can dial this peer by now: be a leaf no more, and ask to be let in as a member.
     Join,
     /// A member did what no correct carrier does. Its stream is closed.
     Fault {

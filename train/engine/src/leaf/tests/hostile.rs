@@ -184,7 +184,7 @@ fn be_carried(seed: u64) -> (usize, usize) {
     let right = Lineage::of(&view());
     let contacts: Vec<Contact> =
         [1, 2, 3].iter().map(|name| Contact { peer: peer(*name), addresses: Vec::new() }).collect();
-    let config = LeafConfig { me: peer(10), run: RUN, max_stall: STALL, elements: ELEMENTS };
+    let config = LeafConfig { me: peer(10), run: RUN, max_stall: STALL, elements: ELEMENTS, role_changes: None };
     let mut engine: LeafEngine<Of> = LeafEngine::new(Time::ZERO, config, contacts, None);
     let mut ledger = Ledger::new(1, 1_000, 8);
     ledger.assign(&[1, 2].map(peer));

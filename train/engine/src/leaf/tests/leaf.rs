@@ -30,6 +30,10 @@ struct Leaf {
     events: Vec<LeafEvent>,
     end: Option<LeafEvent>,
     joins: bool,
+    /// Whom it has asked to dial back.
+    dialers: Vec<PeerId>,
+    /// What they find.
+    reached: bool,
     timer: Option<Time>,
 }
 
@@ -37,7 +41,7 @@ impl Leaf {
     fn new(members: &[u8], holds: Option<LeafProgress>) -> Self {
         let contacts =
             members.iter().map(|peer| Contact { peer: PeerId([*peer; 32]), addresses: Vec::new() }).collect();
-        let config = LeafConfig { me: peer(ME), run: RUN, max_stall: STALL, elements: ELEMENTS };
+        let config = LeafConfig { me: peer(ME), run: RUN, max_stall: STALL, elements: ELEMENTS, role_changes: Some(0) };
         let mut leaf = Self {
             now: Time::ZERO,
             engine: LeafEngine::new(Time::ZERO, config, contacts, holds),
@@ -50,6 +54,8 @@ impl Leaf {
             events: Vec::new(),
             end: None,
             joins: false,
+            dialers: Vec::new(),
+            reached: false,
             timer: None,
         };
         leaf.drain();
@@ -78,6 +84,10 @@ impl Leaf {
                 Output::Deliver(result) => self.delivered.push(result.step),
                 Output::Drop(number) => self.dropped.push(number),
                 Output::SetTimer(at) => self.timer = Some(at),
+                Output::AskReach(peer) => {
+                    self.dialers.push(peer);
+                    self.engine.handle(self.now, Input::Reach { peer, reached: self.reached });
+                }
                 Output::Join => self.joins = true,
                 Output::Fault { carrier, violation } => self.faults.push((carrier, violation)),
                 Output::Event(event) => self.events.push(event),
@@ -423,7 +433,23 @@ fn whose_reach_improves_asks_to_be_a_member_and_who_wants_to_be_its_leaf_is_refu
     let mut leaf = Leaf::following();
     leaf.handle(Input::Asked(peer(77)));
     assert_eq!(leaf.engine.carrier(), Some(peer(1)));
-    leaf.handle(Input::Reachable);
+    leaf.handle(Input::Reach { peer: peer(1), reached: true });
+    let steps = |leaf: &mut Leaf, steps: std::ops::RangeInclusive<u64>| {
+        for step in steps {
+            leaf.result(1, step, OF_VIEW);
+            leaf.wait(STALL / 2);
+        }
+    };
+    steps(&mut leaf, 5..=11);
+    assert!(!leaf.joins && leaf.dialers.is_empty(), "nobody was asked");
+    steps(&mut leaf, 12..=14);
+    assert_eq!(leaf.dialers, [peer(1)], "its carrier is there");
+    assert!(!leaf.joins && leaf.engine.carrier() == Some(peer(1)));
+    leaf.reached = true;
+    steps(&mut leaf, 15..=27);
+    assert!(!leaf.joins, "it is asked later than the first time");
+    steps(&mut leaf, 28..=34);
+    assert_eq!(leaf.dialers, [peer(1); 2]);
     assert!(leaf.joins && leaf.said.contains(&(peer(1), LeafBody::Detach)));
     leaf.wait(STALL * 9);
     assert!(leaf.asked().is_empty() && leaf.engine.carrier().is_none(), "it is a leaf no more");

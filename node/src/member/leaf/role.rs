@@ -1,0 +1,77 @@
+//! What a machine takes part as: as its user says, as members find, and as it has gone so far.
+
+use std::sync::{Mutex, PoisonError};
+
+use starling_engine::leaf::reach_search::{PeerRole, ReachStatus, RolePolicy};
+use starling_run::{Manifest, ModelSpec};
+use starling_topology::Contact;
+
+use super::reach;
+use crate::access::Credentials;
+use crate::credentials::identity::Identity;
+use crate::error::NodeError;
+use crate::observe::report::{Observer, Report};
+use crate::settings::Settings;
+
+/// How it has gone so far, in this process.
+#[derive(Debug, Default)]
+pub(crate) struct RoleHistory(Mutex<Past>);
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Past {
+    /// What it goes on as.
+    decided: Option<PeerRole>,
+    changes: u32,
+}
+
+impl RoleHistory {
+    /// It goes on as this, when it takes part again.
+    pub(crate) fn change(&self, role: PeerRole) {
+        let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *past = Past { decided: Some(role), changes: past.changes.saturating_add(1) };
+    }
+
+    /// How often it has changed its role.
+    pub(crate) fn changes(&self) -> u32 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).changes
+    }
+
+    fn decided(&self) -> Option<PeerRole> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).decided
+    }
+}
+
+/// As what this machine takes part in a run with these members. Who has a seat to come back to was a member, and is one again, unless it had
+/// no place there.
+///
+/// # Errors
+/// If its user wants it to be a leaf of a run that has none, or it can't listen.
+pub(crate) async fn role(
+    settings: &Settings,
+    me: (&Identity, &Credentials),
+    manifest: &Manifest,
+    (members, was_here, history): (&[Contact], bool, &RoleHistory),
+    observer: &dyn Observer,
+) -> Result<PeerRole, NodeError> {
+    let can_hand_on = manifest.model != ModelSpec::Raw;
+    match (settings.role, history.decided()) {
+        (RolePolicy::Member, _) => return Ok(PeerRole::Member),
+        (RolePolicy::Leaf, _) if !can_hand_on => return Err(NodeError::NoLeaves),
+        (RolePolicy::Leaf, _) => return Ok(PeerRole::Leaf),
+        (RolePolicy::Auto, Some(decided)) => return Ok(decided),
+        (RolePolicy::Auto, None) if was_here || !can_hand_on => return Ok(PeerRole::Member),
+        (RolePolicy::Auto, None) => {}
+    }
+    match reach::reach(settings, me, manifest, members).await? {
+        // It asks them again when it asks to be let in.
+        ReachStatus::Reached | ReachStatus::Unknown => Ok(PeerRole::Member),
+        ReachStatus::NotReached => {
+            let message = "no member can dial this machine, so it takes part as a leaf, through one that it dials; to be a member, have its \
+                           router forward a port to it, and start it with that port in --listen and the router's address in --announce: \
+                           it asks again now and then whether they can, and becomes one then; --role leaf asks nobody"
+                .to_owned();
+            observer.report(&Report::Warning { message });
+            Ok(PeerRole::Leaf)
+        }
+    }
+}
