@@ -73,6 +73,8 @@ pub(crate) enum End {
     LeftAlone,
     /// The run has gone on without it, and this machine has on disk what it goes on from.
     ComesBack,
+    /// It takes part as a leaf from now on.
+    NoPlace,
     /// Training failed.
     Failed(NodeError),
 }

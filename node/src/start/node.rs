@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_engine::leaf::carrier::CarrierConfig;
-use starling_engine::leaf::reach_search::PeerRole;
+use starling_engine::leaf::reach_search::{PeerRole, RolePolicy};
 use starling_engine::member::quorum_search::is_end;
 use starling_engine::return_engine::LeaveRecord;
 use starling_engine::{HangDetector, Member};
@@ -80,7 +80,8 @@ pub async fn found(
         let founding = if comes_back { &resumed } else { &founding };
         prepare::founder(&settings, founding, program.clone(), observer)
     };
-    live(&settings, prepare, observer, (stop, &RoleHistory::default())).await
+    // Who founds is a member: there is nobody to be a leaf of.
+    live(&settings, prepare, observer, (stop, &RoleHistory::of_founder())).await
 }
 
 /// Joins a run and takes part in it until it is complete or `stop` is cancelled. The manifest comes from the swarm.
@@ -173,9 +174,12 @@ async fn take_part(
     if role == PeerRole::Leaf {
         return leaf::life::take_part(settings, ready, learner, (observer, history), stop).await;
     }
-    let Opened { parts, mut config, checkpoint_writer, .. } =
+    let Opened { mut parts, mut config, checkpoint_writer, .. } =
         open(settings, ready, (learner.step(), learner.lineage()), observer.clone()).await?;
     config.shape.samples = Some(samples);
+    if settings.role == RolePolicy::Auto && !config.chooses && history.may_change() {
+        parts.member.allow_leaf();
+    }
     let learner_options = LearnerOptions {
         checkpoint_every: learner.manifest().checkpoint_every,
         keeps_state: true,
@@ -209,6 +213,12 @@ async fn take_part(
     }
     if let (Some(in_row), None) = (totals.skips, &totals.trouble) {
         return Err(NodeError::Unstable { step: totals.step, in_row });
+    }
+    if matches!(end, End::NoPlace) {
+        history.change(PeerRole::Leaf);
+        let why = "its links to other members fail again and again, and no ring or star leads around them".to_owned();
+        observer.report(&Report::Becomes { role: PeerRole::Leaf.to_string(), why });
+        return Ok(Lived::ComesBack);
     }
     let is_told_of_the_end = matches!(&end, End::Event(event) if is_end(event));
     if matches!(end, End::ComesBack) || (is_told_of_the_end && !is_refused.swap(true, Ordering::Relaxed)) {
@@ -537,7 +547,7 @@ pub(crate) fn failure(end: End) -> NodeError {
             NodeError::Diverged { peer: name(peer), step, ours: ours.to_string(), theirs: theirs.to_string() }
         }
         End::Event(Event::NoState) => NodeError::NoState,
-        End::LeftAlone | End::ComesBack | End::Event(_) => NodeError::Stopped("event loop"),
+        End::LeftAlone | End::ComesBack | End::NoPlace | End::Event(_) => NodeError::Stopped("event loop"),
     }
 }
 

@@ -35,6 +35,8 @@ pub enum Effect {
     GiveUpSearch,
     /// It ends, and its process is started again at once.
     ComeBack,
+    /// It has no place among the others, and takes part as a leaf.
+    NoPlace,
     /// Bad memory has spoiled an answer.
     Rotted,
     /// Call [`Peer::computed`](super::Peer::computed) with this number once the gradient is there.

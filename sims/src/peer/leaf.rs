@@ -75,6 +75,8 @@ pub struct LeafStart {
     pub max_stall: Duration,
     /// What it does wrong, on purpose.
     pub sabotage: Option<Sabotage>,
+    /// How often it was something else before.
+    pub role_changes: u32,
     /// What it says besides, if it is hostile.
     pub liar: Option<LeafLiar>,
 }
@@ -106,10 +108,15 @@ pub struct Leaf {
 impl Leaf {
     /// One that holds nothing.
     pub fn new(now: Time, start: LeafStart, workload: Rc<Workload>) -> Self {
-        let LeafStart { name, members, commits, max_stall, sabotage, liar } = start;
+        let LeafStart { name, members, commits, max_stall, sabotage, role_changes, liar } = start;
         let contacts = members.into_iter().map(|peer| Contact { peer, addresses: Vec::new() }).collect();
-        let config =
-            LeafConfig { me: name, run: RUN, max_stall, elements: workload.elements as u64, role_changes: Some(0) };
+        let config = LeafConfig {
+            me: name,
+            run: RUN,
+            max_stall,
+            elements: workload.elements as u64,
+            role_changes: Some(role_changes),
+        };
         let mut engine = LeafEngine::new(now, config, contacts, None);
         if let Some(Sabotage::Machine(flaw)) = sabotage {
             engine.plant(flaw);

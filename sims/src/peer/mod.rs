@@ -112,6 +112,9 @@ impl Peer {
         };
         let carrying = Carrying::new(&start, &workload);
         let mut member = Member::new(start.machine, start.apart);
+        if start.may_be_leaf {
+            member.allow_leaf();
+        }
         if let Some(Sabotage::Machine(flaw)) = start.sabotage {
             steps.plant(flaw);
             member.plant(flaw);
@@ -390,6 +393,7 @@ impl Peer {
                 Output::Search(terms) => self.effects.push(Effect::Search(terms)),
                 Output::GiveUpSearch => self.effects.push(Effect::GiveUpSearch),
                 Output::ComeBack => self.effects.push(Effect::ComeBack),
+                Output::NoPlace => self.effects.push(Effect::NoPlace),
                 Output::Settle(at) => self.effects.push(Effect::CallBack(Call::Settle, at)),
                 Output::AskKeepers(keepers) => self.effects.push(Effect::AskKeepers(keepers)),
                 Output::AwaitsKeepers(_) => {}

@@ -32,6 +32,8 @@ pub struct Start {
     pub gated: bool,
     /// What its disk says of it, if it was a member and asks to be let in.
     pub apart: Option<AbsenceReason>,
+    /// Whether it goes on as a leaf where it has no place.
+    pub may_be_leaf: bool,
     /// The run's longest stall.
     pub max_stall: Duration,
 }

@@ -84,6 +84,7 @@ impl World {
                 self.close_process(seat, false);
                 self.start(seat);
             }
+            Effect::NoPlace => self.become_leaf(seat),
             // This is when that fault strikes.
             Effect::Rotted => self.invariants.progress.disturbed(self.now, "memory is bad"),
             Effect::Alarm(at) => {

@@ -135,6 +135,8 @@ pub(crate) struct World {
     routers: BTreeSet<Seat>,
     /// Those of them that are leaves no more.
     opened: BTreeSet<Seat>,
+    /// Members that are leaves by now.
+    displaced: BTreeSet<Seat>,
     /// On which of a leaf's connections a member hears it, and answers: that on which it attached last.
     leaf_streams: BTreeMap<(Seat, Seat), u32>,
     queue: Queue<SimEvent>,
@@ -273,6 +275,7 @@ impl World {
             leaf_streams: BTreeMap::new(),
             opened: BTreeSet::new(),
             routers: BTreeSet::new(),
+            displaced: BTreeSet::new(),
             queue: Queue::new(),
             network,
             config,

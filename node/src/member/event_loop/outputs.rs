@@ -40,6 +40,7 @@ impl EventLoop {
                 Output::Search(terms) => self.search(terms),
                 Output::GiveUpSearch => self.quorum_search.give_up(),
                 Output::ComeBack => return Some(End::ComesBack),
+                Output::NoPlace => return Some(End::NoPlace),
                 // They are looked at each time that all else is.
                 Output::LookOut(_) => {}
                 Output::Settle(at) if at > self.now() => {}

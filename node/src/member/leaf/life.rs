@@ -103,6 +103,13 @@ pub(crate) async fn take_part(
             observer.report(&Report::Becomes { role: PeerRole::Member.to_string(), why });
             return Ok(Lived::ComesBack);
         }
+        // It was a member, and has a seat that others may wait for, or fetches what it lacks of the end.
+        LeafEnd::Failed(NodeError::NoCarrier { .. } | NodeError::FinishedWithoutLeaf) if role_changes > Some(0) => {
+            history.change(PeerRole::Member);
+            let why = "no member carries it".to_owned();
+            observer.report(&Report::Becomes { role: PeerRole::Member.to_string(), why });
+            return Ok(Lived::ComesBack);
+        }
         LeafEnd::Failed(error) => return Err(error),
     };
     // Those that took the last step, if it came here by itself.

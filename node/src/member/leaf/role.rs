@@ -15,7 +15,10 @@ use crate::settings::Settings;
 
 /// How it has gone so far, in this process.
 #[derive(Debug, Default)]
-pub(crate) struct RoleHistory(Mutex<Past>);
+pub(crate) struct RoleHistory {
+    founds: bool,
+    past: Mutex<Past>,
+}
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Past {
@@ -25,19 +28,29 @@ struct Past {
 }
 
 impl RoleHistory {
+    /// Of a machine that is a member whatever happens.
+    pub(crate) fn of_founder() -> Self {
+        Self { founds: true, ..Self::default() }
+    }
+
+    /// Whether it may go on as something else.
+    pub(crate) fn may_change(&self) -> bool {
+        !self.founds
+    }
+
     /// It goes on as this, when it takes part again.
     pub(crate) fn change(&self, role: PeerRole) {
-        let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         *past = Past { decided: Some(role), changes: past.changes.saturating_add(1) };
     }
 
     /// How often it has changed its role.
     pub(crate) fn changes(&self) -> u32 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).changes
+        self.past.lock().unwrap_or_else(PoisonError::into_inner).changes
     }
 
     fn decided(&self) -> Option<PeerRole> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).decided
+        self.past.lock().unwrap_or_else(PoisonError::into_inner).decided
     }
 }
 

@@ -22,6 +22,8 @@ pub struct LeafTotals {
     pub refused: u64,
     /// States that leaves loaded.
     pub loaded: u64,
+    /// Members that became leaves.
+    pub displaced: u64,
     /// Leaves that became members.
     pub joined: u64,
     /// Leaves that held the last state when the run was complete.
@@ -50,7 +52,19 @@ impl LeafTotals {
 
     /// Takes in those of another run.
     pub fn add(&mut self, other: &Self) {
-        let Self { parts, attached, lost, backups, late, refused, loaded, joined, completed, longest_stall_s } = other;
+        let Self {
+            parts,
+            attached,
+            lost,
+            backups,
+            late,
+            refused,
+            loaded,
+            displaced,
+            joined,
+            completed,
+            longest_stall_s,
+        } = other;
         self.parts += parts;
         self.attached += attached;
         self.lost += lost;
@@ -58,6 +72,7 @@ impl LeafTotals {
         self.late += late;
         self.refused += refused;
         self.loaded += loaded;
+        self.displaced += displaced;
         self.joined += joined;
         self.completed += completed;
         self.longest_stall_s = self.longest_stall_s.max(*longest_stall_s);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use starling_engine::leaf::MAX_LEAVES;
 use starling_engine::leaf::leaf_engine::LeafEvent;
 use starling_engine::leaf::violation::LeafViolation;
-use starling_topology::{LeafBody, PeerId, Time};
+use starling_topology::{Event, LeafBody, PeerId, Time};
 
 use crate::hardware::network::Seat;
 use crate::hardware::network::rng::Rng;
@@ -30,8 +30,18 @@ impl World {
 
     pub(in crate::world) fn leaf_seats(&self) -> impl Iterator<Item = Seat> + use<> {
         let first = self.plan.peers + self.plan.keepers;
-        let opened = self.opened.clone();
-        (first..first + self.plan.leaves).filter(move |seat| !opened.contains(seat))
+        let (opened, displaced) = (self.opened.clone(), self.displaced.clone());
+        displaced.into_iter().chain((first..first + self.plan.leaves).filter(move |seat| !opened.contains(seat)))
+    }
+
+    /// It was a member, and has no place among the others: it takes part as a leaf until they reach it.
+    pub(in crate::world) fn become_leaf(&mut self, seat: Seat) {
+        self.close_process(seat, false);
+        self.displaced.insert(seat);
+        self.routers.insert(seat);
+        self.leaf_totals.displaced += 1;
+        self.tell(|_| format!("{seat} has no place, and goes on as a leaf"));
+        self.queue.push(self.now, SimEvent::StartsLeaf(seat, self.hosts[seat].incarnation));
     }
 
     /// A leaf's router lets others in from now on.
@@ -56,9 +66,13 @@ impl World {
     /// It is a leaf no more, and joins as any other machine does.
     fn join_as_member(&mut self, seat: Seat) {
         self.end_leaf(seat, false);
+        self.leaf_totals.joined += 1;
+        if self.displaced.remove(&seat) {
+            self.tell(|_| format!("{seat} is reached again, and asks to be let in"));
+            return self.start(seat);
+        }
         self.hosts[seat].died = Time::from_nanos(u64::MAX);
         self.opened.insert(seat);
-        self.leaf_totals.joined += 1;
         let name = self.hosts[seat].name();
         self.invariants.leaf_is_no_member.joins(name);
         self.tell(|_| format!("{seat} is a leaf no more, and asks to be let in"));
@@ -96,6 +110,7 @@ impl World {
             commits: Rc::clone(&self.commits),
             max_stall: self.config.max_stall,
             sabotage: self.sabotage,
+            role_changes: u32::from(self.displaced.contains(&seat)),
             liar: attack.map(|attack| LeafLiar::new(attack, rng)),
         };
         host.leaf = Some(Box::new(Leaf::new(now, start, Rc::clone(&self.workload))));
@@ -110,6 +125,10 @@ impl World {
             self.tell(|_| format!("{seat} dies, a leaf"));
             self.end_leaf(seat, crash.power);
             self.hosts[seat].off = crash.power;
+            if self.displaced.remove(&seat) {
+                // It comes back to the seat that it had.
+                return self.queue.push(self.now + crash.down, SimEvent::Starts(seat, self.hosts[seat].incarnation));
+            }
             self.queue.push(self.now + crash.down, SimEvent::StartsLeaf(seat, self.hosts[seat].incarnation));
         }
     }
@@ -199,6 +218,9 @@ impl World {
                     self.breaks(held);
                 }
                 self.end_leaf(seat, false);
+                if self.displaced.remove(&seat) {
+                    return self.end_displaced(seat, event);
+                }
                 self.hosts[seat].died = Time::from_nanos(u64::MAX);
                 // Its user starts it again; what is over is over.
                 if !matches!(event, LeafEvent::Complete { .. }) {
@@ -206,6 +228,18 @@ impl World {
                     self.queue.push(later, SimEvent::StartsLeaf(seat, self.hosts[seat].incarnation));
                 }
             }
+        }
+    }
+
+    /// One that was a member has ended as a leaf: with the last state, or it asks to be let in again.
+    fn end_displaced(&mut self, seat: Seat, event: LeafEvent) {
+        match event {
+            LeafEvent::Complete { step, digest } => {
+                self.completed.insert(seat, digest);
+                self.hosts[seat].ended = Some(Event::Complete { step, digest });
+                self.running -= 1;
+            }
+            _ => self.start(seat),
         }
     }
 

@@ -21,6 +21,7 @@ use crate::hardware::machine::notary::with_key;
 use crate::hardware::network::Seat;
 use crate::hardware::network::rng::Rng;
 use crate::peer::{Manners, Peer, Start};
+use crate::scenario::Scenario;
 use crate::steps::state::State;
 use crate::sweep::canary::Sabotage;
 use crate::verdict::invariants::Broken;
@@ -348,6 +349,7 @@ impl World {
             manners,
             gated: self.plan.gated,
             apart,
+            may_be_leaf: matches!(self.setup.scenario, Scenario::Star | Scenario::Leaf),
             max_stall: self.config.max_stall,
         };
         host.peer = Some(Peer::new(start, Rc::clone(&self.workload), self.early_limit));

@@ -49,6 +49,8 @@ pub(in crate::membership) struct JoinAttempt {
     /// Whether our own signature shows that we have decided something else than what led to our seat: our vote is worth nothing there.
     pub(in crate::membership) forfeits: bool,
     since: Time,
+    /// The step at which others were when we first heard of it, and the last one.
+    steps: Option<(u64, u64)>,
     /// The last view that we were shown in which another process has our seat.
     replaced: Option<ViewId>,
     /// Who of those that we sat with says that we have a seat in the view called so.
@@ -74,6 +76,7 @@ impl JoinAttempt {
             bereft: false,
             forfeits: false,
             since: now,
+            steps: None,
             replaced: None,
             seated: BTreeMap::new(),
         }
@@ -97,6 +100,17 @@ impl JoinAttempt {
     /// Whether we gave our seat up for so long, and nothing is proven to have followed it.
     pub(in crate::membership) fn is_bereft(&self, now: Time, limit: Duration) -> bool {
         self.bereft && self.followed_by.is_none() && now - self.since >= limit
+    }
+
+    /// Somebody who goes on is at this step.
+    pub(in crate::membership) fn note_step(&mut self, step: u64) {
+        let (first, newest) = self.steps.unwrap_or((step, step));
+        self.steps = Some((first, newest.max(step)));
+    }
+
+    /// Whether others have taken steps since.
+    pub(in crate::membership) fn has_gone_on(&self) -> bool {
+        self.steps.is_some_and(|(first, newest)| newest > first)
     }
 
     fn note_asked(&mut self, now: Time, peer: PeerId, interval: Duration) {

@@ -233,6 +233,7 @@ impl Membership {
             && let Some(join_attempt) = self.join_attempt.as_mut().filter(|join_attempt| !join_attempt.unproven)
         {
             join_attempt.answered_at = now;
+            join_attempt.note_step(branch_position.step);
         }
     }
 
@@ -258,6 +259,13 @@ impl Membership {
         {
             join_attempt.followed_by = view;
         }
+    }
+
+    /// Whether we are outside, a view is proven to have followed the one that we had a seat in, and those in it take steps: our vote is of no
+    /// use to anybody, and they are not waiting for us.
+    pub fn is_succeeded(&self) -> bool {
+        let goes_on = |join_attempt: &JoinAttempt| join_attempt.followed_by.is_some() && join_attempt.has_gone_on();
+        self.join_attempt.as_ref().is_some_and(goes_on)
     }
 
     /// The others go on without us: we vote on in our view, stand still, and ask `members` to be let in.

@@ -580,6 +580,8 @@ impl<R: StepResult> LeafEngine<R> {
                     (std::mem::take(&mut self.finished), std::mem::take(&mut self.contradicted));
                 match wait {
                     _ if finished && !contradicted => self.end(LeafEvent::Finished),
+                    // It was a member: others may wait for its vote.
+                    _ if self.config.role_changes > Some(0) => self.end(LeafEvent::NoCarrier),
                     Some(until) => self.stage = Stage::Rests(until),
                     None => self.end(LeafEvent::NoCarrier),
                 }

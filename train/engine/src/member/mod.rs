@@ -19,6 +19,7 @@ pub(crate) mod hang_detector;
 mod leaving;
 mod looks;
 mod output;
+mod place_watch;
 pub mod quorum_search;
 pub(crate) mod stall_detector;
 #[cfg(test)]
@@ -45,6 +46,7 @@ use leaving::Leaving;
 use looks::Looks;
 pub use looks::{StallStatus, StepStatus};
 pub use output::Output;
+use place_watch::PlaceWatch;
 
 /// See the module.
 #[derive(Debug)]
@@ -57,6 +59,7 @@ pub struct Member {
     quorum_search: QuorumSearch,
     looks: Looks,
     failed_links: FailedLinkTracker,
+    place_watch: PlaceWatch,
     leaving: Leaving,
     /// What its disk says of it, until it has a seat.
     outside: Option<AbsenceReason>,
@@ -84,6 +87,7 @@ impl Member {
             quorum_search: QuorumSearch::new(last_step, max_stall),
             looks: Looks::new(max_stall, look_interval(max_stall)),
             failed_links: FailedLinkTracker::new(max_stall),
+            place_watch: PlaceWatch::new(max_stall),
             leaving: Leaving::new(max_stall),
             outside,
             is_saved: false,
@@ -92,6 +96,11 @@ impl Member {
             end: None,
             is_flawed: false,
         }
+    }
+
+    /// Has it say [`Output::NoPlace`] where the others can't have it as a member: it can take part as a leaf.
+    pub fn allow_leaf(&mut self) {
+        self.place_watch.begin();
     }
 
     /// Has it make a mistake from now on.
@@ -158,6 +167,10 @@ impl Member {
         if self.membership.view().is_some() {
             self.outside = None;
         }
+        let is_succeeded = self.membership.is_succeeded();
+        if self.place_watch.has_none(now, is_succeeded) {
+            return Some(Output::NoPlace);
+        }
         let apart = self.apart();
         self.quorum_search.note(now, apart);
         Some(match self.quorum_search.poll()? {
@@ -199,7 +212,11 @@ impl Member {
             Told::Resume(resumption) => Output::Resume(resumption),
             Told::Event(event) => {
                 match &event {
-                    Event::Changed { reasons, .. } => self.entry.changed(reasons),
+                    Event::Evicted { .. } => self.place_watch.evicted(now),
+                    Event::Changed { reasons, .. } => {
+                        self.place_watch.returned();
+                        self.entry.changed(reasons);
+                    }
                     Event::Complete { step, digest } => {
                         self.complete = Some(event.clone());
                         self.completion.complete(now, (*step, *digest), self.is_saved);
@@ -326,6 +343,9 @@ impl Member {
         }
         let is_held = seen.is_held && !self.entry.is_waiting();
         let suspects = self.failed_links.look(now, seen.view, is_held);
+        if !suspects.is_empty() {
+            self.place_watch.link_failed(now);
+        }
         let suspected = |peer| Input::Suspected { peer, evidence: Evidence::LinkFailed };
         self.inputs.extend(suspects.into_iter().map(suspected));
         looked

@@ -70,6 +70,8 @@ pub enum Output {
     GiveUpSearch,
     /// The run has gone on: this process ends what it does, and comes back by a [`ReturnEngine`](crate::ReturnEngine).
     ComeBack,
+    /// It was put out for its links again: this process ends what it does, and takes part as a leaf.
+    NoPlace,
     /// Call back with [`Member::settle`].
     Settle(Time),
     /// Ask these keepers what they hold; then [`Member::keeper_holds`].

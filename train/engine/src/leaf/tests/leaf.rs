@@ -429,6 +429,26 @@ fn a_carrier_that_goes_at_the_end_is_needed_no_more() {
 }
 
 #[test]
+fn who_was_a_member_is_one_again_where_nobody_carries_it() {
+    let contacts = [1, 2].map(|name| Contact { peer: peer(name), addresses: Vec::new() }).to_vec();
+    let config = LeafConfig { me: peer(ME), run: RUN, max_stall: STALL, elements: ELEMENTS, role_changes: Some(1) };
+    let mut engine: LeafEngine<Of> = LeafEngine::new(Time::ZERO, config, contacts, None);
+    let mut asked = Vec::new();
+    while let Some(output) = engine.poll() {
+        match output {
+            Output::Send { to, body: LeafBody::Attach { .. } } => {
+                asked.push(to);
+                let body = CarrierBody::Refused(AttachRefusalReason::NotReady);
+                engine.handle(Time::ZERO, Input::Received { from: to, body, result: None });
+            }
+            Output::End(event) => assert_eq!((event, asked.len()), (LeafEvent::NoCarrier, 2)),
+            _ => {}
+        }
+    }
+    assert_eq!(asked.len(), 2);
+}
+
+#[test]
 fn whose_reach_improves_asks_to_be_a_member_and_who_wants_to_be_its_leaf_is_refused() {
     let mut leaf = Leaf::following();
     leaf.handle(Input::Asked(peer(77)));
