@@ -250,10 +250,20 @@ fn members_say_what_no_member_says() {
         let ballot = Ballot { attempt: 3, proposer: me };
         let promise = |by: PeerId| {
             let progress = Progress { step: LAST - 1, lineage: Lineage::of(&view), has_state: true, has_result: false };
-            let (unreachable, accused, contributing) = (vec![], vec![], vec![]);
+            let (unreachable, failed, accused, contributing) = (vec![], vec![], vec![], vec![]);
             let (missing, lost, accepted, leaving, recovering) = (None, LostState::Nothing, None, false, false);
-            let promise =
-                Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted };
+            let promise = Promise {
+                progress,
+                unreachable,
+                failed,
+                accused,
+                contributing,
+                missing,
+                leaving,
+                recovering,
+                lost,
+                accepted,
+            };
             SignedPromise::new(&pen, view.id(), ballot, by, promise)
         };
         let promises: Vec<_> = view.members().iter().map(|by| promise(*by)).collect();

@@ -80,6 +80,10 @@ pub enum FlawKind {
     OwesNothing,
     /// Where no ring leads around links that failed, somebody is put out, though a hub reaches all.
     NeedsRing,
+    /// However often links fail, no view is unsteady.
+    NeverDamps,
+    /// A view that is unsteady stays so for ever.
+    DampsForEver,
     /// A carrier waits for what its leaves owe, however long that takes.
     WaitsForLeaves,
     /// A carrier counts what it has computed in a leaf's place beside what the leaf brings.

@@ -12,6 +12,7 @@ use crate::membership::decree::votes::Due;
 use crate::membership::failure_detector::FailureDetector;
 use crate::membership::interface::BlockReason;
 use crate::membership::outside::suspicion_reports::SuspicionReports;
+use crate::membership::running::link_failures::LinkFailures;
 use crate::membership::running::owing::Owing;
 use crate::membership::running::standstill::Standstill;
 use crate::message::{BranchPosition, Evidence};
@@ -134,10 +135,12 @@ pub(super) struct Seat {
     pub(super) unjudged: bool,
     /// Whether one would be, so that the view is to be changed.
     pub(super) outdated: bool,
-    /// Those who reach all, if the members reduce by a star, as no ring leads around those who can't reach each other.
+    /// Those who are severed from nobody, if the members reduce by a star: as no ring leads around, or the view is unsteady.
     pub(super) hubs: Vec<PeerId>,
     /// How many views before this one had the same members, one after the other.
     pub(super) replans: u32,
+    /// The links that failed on the way here.
+    pub(super) link_failures: LinkFailures,
     /// When we entered the view.
     pub(super) entered: Time,
     /// Whether all wait in vain.
@@ -148,6 +151,7 @@ pub(super) struct Seat {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broken {
     step: u64,
+    at: Time,
     again: bool,
 }
 
@@ -239,6 +243,7 @@ impl Seat {
             outdated: false,
             hubs: star_hubs(&view),
             replans: 0,
+            link_failures: LinkFailures::new(now),
             entered: now,
             standstill: Standstill::new(view.members().len(), 2 * NEIGHBOURS),
             id: view.id(),
@@ -406,9 +411,15 @@ impl Seat {
     }
 
     /// Our link to this member has failed after `step`.
-    pub(super) fn note_broken(&mut self, peer: PeerId, step: u64) {
+    pub(super) fn note_broken(&mut self, now: Time, peer: PeerId, step: u64) {
         let again = self.broken.get(&peer).is_some_and(|broken| broken.step == step);
-        self.broken.insert(peer, Broken { step, again });
+        self.broken.insert(peer, Broken { step, at: now, again });
+    }
+
+    /// The members to which our link has failed of late, sorted, if `step` is the last one now.
+    pub(super) fn failed_of_late(&self, config: &Config, now: Time, step: u64) -> Vec<PeerId> {
+        let is_near = |broken: &Broken| LinkFailures::are_near(config, (broken.step, broken.at), (step, now));
+        self.broken.iter().filter(|(_, broken)| is_near(broken)).map(|(peer, _)| *peer).collect()
     }
 
     /// The members that the view says `peer` can't reach.

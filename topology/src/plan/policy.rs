@@ -64,7 +64,8 @@ impl PlanPolicy {
     ///
     /// A plan that needs a pair of members that is severed is not taken, whatever was asked for; what is taken instead
     /// is the best of the others. Where no ring leads around the severed pairs, the view takes a star of all members that are
-    /// severed from nobody, or the fastest [`MAX_HUBS`] of them. A view is only decided if there is a ring or a hub.
+    /// severed from nobody, or the fastest [`MAX_HUBS`] of them. A view is only decided if there is a ring or a hub. An unsteady view
+    /// takes such a star also where a ring leads around, if it has a hub.
     pub fn agree(self, view: &View, bucket: Bucket) -> PlanDecision {
         self.agree_over(&Ring::plan(view), view, bucket)
     }
@@ -73,12 +74,16 @@ impl PlanPolicy {
     pub fn agree_over(self, ring: &Ring, view: &View, bucket: Bucket) -> PlanDecision {
         let world = ring.world_size();
         let costs = view.costs().map(|_| ring.arrange(&view_costs(view)));
-        if !ring.leads_around(view)
+        let leads_around = ring.leads_around(view);
+        if (!leads_around || view.is_unsteady())
             && let Some(hubs) = HubSet::of(ring, view, costs.as_ref(), MAX_HUBS)
         {
             let weights = costs.as_ref().map_or_else(|| vec![1; hubs.ranks().len()], |costs| hubs.weights(costs));
             let plan = Plan::Star(hubs);
-            let reason = format!("{plan}, as no ring leads around members that can't reach each other");
+            let reason = match leads_around {
+                true => format!("{plan}, as links of its members have failed again and again"),
+                false => format!("{plan}, as no ring leads around members that can't reach each other"),
+            };
             return PlanDecision { plan, weights, reason };
         }
         let is_severed = |from: Rank, to: Rank| view.is_severed(ring.peer(from), ring.peer(to));
@@ -148,7 +153,7 @@ impl fmt::Display for PlanPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{PeerId, RunId};
+    use crate::id::{PeerId, RunId, WorldSize};
 
     const SMALL: Bucket = Bucket { bytes: 16 << 10, segment_bytes: 16 << 10 };
     const LARGE: Bucket = Bucket { bytes: 64 << 20, segment_bytes: 128 << 10 };
@@ -212,6 +217,34 @@ mod tests {
     }
 
     #[test]
+    fn an_unsteady_view_takes_a_star_of_those_whose_links_are_steady() {
+        let severed = |members: u8, pairs: &[(u8, u8)]| {
+            let pairs = pairs.iter().map(|(a, b)| (PeerId([*a; 32]), PeerId([*b; 32])));
+            view(members).with_severed(pairs).with_unsteady(true)
+        };
+        for policy in PlanPolicy::ALL {
+            let agreed = policy.agree(&severed(5, &[(1, 3)]), SMALL);
+            assert_eq!(
+                (agreed.plan.chunks(WorldSize::new(5)), agreed.weights.len()),
+                (3, 3),
+                "{policy}: {}",
+                agreed.reason
+            );
+            assert!(
+                agreed.reason.ends_with("as links of its members have failed again and again"),
+                "{}",
+                agreed.reason
+            );
+            let plan = |view: &View| policy.agree(view, SMALL).plan.to_string();
+            assert_eq!(plan(&severed(3, &[(1, 2)])), "star {2}", "{policy}");
+            // Nobody is in no pair, and a ring leads around.
+            assert!(!plan(&severed(4, &[(1, 2), (3, 4)])).starts_with("star"), "{policy}");
+            // Nothing has failed.
+            assert!(policy == PlanPolicy::Star || !plan(&severed(4, &[])).starts_with("star"), "{policy}");
+        }
+    }
+
+    #[test]
     fn auto_takes_few_hops_for_small_buffers_and_few_links_among_many() {
         assert_eq!(PlanPolicy::Auto.agree(&view(4), SMALL).plan, Plan::Mesh);
         assert_eq!(PlanPolicy::Auto.agree(&view(16), SMALL).plan, Plan::Tree);
@@ -228,15 +261,19 @@ mod tests {
             for (a, b) in (0..peers.len()).flat_map(|a| (a + 1..peers.len()).map(move |b| (a, b))) {
                 let view = whole.clone().with_severed([(peers[a], peers[b])]);
                 let ring = Ring::plan(&view);
-                for policy in PlanPolicy::ALL {
-                    let PlanDecision { plan, reason, .. } = policy.agree(&view, SMALL);
+                let unsteady = view.clone().with_unsteady(true);
+                for (policy, view) in
+                    PlanPolicy::ALL.into_iter().flat_map(|policy| [(policy, &view), (policy, &unsteady)])
+                {
+                    let PlanDecision { plan, reason, .. } = policy.agree(view, SMALL);
                     let world = ring.world_size();
                     for chunk in (0..plan.chunks(world)).map(Rank) {
                         for (from, to) in plan.route(world, chunk).hops() {
                             assert!(!view.is_severed(ring.peer(from), ring.peer(to)), "{policy}: {reason}");
                         }
                     }
-                    assert!(policy != PlanPolicy::Mesh || reason.starts_with("mesh needs members"), "{reason}");
+                    let falls_back = policy == PlanPolicy::Mesh && !view.is_unsteady();
+                    assert!(!falls_back || reason.starts_with("mesh needs members"), "{reason}");
                 }
             }
         }

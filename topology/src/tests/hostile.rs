@@ -228,9 +228,9 @@ fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&
         1 => LostState::Step(rng.below(20) as u64),
         _ => LostState::Nothing,
     };
-    let progress = any_progress(rng);
+    let (progress, failed) = (any_progress(rng), some(rng));
     let promise =
-        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted };
+        Promise { progress, unreachable, failed, accused, contributing, missing, leaving, recovering, lost, accepted };
     SignedPromise::new(&Signs(by), view.id(), ballot, by, promise)
 }
 

@@ -48,6 +48,8 @@ pub struct View {
     /// Pairs of members that can't reach each other, lower one first. Sorted, without duplicates.
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_SEVERED>")]
     severed: Vec<(PeerId, PeerId)>,
+    /// Whether links of the members fail again and again, so that severed pairs stay so. Only where there are such pairs.
+    unsteady: bool,
     /// Whether this view, or one before it, was installed without a quorum.
     pub forked: bool,
     /// What the members have measured, by place among them; [`Link::NONE`] where nobody has. `None` if nobody has at all.
@@ -68,6 +70,7 @@ impl View {
             newcomers: Vec::new(),
             casting: founder,
             severed: Vec::new(),
+            unsteady: false,
             forked: false,
             costs: None,
             quorum: Quorum::Majority,
@@ -113,6 +116,7 @@ impl View {
             newcomers: Vec::new(),
             casting,
             severed: Vec::new(),
+            unsteady: false,
             forked: self.forked,
             costs: None,
             quorum: self.quorum,
@@ -150,7 +154,14 @@ impl View {
         let mut severed: Vec<_> = ordered.filter(|(a, b)| a != b && self.contains(*a) && self.contains(*b)).collect();
         severed.sort_unstable();
         severed.dedup();
+        self.unsteady &= !severed.is_empty();
         self.severed = severed;
+        self
+    }
+
+    /// This view as one whose links fail again and again, or not: one without severed pairs never is.
+    pub fn with_unsteady(mut self, unsteady: bool) -> Self {
+        self.unsteady = unsteady && !self.severed.is_empty();
         self
     }
 
@@ -240,6 +251,12 @@ impl View {
         self.severed.binary_search(&(a.min(b), a.max(b))).is_ok()
     }
 
+    /// Whether links of the members fail again and again: severed pairs are *damped*, and stay severed though they may be heard again,
+    /// and the members reduce by a star where one of them is in no such pair.
+    pub fn is_unsteady(&self) -> bool {
+        self.unsteady
+    }
+
     /// What the members have measured, by place among the sorted members; [`Link::NONE`] where nobody has.
     pub fn costs(&self) -> Option<&CostTable> {
         self.costs.as_ref()
@@ -296,8 +313,8 @@ impl View {
     ///
     /// # Errors
     /// [`Violation::MalformedView`] if the members or the severed pairs are not sorted and distinct, the newcomers are not distinct,
-    /// there are no members, too many of either, a pair or a newcomer is not of members, the casting vote is of nobody that votes, or
-    /// there are costs of other links than theirs, or of none.
+    /// there are no members, too many of either, a pair or a newcomer is not of members, it is unsteady without any pair, the casting
+    /// vote is of nobody that votes, or there are costs of other links than theirs, or of none.
     pub fn validate(&self) -> Result<(), Violation> {
         let sorted = self.members.windows(2).all(|pair| pair[0] < pair[1]);
         let within = (1..=MAX_MEMBERS).contains(&self.members.len()) && self.severed.len() <= MAX_SEVERED;
@@ -309,7 +326,8 @@ impl View {
             let world = costs.world_size().get() as usize;
             world == self.members.len() && world <= MAX_COSTED && costs.has_links()
         });
-        if sorted && within && are_newcomers && ordered && paired && costed && self.votes(self.casting) {
+        let damped = !self.unsteady || !self.severed.is_empty();
+        if sorted && within && are_newcomers && ordered && paired && damped && costed && self.votes(self.casting) {
             Ok(())
         } else {
             Err(Violation::MalformedView)
@@ -436,6 +454,18 @@ mod tests {
         assert_eq!(View::decode(&costed.encode()), Ok(costed));
         let unsorted = View { members: [6, 5].map(peer).to_vec(), ..View::found(RunId([1; 32]), peer(5)) };
         assert_eq!(View::decode(&unsorted.encode()), Err(Violation::MalformedView));
+    }
+
+    #[test]
+    fn a_view_is_unsteady_only_where_pairs_are_severed() {
+        let view = View::found(RunId([1; 32]), peer(5)).succeed([5, 6, 7].map(peer)).with_severed([(peer(5), peer(7))]);
+        let unsteady = view.clone().with_unsteady(true);
+        assert!(unsteady.is_unsteady() && unsteady.id() != view.id() && !view.is_unsteady());
+        assert_eq!(View::decode(&unsteady.encode()), Ok(unsteady.clone()));
+        let without = unsteady.clone().with_severed([]);
+        assert!(!without.is_unsteady() && !without.clone().with_unsteady(true).is_unsteady());
+        assert_eq!(View { unsteady: true, ..without }.validate(), Err(Violation::MalformedView));
+        assert!(!unsteady.succeed([5, 7].map(peer)).is_unsteady(), "who proposes says it of each");
     }
 
     #[test]

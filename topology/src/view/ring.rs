@@ -123,12 +123,11 @@ pub(crate) fn is_way(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> bool {
     !hubs(members, severed).is_empty() || ring_around(members, severed).is_some()
 }
 
-/// The hubs of a view whose members have to reduce by a star, as no ring leads around its severed pairs; of any other view none.
+/// The hubs of a view whose members have to reduce by a star, as no ring leads around its severed pairs or it is unsteady; of any other
+/// view none.
 pub(crate) fn star_hubs(view: &View) -> Vec<PeerId> {
-    if view.severed().is_empty() || Ring::plan(view).leads_around(view) {
-        return Vec::new();
-    }
-    hubs_of(view)
+    let needs_star = || view.is_unsteady() || !Ring::plan(view).leads_around(view);
+    if view.severed().is_empty() || !needs_star() { Vec::new() } else { hubs_of(view) }
 }
 
 /// The members of `view` that are severed from nobody. Of a newcomer nobody may have found that out yet: only where no voter is one.
@@ -252,7 +251,9 @@ mod tests {
         let path = apart(&[(0, 1), (0, 2), (1, 3)]);
         assert!(!is_way(&members, &path));
         let view = View::found(RunId([0; 32]), members[0]).succeed(members.clone());
-        assert_eq!((star_hubs(&view), star_hubs(&view.with_severed(of_three))), (Vec::new(), vec![members[3]]));
+        assert_eq!((star_hubs(&view), star_hubs(&view.clone().with_severed(of_three))), (Vec::new(), vec![members[3]]));
+        let one = view.with_severed(apart(&[(0, 1)]));
+        assert_eq!((star_hubs(&one), star_hubs(&one.clone().with_unsteady(true))), (Vec::new(), members[2..].to_vec()));
     }
 
     #[test]

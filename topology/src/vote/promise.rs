@@ -37,6 +37,9 @@ pub struct Promise {
     /// Members that it can't reach, sorted.
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_MEMBERS>")]
     pub unreachable: Vec<PeerId>,
+    /// Members to which its link has failed of late, sorted: in an unsteady view it is used no more, if there is another way.
+    #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_MEMBERS>")]
+    pub failed: Vec<PeerId>,
     /// Members that have done what no correct peer does, as it saw itself, sorted.
     #[serde(deserialize_with = "crate::message::bounded::list::<_, _, MAX_MEMBERS>")]
     pub accused: Vec<PeerId>,
@@ -62,6 +65,7 @@ impl Promise {
         Self {
             progress,
             unreachable: Vec::new(),
+            failed: Vec::new(),
             accused: Vec::new(),
             contributing: Vec::new(),
             missing: None,
@@ -73,8 +77,8 @@ impl Promise {
     }
 }
 
-/// How many members a promise in a view of `members` may name: those that it can't reach, accuses, waits for and says a vote is due
-/// to, together.
+/// How many members a promise in a view of `members` may name: those that it can't reach, to which its link has failed, that it accuses,
+/// waits for and says a vote is due to, together.
 pub(crate) fn most_named(members: usize) -> usize {
     (MAX_NAMES / members.max(1)).clamp(LEAST_NAMES, MAX_MEMBERS)
 }
@@ -105,9 +109,9 @@ impl SignedPromise {
 
     pub(crate) fn validate(&self) -> Result<(), Violation> {
         let sorted = |peers: &[PeerId]| peers.len() <= MAX_MEMBERS && peers.windows(2).all(|pair| pair[0] < pair[1]);
-        let Promise { unreachable, accused, contributing, missing, .. } = &self.promise;
+        let Promise { unreachable, failed, accused, contributing, missing, .. } = &self.promise;
         let missing = missing.as_ref().map_or(&[][..], |awaited| &awaited.from);
-        if [unreachable, accused, contributing].into_iter().all(|peers| sorted(peers)) && sorted(missing) {
+        if [unreachable, failed, accused, contributing].into_iter().all(|peers| sorted(peers)) && sorted(missing) {
             Ok(())
         } else {
             Err(Violation::MalformedProposal)
@@ -118,9 +122,13 @@ impl SignedPromise {
 impl Promise {
     /// Whether it names no more members than a promise in `view` may.
     pub(crate) fn is_bounded(&self, view: &View) -> bool {
+        self.named() <= most_named(view.members().len())
+    }
+
+    /// How many members it names, some of them more than once.
+    pub(crate) fn named(&self) -> usize {
         let missing = self.missing.as_ref().map_or(0, |awaited| awaited.from.len());
-        let named = self.unreachable.len() + self.accused.len() + self.contributing.len() + missing;
-        named <= most_named(view.members().len())
+        self.unreachable.len() + self.failed.len() + self.accused.len() + self.contributing.len() + missing
     }
 
     /// Whether it claims more than anybody can have reached beside a member that has taken part in all steps up to `step`.

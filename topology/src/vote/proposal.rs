@@ -143,6 +143,10 @@ pub enum Reason {
     Replanned,
     /// The steps of the same members stood still, or had stopped for somebody who is there after all: they begin anew.
     StoodStill,
+    /// Links have failed again and again: those that have are used no more for a while.
+    Unsteady,
+    /// No link has failed for long, or those that had are of members that are gone: all are used again.
+    Steady,
 }
 
 impl Reason {
@@ -154,7 +158,13 @@ impl Reason {
             | Self::Left(peer)
             | Self::Restarted(peer)
             | Self::Votes(peer) => Some(*peer),
-            Self::Severed(..) | Self::Forked | Self::Recovered | Self::Replanned | Self::StoodStill => None,
+            Self::Severed(..)
+            | Self::Forked
+            | Self::Recovered
+            | Self::Replanned
+            | Self::StoodStill
+            | Self::Unsteady
+            | Self::Steady => None,
         }
     }
 

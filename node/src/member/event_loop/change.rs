@@ -41,6 +41,8 @@ fn describe(reason: &Reason) -> String {
         Reason::Forked => "no quorum for too long, so these members go on as a fork".to_owned(),
         Reason::Replanned => "links were measured or came back, and another plan is better".to_owned(),
         Reason::StoodStill => "the steps stood still and begin anew".to_owned(),
+        Reason::Unsteady => "links have failed again and again, so those that did are not used for a while".to_owned(),
+        Reason::Steady => "links that had failed again and again are used again".to_owned(),
         Reason::Recovered => "members came back from their records".to_owned(),
     }
 }

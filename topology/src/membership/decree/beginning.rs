@@ -41,7 +41,7 @@ impl Membership {
         let is_due = |(seat, decree): (&Seat, &Decree)| self.may_begin() && self.is_bereft(now, seat, decree);
         if self.seat.as_ref().and_then(|seat| Some((seat, seat.decree.as_ref()?))).is_some_and(is_due) {
             self.claim_first();
-            self.renew_promise();
+            self.renew_promise(now);
         }
     }
 

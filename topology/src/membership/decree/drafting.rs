@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::id::{Generation, PeerId};
 use crate::membership::Membership;
-use crate::membership::decree::proposal_inputs::{ProposalInputs, donor};
+use crate::membership::decree::proposal_inputs::{ProposalInputs, Steadiness, donor};
 use crate::membership::flaw::FlawKind;
 use crate::membership::interface::{Event, Output};
 use crate::membership::seat::{Decree, Seat};
@@ -35,10 +35,10 @@ impl Membership {
     }
 
     /// What we promise ourselves, as of now.
-    pub(in crate::membership) fn renew_promise(&mut self) {
-        let (me, progress, lost) = (self.me.peer, self.progress, self.loss());
+    pub(in crate::membership) fn renew_promise(&mut self, now: Time) {
+        let (me, leaving) = (self.me.peer, self.leaving.is_wanted());
+        let Some(own) = self.own_promise(now, leaving) else { return };
         let Some(seat) = &mut self.seat else { return };
-        let own = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving.is_wanted());
         seat.decree.iter_mut().for_each(|decree| drop(decree.promises.insert(me, own.clone())));
     }
 
@@ -217,6 +217,7 @@ impl Membership {
             link_matrix: &seat.link_matrix,
             donor,
             outdated: seat.outdated,
+            steadiness: self.steadiness(now, seat),
             forked: forked && !self.is_flawed(FlawKind::ForksUnmarked),
             needs_ring: self.is_flawed(FlawKind::NeedsRing),
         };
@@ -224,6 +225,15 @@ impl Membership {
         self.spoil(decree, &mut proposal);
         let promised = excluded.into_iter().filter(|(peer, _)| decree.promises.contains_key(peer));
         Some((proposal, promised.collect()))
+    }
+
+    /// How the next view is found to be unsteady.
+    fn steadiness<'a>(&self, now: Time, seat: &'a Seat) -> Steadiness<'a> {
+        let is_unsteady = seat.view.is_unsteady();
+        if self.is_flawed(FlawKind::NeverDamps) || (self.is_flawed(FlawKind::DampsForEver) && is_unsteady) {
+            return Steadiness::Said(is_unsteady);
+        }
+        Steadiness::Seen(&seat.link_failures, now)
     }
 
     pub(in crate::membership) fn spoil(&self, decree: &Decree, proposal: &mut Proposal) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::config::Config;
 use crate::error::Violation;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::membership::ending::finishing::Finish;
@@ -242,7 +243,7 @@ impl Membership {
         let left = old.as_ref().filter(|old| !(joins && old.by_word)).map(|old| old.view.clone());
         if let Some(old) = old.filter(|_| !joins) {
             let named = old.named(&*self.notary, old.due_by(self.reached));
-            seat.inherit(now, old, me, &named);
+            seat.inherit(&self.config, now, old, me, &named);
             seat.owing.retain(|_, owing| owing.step > self.reached);
             self.waits.iter().for_each(|awaited| seat.note_owing(me, awaited, &proposal.reasons));
         }
@@ -445,7 +446,9 @@ impl Membership {
                 | Reason::Forked
                 | Reason::Recovered
                 | Reason::Replanned
-                | Reason::StoodStill => {}
+                | Reason::StoodStill
+                | Reason::Unsteady
+                | Reason::Steady => {}
             }
         }
     }
@@ -483,11 +486,13 @@ impl Membership {
 
 impl Seat {
     /// Takes over what is still true in the next view.
-    fn inherit(&mut self, now: Time, old: Self, me: PeerId, named: &[PeerId]) {
+    fn inherit(&mut self, config: &Config, now: Time, old: Self, me: PeerId, named: &[PeerId]) {
         self.keep_due(now, &old, named);
         for (peer, process) in old.let_in.iter().filter(|(peer, _)| self.view.contains(**peer)) {
             self.let_in.entry(*peer).or_insert(*process);
         }
+        self.inherit_failures(config, now, &old);
+        self.heard = self.inherit_heard(&old, me);
         let stays = |peer: &PeerId| self.view.contains(*peer);
         let severed = |peer: &PeerId| self.view.is_severed(me, *peer);
         let mut suspects = old.suspects;
@@ -511,5 +516,26 @@ impl Seat {
         if self.view.members() == old.view.members() {
             self.replans = old.replans.saturating_add(1);
         }
+    }
+
+    /// What links have failed so far, with those for which this view followed.
+    fn inherit_failures(&mut self, config: &Config, now: Time, old: &Self) {
+        let is_fresh = |reason: &Reason| match reason {
+            Reason::Severed(a, b) => !old.view.is_severed(*a, *b) && self.view.contains(*a) && self.view.contains(*b),
+            _ => false,
+        };
+        let origin = self.origin.as_ref().filter(|origin| origin.reasons.iter().any(is_fresh));
+        let failed = origin.map(|origin| origin.resume.step);
+        let unsteady = (old.view.is_unsteady(), self.view.is_unsteady());
+        self.link_failures = old.link_failures.clone();
+        self.link_failures.enter(config, now, unsteady, failed);
+    }
+
+    /// Whom we could hear so far of those that an unsteady view severs from us: that their links are damped does not say that they can't be
+    /// reached.
+    fn inherit_heard(&self, old: &Self, me: PeerId) -> BTreeSet<PeerId> {
+        let missed = old.unreachable(me);
+        let is_heard = |peer: &PeerId| old.heard.contains(peer) && !missed.contains(peer);
+        self.severed_from(me).filter(|peer| self.view.is_unsteady() && is_heard(peer)).collect()
     }
 }

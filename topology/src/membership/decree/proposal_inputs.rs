@@ -10,8 +10,10 @@ use crate::membership::decree::link_matrix::LinkMatrix;
 use crate::membership::decree::losses::{missed, restarted_in, signable};
 use crate::membership::decree::votes::Votes;
 use crate::membership::outside::suspicion_reports::SuspicionReports;
+use crate::membership::running::link_failures::LinkFailures;
 use crate::message::Evidence;
 use crate::message::stall_report::owed;
+use crate::time::Time;
 use crate::view::lineage::Lineage;
 use crate::view::mark::LostState;
 use crate::view::ring::{is_way, ring_around};
@@ -43,10 +45,24 @@ pub(in crate::membership) struct ProposalInputs<'a> {
     pub(in crate::membership) donor: Option<PeerId>,
     /// Whether another plan is worth a change of view, as far as the proposer sees.
     pub(in crate::membership) outdated: bool,
+    /// Whether the next view is unsteady.
+    pub(in crate::membership) steadiness: Steadiness<'a>,
     pub(in crate::membership) forked: bool,
     /// A mistake: whoever stands in the way of a ring goes, though a hub reaches it.
     pub(in crate::membership) needs_ring: bool,
 }
+
+/// How it is found whether a view is unsteady.
+#[derive(Debug)]
+pub(in crate::membership) enum Steadiness<'a> {
+    /// Its proposer says it.
+    Said(bool),
+    /// From the links that have failed, by now.
+    Seen(&'a LinkFailures, Time),
+}
+
+/// So many pairs are tried one by one whether there is a way without them.
+const MAX_TRIED: usize = 64;
 
 impl ProposalInputs<'_> {
     /// The step that the view went on from.
@@ -105,16 +121,23 @@ impl ProposalInputs<'_> {
         }
         let donor = self.candidates.iter().find(|candidate| Some(candidate.contact.peer) == self.donor);
         let mut doubted = BTreeSet::new();
+        let resumed = |staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)]| match donor {
+            None => resume(self.view.id(), staying, severed, &self.candidates),
+            Some(donor) => resume_from(donor, staying, &self.candidates),
+        };
         let (severed, resume) = loop {
             let severed = self.sever(&mut staying, &mut doubted);
-            let resume = donor.map_or_else(
-                || resume(self.view.id(), &staying, &severed, &self.candidates),
-                |donor| resume_from(donor, &staying, &self.candidates),
-            );
+            let resume = resumed(&staying, &severed);
             match stranded(&staying, &severed, &resume) {
                 Some(peer) => staying.remove(&peer),
                 None => break (severed, resume),
             };
+        };
+        let has_failed = !self.fresh(&staying, &severed).is_empty();
+        let is_unsteady = self.is_unsteady(has_failed.then_some(resume.step));
+        let (severed, resume) = match is_unsteady {
+            true => self.damp(&staying, severed, resumed),
+            false => (severed, resume),
         };
         let signable = signable(self.config, &claims);
         if !self.forked && missed(self.view, self.promises, self.restarted, resume.step, signable).is_some() {
@@ -127,7 +150,7 @@ impl ProposalInputs<'_> {
         let generation = theirs.fold(self.view.generation, Generation::max);
         let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
         let mut view = self.view.succeed(staying.keys().copied().chain(joiners)).with_severed(severed);
-        view = view.with_newcomers(votes.newcomers);
+        view = view.with_unsteady(is_unsteady).with_newcomers(votes.newcomers);
         if doubted.contains(&view.casting()) {
             let is_sound = |peer: &PeerId| view.votes(*peer) && !doubted.contains(peer);
             let other = self.view.voters().find(is_sound);
@@ -136,6 +159,12 @@ impl ProposalInputs<'_> {
         view.generation = generation.next();
         view.forked |= self.forked;
         view = self.link_matrix.put_into(view);
+        reasons.extend(match (self.view.is_unsteady(), view.is_unsteady()) {
+            (false, true) => Some(Reason::Unsteady),
+            (true, false) => Some(Reason::Steady),
+            (false, false) | (true, true) => None,
+        });
+        reasons.truncate(MAX_REASONS);
         if reasons.is_empty() {
             let differs = view.costs() != self.view.costs() || view.severed() != self.view.severed();
             let replanned = self.outdated && differs;
@@ -280,16 +309,63 @@ impl ProposalInputs<'_> {
                 }
             });
         }
-        // Pairs without which there is no way are tried again: who waits in vain once more gives the other one up.
-        let failed = self.failed.iter().map(|(a, b)| (*a.min(b), *a.max(b))).chain(self.owed());
-        let tried = failed.filter(|(a, b)| staying.contains_key(a) && staying.contains_key(b));
-        let failed = tried.chain(severed.iter().copied());
-        let fresh: BTreeSet<(PeerId, PeerId)> = failed.filter(|(a, b)| !self.view.is_severed(*a, *b)).collect();
-        reasons.extend(fresh.into_iter().map(|(a, b)| Reason::Severed(a, b)));
+        reasons.extend(self.fresh(staying, severed).into_iter().map(|(a, b)| Reason::Severed(a, b)));
         reasons.extend(self.candidates.iter().map(|candidate| Reason::Joined(candidate.contact.peer)));
         reasons.extend(votes.given.iter().map(|peer| Reason::Votes(*peer)));
-        reasons.truncate(MAX_REASONS);
         reasons
+    }
+
+    /// The pairs of those who stay whose link has failed since the view began: those that are `severed` now, and those that are to be tried
+    /// again. Among these are pairs without which there is no way: who waits in vain once more gives the other one up.
+    fn fresh(&self, staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)]) -> BTreeSet<(PeerId, PeerId)> {
+        let failed = self.failed.iter().map(|(a, b)| (*a.min(b), *a.max(b))).chain(self.owed());
+        let tried = failed.filter(|(a, b)| staying.contains_key(a) && staying.contains_key(b));
+        tried.chain(severed.iter().copied()).filter(|(a, b)| !self.view.is_severed(*a, *b)).collect()
+    }
+
+    /// Whether the next view is unsteady, if links have `failed` after that step, or none has.
+    fn is_unsteady(&self, failed: Option<u64>) -> bool {
+        match self.steadiness {
+            Steadiness::Said(unsteady) => unsteady,
+            Steadiness::Seen(seen, now) => seen.call_for(self.config, now, self.view.is_unsteady(), failed),
+        }
+    }
+
+    /// These pairs, and those that an unsteady view damps: whose link has failed of late, as one of the two says, or that were severed
+    /// before. As far as there is a way without them, and each gets what it needs from somebody: nobody goes for a link that may
+    /// be there. With how all go on then.
+    fn damp(
+        &self,
+        staying: &BTreeMap<PeerId, Progress>,
+        severed: Vec<(PeerId, PeerId)>,
+        resumed: impl Fn(&BTreeMap<PeerId, Progress>, &[(PeerId, PeerId)]) -> ResumePlan,
+    ) -> (Vec<(PeerId, PeerId)>, ResumePlan) {
+        let members: Vec<PeerId> = staying.keys().copied().collect();
+        let say = self.promises.iter().flat_map(|(a, promise)| promise.failed.iter().map(|b| (*a, *b)));
+        let failed =
+            say.map(|(a, b)| (a.min(b), a.max(b))).chain(self.owed()).chain(self.view.severed().iter().copied());
+        let is_new = |pair: &(PeerId, PeerId)| severed.binary_search(pair).is_err();
+        let stay = |(a, b): &(PeerId, PeerId)| a != b && staying.contains_key(a) && staying.contains_key(b);
+        let damped: Vec<(PeerId, PeerId)> = failed.filter(stay).filter(is_new).collect();
+        let with = |more: &[(PeerId, PeerId)]| {
+            let all: BTreeSet<(PeerId, PeerId)> = severed.iter().chain(more).copied().collect();
+            let all: Vec<(PeerId, PeerId)> = all.into_iter().collect();
+            let resume = resumed(staying, &all);
+            let is_way = all.len() <= MAX_SEVERED && self.is_way(&members, &all);
+            let serves = is_way && stranded(staying, &all, &resume).is_none();
+            serves.then_some((all, resume))
+        };
+        if let Some(all) = with(&damped) {
+            return all;
+        }
+        let mut kept = Vec::new();
+        for pair in damped.into_iter().take(MAX_TRIED) {
+            kept.push(pair);
+            if with(&kept).is_none() {
+                kept.pop();
+            }
+        }
+        with(&kept).unwrap_or_else(|| (severed.clone(), resumed(staying, &severed)))
     }
 }
 
@@ -357,7 +433,8 @@ fn sure_loss(view: &View, promises: &BTreeMap<PeerId, Promise>) -> Option<u64> {
 }
 
 /// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
-/// asked to let in whom it lets in. What links cost it may say as it likes.
+/// asked to let in whom it lets in. What links cost it may say as it likes, and whether they fail again and again: not what follows from
+/// that.
 pub(in crate::membership) fn follows(
     config: &Config,
     view: &View,
@@ -383,6 +460,7 @@ pub(in crate::membership) fn follows(
         link_matrix: &LinkMatrix::of(&proposal.view),
         donor,
         outdated: false,
+        steadiness: Steadiness::Said(proposal.view.is_unsteady()),
         forked: false,
         needs_ring: false,
     };
@@ -406,6 +484,8 @@ pub(in crate::membership) fn follows(
         Reason::Severed(a, b) => view.contains(*a) && view.contains(*b),
         Reason::Recovered => promises.values().any(|promise| promise.recovering),
         Reason::Forked => false,
+        Reason::Unsteady => proposal.view.is_unsteady() && !view.is_unsteady(),
+        Reason::Steady => view.is_unsteady() && !proposal.view.is_unsteady(),
         Reason::Replanned | Reason::StoodStill => true,
     };
     let strays = |joiner: &JoinRequest| view.contains(joiner.contact.peer);
@@ -556,6 +636,7 @@ mod tests {
             link_matrix: &LinkMatrix::of(view),
             donor: None,
             outdated: false,
+            steadiness: Steadiness::Said(false),
             forked: false,
             needs_ring: false,
         };
@@ -739,6 +820,7 @@ mod tests {
                 link_matrix: &LinkMatrix::of(&view),
                 donor: None,
                 outdated: false,
+                steadiness: Steadiness::Said(false),
                 forked,
                 needs_ring: false,
             };

@@ -153,19 +153,18 @@ impl Membership {
 
     /// Our own steps are held: that is our own promise.
     pub(in crate::membership) fn propose_when_held(&mut self, now: Time) {
-        let (me, progress, lost) = (self.me.peer, self.progress, self.loss());
-        let Some(seat) = &mut self.seat else { return };
+        let (me, progress, leaving) = (self.me.peer, self.progress, self.leaving.is_wanted());
         if self.steps != Steps::Held {
             return;
         }
-        let Some(stage) = seat.decree.as_ref().map(|decree| decree.stage) else { return };
+        let decree = self.seat.as_ref().and_then(|seat| seat.decree.as_ref());
+        let Some(stage) = decree.map(|decree| decree.stage) else { return };
         match stage {
             Stage::Stopping => self.begin(now, Some(progress.step)),
             Stage::Promising => {
-                let (promise, accepted) = (
-                    seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), self.leaving.is_wanted()),
-                    seat.acceptor.accepted.clone(),
-                );
+                let Some(promise) = self.own_promise(now, leaving) else { return };
+                let Some(seat) = &mut self.seat else { return };
+                let accepted = seat.acceptor.accepted.clone();
                 if let Some(decree) = &mut seat.decree {
                     decree.round.promise(me, accepted);
                     decree.promises.insert(me, promise);
@@ -224,7 +223,7 @@ impl Membership {
         }
         self.refute();
         // We may have heard somebody since, or have got the state.
-        self.renew_promise();
+        self.renew_promise(now);
         let Some(seat) = &self.seat else { return };
         let Some(decree) = &seat.decree else { return };
         let promised = decree.round.promised();

@@ -196,7 +196,7 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::super::link_matrix::LinkMatrix;
-    use super::super::proposal_inputs::follows;
+    use super::super::proposal_inputs::{Steadiness, follows};
     use super::*;
     use crate::config::Config;
     use crate::id::RunId;
@@ -252,6 +252,7 @@ mod tests {
             link_matrix: &LinkMatrix::of(&view),
             donor: None,
             outdated: false,
+            steadiness: Steadiness::Said(false),
             forked: false,
             needs_ring: false,
         };
@@ -313,6 +314,7 @@ mod tests {
             link_matrix: &LinkMatrix::of(&view),
             donor: None,
             outdated: false,
+            steadiness: Steadiness::Said(false),
             forked: false,
             needs_ring: false,
         };

@@ -107,18 +107,28 @@ impl Membership {
         if self.steps != Steps::Held && !self.is_flawed(FlawKind::PromisesRunning) {
             return;
         }
-        let (progress, lost) = (self.progress, self.loss());
         let (me, leaving) = (self.me.peer, self.leaving.is_wanted() || self.is_outside());
         let Some(seat) = &mut self.seat else { return };
         if std::mem::take(&mut seat.owed)
             && let Some(ballot) = seat.acceptor.promised
+            && let Some(promise) = self.own_promise(now, leaving)
+            && let Some(seat) = &self.seat
         {
-            let promise = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), leaving);
             let accepted = seat.acceptor.accepted.clone().map(|(_, justified)| Box::new(justified));
             let promise = SignedPromise::new(&*self.notary, seat.id, ballot, me, promise);
             self.send(ballot.proposer, Body::Promise { ballot, promise, accepted });
         }
         self.propose_when_held(now);
+    }
+
+    /// What we promise as of now.
+    pub(in crate::membership) fn own_promise(&mut self, now: Time, leaving: bool) -> Option<Promise> {
+        let (me, progress, lost) = (self.me.peer, self.progress, self.loss());
+        let seat = self.seat.as_mut()?;
+        let promise = seat.promise(me, &*self.notary, progress, lost, self.waits.as_ref(), leaving);
+        let mut failed = seat.failed_of_late(&self.config, now, progress.step);
+        failed.truncate(most_named(seat.view.members().len()) - promise.named());
+        Some(Promise { failed, ..promise })
     }
 
     pub(in crate::membership) fn receive_propose(
@@ -244,8 +254,8 @@ impl Membership {
 }
 
 impl Seat {
-    /// What we promise, who stand at `progress` and have `lost` what we had saved after that step.
-    pub(in crate::membership) fn promise(
+    /// What we promise, who stand at `progress` and have `lost` what we had saved after that step: all but which links have failed.
+    fn promise(
         &mut self,
         me: PeerId,
         notary: &dyn Signer,
@@ -271,6 +281,7 @@ impl Seat {
         let mut contributing = self.named(notary, due);
         contributing.truncate(left);
         let recovering = self.recovering.is_some();
-        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, lost, accepted }
+        let failed = Vec::new();
+        Promise { progress, unreachable, failed, accused, contributing, missing, leaving, recovering, lost, accepted }
     }
 }

@@ -392,7 +392,9 @@ impl Membership {
         let interval = self.config.probe_interval();
         let Some(seat) = self.seat.as_mut().filter(|seat| now - seat.tried_at >= interval) else { return };
         seat.tried_at = now;
-        let apart: Vec<PeerId> = seat.severed_from(me).filter(|peer| !seat.heard.contains(peer)).collect();
+        // In an unsteady view who hears another may not be heard by that one yet, for as long as they are apart.
+        let is_tried = |peer: &PeerId| seat.view.is_unsteady() || !seat.heard.contains(peer);
+        let apart: Vec<PeerId> = seat.severed_from(me).filter(is_tried).collect();
         for peer in apart {
             self.send(peer, Body::Heartbeat { step, waiting: 0 });
         }

@@ -3,6 +3,8 @@
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::membership::decree::link_matrix::differ;
+use crate::membership::flaw::FlawKind;
+use crate::membership::seat::Seat;
 use crate::membership::{Membership, Steps};
 use crate::message::Body;
 use crate::plan::{Link, is_worth_it};
@@ -67,7 +69,8 @@ impl Membership {
     /// after a change of view, later and later the more often that was done in a row, and not while there is anything else
     /// to be changed.
     ///
-    /// A star for want of a ring is tried anew, whatever is known: those who hear each other again say so in their promises.
+    /// A star for want of a ring is tried anew, whatever is known: those who hear each other again say so in their promises. So are damped
+    /// links, once none has failed for long.
     pub(in crate::membership) fn consider_replanning(&mut self, now: Time) {
         let me = self.me.peer;
         if self.finished.is_some() {
@@ -78,16 +81,20 @@ impl Membership {
             || !self.joiners.is_empty()
             || self.misses_somebody();
         let interval = self.config.replan_interval();
-        let Some(seat) = self.seat.as_mut().filter(|seat| (seat.unjudged || !seat.hubs.is_empty()) && !busy) else {
-            return;
-        };
+        let damps_for_ever = self.is_flawed(FlawKind::DampsForEver);
+        let is_asked = |seat: &Seat| seat.unjudged || !seat.hubs.is_empty() || seat.view.is_unsteady();
+        let Some(seat) = self.seat.as_mut().filter(|seat| is_asked(seat) && !busy) else { return };
         let idle = seat.decree.is_none() && seat.syncing.is_empty() && seat.leavers.is_empty() && !seat.waiting;
         let most = if seat.hubs.is_empty() { MAX_DOUBLINGS } else { MAX_STAR_DOUBLINGS };
-        let due = now - seat.entered >= interval * (1 << seat.replans.min(most));
+        let is_unsteady = seat.view.is_unsteady();
+        let due = match is_unsteady {
+            true => seat.link_failures.is_quiet(&self.config, now) && !damps_for_ever,
+            false => now - seat.entered >= interval * (1 << seat.replans.min(most)),
+        };
         if !idle || !due || seat.proposer(me) != me || !seat.finished.is_empty() {
             return;
         }
-        if !seat.hubs.is_empty() {
+        if is_unsteady || !seat.hubs.is_empty() {
             seat.outdated = true;
             return;
         }

@@ -2,6 +2,7 @@
 
 pub(super) mod allowance;
 pub(super) mod heartbeat;
+pub(super) mod link_failures;
 pub(super) mod measuring;
 pub(super) mod owing;
 pub(super) mod quarantine;

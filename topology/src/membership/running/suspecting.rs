@@ -48,7 +48,7 @@ impl Membership {
         }
         seat.suspects.insert(peer, evidence);
         if evidence == Evidence::LinkFailed && before != Some(Evidence::LinkFailed) {
-            seat.note_broken(peer, step);
+            seat.note_broken(now, peer, step);
         }
         if before.is_none() {
             self.tell(Event::Suspected { peer, evidence, reporter: None });
