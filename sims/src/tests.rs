@@ -122,6 +122,18 @@ fn where_no_ring_leads_around_a_star_is_taken_and_steps_go_on() {
 }
 
 #[test]
+fn links_that_fail_again_and_again_are_damped_and_steps_go_on() {
+    let summary = check(Setup { scenario: Scenario::Flapping, ..Setup::default() }, 0..100);
+    assert!(summary.unsteady > 30 && summary.steps > 2_000, "{} unsteady, {} steps", summary.unsteady, summary.steps);
+}
+
+#[test]
+fn one_who_says_that_its_links_fail_puts_nobody_out() {
+    let setup = Setup { scenario: Scenario::Byzantine, attack: Some(Attack::FailsLinks), ..Setup::default() };
+    check(setup, 0..60);
+}
+
+#[test]
 fn leaves_come_and_go_and_count_once() {
     let summary = check(Setup { scenario: Scenario::Leaf, ..Setup::default() }, 0..150);
     let leaves = summary.leaves;

@@ -103,12 +103,12 @@ fn run(seeds: Range<u64>, shape: Option<Shape>, json: bool, threads: u8) -> anyh
     let mut out = std::io::stdout().lock();
     if !json {
         let Summary { runs, violations, hangs, events, events_per_s, sim_hours, .. } = &summary;
-        let Summary { steps, views, replans, stars, faults, longest_stall_s, .. } = &summary;
+        let Summary { steps, views, replans, stars, unsteady, faults, longest_stall_s, .. } = &summary;
         let what = shape.map_or_else(|| "all scenarios".to_owned(), |shape| shape.to_string());
         writeln!(out, "{runs} runs ({what}): {violations} violations, {hangs} hangs")?;
         writeln!(
             out,
-            "{steps} steps in {views} views, {replans} for a better plan, {stars} by a star, under {faults} faults; {longest_stall_s:.0} s to heal at most"
+            "{steps} steps in {views} views, {replans} for a better plan, {stars} by a star, {unsteady} unsteady, under {faults} faults; {longest_stall_s:.0} s to heal at most"
         )?;
         writeln!(out, "{events} events ({events_per_s:.0} per second) in {sim_hours:.1} simulated hours")?;
         // Of a few runs it says nothing.

@@ -41,6 +41,8 @@ pub enum Attack {
     Leaves,
     /// Says that innocents are gone.
     Accuses,
+    /// Says that its links fail, again and again.
+    FailsLinks,
     /// Introduces peers that are not there.
     Introduces,
     /// Asks to be let in although it is, and claims what it does not hold.
@@ -118,6 +120,7 @@ impl Attack {
         Self::Refuses,
         Self::Leaves,
         Self::Accuses,
+        Self::FailsLinks,
         Self::Introduces,
         Self::JoinsAgain,
         Self::TellsDigests,

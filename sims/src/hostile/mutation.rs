@@ -24,6 +24,7 @@ impl Liar {
             Attack::PromisesAhead
             | Attack::AcceptsFalsely
             | Attack::Conceals
+            | Attack::FailsLinks
             | Attack::Contributes
             | Attack::Refutes => {
                 vec![(to, self.promise_falsely(attack, envelope))]
@@ -42,6 +43,10 @@ impl Liar {
                 (progress.has_state, progress.has_result) = (!self.rng.one_in(4), self.rng.one_in(2));
             }
             Attack::Conceals => (promise.accepted, *accepted) = (None, None),
+            Attack::FailsLinks => {
+                let members = self.view.as_ref().map_or(&[][..], starling_topology::View::members);
+                promise.failed = members.iter().copied().filter(|_| self.rng.one_in(2)).take(4).collect();
+            }
             Attack::Contributes => {
                 let members = self.view.as_ref().map_or(&[][..], starling_topology::View::members);
                 let all = !self.rng.one_in(2);
@@ -97,7 +102,8 @@ impl Liar {
             }
             Body::Promise { ballot, promise: signed, .. } => {
                 let promise = &mut signed.promise;
-                match number % 8 {
+                match number % 9 {
+                    8 => promise.failed = vec![other],
                     7 => promise.contributing = if coin { vec![other] } else { Vec::new() },
                     6 => promise.missing = Some(StallReport { step: self.step, place: number, from: vec![other] }),
                     0 => promise.progress.lineage.generation = Generation(number),

@@ -48,6 +48,10 @@ impl Liar {
                 let evidence = self.evidence();
                 self.tell(&Body::Suspect { peer, evidence })
             }
+            Attack::FailsLinks => {
+                let Some(peer) = self.one() else { return Vec::new() };
+                self.tell(&Body::Suspect { peer, evidence: Evidence::LinkFailed })
+            }
             Attack::Introduces => {
                 let peer = if self.rng.one_in(4) { self.one() } else { None }.unwrap_or_else(|| self.stranger());
                 let joiner = self.joiner(peer);

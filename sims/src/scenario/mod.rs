@@ -1,6 +1,7 @@
 //! What happens to a run besides training: drawn from its seed, before it begins.
 
 mod byzantine;
+mod flapping;
 mod leaf;
 mod losses;
 mod newcomers;
@@ -48,6 +49,8 @@ pub enum Scenario {
     Newcomers,
     /// No ring leads around links that are down; hubs die, come back, and lose links.
     Star,
+    /// Links fail, heal and fail again.
+    Flapping,
     /// Some of all of these, on top of each other.
     Mixed,
     /// Fewer than a third of the members are hostile, and a few of the others die, stop or are cut off.
@@ -58,7 +61,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// All in which every peer is honest.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Steady,
         Self::Join,
         Self::Leave,
@@ -71,6 +74,7 @@ impl Scenario {
         Self::Twin,
         Self::Newcomers,
         Self::Star,
+        Self::Flapping,
         Self::Mixed,
     ];
 }
@@ -175,7 +179,7 @@ impl Plan {
             Scenario::Steady | Scenario::Leave | Scenario::Crash | Scenario::Pause | Scenario::Partition => peers,
             Scenario::Join => peers.div_ceil(2),
             Scenario::Outage | Scenario::Newcomers => rng.between(1, peers.div_ceil(2).min(3)),
-            Scenario::Disk | Scenario::Twin | Scenario::Star | Scenario::Leaf => peers,
+            Scenario::Disk | Scenario::Twin | Scenario::Star | Scenario::Flapping | Scenario::Leaf => peers,
             Scenario::Churn => (peers * 3).div_ceil(4),
             Scenario::Mixed | Scenario::Byzantine => rng.between(1, peers),
         };
@@ -258,6 +262,7 @@ impl Draft<'_> {
             Scenario::Twin => self.twins(),
             Scenario::Newcomers => self.newcomers(),
             Scenario::Star => self.star(),
+            Scenario::Flapping => self.flapping(),
             Scenario::Leaf => self.carriers(),
             Scenario::Mixed => {
                 // Which kinds of faults there are at all is drawn too: what happens to everybody all the time hides
@@ -292,6 +297,7 @@ impl Draft<'_> {
             | Scenario::Twin
             | Scenario::Newcomers
             | Scenario::Star
+            | Scenario::Flapping
             | Scenario::Leaf
             | Scenario::Byzantine => return,
             Scenario::Crash | Scenario::Churn => (0, 4, 0),

@@ -60,7 +60,7 @@ impl Draft<'_> {
     }
 
     /// Nothing gets from either to the other: at about the same time, and for about as long.
-    fn cut(&mut self, step: u64, one: Seat, other: Seat, lasts: Duration) {
+    pub(super) fn cut(&mut self, step: u64, one: Seat, other: Seat, lasts: Duration) {
         for (from, to) in [(one, other), (other, one)] {
             let delay = self.rng.spread(10, 200_000);
             let lasts = lasts + self.rng.spread(10, 5_000_000);

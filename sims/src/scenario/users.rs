@@ -19,6 +19,7 @@ impl Draft<'_> {
             | Scenario::Twin
             | Scenario::Newcomers
             | Scenario::Star
+            | Scenario::Flapping
             | Scenario::Leaf
             | Scenario::Byzantine => return,
         };

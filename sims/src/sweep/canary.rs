@@ -145,6 +145,8 @@ pub const PLANTS: &[Plant] = &[
     machine(FlawKind::VotesAtOnce, Scenario::Newcomers, &["votes_given"]),
     machine(FlawKind::OwesNothing, Scenario::Newcomers, &["votes_given"]),
     machine(FlawKind::NeedsRing, Scenario::Star, &["hub_keeps_all"]),
+    machine(FlawKind::NeverDamps, Scenario::Flapping, &["damped_links"]),
+    machine(FlawKind::DampsForEver, Scenario::Flapping, &["damped_links"]),
     gullible(FlawKind::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
     gullible(FlawKind::EndsForDigest, Attack::TellsDigests, &["endings"]),
     gullible(FlawKind::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),

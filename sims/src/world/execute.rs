@@ -19,7 +19,7 @@ use crate::steps::state::State;
 use crate::steps::workload::PLANNED;
 use crate::sweep::canary::Sabotage;
 use crate::sweep::fault::Queue;
-use crate::verdict::invariants::LastCheckpoint;
+use crate::verdict::invariants::{DampedLinks, LastCheckpoint};
 use crate::verdict::report::picture::What;
 
 impl World {
@@ -271,7 +271,8 @@ impl World {
             full.and_then(|peer| peer.view())
         });
         let first = views.next().flatten();
-        if first.is_some() && views.all(|view| view == first) {
+        // Nor before links that have failed are tried again.
+        if first.is_some_and(|view| !view.is_unsteady()) && views.all(|view| view == first) {
             self.plan.gated = false; // It is held back once.
             self.invariants.progress.goes_on(self.now);
             for seat in 0..self.hosts.len() {
@@ -291,6 +292,10 @@ impl World {
             let held = self.keeps_whom_a_hub_reaches(&record);
             self.breaks(held);
             self.note_record(seat, &record);
+            if self.plan.hostility.seats.is_empty() {
+                let held = self.invariants.damped_links.wrote(self.now, &record);
+                self.breaks(held);
+            }
             // What a liar brings is nothing, perhaps, and what one of two does nobody has looked at.
             let (seats, hosts) = (&self.seats, &self.hosts);
             let is_excused = |peer, stepped| {
@@ -385,6 +390,9 @@ impl World {
         if !view.severed().is_empty() && matches!(PlanPolicy::Ring.agree(view, PLANNED).plan, Plan::Star(_)) {
             self.stars.insert(id);
         }
+        if view.is_unsteady() {
+            self.unsteady.insert(id);
+        }
         self.invariants.no_split_brain.entered(view, step, forks);
         self.invariants.own_branch.entered(name, &entry.resumption, !entry.progress.has_state);
         // Of a disk that has lost something nothing is asked; nor of a machine beside which an older copy of it speaks under the same name.
@@ -402,6 +410,9 @@ impl World {
             self.invariants.nothing_undone.entered(name, id, &entry.resumption, entry.progress),
             survives,
         ];
+        if !view.severed().is_empty() {
+            held.push(DampedLinks::plans(view, self.workload.plan, PLANNED));
+        }
         if let (CatchUpAction::Current, Some(state)) = (&entry.resumption.catch_up, &entry.state) {
             held.push(self.invariants.bitwise_agreement.resumes(name, id, state));
         }

@@ -177,8 +177,10 @@ pub(crate) struct World {
     parents: BTreeMap<ViewId, ViewId>,
     /// The generations that came for a better plan.
     replans: BTreeSet<Generation>,
-    /// The views that took a star for want of a ring.
+    /// The views that took a star for want of a ring, or as links failed again and again.
     stars: BTreeSet<ViewId>,
+    /// The views whose links failed again and again.
+    unsteady: BTreeSet<ViewId>,
     /// That of the highest generation.
     newest: Option<View>,
     /// The step that it went on from.
@@ -310,6 +312,7 @@ impl World {
             parents: BTreeMap::new(),
             replans: BTreeSet::new(),
             stars: BTreeSet::new(),
+            unsteady: BTreeSet::new(),
             newest: None,
             newest_step: 0,
             completed: BTreeMap::new(),
@@ -376,6 +379,7 @@ impl World {
             views: self.views.len() as u64,
             replans: self.replans.len() as u64,
             stars: self.stars.len() as u64,
+            unsteady: self.unsteady.len() as u64,
             faults: self.faults,
             coverage: self.coverage,
             completed: self.completed.len() as u64,

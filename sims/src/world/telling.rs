@@ -34,6 +34,7 @@ impl World {
         self.reunite();
         self.look_for_a_stall();
         self.look_for_votes_due();
+        self.look_for_damped_links();
         self.over = !self.wake_the_finished() && self.is_abandoned();
         self.queue.push(self.now + LOOK, SimEvent::Looks);
     }

@@ -183,6 +183,106 @@ fn whom_a_hub_reaches_stays_and_a_ring_comes_back_with_the_link() {
     }
 }
 
+/// The link between these fails after some step, and is there again at once.
+fn fail_once(cluster: &mut Cluster, a: PeerId, b: PeerId) {
+    let step = |cluster: &Cluster| cluster.peers[&a].step;
+    let (before, generation) = (step(cluster), generation(cluster, a));
+    cluster.run_until(|cluster| step(cluster) > before);
+    cluster.input(a, Input::Suspected { peer: b, evidence: Evidence::LinkFailed });
+    let is_over =
+        |cluster: &Cluster| everybody(cluster).iter().all(|name| self::generation(cluster, *name) > generation);
+    cluster.run_until(|cluster| is_over(cluster) && step(cluster) > before + 1);
+}
+
+fn generation(cluster: &Cluster, of: PeerId) -> u64 {
+    cluster.peers[&of].machine.view().map_or(0, |view| view.generation.0)
+}
+
+/// Whether all are in a view in which these two, and no others, are severed, since it is unsteady; or none are, and it is not.
+fn damps(cluster: &Cluster, (a, b): (PeerId, PeerId), is_damped: bool) -> bool {
+    let names = everybody(cluster);
+    let pairs = if is_damped { vec![(a, b)] } else { Vec::new() };
+    names.iter().all(|name| {
+        let view = cluster.peers[name].machine.view().filter(|view| view.members() == names);
+        view.is_some_and(|view| (view.is_unsteady(), view.severed()) == (is_damped, &pairs))
+    })
+}
+
+/// Each time costs a broken step, but not for ever: the link is used no more for a while, then tried again, and for longer the next time.
+#[test]
+fn a_link_that_fails_again_and_again_is_damped() {
+    for seed in 0..40 {
+        let size = 3 + (seed % 4) as u8;
+        let mut cluster = formed(seed, 1_000_000, &(1..=size).collect::<Vec<u8>>());
+        cluster.run_for(Duration::from_secs(30));
+        let a = 1 + cluster.rng.below(size as usize - 1) as u8;
+        let pair = (peer(a), peer(a + 1 + cluster.rng.below((size - a) as usize) as u8));
+        for times in 0..3 {
+            assert!(damps(&cluster, pair, false), "seed {seed}, after {times}");
+            fail_once(&mut cluster, pair.0, pair.1);
+        }
+        for times in [1, 2, 4, 8, 8] {
+            assert!(damps(&cluster, pair, true), "seed {seed}, for {times}");
+            let view = cluster.peers[&pair.0].machine.view().expect("a member");
+            let agreed = PlanPolicy::Ring.agree(view, Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 });
+            assert!(
+                matches!(&agreed.plan, Plan::Star(hubs) if hubs.count() == u32::from(size) - 2),
+                "{}",
+                agreed.reason
+            );
+            let interval = cluster.config.replan_interval() * times;
+            cluster.run_for(interval - Duration::from_secs(2));
+            assert!(damps(&cluster, pair, true), "seed {seed}, for {times}");
+            cluster.run_for(Duration::from_secs(5));
+            assert!(damps(&cluster, pair, false), "seed {seed}, for {times}");
+            fail_once(&mut cluster, pair.1, pair.0);
+        }
+        cluster.run_for(Duration::from_secs(1));
+        for name in everybody(&cluster) {
+            assert!(!cluster.has_event(name, |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
+            let told = |reason: Reason| {
+                let events = cluster.peers[&name].events.iter();
+                events
+                    .filter(|event| matches!(event, Event::Changed { reasons, .. } if reasons.contains(&reason)))
+                    .count()
+            };
+            assert_eq!((told(Reason::Unsteady), told(Reason::Steady)), (6, 5), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn between_two_members_no_link_is_damped() {
+    let mut cluster = formed(4, 1_000_000, &[1, 2]);
+    for _ in 0..8 {
+        fail_once(&mut cluster, peer(1), peer(2));
+        assert!(damps(&cluster, (peer(1), peer(2)), false), "there is no other way");
+    }
+}
+
+/// Those whose link is damped hear each other, and are tried again where there is no other way: nobody goes for that.
+#[test]
+fn where_the_hub_goes_a_damped_link_is_used() {
+    for seed in 0..40 {
+        let mut cluster = formed(seed, 1_000_000, &[1, 2, 3]);
+        cluster.run_for(Duration::from_millis(500));
+        for _ in 0..3 {
+            fail_once(&mut cluster, peer(1), peer(2));
+        }
+        assert!(damps(&cluster, (peer(1), peer(2)), true), "seed {seed}");
+        let time = Duration::from_millis(cluster.rng.below(3_000) as u64);
+        cluster.run_for(time);
+        cluster.kill(peer(3));
+        let killed = cluster.now;
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2].map(peer)));
+        assert!(cluster.now - killed <= cluster.config.max_stall, "seed {seed}");
+        for name in [1, 2].map(peer) {
+            assert!(!cluster.has_event(name, |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
+            assert!(!cluster.peers[&name].machine.view().is_some_and(|view| view.is_unsteady()), "seed {seed}");
+        }
+    }
+}
+
 /// In a star of one hub each of the others would outbid it by ballots that decide nothing.
 #[test]
 fn who_reaches_a_quorum_promises_nobody_who_reaches_none() {

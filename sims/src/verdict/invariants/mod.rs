@@ -25,6 +25,7 @@ pub use steps::every_sample_once::EverySampleOnce;
 pub use steps::exactly_once::ExactlyOnce;
 pub use steps::nothing_dropped::{NothingDropped, Settled};
 pub use steps::progress::Progressing;
+pub use votes::damped_links::DampedLinks;
 pub use votes::led_away::LedAway;
 pub use votes::monotonic_generation::MonotonicGeneration;
 pub use votes::no_split_brain::NoSplitBrain;
@@ -81,6 +82,8 @@ pub struct Invariants {
     pub own_branch: OwnBranch,
     /// The last good checkpoint is never deleted.
     pub last_checkpoint: LastCheckpoint,
+    /// Links that fail again and again are used no more for a while.
+    pub damped_links: DampedLinks,
     /// Who has its disk follows nobody who has not.
     pub led_away: LedAway,
     /// Nobody goes back behind what most have on disk.

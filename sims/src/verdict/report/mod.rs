@@ -50,8 +50,10 @@ pub struct Outcome {
     pub views: u64,
     /// How many of them came for a better plan alone.
     pub replans: u64,
-    /// How many of them took a star, as no ring led around links that were down.
+    /// How many of them took a star, as no ring led around links that were down, or as links failed again and again.
     pub stars: u64,
+    /// In how many of them links failed again and again.
+    pub unsteady: u64,
     /// How many of the faults happened.
     pub faults: u64,
     /// In which phases they struck members.
@@ -122,8 +124,10 @@ pub struct Summary {
     pub views: u64,
     /// Those of them that came for a better plan alone.
     pub replans: u64,
-    /// Those of them that took a star, as no ring led around links that were down.
+    /// Those of them that took a star, as no ring led around links that were down, or as links failed again and again.
     pub stars: u64,
+    /// Those of them in which links failed again and again.
+    pub unsteady: u64,
     /// Faults that happened, over all runs.
     pub faults: u64,
     /// The longest that any run stood still after its faults were over, in seconds.
@@ -165,6 +169,7 @@ impl Summary {
         self.views += outcome.views;
         self.replans += outcome.replans;
         self.stars += outcome.stars;
+        self.unsteady += outcome.unsteady;
         self.faults += outcome.faults;
         self.leaves.add(&outcome.leaves);
         self.coverage.add(&outcome.coverage);

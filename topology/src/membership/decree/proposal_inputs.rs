@@ -795,6 +795,120 @@ mod tests {
         assert_eq!(staying(&[&[1, 2], &[2], &[]]), (vec![0], 0), "nobody reaches anybody");
     }
 
+    /// What follows from these promises, each with whom it can't reach and to whom its link has failed, in a view of which these pairs are
+    /// severed, where the proposer says whether the next one is unsteady.
+    fn damped(severed: &[(u8, u8)], said: &[(&[u8], &[u8])], unsteady: bool) -> Proposal {
+        let named = |names: &[u8]| names.iter().map(|name| peer(*name)).collect::<Vec<_>>();
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..said.len() as u8).map(peer));
+        let view = view.with_severed(severed.iter().map(|(a, b)| (peer(*a), peer(*b))));
+        let progress = Progress { step: 3, lineage: Lineage::of(&view), has_state: true, has_result: true };
+        let promise = |(unreachable, failed): &(&[u8], &[u8])| Promise {
+            unreachable: named(unreachable),
+            failed: named(failed),
+            ..Promise::at(progress)
+        };
+        let promises: BTreeMap<PeerId, Promise> = (0..).map(peer).zip(said.iter().map(promise)).collect();
+        let origin = made_of(&view, 0, Vec::new());
+        let follows = |proposal: &Proposal| {
+            follows(&Config::default(), &view, Some(&origin), &promises, &BTreeMap::new(), proposal)
+        };
+        let inputs = ProposalInputs {
+            config: &Config::default(),
+            view: &view,
+            resumed: Some(&origin.resume),
+            promises: &promises,
+            excluded: &BTreeMap::new(),
+            restarted: &BTreeSet::new(),
+            suspicion_reports: &SuspicionReports::default(),
+            failed: Vec::new(),
+            candidates: Vec::new(),
+            link_matrix: &LinkMatrix::of(&view),
+            donor: None,
+            outdated: false,
+            steadiness: Steadiness::Said(unsteady),
+            forked: false,
+            needs_ring: false,
+        };
+        let proposal = inputs.answer().expect("somebody holds a state");
+        assert!(follows(&proposal), "who accepts it finds the same");
+        // What the mark does not say is refused.
+        let all = proposal.view.severed();
+        let other = proposal.view.clone().with_unsteady(!proposal.view.is_unsteady());
+        let fewer = proposal.view.clone().with_severed(all.iter().skip(1).copied());
+        let pairs = view.members().iter().flat_map(|a| view.members().iter().map(|b| (*a, *b)));
+        let more = pairs.filter(|(a, b)| a < b && !all.contains(&(*a, *b))).take(1);
+        let more = proposal.view.clone().with_severed(all.iter().copied().chain(more));
+        for view in [other, fewer, more].into_iter().filter(|view| *view != proposal.view) {
+            let differs =
+                view.is_unsteady() == proposal.view.is_unsteady() || said.iter().any(|(_, it)| !it.is_empty());
+            assert!(!differs || !follows(&Proposal { view, ..proposal.clone() }), "{severed:?}, {said:?}");
+        }
+        assert_eq!(proposal.view.members().len(), said.len(), "nobody goes for it");
+        proposal
+    }
+
+    #[test]
+    fn an_unsteady_view_keeps_apart_those_whose_link_fails_as_far_as_there_is_a_way() {
+        let pairs = |severed: &[(u8, u8)], said: &[(&[u8], &[u8])]| {
+            let of = |unsteady| {
+                let Proposal { view, reasons, .. } = damped(severed, said, unsteady);
+                assert_eq!(view.is_unsteady(), unsteady && !view.severed().is_empty());
+                assert_eq!(reasons.contains(&Reason::Unsteady), view.is_unsteady());
+                view.severed().iter().map(|(a, b)| (a.0[0], b.0[0])).collect::<Vec<_>>()
+            };
+            (of(false), of(true))
+        };
+        let none: (&[u8], &[u8]) = (&[], &[]);
+        assert_eq!(pairs(&[], &[(&[], &[1]), none, none]), (vec![], vec![(0, 1)]), "one of them says so");
+        assert_eq!(pairs(&[], &[none, none, none]), (vec![], vec![]), "nothing has failed");
+        assert_eq!(pairs(&[], &[(&[], &[1]), (&[], &[0])]), (vec![], vec![]), "there is no other way");
+        assert_eq!(pairs(&[(1, 2)], &[none, none, none, none]), (vec![], vec![(1, 2)]), "they were severed");
+        assert_eq!(pairs(&[(1, 2)], &[none, (&[2], &[]), none]), (vec![(1, 2)], vec![(1, 2)]), "they still are");
+        let all: (&[u8], &[u8]) = (&[], &[0, 1, 2, 3]);
+        assert_eq!(pairs(&[], &[all, none, none, none]).1, [(0, 1), (0, 2), (0, 3)][..2], "one link is left to it");
+        let ring = pairs(&[], &[(&[], &[1]), none, (&[], &[3]), none]);
+        assert_eq!(ring.1, [(0, 1), (2, 3)], "no hub, and a ring");
+        let apart = pairs(&[(0, 1)], &[(&[2], &[]), none, none, (&[], &[0])]);
+        assert_eq!(
+            apart,
+            (vec![(0, 2)], vec![(0, 2), (0, 3)]),
+            "of two without which there is no way that which failed last"
+        );
+    }
+
+    #[test]
+    fn no_link_is_damped_over_which_alone_one_gets_what_it_needs() {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..3).map(peer));
+        let stands = |step, has_result| Progress { step, lineage: Lineage::of(&view), has_state: true, has_result };
+        // The first one alone has the result of the step, and hands it to the second through nobody else.
+        let promise = |progress, failed: &[u8]| {
+            let failed = failed.iter().map(|name| peer(*name)).collect();
+            Promise { failed, ..Promise::at(progress) }
+        };
+        let said = [(stands(24, true), &[1][..]), (stands(23, true), &[]), (stands(24, false), &[])];
+        let promises = (0..).map(peer).zip(said.map(|(progress, failed)| promise(progress, failed))).collect();
+        let origin = made_of(&view, 0, Vec::new());
+        let inputs = ProposalInputs {
+            config: &Config::default(),
+            view: &view,
+            resumed: Some(&origin.resume),
+            promises: &promises,
+            excluded: &BTreeMap::new(),
+            restarted: &BTreeSet::new(),
+            suspicion_reports: &SuspicionReports::default(),
+            failed: Vec::new(),
+            candidates: Vec::new(),
+            link_matrix: &LinkMatrix::of(&view),
+            donor: None,
+            outdated: false,
+            steadiness: Steadiness::Said(true),
+            forked: false,
+            needs_ring: false,
+        };
+        let Proposal { view, resume, .. } = inputs.answer().expect("somebody holds a state");
+        assert_eq!((view.members().len(), view.severed(), view.is_unsteady()), (3, &[][..], false), "{resume:?}");
+    }
+
     #[test]
     fn nobody_goes_back_behind_what_another_may_hold_but_as_a_fork() {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..5).map(peer));

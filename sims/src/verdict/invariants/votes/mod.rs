@@ -1,5 +1,6 @@
 //! Who decides which view, and who goes where.
 
+pub(super) mod damped_links;
 pub(super) mod led_away;
 pub(super) mod monotonic_generation;
 pub(super) mod no_split_brain;
