@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use starling_topology::plan::{Bucket, PlanPolicy};
+use starling_topology::plan::{Bucket, PlanDecision, PlanPolicy};
 use starling_topology::{Config, PeerId, Rank, Reason, Record, Ring, Time, View, ViewId};
 
 use crate::verdict::invariants::Broken;
@@ -85,9 +85,11 @@ impl DampedLinks {
     /// If its plan takes a link that is severed.
     pub fn plans(view: &View, policy: PlanPolicy, bucket: Bucket) -> Result<(), Broken> {
         let ring = Ring::plan(view);
-        let (plan, world) = (policy.agree_over(&ring, view, bucket).plan, ring.world_size());
-        let mut hops =
-            (0..plan.chunks(world)).flat_map(|chunk| plan.route(world, Rank(chunk)).hops().collect::<Vec<_>>());
+        let PlanDecision { plan, weights, .. } = policy.agree_over(&ring, view, bucket);
+        let world = ring.world_size();
+        // Nothing is sent of a chunk whose owner is too slow for any.
+        let chunks = (0..).map(Rank).zip(weights).filter(|(_, weight)| *weight > 0);
+        let mut hops = chunks.flat_map(|(chunk, _)| plan.route(world, chunk).hops().collect::<Vec<_>>());
         let severed = hops.find(|(from, to)| view.is_severed(ring.peer(*from), ring.peer(*to)));
         severed.map_or(Ok(()), |(from, to)| {
             Err(Broken::new(
