@@ -271,8 +271,9 @@ impl World {
             full.and_then(|peer| peer.view())
         });
         let first = views.next().flatten();
-        // Nor before links that have failed are tried again.
-        if first.is_some_and(|view| !view.is_unsteady()) && views.all(|view| view == first) {
+        // Nor before links that have failed are tried again, unless somebody may say for ever that they fail.
+        let is_tried = |view: &View| !view.is_unsteady() || !self.plan.hostility.seats.is_empty();
+        if first.is_some_and(is_tried) && views.all(|view| view == first) {
             self.plan.gated = false; // It is held back once.
             self.invariants.progress.goes_on(self.now);
             for seat in 0..self.hosts.len() {
