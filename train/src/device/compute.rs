@@ -4,15 +4,27 @@ use burn::tensor::Device;
 
 use super::{DeviceError, DeviceSpec, OpenDevice};
 
-/// A device, and whether it computes some of a forward pass again where backward needs it, instead of keeping it. Either way it comes to the same
-/// numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How many bytes of samples are loaded ahead where nobody says otherwise: of most models, many micro-batches.
+const AHEAD_BYTES: u64 = 64 << 20;
+
+/// A device, whether it computes some of a forward pass again where backward needs it, instead of keeping it, and how far samples are loaded ahead of
+/// it. In whatever way, it comes to the same numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ComputeSpec {
     /// What computes.
     pub device: DeviceSpec,
     /// Gradient checkpointing, in Burn's balanced way: what takes memory rather than time is computed again (Chen et al.: "Training Deep Nets with
     /// Sublinear Memory Cost", 2016).
     pub checkpointing: bool,
+    /// How many bytes of samples are loaded beside what is computed, in threads of their own, by tasks [that can](crate::Task::loads_beside): one
+    /// micro-batch at least, which with 0 is read in their turn, or while members reduce.
+    pub ahead_bytes: u64,
+}
+
+impl Default for ComputeSpec {
+    fn default() -> Self {
+        Self { device: DeviceSpec::default(), checkpointing: false, ahead_bytes: AHEAD_BYTES }
+    }
 }
 
 impl ComputeSpec {
@@ -30,6 +42,6 @@ impl ComputeSpec {
 impl From<DeviceSpec> for ComputeSpec {
     /// On this device, as it is.
     fn from(device: DeviceSpec) -> Self {
-        Self { device, checkpointing: false }
+        Self { device, ..Self::default() }
     }
 }

@@ -8,10 +8,12 @@
 //!   apply:         the result -> optimizer on the flat state -> ledger -> one write to the device        (same bits on all)
 //! ```
 //!
-//! While members reduce, the samples of the next step are loaded, and of what is reduced the update begins, beside the state.
+//! Samples that are in files are loaded beside all this, by threads of their own. While members reduce, of what is reduced the update begins, beside the
+//! state.
 //!
 //! This is the only code that is generic over tasks.
 
+mod batch_reader;
 mod beyond;
 pub(crate) mod initial;
 pub(crate) mod loader;
@@ -44,7 +46,8 @@ use crate::network::flatten::{self, LeafValues};
 use crate::network::numbers::{float_type, in_f32};
 use crate::network::schema;
 use crate::panics::caught;
-use crate::replica::loader::Loader;
+use crate::replica::batch_reader::{BatchError, BatchReader, drawing};
+use crate::replica::loader::{AheadLimit, Loader};
 use crate::task::draw::beside_others;
 use crate::task::{DrawSeed, SampleSummary, Task, evaluation};
 use beyond::Factors;
@@ -54,8 +57,6 @@ use warm_up::Delays;
 /// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
 /// pause costs a read-back, and models that are smaller have none.
 const BLOCK_PARAMETERS: usize = 1 << 18;
-/// The most that a sample may count.
-const MAX_WEIGHT: f64 = (1 << 20) as f64;
 
 /// One member's copy of a task's module and of the run's replicated state.
 pub struct Replica<T: Task> {
@@ -69,7 +70,8 @@ pub struct Replica<T: Task> {
     /// The device with autodiff, where training is. Evaluation is on `inner`.
     device: Device,
     inner: Device,
-    loader: Loader<(T::Batch, f32)>,
+    reader: Arc<BatchReader<T>>,
+    loader: Loader<(T::Batch, f32), BatchError>,
     /// For how long nothing was done but to load.
     loading: Duration,
     /// What all held-out samples count together.
@@ -163,6 +165,12 @@ impl<T: Task> Replica<T> {
             }
             false => data.held_out.into(),
         };
+        let (is_weighted, micro_batch) = (manifest.weighted, manifest.micro_batch);
+        let reader = Arc::new(BatchReader { task: task.clone(), device: device.clone(), is_weighted, micro_batch });
+        let beside = task.loads_beside().filter(|_| compute.ahead_bytes > 0);
+        let beside = beside.map(|of_sample| AheadLimit { bytes: compute.ahead_bytes, of_sample });
+        let of_loader = reader.clone();
+        let loader = Loader::new(move |samples, draw| of_loader.read(samples, draw), beside);
         Ok(Self {
             held_out,
             probe,
@@ -178,7 +186,8 @@ impl<T: Task> Replica<T> {
             compiles: open.compiles,
             device,
             inner: open.device,
-            loader: Loader::default(),
+            reader,
+            loader,
             loading: Duration::ZERO,
             sums: Sums::default(),
             beyond: None,
@@ -198,7 +207,7 @@ impl<T: Task> Replica<T> {
     /// The loss over a batch of training, and behind it what leaves that run along have come to; in the module, these are as before.
     fn forward(&mut self, batch: T::Batch, draw: DrawSeed, cut: &mut Cut<'_>) -> Result<Vec<Tensor<1>>, Error> {
         let compute = || caught(self.task.name(), "loss", || self.task.loss_in_blocks(&self.module, batch, cut));
-        let loss = self.drawing(draw, "loss", compute);
+        let loss = drawing(self.training.manifest().micro_batch, draw, "loss", &self.device, compute);
         // Whatever came of it: what is left in the module is nobody's.
         let mut running = Vec::new();
         if self.kinds.contains(&LeafKind::Running) {
@@ -439,43 +448,17 @@ impl<T: Task> Replica<T> {
         flatten::write_leaves(self.module.valid(), &self.kinds, values, Precision::F32, &self.inner)
     }
 
-    /// Has `compute` draw from Burn's generator as any member would, in a run with micro-batches.
-    fn drawing<R>(&self, draw: DrawSeed, purpose: &str, compute: impl FnOnce() -> R) -> R {
-        match self.training.manifest().micro_batch {
-            0 => beside_others(compute),
-            _ => draw.alone(purpose, &self.device, compute),
-        }
-    }
-
     /// These samples, for training, and what one of them counts in the mean.
     fn batch(&self, samples: &[u32], draw: DrawSeed) -> Result<(T::Batch, f32), Error> {
-        let worth = self.worth(samples)?;
-        let batch = || self.task.read_batch(samples, &draw, &self.device);
-        let read = self.drawing(draw, "batch", || caught(self.task.name(), "batch", batch))?;
-        let batch = read.map_err(|source| Error::Samples { step: self.training.step(), source })?;
-        Ok((batch, worth))
-    }
-
-    /// What one of these samples counts in the mean.
-    fn worth(&self, samples: &[u32]) -> Result<f32, Error> {
-        if !self.training.manifest().weighted {
-            return Ok(1.0);
-        }
-        let weight = caught(self.task.name(), "weight", || self.task.weight(samples))?.unwrap_or(f64::NAN);
-        let mean = weight / samples.len().max(1) as f64;
-        match (0.0..=MAX_WEIGHT).contains(&mean) {
-            true => Ok(mean as f32),
-            false => Err(Error::Weight { task: self.task.name().to_owned(), samples: samples.len(), weight }),
-        }
+        self.reader.read(samples, draw).map_err(|error| error.after(self.training.step()))
     }
 
     /// A micro-batch of the pending step.
     fn loaded(&mut self, micro_batch: &[Range<u32>]) -> Result<(T::Batch, f32), Error> {
-        let (mut loader, begun) = (std::mem::take(&mut self.loader), Instant::now());
-        let batch = loader.load(self.training.ledger(), micro_batch, |samples, draw| self.batch(samples, draw));
-        self.loader = loader;
+        let begun = Instant::now();
+        let batch = self.loader.load(self.training.ledger(), micro_batch);
         self.loading += begun.elapsed();
-        batch
+        batch.map_err(|error| error.after(self.training.step()))
     }
 
     /// What the task measures of some samples, by the module without autodiff.
@@ -615,6 +598,7 @@ impl<T: Task> Learner for Replica<T> {
         progressed: &mut dyn FnMut(usize),
     ) -> Result<u64, starling_run::Error> {
         let micro_batches = self.training.ledger().micro_batches_of(me);
+        self.loader.expect(self.training.ledger(), &micro_batches, Some(me));
         Ok(self.compute_micro_batches(me, micro_batches, gradient, progressed)?)
     }
 
@@ -625,6 +609,7 @@ impl<T: Task> Learner for Replica<T> {
         gradient: &Gradient,
     ) -> Result<u64, starling_run::Error> {
         let micro_batches = self.training.ledger().micro_batches(positions);
+        self.loader.expect(self.training.ledger(), &micro_batches, None);
         Ok(self.compute_micro_batches(me, micro_batches, gradient, &mut |_| {})?)
     }
 
@@ -638,9 +623,8 @@ impl<T: Task> Learner for Replica<T> {
 
     fn load_ahead(&mut self, members: &[PeerId], me: PeerId) {
         if self.training.ledger().is_assigned() {
-            let (mut loader, begun) = (std::mem::take(&mut self.loader), Instant::now());
-            loader.load_ahead(self.training.ledger(), members, me, |samples, draw| self.batch(samples, draw));
-            self.loader = loader;
+            let begun = Instant::now();
+            self.loader.load_ahead(self.training.ledger(), members, me);
             // Who is alone reduces nothing meanwhile.
             if members == [me] {
                 self.loading += begun.elapsed();

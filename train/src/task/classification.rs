@@ -107,6 +107,12 @@ impl Task for ClassificationTask {
         Ok(Batch { draw: Some(*draw), ..Batch::new(rows, &labels, device) })
     }
 
+    fn loads_beside(&self) -> Option<u64> {
+        let samples = self.dataset.training();
+        let changed = (!self.options.augment.is_empty()).then_some(4 * samples.features() as u64);
+        samples.bytes_read().or(changed)
+    }
+
     fn loss(&self, network: &Network, batch: Batch) -> Tensor<1> {
         self.loss_in_blocks(network, batch, &mut Cut::nowhere())
     }

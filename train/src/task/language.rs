@@ -105,6 +105,11 @@ impl Task for LanguageTask {
         Ok(WindowBatch { draw: Some(*draw), ..WindowBatch::new(&windows, self.size.context, device) })
     }
 
+    fn loads_beside(&self) -> Option<u64> {
+        // Each token is there twice, as a number of twice as many bytes.
+        self.dataset.training().bytes_read().map(|bytes| 4 * bytes)
+    }
+
     fn loss(&self, transformer: &TransformerNetwork, batch: WindowBatch) -> Tensor<1> {
         self.loss_in_blocks(transformer, batch, &mut Cut::nowhere())
     }

@@ -48,7 +48,8 @@ impl From<&Dataset> for SampleSummary {
 /// A module, how samples become batches, and the loss of a batch. All members of a run have the same one, by its name, its
 /// settings, its data and the names and shapes of the module's leaves.
 ///
-/// Its methods are called from the thread that takes a member's steps. One that panics ends this member and no other.
+/// Its methods are called from the thread that takes a member's steps, but for [batches that are read beside it](Self::loads_beside). One that panics
+/// ends this member and no other.
 pub trait Task: Send + Sync + 'static {
     /// What is trained: its float leaves, but for those that require no gradient, which are frozen, and what its forward passes change, such as the
     /// running mean of a `BatchNorm`, which is averaged over members.
@@ -96,6 +97,13 @@ pub trait Task: Send + Sync + 'static {
     /// What can't be read, where and why.
     fn read_batch(&self, samples: &[u32], draw: &DrawSeed, device: &Device) -> io::Result<Self::Batch> {
         Ok(self.training_batch(samples, draw, device))
+    }
+
+    /// How many bytes a sample of a batch takes, if batches may be read beside what is computed, some micro-batches ahead: several threads of their own
+    /// then call [`Self::read_batch`] and [`Self::weight`], which must not draw from Burn's generator. It pays where samples are read from files, or
+    /// changed. As it is, `None`: each is read in its turn.
+    fn loads_beside(&self) -> Option<u64> {
+        None
     }
 
     /// What these samples of training count together: how many tokens they have that a loss is the mean over, for example. Each counts 0 to 2^20.

@@ -98,6 +98,10 @@ impl Task for RegressionTask {
         Ok(NumberBatch { draw: Some(*draw), ..self.read(samples, device).map_err(io::Error::other)? })
     }
 
+    fn loads_beside(&self) -> Option<u64> {
+        self.dataset.training().bytes_read()
+    }
+
     fn loss(&self, network: &Network, batch: NumberBatch) -> Tensor<1> {
         self.loss_in_blocks(network, batch, &mut Cut::nowhere())
     }

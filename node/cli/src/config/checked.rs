@@ -88,6 +88,7 @@ impl Loaded {
         Ok(starling::ComputeSpec {
             device: self.device()?,
             checkpointing: self.values["train.gradient_checkpointing"].bool(),
+            ahead_bytes: self.values["data.ahead_mib"].count() << 20,
         })
     }
 

@@ -124,6 +124,15 @@ pub(super) static DATA: &[Key] = &[
     )
     .flag("--data-held", "MIB")
     .under(TABLES),
+    Key::new(
+        "data.ahead_mib",
+        Kind::Integer(0, MAX_HELD_MIB),
+        Is("64"),
+        "MiB of samples that are loaded beside what is computed, where they are read from files; 0 loads them in their turn.",
+        KeyTarget::Outside,
+    )
+    .flag("--data-ahead", "MIB")
+    .under(TABLES),
 ];
 
 pub(super) static TRAIN: &[Key] = &[

@@ -84,6 +84,16 @@ impl SampleSet {
         matches!(self.held, Held::Rows { .. })
     }
 
+    /// How many bytes one of them takes once it is read, if that is from a file, each time that it is asked for; `None` if they are in memory.
+    pub fn bytes_read(&self) -> Option<u64> {
+        let values = self.features as u64 + 1;
+        match &self.held {
+            Held::Placed { .. } => Some(4 * values),
+            Held::Windows { text, .. } if matches!(**text, Words::Tokens(_)) => Some(4 * values),
+            Held::Rows { .. } | Held::Windows { .. } => None,
+        }
+    }
+
     /// The features of sample `at`.
     ///
     /// # Panics

@@ -270,7 +270,7 @@ fn checkpointing_changes_no_bit() {
     // The last one is cut, too.
     for model in all().chain(["mlp:700,700"]) {
         let run = Run::new(model, 48, 8);
-        let compute = crate::ComputeSpec { device: DeviceSpec::Cpu, checkpointing: true };
+        let compute = ComputeSpec { checkpointing: true, ..DeviceSpec::Cpu.into() };
         let checkpointing = ClassifierReplica::new(&run.manifest, run.dataset.clone(), compute);
         let (mut plain, mut checkpointing) = (run.trainer(), checkpointing.expect("a trainer"));
         checkpointing.warm_up(8).expect("computed");

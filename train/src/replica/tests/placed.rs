@@ -16,12 +16,41 @@ fn table() -> String {
 }
 
 fn open(path: &Path, held_bytes: u64) -> ClassifierReplica {
+    open_ahead(path, held_bytes, ComputeSpec::default().ahead_bytes)
+}
+
+fn open_ahead(path: &Path, held_bytes: u64, ahead_bytes: u64) -> ClassifierReplica {
     let options = DataOptions { source: path.display().to_string(), held_bytes, ..DataOptions::default() };
     let model = "mlp:8+class-weights=balanced".parse().expect("a model");
     let spec = RunSpec { model, micro_batch: 16, steps: 400, ..RunSpec::default() };
     let dataset = Dataset::load(&options).expect("a table");
     assert_eq!(dataset.training().are_held(), held_bytes > 0);
-    ClassifierReplica::new(&found(&spec, &dataset).expect("a run"), dataset, DeviceSpec::Cpu).expect("a trainer")
+    let compute = ComputeSpec { ahead_bytes, ..DeviceSpec::Cpu.into() };
+    ClassifierReplica::new(&found(&spec, &dataset).expect("a run"), dataset, compute).expect("a trainer")
+}
+
+/// However far ahead samples are loaded beside what is computed, the model is the same, and parts of a share may be asked for between.
+#[test]
+fn what_is_loaded_beside_computing_makes_the_same_model_bit_by_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("table.csv");
+    fs::write(&path, table()).expect("written");
+    let mut trainers = [0, 1, 10_000, 64 << 20].map(|ahead_bytes| open_ahead(&path, 0, ahead_bytes));
+    for step in 0..120 {
+        for trainer in &mut trainers {
+            let _ = trainer.begin(&[ME]);
+            if step % 7 == 3 {
+                let positions = trainer.ledger().share_of(ME)[0].clone();
+                let part = positions.start..positions.start + 16;
+                trainer.compute_part(ME, &[part], &Gradient::new(trainer.manifest().reduced())).expect("computed");
+            }
+            advance(trainer, &mut Vec::new());
+            trainer.load_ahead(&[ME], ME);
+        }
+    }
+    let [first, rest @ ..] = &trainers;
+    assert!(first.ledger().epoch() > 0, "all rows were read");
+    assert!(rest.iter().all(|trainer| trainer.digest() == first.digest()));
 }
 
 #[test]
