@@ -24,8 +24,10 @@ use crate::source::Source;
 use crate::table::doubts::{Understood, column};
 use crate::table::form::RowForm;
 use crate::table::json_lines;
+#[cfg(feature = "parquet")]
+use crate::table::parquet::row_groups::RowGroups;
 use crate::table::pieces::{MAX_ROW_BYTES, Piece, Pieces};
-use crate::table::placed::RowTable;
+use crate::table::placed::{RowPlaces, RowTable};
 use crate::table::rows::{Rows, Text, cells, next};
 use crate::table::survey::Survey;
 use crate::table::walk::Walk;
@@ -81,7 +83,7 @@ impl Source for Csv {
             return parse(|| Ok(file.reader(0)), path, form, limits);
         }
         let source = TextSource { open: || Ok(file.reader(0)), path, max: limits.max };
-        let read = read(&source, path, form, limits, Some(&file));
+        let read = read(&source, path, form, limits, Placing::Text(file.clone()));
         // Of a file that has changed meanwhile, whatever is wrong is wrong for that.
         file.check()?;
         read
@@ -101,6 +103,17 @@ impl TableLimits {
     pub(crate) fn of(options: &DataOptions) -> Self {
         Self { max: options.max_file_bytes, held: options.held_bytes }
     }
+}
+
+/// Where rows of a table are read that is too large to be held.
+pub(crate) enum Placing {
+    /// It can't be: all are held, or none.
+    Nowhere,
+    /// In this file, by where they begin.
+    Text(Arc<OpenedFile>),
+    /// In these row groups.
+    #[cfg(feature = "parquet")]
+    Groups(Arc<RowGroups>),
 }
 
 /// All rows of a table, piece by piece.
@@ -172,17 +185,23 @@ pub(crate) fn parse<R: Read>(
     form: TableForm<'_>,
     limits: TableLimits,
 ) -> Result<Raw, DataError> {
-    read(&TextSource { open, path, max: limits.max }, path, form, limits, None)
+    read(&TextSource { open, path, max: limits.max }, path, form, limits, Placing::Nowhere)
 }
 
-/// The same of rows that come from wherever; by position, if they come from a `file` and are too many to be held.
+/// The same of rows that come from wherever; by position, if that is possible and they are too many to be held.
 pub(crate) fn read<'t>(
     source: &impl RowsSource<'t>,
     path: &Path,
     form: TableForm<'_>,
     limits: TableLimits,
-    file: Option<&Arc<OpenedFile>>,
+    placing: Placing,
 ) -> Result<Raw, DataError> {
+    let (table, walk) = begin(source, path, form)?;
+    table.finish(&walk, || source.pieces(&walk.form), limits, placing)
+}
+
+/// What the first row settles, and how all are gone through.
+fn begin<'t>(source: &impl RowsSource<'t>, path: &Path, form: TableForm<'_>) -> Result<(Table, Walk), DataError> {
     let opened = source.start()?;
     let is_made = opened.is_made();
     if is_made && form.header == Some(false) {
@@ -200,7 +219,7 @@ pub(crate) fn read<'t>(
     let table = Table::settle(path, delimiter, cells(&record), form)?;
     let form = source.form(delimiter, is_made)?;
     let walk = Walk { path: path.to_owned(), form, is_header: table.is_header && !is_made };
-    table.finish(&walk, || source.pieces(&walk.form), limits, file)
+    Ok((table, walk))
 }
 
 /// What the first row has settled.
@@ -228,16 +247,17 @@ impl Table {
         walk: &Walk,
         open: impl Fn() -> Result<P, DataError>,
         limits: TableLimits,
-        file: Option<&Arc<OpenedFile>>,
+        placing: Placing,
     ) -> Result<Raw, DataError> {
         let path = self.rows.path.clone();
         let fail = |reason: String| DataError::File { path: path.clone(), reason };
-        let held = match file {
-            Some(_) => limits.held,
-            None => limits.held.saturating_mul(HELD_OF_PACKED),
+        let held = match placing {
+            Placing::Text(_) => limits.held,
+            // What takes long to be read again.
+            _ => limits.held.saturating_mul(HELD_OF_PACKED),
         };
         // What is that long has hardly so few values that they could be kept.
-        let is_long = file.is_some_and(|file| file.bytes() > held);
+        let is_long = matches!(&placing, Placing::Text(file) if file.bytes() > held);
         let most = if is_long { 0 } else { held / size_of::<f64>() as u64 };
         let survey = Survey::of(&self, walk, open()?, most)?;
         if survey.rows == 0 {
@@ -258,7 +278,7 @@ impl Table {
         let width = self.take(codings, &survey, limits)?;
         let labels_known = LabelTable::new(&class_names);
         let bytes = (width as u64).saturating_mul(survey.rows).saturating_mul(size_of::<f64>() as u64);
-        let (values, labels) = match (survey.values, file) {
+        let (values, labels) = match (survey.values, placing) {
             (Some(values), _) => {
                 let labels = survey.labels.iter().map(|label| class_of[*label as usize]).collect();
                 (Values::Numbers(values), labels)
@@ -267,13 +287,15 @@ impl Table {
                 let (values, labels) = self.encode(walk, open()?, &labels_known, width, &counts)?;
                 (Values::Numbers(values), labels)
             }
-            (None, Some(file)) => {
-                let (walk, rows, index) = (walk.clone(), self.rows.clone(), survey.index);
-                let (file, labels, counts) = (file.clone(), labels_known, counts.clone());
-                let table = RowTable { file, walk, rows, labels, index, counts };
-                (Values::Placed(Box::new(table)), Vec::new())
+            (None, Placing::Text(file)) => {
+                self.placed(walk, RowPlaces::Text(file, survey.index), labels_known, &counts)
             }
-            (None, None) => {
+            #[cfg(feature = "parquet")]
+            (None, Placing::Groups(groups)) => {
+                groups.check_size(width, survey.rows, limits.held)?;
+                self.placed(walk, RowPlaces::Groups(groups), labels_known, &counts)
+            }
+            (None, Placing::Nowhere) => {
                 let (mib, most) = (bytes >> 20, held >> 20);
                 return Err(fail(format!(
                     "its {width} features of {} rows take {mib} MiB of memory, but of what can't be read by position {most} MiB at most are held: {}, or hold \
@@ -306,6 +328,9 @@ impl Table {
         };
         let [mut doubts, class_doubts] = understood.doubts();
         doubts.extend(survey_doubts);
+        if let Values::Placed(table) = &values {
+            doubts.extend(table.doubt());
+        }
         let column = |column: usize| u32::try_from(column).expect("invariant: the number of columns is bounded");
         let feature_names = match (&*self.rows.names, &*coded) {
             ([], _) => Vec::new(),
@@ -366,6 +391,12 @@ impl Table {
             coding: if self.ignored.contains(&at) { ColumnKind::Ignored } else { coding(at) },
         };
         others.map(column).collect()
+    }
+
+    /// The table that stays where it is, and no labels.
+    fn placed(&self, walk: &Walk, places: RowPlaces, labels: LabelTable, counts: &[u64]) -> (Values, Vec<u32>) {
+        let (walk, rows, counts) = (walk.clone(), self.rows.clone(), counts.to_vec());
+        (Values::Placed(Box::new(RowTable { places, walk, rows, labels, counts })), Vec::new())
     }
 
     /// The features of all rows, and their classes, of which each has so many rows.

@@ -3,6 +3,8 @@
 //! Numbers, texts, and dates and times as texts; columns that hold several values are refused by name. What joiners get is the table as text:
 //! no machine reads a Parquet file of another one.
 
+pub(crate) mod row_groups;
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::ops::Range;
@@ -24,15 +26,16 @@ use starling_run::manifest::MAX_FEATURES;
 use starling_run::panics::said;
 
 use crate::error::DataError;
-use crate::samples::raw::{MAX_VALUES, Raw};
+use crate::samples::raw::Raw;
 use crate::shorten;
 use crate::source::Source;
-use crate::table::csv::{self, PieceIterator, RowsSource, TableForm, TableLimits};
+use crate::table::csv::{self, PieceIterator, Placing, RowsSource, TableForm, TableLimits};
 use crate::table::form::RowForm;
 use crate::table::pieces::{MAX_ROW_BYTES, Piece};
 use crate::table::row_text::{BadRow, END_OF_NAMES, END_OF_ROW, RowSource, RowText, push};
 use crate::table::rows::Text;
 use crate::{DataOptions, Delimiter};
+use row_groups::RowGroups;
 
 /// How such a file begins and ends.
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -81,16 +84,26 @@ impl Source for Parquet {
             let reason = "it is a Parquet file, but members share such a table as text".to_owned();
             return Err(fault(path, reason));
         }
-        csv::read(&ParquetSource(path), path, TableForm::of(options), TableLimits::of(options), None)
+        let groups = Arc::new(RowGroups::open(path, options.held_bytes)?);
+        let read = csv::read(
+            &ParquetSource(groups.clone()),
+            path,
+            TableForm::of(options),
+            TableLimits::of(options),
+            Placing::Groups(groups.clone()),
+        );
+        // Of a file that has changed meanwhile, whatever is wrong is wrong for that.
+        groups.check()?;
+        read
     }
 }
 
 /// A file of which the rows are read.
-struct ParquetSource<'p>(&'p Path);
+struct ParquetSource(Arc<RowGroups>);
 
-impl RowsSource<'static> for ParquetSource<'_> {
+impl RowsSource<'static> for ParquetSource {
     fn start(&self) -> Result<Text<'static>, DataError> {
-        text(self.0)
+        text(self.0.path())
     }
 
     fn form(&self, _: Delimiter, _: bool) -> Result<RowForm, DataError> {
@@ -98,16 +111,22 @@ impl RowsSource<'static> for ParquetSource<'_> {
     }
 
     fn pieces(&self, _: &RowForm) -> Result<PieceIterator<'static>, DataError> {
-        let (rows, path) = (Rows::open(self.0)?, self.0.to_owned());
-        Ok(Box::new(RowPieces { rows: Rows { are_named: true, ..rows }, path, at: 0 }))
+        self.0.pieces(None, AT_ONCE)
     }
 }
 
 /// The rows of a file, those that are decoded together as a piece.
-struct RowPieces {
+pub(super) struct RowPieces {
     rows: Rows,
     path: PathBuf,
     at: u64,
+}
+
+impl RowPieces {
+    /// The same of these rows, without their names. `path` is for messages.
+    pub(super) fn of(rows: Rows, path: &Path) -> Self {
+        Self { rows: Rows { are_named: true, ..rows }, path: path.to_owned(), at: 0 }
+    }
 }
 
 impl Iterator for RowPieces {
@@ -166,47 +185,72 @@ impl Rows {
     /// # Errors
     /// If it can't be read, is damaged, or has a column whose cells hold several values.
     fn open(path: &Path) -> Result<Self, DataError> {
-        let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-        let length = file.metadata().map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?.len();
-        let opened = caught(|| Self::of(file, length)).and_then(|opened| opened);
-        opened.map_err(|reason| fault(path, reason))
+        let (file, metadata) = opened(path)?;
+        Self::with(file, metadata, None, AT_ONCE).map_err(|reason| fault(path, reason))
     }
 
-    fn of(file: File, length: u64) -> Result<Self, String> {
+    /// The rows of such a file, or of one of its row groups, of which `most` are decoded at once, or fewer.
+    ///
+    /// # Errors
+    /// If it is damaged, as a sentence.
+    pub(super) fn with(
+        file: File,
+        metadata: ArrowReaderMetadata,
+        group: Option<usize>,
+        most: usize,
+    ) -> Result<Self, String> {
         let damaged = |error: ::parquet::errors::ParquetError| damaged(&error.to_string());
-        // What a program has noted of its own types, such as categories, is left alone: the columns say what they hold.
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let found = ArrowReaderMetadata::load(&file, options.clone()).map_err(damaged)?;
-        check_places(found.metadata(), length)?;
-        // A text that many rows have is there once, however long it is.
-        let shown = found.schema().fields().iter().map(|field| match field.data_type() {
-            DataType::Utf8 | DataType::LargeUtf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
-            _ => field.clone(),
+        let opened = caught(|| {
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+            let names = builder.schema().fields().iter().map(|field| field.name().clone()).collect();
+            let builder = match group {
+                Some(group) => builder.with_row_groups(vec![group]),
+                None => builder,
+            };
+            let batches = builder.with_batch_size(most.clamp(1, AT_ONCE)).build().map_err(damaged)?;
+            Ok(Self { batches, names, are_named: false, decoded: Vec::new(), left: 0..0, given: 0 })
         });
-        let schema = Arc::new(Schema::new(shown.collect::<Vec<_>>()));
-        let found =
-            ArrowReaderMetadata::try_new(found.metadata().clone(), options.with_schema(schema)).map_err(damaged)?;
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, found);
-        let fields = builder.schema().fields();
-        if fields.len() > MAX_FEATURES as usize {
-            return Err(format!("it has {} columns, too many to be data", fields.len()));
-        }
-        if let Some(field) = fields.iter().find(|field| !is_cell(field.data_type())) {
-            let (name, kind) = (shorten(field.name()), shorten(&field.data_type().to_string()));
-            return Err(format!(
-                "its column `{name}` is of type {kind}, but a cell holds a number, a truth, a text, a date or a time: leave it out when you \
-                 write the file, or take it apart into columns"
-            ));
-        }
-        let rows: i64 =
-            builder.metadata().row_groups().iter().map(|group| group.num_rows().max(0)).fold(0, i64::saturating_add);
-        if (rows as u64).saturating_mul(fields.len() as u64) > MAX_VALUES {
-            return Err(format!("its {rows} rows of {} columns are more than {MAX_VALUES} values", fields.len()));
-        }
-        let names = fields.iter().map(|field| field.name().clone()).collect();
-        let batches = builder.with_batch_size(AT_ONCE).build().map_err(damaged)?;
-        Ok(Self { batches, names, are_named: false, decoded: Vec::new(), left: 0..0, given: 0 })
+        opened.and_then(|opened| opened)
     }
+}
+
+/// The file at `path`, and what it says of its columns and row groups.
+///
+/// # Errors
+/// If it can't be read, is damaged, or has a column whose cells hold several values.
+pub(super) fn opened(path: &Path) -> Result<(File, ArrowReaderMetadata), DataError> {
+    let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    let length = file.metadata().map_err(unreadable)?.len();
+    let metadata = caught(|| metadata(&file, length)).and_then(|metadata| metadata);
+    Ok((file, metadata.map_err(|reason| fault(path, reason))?))
+}
+
+fn metadata(file: &File, length: u64) -> Result<ArrowReaderMetadata, String> {
+    let damaged = |error: ::parquet::errors::ParquetError| damaged(&error.to_string());
+    // What a program has noted of its own types, such as categories, is left alone: the columns say what they hold.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let found = ArrowReaderMetadata::load(file, options.clone()).map_err(damaged)?;
+    check_places(found.metadata(), length)?;
+    // A text that many rows have is there once, however long it is.
+    let shown = found.schema().fields().iter().map(|field| match field.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
+        _ => field.clone(),
+    });
+    let schema = Arc::new(Schema::new(shown.collect::<Vec<_>>()));
+    let found = ArrowReaderMetadata::try_new(found.metadata().clone(), options.with_schema(schema)).map_err(damaged)?;
+    let fields = found.schema().fields();
+    if fields.len() > MAX_FEATURES as usize {
+        return Err(format!("it has {} columns, too many to be data", fields.len()));
+    }
+    if let Some(field) = fields.iter().find(|field| !is_cell(field.data_type())) {
+        let (name, kind) = (shorten(field.name()), shorten(&field.data_type().to_string()));
+        return Err(format!(
+            "its column `{name}` is of type {kind}, but a cell holds a number, a truth, a text, a date or a time: leave it out when you \
+             write the file, or take it apart into columns"
+        ));
+    }
+    Ok(found)
 }
 
 impl RowSource for Rows {

@@ -8,12 +8,15 @@
 //! The system's cache is the cache: none of its own holds bytes.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use ::csv::ByteRecord;
 
 use super::form::RowForm;
-use super::pieces::Pieces;
+#[cfg(feature = "parquet")]
+use super::parquet::row_groups::RowGroups;
+use super::pieces::{Piece, Pieces};
 use super::rows::Rows;
 use super::walk::{Walk, Walked};
 use crate::error::DataError;
@@ -64,13 +67,21 @@ impl RowIndex {
     }
 }
 
+/// Where the rows of such a table are.
+pub(crate) enum RowPlaces {
+    /// In blocks of a text.
+    Text(Arc<OpenedFile>, RowIndex),
+    /// In the row groups of a Parquet file.
+    #[cfg(feature = "parquet")]
+    Groups(Arc<RowGroups>),
+}
+
 /// Such a table.
 pub(crate) struct RowTable {
-    pub(crate) file: Arc<OpenedFile>,
+    pub(crate) places: RowPlaces,
     pub(crate) walk: Walk,
     pub(crate) rows: Rows,
     pub(crate) labels: LabelTable,
-    pub(crate) index: RowIndex,
     /// How many samples each class has.
     pub(crate) counts: Vec<u64>,
 }
@@ -78,7 +89,33 @@ pub(crate) struct RowTable {
 impl RowTable {
     /// How many rows it has.
     pub(crate) fn len(&self) -> u32 {
-        self.index.rows.last().copied().unwrap_or_default()
+        match &self.places {
+            RowPlaces::Text(_, index) => index.rows.last().copied().unwrap_or_default(),
+            #[cfg(feature = "parquet")]
+            RowPlaces::Groups(groups) => groups.rows(),
+        }
+    }
+
+    /// What its user should know, as a sentence.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        match &self.places {
+            RowPlaces::Text(..) => None,
+            #[cfg(feature = "parquet")]
+            RowPlaces::Groups(groups) => Some(groups.doubt(self.width())),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        &self.rows.path
+    }
+
+    /// Checks that its file is what it was.
+    fn check(&self) -> Result<(), DataError> {
+        match &self.places {
+            RowPlaces::Text(file, _) => file.check(),
+            #[cfg(feature = "parquet")]
+            RowPlaces::Groups(groups) => groups.check(),
+        }
     }
 
     /// How many features a row has.
@@ -91,12 +128,42 @@ impl RowTable {
     /// # Errors
     /// If it can't be read, or has changed.
     pub(crate) fn each(&self, mut take: impl FnMut(u32, &[f64], u32)) -> Result<(), DataError> {
-        let at = self.index.places.first().copied().unwrap_or_default();
-        let path = self.file.path().to_owned();
-        let pieces = Pieces::new(self.file.reader(at), at, self.walk.form.quoting(), path);
-        let pieces = pieces.of_at_most(self.piece_bytes());
-        let (width, mut row) = (self.width().max(1), 0);
-        let read = self.walk.fold(
+        let mut row = 0;
+        let taken = |values: &[f64], class| {
+            if row < self.len() {
+                take(row, values, class);
+            }
+            row = row.saturating_add(1);
+        };
+        let read = match &self.places {
+            RowPlaces::Text(file, index) => {
+                let at = index.places.first().copied().unwrap_or_default();
+                let path = self.path().to_owned();
+                let pieces = Pieces::new(file.reader(at), at, self.walk.form.quoting(), path);
+                self.fold(pieces.of_at_most(self.piece_bytes()), taken)
+            }
+            #[cfg(feature = "parquet")]
+            RowPlaces::Groups(groups) => self.fold(groups.pieces(None, self.piece_rows())?, taken),
+        };
+        self.check()?;
+        read?;
+        match row == self.len() {
+            true => Ok(()),
+            false => Err(self.changed()),
+        }
+    }
+
+    /// The rows of these pieces: of each its features before scaling, and its class.
+    ///
+    /// # Errors
+    /// If they can't be read, or have changed.
+    pub(super) fn fold(
+        &self,
+        pieces: impl Iterator<Item = Result<Piece, DataError>>,
+        mut take: impl FnMut(&[f64], u32),
+    ) -> Result<(), DataError> {
+        let width = self.width().max(1);
+        self.walk.fold(
             pieces,
             || (Vec::new(), Vec::new()),
             |(values, classes), record| {
@@ -105,21 +172,10 @@ impl RowTable {
             },
             |walked| {
                 let (values, classes) = walked.of_rows;
-                for (values, class) in values.chunks_exact(width).zip(classes) {
-                    if row < self.len() {
-                        take(row, values, class);
-                    }
-                    row = row.saturating_add(1);
-                }
+                values.chunks_exact(width).zip(classes).for_each(|(values, class)| take(values, class));
                 Ok(())
             },
-        );
-        self.file.check()?;
-        read?;
-        match row == self.len() {
-            true => Ok(()),
-            false => Err(self.changed()),
-        }
+        )
     }
 
     /// These rows, in whatever order: of each its place among them, its features before scaling, and its class.
@@ -129,31 +185,46 @@ impl RowTable {
     ///
     /// # Panics
     /// If there is no such row.
-    pub(crate) fn read(&self, numbers: &[u32], mut take: impl FnMut(usize, &[f64], u32)) -> Result<(), DataError> {
+    pub(crate) fn read(&self, numbers: &[u32], take: impl FnMut(usize, &[f64], u32)) -> Result<(), DataError> {
         let mut wanted: Vec<(u32, usize)> = numbers.iter().copied().zip(0..).collect();
         wanted.sort_unstable();
+        match &self.places {
+            RowPlaces::Text(file, index) => self.read_blocks(file, index, &wanted, take),
+            #[cfg(feature = "parquet")]
+            RowPlaces::Groups(groups) => groups.read(self, &wanted, take),
+        }
+    }
+
+    /// The same of ascending rows in blocks of a text.
+    fn read_blocks(
+        &self,
+        file: &OpenedFile,
+        index: &RowIndex,
+        wanted: &[(u32, usize)],
+        mut take: impl FnMut(usize, &[f64], u32),
+    ) -> Result<(), DataError> {
         let (mut record, mut values, mut bytes) = (ByteRecord::new(), Vec::new(), Vec::new());
         let mut at = 0;
         while let Some((first, _)) = wanted.get(at) {
             assert!(*first < self.len(), "there is no row {first} of {}", self.len());
-            let block = self.index.block(*first);
-            let (mut row, end) = (self.index.rows[block], self.index.rows[block + 1]);
+            let block = index.block(*first);
+            let (mut row, end) = (index.rows[block], index.rows[block + 1]);
             // The last line may have no end in the file.
-            let [from, to] = [block, block + 1].map(|at| self.index.places[at].min(self.file.bytes()));
+            let [from, to] = [block, block + 1].map(|at| index.places[at].min(file.bytes()));
             bytes.resize(usize::try_from(to - from).expect("invariant: a block is in memory"), 0);
-            self.file.read_at(&mut bytes, from)?;
+            file.read_at(&mut bytes, from)?;
             let mut rows = self.walk.form.rows(&bytes, 0);
-            if self.index.header == Some(block) {
-                self.found(rows.skip(&mut record, self.file.path()))?;
+            if index.header == Some(block) {
+                self.found(rows.skip(&mut record, self.path()))?;
             }
             while let Some((wanted_row, place)) = wanted.get(at).filter(|(wanted, _)| *wanted < end) {
                 // One that is asked for twice is still there.
                 if *wanted_row >= row {
                     while row < *wanted_row {
-                        self.found(rows.skip(&mut record, self.file.path()))?;
+                        self.found(rows.skip(&mut record, self.path()))?;
                         row += 1;
                     }
-                    self.found(rows.next(&mut record, self.file.path()))?;
+                    self.found(rows.next(&mut record, self.path()))?;
                     row += 1;
                     values.clear();
                 }
@@ -177,6 +248,12 @@ impl RowTable {
         MAX_PIECE_VALUES.saturating_mul(shortest_row) / self.width().max(1) as u64
     }
 
+    /// The same in rows.
+    #[cfg(feature = "parquet")]
+    pub(super) fn piece_rows(&self) -> usize {
+        MAX_PIECE_VALUES as usize / self.width().max(1)
+    }
+
     /// Whatever was found once and is not there any more has changed.
     fn found(&self, row: Result<bool, DataError>) -> Result<(), DataError> {
         match row {
@@ -197,12 +274,12 @@ impl RowTable {
     }
 
     fn changed(&self) -> DataError {
-        changed(self.file.path(), "its rows are others")
+        changed(self.path(), "its rows are others")
     }
 }
 
 impl fmt::Debug for RowTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RowTable").field("path", &self.file.path()).field("rows", &self.len()).finish_non_exhaustive()
+        f.debug_struct("RowTable").field("path", &self.path()).field("rows", &self.len()).finish_non_exhaustive()
     }
 }
