@@ -36,6 +36,7 @@ pub use samples::labels::LabelTable;
 pub use samples::split::held_out_rows;
 pub use source::{files, kinds, shared_files};
 pub use starling_run::data::{ClassSummary, DataOptions, DataSummary, TableColumn};
+pub use table::survey::bad_rows::BadRowsReport;
 
 pub use text::tokenizer::Tokenizer;
 
@@ -112,6 +113,15 @@ impl Dataset {
             );
         }
         Ok(dataset)
+    }
+
+    /// The rows that can't be used of a table that is [refused](Self::load) for the first of them: of the first `most`, what is wrong and where. None of
+    /// data that is no table.
+    ///
+    /// # Errors
+    /// If the file can't be read, or its first row is none.
+    pub fn bad_rows(options: &DataOptions, most: usize) -> Result<BadRowsReport, DataError> {
+        source::find(&options.source)?.bad_rows(options, most)
     }
 
     /// What members compare.
@@ -369,9 +379,10 @@ impl Dataset {
             return Err(DataError::Unusable { origin, reason });
         }
         description.preprocessing = preprocessing.digest();
-        if let Some(doubt) = lost_features(&lost, &description, &preprocessing) {
-            doubts.push(doubt);
-        }
+        doubts.extend(lost_features(&lost, &description, &preprocessing));
+        let constant = constant_features(&lost, &description, &preprocessing);
+        // Of few samples, that is told instead.
+        doubts.extend(constant.filter(|_| training.len() >= FEW_SAMPLES));
         let DataDescription { samples, features, classes, header, delimiter, .. } = description;
         let summary = DataSummary {
             source: origin,
@@ -423,6 +434,37 @@ fn is_plain_text(options: &DataOptions) -> bool {
 
 /// What to say of features that became 0 although they are no constants.
 fn lost_features(lost: &[usize], description: &DataDescription, preprocessing: &PreprocessingSpec) -> Option<String> {
+    named_features(lost, description, preprocessing).map(|told| {
+        format!(
+            "{told}: the numbers are so large, or so near to each other, that they can't be scaled, and count as 0; look for \
+             values such as 1e308 that stand for a missing one"
+        )
+    })
+}
+
+/// What to say of numbers that are all alike, among the samples to train on, but for those that were `lost`.
+fn constant_features(
+    lost: &[usize],
+    description: &DataDescription,
+    preprocessing: &PreprocessingSpec,
+) -> Option<String> {
+    let FeatureScale::Standardize { deviations, .. } = &preprocessing.scales else { return None };
+    let is_constant = |feature: &usize| deviations[*feature] == 0.0 && !lost.contains(feature);
+    let constant: Vec<usize> = (0..deviations.len()).filter(is_constant).collect();
+    named_features(&constant, description, preprocessing).map(|told| {
+        format!(
+            "{told}: all samples to train on have the same number there, or none, so that nothing is learned from it; leave it out with --ignore, \
+             unless other data has others"
+        )
+    })
+}
+
+/// Some features for messages, by their columns; `None` if there are none.
+fn named_features(
+    features: &[usize],
+    description: &DataDescription,
+    preprocessing: &PreprocessingSpec,
+) -> Option<String> {
     let label = description.label.map_or(usize::MAX, |label| label as usize);
     let column = |feature: &usize| {
         let name =
@@ -432,15 +474,10 @@ fn lost_features(lost: &[usize], description: &DataDescription, preprocessing: &
             false => format!("feature {feature}{name}"),
         }
     };
-    let told = lost.iter().take(3).map(column).collect::<Vec<_>>().join(", ");
-    let more = lost.len().saturating_sub(3);
+    let told = features.iter().take(3).map(column).collect::<Vec<_>>().join(", ");
+    let more = features.len().saturating_sub(3);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    (!lost.is_empty()).then(|| {
-        format!(
-            "{told}{more}: the numbers are so large, or so near to each other, that they can't be scaled, and count as 0; look for \
-             values such as 1e308 that stand for a missing one"
-        )
-    })
+    (!features.is_empty()).then(|| told + &more)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::samples::raw::Raw;
 use crate::table::csv::Csv;
 #[cfg(feature = "parquet")]
 use crate::table::parquet::Parquet;
+use crate::table::survey::bad_rows::BadRowsReport;
 use crate::text;
 use crate::text::folder;
 
@@ -46,6 +47,12 @@ pub(super) trait Source: fmt::Debug + Sync {
     fn shared(&self, options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), DataError> {
         let _ = folder;
         self.files(&options.source)
+    }
+
+    /// The rows that can't be used of a table, of which the first `most` are told.
+    fn bad_rows(&self, options: &DataOptions, most: usize) -> Result<BadRowsReport, DataError> {
+        let _ = (options, most);
+        Ok(BadRowsReport::default())
     }
 
     /// Reads the source as `options` say. No file of others may have more bytes than they allow, unpacked.

@@ -30,6 +30,7 @@ use crate::table::pieces::{MAX_ROW_BYTES, Piece, Pieces};
 use crate::table::placed::{RowPlaces, RowTable};
 use crate::table::rows::{Rows, Text, cells, next};
 use crate::table::survey::Survey;
+use crate::table::survey::bad_rows::{self, BadRowsReport};
 use crate::table::walk::Walk;
 
 /// What is said of how a table is written. The rest is found out.
@@ -73,6 +74,13 @@ impl Source for Csv {
 
     fn files(&self, source: &str) -> Result<(Kind, Vec<PathBuf>), DataError> {
         Ok((KIND, vec![source.into()]))
+    }
+
+    fn bad_rows(&self, options: &DataOptions, most: usize) -> Result<BadRowsReport, DataError> {
+        let path = Path::new(&options.source);
+        let file = OpenedFile::open(path)?;
+        let source = TextSource { open: || Ok(file.reader(0)), path, max: options.max_file_bytes };
+        bad_rows(&source, path, TableForm::of(options), most)
     }
 
     fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
@@ -198,6 +206,17 @@ pub(crate) fn read<'t>(
 ) -> Result<Raw, DataError> {
     let (table, walk) = begin(source, path, form)?;
     table.finish(&walk, || source.pieces(&walk.form), limits, placing)
+}
+
+/// The rows of such a table that can't be used, of which the first `most` are told.
+pub(crate) fn bad_rows<'t>(
+    source: &impl RowsSource<'t>,
+    path: &Path,
+    form: TableForm<'_>,
+    most: usize,
+) -> Result<BadRowsReport, DataError> {
+    let (table, walk) = begin(source, path, form)?;
+    bad_rows::find(&table, &walk, || source.pieces(&walk.form), most)
 }
 
 /// What the first row settles, and how all are gone through.

@@ -34,6 +34,7 @@ use crate::table::form::RowForm;
 use crate::table::pieces::{MAX_ROW_BYTES, Piece};
 use crate::table::row_text::{BadRow, END_OF_NAMES, END_OF_ROW, RowSource, RowText, push};
 use crate::table::rows::Text;
+use crate::table::survey::bad_rows::BadRowsReport;
 use crate::{DataOptions, Delimiter};
 use row_groups::RowGroups;
 
@@ -76,6 +77,12 @@ impl Source for Parquet {
         };
         written().map_err(|source| DataError::Unwritable { path: path.clone(), source })?;
         Ok((csv::KIND, vec![path]))
+    }
+
+    fn bad_rows(&self, options: &DataOptions, most: usize) -> Result<BadRowsReport, DataError> {
+        let path = Path::new(&options.source);
+        let groups = Arc::new(RowGroups::open(path, options.held_bytes)?);
+        csv::bad_rows(&ParquetSource(groups), path, TableForm::of(options), most)
     }
 
     fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {

@@ -1,5 +1,7 @@
 //! A first reading of a table: what its columns hold, so that each can be coded.
 
+pub(crate) mod bad_rows;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,7 +55,7 @@ pub(crate) struct Survey {
 
 /// What the cells of a column are.
 #[derive(Debug, Clone, Default)]
-struct Seen {
+pub(crate) struct Seen {
     numbers: u64,
     gaps: u64,
     texts: u64,
@@ -107,8 +109,8 @@ impl Survey {
         pieces: impl Iterator<Item = Result<Piece, DataError>>,
         most: u64,
     ) -> Result<Self, DataError> {
-        let taken: Vec<usize> = table.taken().collect();
-        let begin = || Self::begin(&taken);
+        let width = table.taken().count() as u64;
+        let begin = || Self::begin(table);
         let keeps = AtomicBool::new(most > 0);
         let mut survey = Self { values: Some(Vec::new()).filter(|_| most > 0), ..begin() };
         survey.is_plain = table.categories.is_empty();
@@ -121,7 +123,7 @@ impl Survey {
                 survey.index.add(&walked).map_err(fail)?;
                 let of_label = |reason| fail(format!("{}: {reason}", table.rows.name(table.label)));
                 survey.add(walked.of_rows.survey, walked.lines_before).map_err(of_label)?;
-                if !survey.is_plain || survey.rows.saturating_mul(taken.len() as u64) > most {
+                if !survey.is_plain || survey.rows.saturating_mul(width) > most {
                     (survey.values, survey.labels) = (None, Vec::new());
                     keeps.store(false, Ordering::Relaxed);
                 }
@@ -131,8 +133,9 @@ impl Survey {
         Ok(survey)
     }
 
-    fn begin(taken: &[usize]) -> Self {
-        let seen = taken.iter().map(|column| (*column, Seen::default())).collect();
+    /// Before any row is read.
+    pub(crate) fn begin(table: &Table) -> Self {
+        let seen = table.taken().map(|column| (column, Seen::default())).collect();
         Self { is_plain: true, values: Some(Vec::new()), distinct: Some(BTreeSet::new()), seen, ..Self::default() }
     }
 
@@ -163,6 +166,32 @@ impl Survey {
             seen.add(next, lines);
         }
         Ok(())
+    }
+
+    /// Notes what the cells of a row are, and nothing else.
+    ///
+    /// # Errors
+    /// If one is no text.
+    pub(crate) fn note_kinds(&mut self, table: &Table, record: &ByteRecord) -> Result<(), DataError> {
+        for (column, seen) in &mut self.seen {
+            seen.note(table.rows.cell(record, *column)?, line(record));
+        }
+        Ok(())
+    }
+
+    /// Adds what was noted of rows behind these, the first of which is on the line behind so many.
+    pub(crate) fn add_kinds(&mut self, next: Self, lines: u64) {
+        for ((_, seen), (_, next)) in self.seen.iter_mut().zip(next.seen) {
+            seen.add(next, lines);
+        }
+    }
+
+    /// The columns that hold numbers, by most of their cells.
+    pub(crate) fn numbers(&self, table: &Table) -> Vec<&(usize, Seen)> {
+        let are_numbers = |(column, seen): &&(usize, Seen)| {
+            !table.categories.contains(column) && !matches!(seen.are_categories(table, *column), Ok(true))
+        };
+        self.seen.iter().filter(are_numbers).collect()
     }
 
     /// What its user should look at, as sentences.
@@ -303,22 +332,7 @@ impl Part {
         self.row.clear();
         for (column, seen) in &mut survey.seen {
             let cell = rows.cell(record, *column)?;
-            match cell.parse().ok().filter(|number: &f64| number.is_finite()) {
-                Some(number) => {
-                    seen.counting = seen.counting.then(Counting::of(number));
-                    seen.numbers += 1;
-                    self.row.push(number);
-                    continue;
-                }
-                None if is_gap(cell) => seen.gaps += 1,
-                None => {
-                    seen.texts += 1;
-                    if seen.first.is_none() {
-                        seen.first = Some((line(record), cell.to_owned()));
-                    }
-                }
-            }
-            seen.counting = Counting::No;
+            self.row.extend(seen.note(cell, line(record)));
         }
         let is_plain = self.row.len() == survey.seen.len();
         survey.is_plain &= is_plain;
@@ -353,6 +367,27 @@ impl Part {
 }
 
 impl Seen {
+    /// Notes one more cell, on this line. Returns its number, if it is one.
+    fn note(&mut self, cell: &str, line: u64) -> Option<f64> {
+        let number = number(cell);
+        match number {
+            Some(number) => {
+                self.counting = self.counting.then(Counting::of(number));
+                self.numbers += 1;
+                return Some(number);
+            }
+            None if is_gap(cell) => self.gaps += 1,
+            None => {
+                self.texts += 1;
+                if self.first.is_none() {
+                    self.first = Some((line, cell.to_owned()));
+                }
+            }
+        }
+        self.counting = Counting::No;
+        None
+    }
+
     fn add(&mut self, next: Self, lines: u64) {
         self.numbers += next.numbers;
         self.gaps += next.gaps;
@@ -366,12 +401,30 @@ impl Seen {
     fn are_categories(&self, table: &Table, column: usize) -> Result<bool, DataError> {
         let Some((line, text)) = &self.first else { return Ok(false) };
         let has_decimals = table.rows.delimiter != Delimiter::Comma && has_decimal_comma(text);
-        let is_formatted = is_formatted(text);
-        if self.texts > self.numbers && !has_decimals && !is_formatted {
-            return Ok(true);
+        match self.texts > self.numbers && !has_decimals && !is_formatted(text) {
+            true => Ok(true),
+            false => Err(self.fault(table, column, *line, text, *line == 1)),
         }
+    }
+
+    /// Checks that the cell of a row is a number, or nothing, as others are.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(crate) fn check(&self, table: &Table, column: usize, record: &ByteRecord) -> Result<(), DataError> {
+        let cell = table.rows.cell(record, column)?;
+        match number(cell).is_some() || is_gap(cell) {
+            true => Ok(()),
+            false => Err(self.fault(table, column, line(record), cell, false)),
+        }
+    }
+
+    /// What is to be said of a cell on this line that is no number, and may be a name.
+    fn fault(&self, table: &Table, column: usize, line: u64, text: &str, is_name: bool) -> DataError {
+        let has_decimals = table.rows.delimiter != Delimiter::Comma && has_decimal_comma(text);
+        let is_formatted = is_formatted(text);
         let told = format!("`{}` is not a number", shorten(text));
-        let (path, row, column_name) = (table.rows.path.clone(), *line, table.rows.name(column));
+        let (path, row, column_name) = (table.rows.path.clone(), line, table.rows.name(column));
         let reason = match has_decimals {
             true => format!("{told}; write decimals with a point"),
             false if text.parse::<f64>().is_ok() => format!("`{}` is not a finite number", shorten(text)),
@@ -382,7 +435,7 @@ impl Seen {
                 )
             }
             false => {
-                let header = if *line == 1 { "pass --header if the first row has the columns' names, " } else { "" };
+                let header = if is_name { "pass --header if the first row has the columns' names, " } else { "" };
                 let (flag, numbers, cells) = (quoted(&flag(table, column)), self.numbers, self.numbers + self.texts);
                 format!(
                     "{told}, as {numbers} of {cells} cells of the column are; {header}mend it, or pass --categories {flag} if they are no \
@@ -390,8 +443,23 @@ impl Seen {
                 )
             }
         };
-        Err(DataError::Row { path, row, column: Some(column_name), reason })
+        DataError::Row { path, row, column: Some(column_name), reason }
     }
+}
+
+/// Checks what any row must be, whatever its columns hold.
+///
+/// # Errors
+/// If it has more or fewer cells than the first one, has no label, or is no text.
+pub(crate) fn check_sound(table: &Table, record: &ByteRecord) -> Result<(), DataError> {
+    table.rows.check_width(record)?;
+    table.taken().try_for_each(|column| table.rows.cell(record, column).map(drop))?;
+    table.rows.label(record).map(drop)
+}
+
+/// The number that a cell is, if it is one.
+fn number(cell: &str) -> Option<f64> {
+    cell.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 /// Whether a text is a number for people: with commas, a percent sign or a currency.

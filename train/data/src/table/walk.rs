@@ -46,12 +46,27 @@ impl Walk {
         pieces: impl Iterator<Item = Result<Piece, DataError>>,
         begin: impl Fn() -> T + Sync,
         note: impl Fn(&mut T, &ByteRecord) -> Result<(), DataError> + Sync,
+        take: impl FnMut(Walked<T>) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        self.fold_all(pieces, begin, note, |_, fault| Err(fault), take)
+    }
+
+    /// The same, and hands a block that can't be read to `pass_over`, which says whether it goes on behind it.
+    ///
+    /// # Errors
+    /// As [`Self::fold`], and those of `pass_over`.
+    pub(crate) fn fold_all<T: Send>(
+        &self,
+        pieces: impl Iterator<Item = Result<Piece, DataError>>,
+        begin: impl Fn() -> T + Sync,
+        note: impl Fn(&mut T, &ByteRecord) -> Result<(), DataError> + Sync,
+        pass_over: impl Fn(&mut T, DataError) -> Result<(), DataError> + Sync,
         mut take: impl FnMut(Walked<T>) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
         let mut lines = 0_u64;
         in_order(
             pieces,
-            |piece| self.piece(piece, begin(), &note),
+            |piece| self.piece(piece, begin(), &note, &pass_over),
             |walked| {
                 let mut walked = walked.map_err(|error| error.behind(lines))?;
                 if let Some(fault) = walked.fault {
@@ -70,19 +85,20 @@ impl Walk {
         piece: Piece,
         mut of_rows: T,
         note: impl Fn(&mut T, &ByteRecord) -> Result<(), DataError>,
+        pass_over: impl Fn(&mut T, DataError) -> Result<(), DataError>,
     ) -> Walked<T> {
         let Piece { at, is_first, bytes, ends } = piece;
         let (mut rows, mut lines, mut from) = (Vec::with_capacity(ends.len()), 0, 0);
         let mut record = ByteRecord::new();
         let (mut is_header, mut header) = (is_first && self.is_header, None);
-        let mut block = |at: usize, from: usize, end: usize, lines: &mut u64| {
+        let mut block = |of_rows: &mut T, at: usize, from: usize, end: usize, lines: &mut u64| {
             let mut block = self.form.rows(&bytes[from..end], *lines);
             let mut count = 0;
             while block.next(&mut record, &self.path)? {
                 if std::mem::take(&mut is_header) {
                     header = Some(at);
                 } else {
-                    note(&mut of_rows, &record)?;
+                    note(of_rows, &record)?;
                     count += 1;
                 }
             }
@@ -91,11 +107,15 @@ impl Walk {
         };
         let mut fault = None;
         for (place, end) in ends.iter().enumerate() {
-            match block(place, from, *end, &mut lines) {
+            match block(&mut of_rows, place, from, *end, &mut lines) {
                 Ok(count) => rows.push(count),
                 Err(error) => {
-                    fault = Some(error);
-                    break;
+                    if let Err(error) = pass_over(&mut of_rows, error) {
+                        fault = Some(error);
+                        break;
+                    }
+                    lines += memchr::memchr_iter(b'\n', &bytes[from..*end]).count() as u64;
+                    rows.push(0);
                 }
             }
             from = *end;

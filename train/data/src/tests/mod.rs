@@ -66,6 +66,7 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
     }
 }
 
+mod bad_rows;
 mod columns;
 mod placed;
 mod rows;

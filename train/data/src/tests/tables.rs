@@ -96,8 +96,8 @@ fn classes_with_one_sample_are_named() {
 #[test]
 fn sound_tables_draw_no_warning() {
     for (what, text) in [
-        ("a few rows of each class", table("", 150, |row| format!("{row}.5,2,{}", row % 3))),
-        ("ten classes with few rows", table("", 40, |row| format!("{row}.5,2,{}", row % 10))),
+        ("a few rows of each class", table("", 150, |row| format!("{row}.5,{},{}", row * row % 7, row % 3))),
+        ("ten classes with few rows", table("", 40, |row| format!("{row}.5,{},{}", row * row % 7, row % 10))),
         ("letters", table("x,kind", 400, |row| format!("{row}.5,{}", char::from(b'a' + (row % 26) as u8)))),
         ("classes by the hundred with many rows each", table("", 12_000, |row| format!("{},{}", row * 7, row % 120))),
         (
@@ -146,7 +146,8 @@ fn columns_that_can_not_be_scaled_are_told() {
     });
     let dataset = load_csv(text.as_bytes(), |options| options.label = Some(written("kind"))).expect("finite numbers");
     let warnings = dataset.warnings(1, true);
-    assert!(warnings.len() == 1 && warnings[0].starts_with("column 2 (`b`): "), "{warnings:?}");
+    assert!(warnings.len() == 2 && warnings[0].starts_with("column 2 (`b`): the numbers are so large"), "{warnings:?}");
+    assert!(warnings[1].starts_with("column 3 (`c`): all samples to train on have the same number"), "{warnings:?}");
     assert!((0..dataset.training().len()).all(|row| dataset.training().row(row)[1] == 0.0));
     let FeatureScale::Standardize { deviations, .. } = &dataset.preprocessing().scales else { panic!("a table") };
     assert_eq!((deviations[1], deviations[2]), (0.0, 0.0));

@@ -8,7 +8,7 @@ use starling::ResumePolicy;
 use starling::errors::TaskError;
 use starling_node::start::dataset;
 use starling_run::{DataOptions, Program};
-use starling_train::{Dataset, ModelProgram, tokens};
+use starling_train::{DataError, Dataset, ModelProgram, tokens};
 
 use super::{CommandError, Context, EXIT_DONE, prepare, print};
 use crate::cli::CheckFlags;
@@ -30,7 +30,13 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     let options = dataset::options(&settings, spec.held_out, spec.seed);
     // Only one kind of model takes it.
     let options = DataOptions { text: learns_text || prepared.is_some(), ..options };
-    let dataset = Dataset::load(&options).map_err(TaskError::from)?;
+    let dataset = match Dataset::load(&options) {
+        Err(DataError::Row { .. } | DataError::Text { .. }) if is_table_with_faults(context, &options)? => {
+            let reason = "rows of it can't be used, as told above; mend them, or leave them out".to_owned();
+            return Err(TaskError::from(DataError::File { path: path.to_owned(), reason }).into());
+        }
+        loaded => loaded.map_err(TaskError::from)?,
+    };
     let as_classes = prepared.is_none() && program.learns_classes(&spec.model);
     let (description, warnings) = (dataset.description(), dataset.warnings(spec.batch_size, as_classes));
     let stays_in_file = !description.is_text() && !dataset.training().are_held();
@@ -74,6 +80,32 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     Ok(EXIT_DONE)
 }
 
+/// Prints what is wrong with the rows of a table, if more than one can't be used.
+fn is_table_with_faults(context: &Context, options: &DataOptions) -> Result<bool, CommandError> {
+    let report = Dataset::bad_rows(options, MAX_BAD_ROWS).map_err(TaskError::from)?;
+    if report.count() < 2 {
+        return Ok(false);
+    }
+    print(
+        context.global.json,
+        || {
+            let rows = report.rows.iter().map(|fault| match fault {
+                DataError::Row { row, column, reason, .. } => json!({ "row": row, "column": column, "reason": reason }),
+                other => json!({ "row": null, "column": null, "reason": other.to_string() }),
+            });
+            json!({ "bad_rows": rows.collect::<Vec<_>>(), "more_bad_rows": report.more })
+        },
+        || {
+            let more = (report.more > 0).then(|| format!("and {} rows more", format::thousands(report.more)));
+            let lines = report.rows.iter().map(ToString::to_string).chain(more);
+            lines.map(|line| format::visible(&line) + "\n").collect()
+        },
+    )?;
+    Ok(true)
+}
+
+/// Rows that can't be used of which each is told.
+const MAX_BAD_ROWS: usize = 20;
 /// Columns that are listed.
 const MAX_COLUMNS: usize = 100;
 
