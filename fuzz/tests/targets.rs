@@ -53,6 +53,9 @@ targets! {
     images: "idx", 2_000;
     decoded_images: "images", 2_000;
     tokens: "tokens", 10_000;
+    archives: "archive", 1_000;
+    columns: "parquet", 300;
+    tokenizers: "tokenizer", 100;
     segments: "segments", 5_000;
     messages: "messages", 1_000;
     errands: "engine", 20_000;

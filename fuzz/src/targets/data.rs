@@ -78,6 +78,70 @@ pub(super) const TOKENS: Target = Target {
     besides: 64 * KIB,
 };
 
+/// Names and places alone: what images are is their decoders' concern.
+pub(super) const ARCHIVE: Target = Target {
+    name: "archive",
+    seeds: || {
+        let by_folder = [("cat/1.png", "1"), ("dog/2.jpg", "22"), ("cat/.hidden", ""), ("readme", "text")];
+        let by_class = [("1.png", "1"), ("1.cls", "7"), ("2.jpeg", "2"), ("2.cls", "8")];
+        vec![archive(&by_folder, b'0'), archive(&by_class, b'0'), archive(&by_class, 0)]
+    },
+    take: fuzzed::archive,
+    longest: 16 * KIB,
+    per_byte: 256,
+    // Readers of files, and names that are read in pieces of this size.
+    besides: 2048 * KIB,
+};
+
+/// A page of a column says itself what it unpacks to, which is [2 GiB at most](https://parquet.apache.org/docs/file-format/data-pages/), and three columns have one
+/// each at a time.
+pub(super) const PARQUET: Target = Target {
+    name: "parquet",
+    seeds: || vec![fuzzed::parquet_file(false), fuzzed::parquet_file(true)],
+    take: |bytes| {
+        let [held, placed] = [true, false].map(|is_held| fuzzed::parquet(bytes, is_held));
+        if let (Some(held), Some(placed)) = (&held, &placed) {
+            assert_eq!(held.description(), placed.description(), "it depends on where its rows are");
+        }
+        held.is_some_and(|dataset| is_sound(&dataset))
+    },
+    longest: 16 * KIB,
+    per_byte: 256,
+    besides: 8 << 30,
+};
+
+/// For the crate that reads it.
+pub(super) const TOKENIZER: Target = Target {
+    name: "tokenizer",
+    seeds: || vec![fuzzed::tokenizer_file()],
+    take: fuzzed::tokenizer,
+    longest: 64 * KIB,
+    per_byte: 1024,
+    // Regular expressions that are compiled, and caches of words.
+    besides: 64 << 20,
+};
+
+/// A tar archive of these files, of this kind.
+fn archive(files: &[(&str, &str)], kind: u8) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (name, text) in files {
+        let mut header = [0; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[100..107].copy_from_slice(b"0000644");
+        header[124..135].copy_from_slice(format!("{:011o}", text.len()).as_bytes());
+        header[148..156].fill(b' ');
+        header[156] = kind;
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        let sum: u32 = header.iter().copied().map(u32::from).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        all.extend(header);
+        all.extend(text.bytes());
+        all.resize(all.len().next_multiple_of(512), 0);
+    }
+    all.resize(all.len() + 1024, 0);
+    all
+}
+
 fn is_sound(dataset: &Dataset) -> bool {
     let samples = (dataset.training().len() + dataset.held_out().len()) as u64;
     assert_eq!(dataset.description().check(), Ok(()), "its description is none");

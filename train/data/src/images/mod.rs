@@ -33,6 +33,8 @@ use decoded::DecodedImages;
 use folder::Listed;
 
 #[cfg(feature = "fuzz")]
+pub(crate) use archive::classes as archived;
+#[cfg(feature = "fuzz")]
 pub(crate) use pack::parse;
 pub(crate) use pack::{Header, MAGIC, Parser};
 
