@@ -430,6 +430,7 @@ fn what_is_predicted_has_the_same_bytes_however_many_threads_compute_it() {
         // Wide enough that one product is shared out over threads.
         ("--model mlp:512,16 --batch-norm true --micro-batch 16", &table),
         ("--model cnn:4,8 --batch-norm true --micro-batch 16", "digits"),
+        ("--model cnn:4,4,8 --residual true", "digits"),
         ("--model linear --learning-rate 0.01", &table),
         ("--model regression:32", &table),
         ("--model gpt:2x64 --context 32 --batch-size 8", &text),

@@ -120,6 +120,7 @@ fn models_of_the_command_line_are_written_as_users_write_theirs() {
         "Network",
         "OutputKind",
         "RegressionTask",
+        "ResidualBlock",
         "Rotation",
         "RowModule",
         "Size",
@@ -130,6 +131,8 @@ fn models_of_the_command_line_are_written_as_users_write_theirs() {
         "check_widths",
         "choose",
         "evaluation",
+        "halves",
+        "no_blocks",
         "unusable",
     ];
     hold(

@@ -84,6 +84,8 @@ fn what_is_read_back_measures_what_the_run_measured_to_the_bit() {
         ("cnn:4,8", DataOptions::default()),
         ("mlp:8+batch-norm", options(&table)),
         ("cnn:4,8+batch-norm", DataOptions::default()),
+        ("cnn:4,4,8+residual", DataOptions::default()),
+        ("cnn:4,4,8+batch-norm+residual", DataOptions::default()),
         ("regression:6", of_numbers.clone()),
         ("linear", of_numbers),
     ] {
@@ -572,6 +574,7 @@ fn the_script_of_a_folder_predicts_as_the_model_does() {
         ("regression:8+batch-norm", &of_numbers),
         ("cnn:4,8", &DataOptions::default()),
         ("cnn:4,8+batch-norm", &DataOptions::default()),
+        ("cnn:4,4,8+batch-norm+residual", &DataOptions::default()),
     ] {
         let path = if model.starts_with("cnn") { &pixels } else { &path };
         let to = directory.path().join(format!("{}/", model.replace(':', "-")));

@@ -8,6 +8,7 @@ pub(crate) mod flatten;
 pub mod forward;
 pub mod models;
 pub(crate) mod numbers;
+mod residual;
 pub(crate) mod rotation;
 pub mod schema;
 pub mod transformer;
@@ -19,16 +20,30 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
+use residual::{ResidualBlock, halves};
+
 /// What lies before a classifier's linear output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LayerSpec {
     /// Of each 3x3 convolution, which relu and 2x2 max pooling follow: its output channels. With any, a global mean comes next.
     pub convolutions: Vec<u32>,
+    /// Whether these are residual blocks of two convolutions each instead, with 2x2 max pooling between those whose widths differ.
+    pub residual: bool,
     /// Of each hidden linear layer, which relu follows: its width.
     pub hidden: Vec<u32>,
     /// Whether what comes out of each of them is normalized over the samples that are computed together, before relu (Ioffe and Szegedy: "Batch
     /// Normalization", 2015).
     pub batch_norm: bool,
+}
+
+impl LayerSpec {
+    /// How often images are halved.
+    pub(crate) fn halved(&self) -> usize {
+        match self.residual {
+            true => halves(&self.convolutions).filter(|halves| *halves).count(),
+            false => self.convolutions.len(),
+        }
+    }
 }
 
 /// A classifier: convolutions, then hidden linear layers, then a linear output. Softmax regression has neither of the
@@ -39,12 +54,16 @@ pub struct LayerSpec {
 pub struct Network {
     convolutions: Vec<Conv2d>,
     convolution_norms: Vec<BatchNorm>,
+    blocks: Vec<ResidualBlock>,
     hidden: Vec<Linear>,
     hidden_norms: Vec<BatchNorm>,
     output: Linear,
     pool: MaxPool2d,
     #[module(skip)]
     shape: [usize; 3],
+    /// Whether images are halved before each block.
+    #[module(skip)]
+    halves: Vec<bool>,
 }
 
 impl Network {
@@ -52,14 +71,18 @@ impl Network {
     /// parameters are not yet drawn.
     pub fn new(layers: &LayerSpec, shape: [u32; 3], classes: u32, device: &Device) -> Self {
         let shape = shape.map(|dimension| dimension as usize);
-        let mut convolutions = Vec::new();
-        let mut hidden = Vec::new();
+        let (mut convolutions, mut blocks, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
         let norms = |sizes: &[u32]| -> Vec<BatchNorm> {
             let normalized = sizes.iter().filter(|_| layers.batch_norm);
             normalized.map(|size| BatchNormConfig::new(*size as usize).init(device)).collect()
         };
         let mut inputs = if layers.convolutions.is_empty() { shape.iter().product() } else { shape[0] };
         for outputs in layers.convolutions.iter().map(|channels| *channels as usize) {
+            if layers.residual {
+                blocks.push(ResidualBlock::new([inputs, outputs], layers.batch_norm, device));
+                inputs = outputs;
+                continue;
+            }
             let convolution = Conv2dConfig::new([inputs, outputs], [3, 3]);
             convolutions.push(convolution.with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init(device));
             inputs = outputs;
@@ -69,8 +92,10 @@ impl Network {
             inputs = outputs;
         }
         Self {
+            convolution_norms: norms(if layers.residual { &[] } else { &layers.convolutions }),
+            halves: halves(&layers.convolutions).take(blocks.len()).collect(),
             convolutions,
-            convolution_norms: norms(&layers.convolutions),
+            blocks,
             hidden,
             hidden_norms: norms(&layers.hidden),
             output: LinearConfig::new(inputs, classes as usize).init(device),
@@ -92,7 +117,7 @@ impl Network {
         mut border: impl FnMut(Tensor<2>) -> Tensor<2>,
     ) -> Tensor<2> {
         let mut features = self.convolve(numbers::like(samples, &self.output.weight));
-        if !self.convolutions.is_empty() {
+        if self.takes_images() {
             features = drop(features);
         }
         for (at, hidden) in self.hidden.iter().enumerate() {
@@ -119,9 +144,14 @@ impl Network {
         borders
     }
 
+    /// Whether it has convolutions.
+    fn takes_images(&self) -> bool {
+        !self.convolutions.is_empty() || !self.blocks.is_empty()
+    }
+
     /// Runs the convolutions, if there are any: `[samples, features]` to `[samples, channels]`.
     fn convolve(&self, samples: Tensor<2>) -> Tensor<2> {
-        if self.convolutions.is_empty() {
+        if !self.takes_images() {
             return samples;
         }
         let [count, _] = samples.dims();
@@ -130,6 +160,9 @@ impl Network {
         for (at, convolution) in self.convolutions.iter().enumerate() {
             let outputs = normalized(self.convolution_norms.get(at), convolution.forward(images));
             images = self.pool.forward(relu(outputs));
+        }
+        for (block, halves) in self.blocks.iter().zip(&self.halves) {
+            images = block.forward(if *halves { self.pool.forward(images) } else { images });
         }
         let [_, channels, height, width] = images.dims();
         // The mean over the positions that are left makes the output independent of the image size.
@@ -189,6 +222,31 @@ mod tests {
         let parameters = [&hidden[..], &output].concat();
         assert_eq!(logits("mlp:2", [1, 1, 1], &parameters, &[2.0]), [2.25, 23.5]);
         assert_eq!(logits("mlp:2", [1, 1, 1], &parameters, &[-2.0]), [175.0, 1751.0]);
+    }
+
+    #[test]
+    fn a_residual_block_adds_what_goes_in() {
+        let kernel = |centre: f32| [0.0, 0.0, 0.0, 0.0, centre, 0.0, 0.0, 0.0, 0.0];
+        // Of the same width: 2 x - 1, cut off below zero, is taken from x.
+        let first = [&kernel(2.0)[..], &[-1.0], &kernel(-1.0), &[0.0]].concat();
+        let output = [1.0, -1.0, 0.0, 100.0];
+        let image = [0.0, 1.0, 2.0, 3.0];
+        let expected = image.map(|pixel: f32| (pixel - (2.0 * pixel - 1.0).max(0.0)).max(0.0));
+        let mean = expected.iter().sum::<f32>() / 4.0;
+        let same = [&first[..], &output].concat();
+        assert_eq!(logits("cnn:1+residual", [1, 2, 2], &same, &image), [mean, 100.0 - mean]);
+        // Of two channels: a second block, from one to two of them, sees the largest of each square, and projects it.
+        let zeros = |count: usize| vec![0.0; count];
+        let second = [zeros(2 * 9 + 2), zeros(4 * 9), vec![0.5, 0.25], vec![2.0, -1.0], vec![0.0, 10.0]].concat();
+        let output = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0];
+        let image: Vec<f32> = (0..16).map(|at| (at % 5) as f32 / 8.0).collect();
+        let parameters = [&[&kernel(0.0)[..], &[0.0], &kernel(0.0), &[0.0]].concat(), &second, &output[..]].concat();
+        let largest: Vec<f32> = [0, 2, 8, 10]
+            .map(|at: usize| [0, 1, 4, 5].map(|off| image[at + off]).into_iter().fold(0.0, f32::max))
+            .to_vec();
+        let mean = |of: fn(f32) -> f32| largest.iter().map(|pixel| of(*pixel).max(0.0)).sum::<f32>() / 4.0;
+        let expected = [mean(|pixel| 2.0 * pixel + 0.5), mean(|pixel| 10.25 - pixel)];
+        assert_eq!(logits("cnn:1,2+residual", [1, 4, 4], &parameters, &image), expected);
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub trait Model: fmt::Debug + Sync {
             ModelOptions { batch_norm: true, .. } => Err(format!(
                 "{name} has no layers to normalize; leave --batch-norm out, or take mlp, regression or cnn"
             )),
+            ModelOptions { residual: true, .. } => Err(no_blocks(name)),
             ModelOptions { augment, .. } if !augment.is_empty() => {
                 Err(format!("{name} takes no images as such; leave --augment out, or take cnn"))
             }
@@ -191,6 +192,11 @@ fn check_layers(sizes: &[u32], limit: u32, what: &str) -> Result<(), String> {
         Some(size) => Err(format!("a {what} has size {size}, but 1 to {limit} are possible")),
         None => Ok(()),
     }
+}
+
+/// Why a model can't be residual.
+fn no_blocks(name: &str) -> String {
+    format!("{name} has no convolutions that could be residual blocks; leave --residual out, or take cnn")
 }
 
 /// All models as a user may write them.
@@ -312,6 +318,7 @@ mod tests {
             ("linear+loss=quantile:0.90", "linear+loss=quantile:0.9"),
             ("softmax+class-weights=balanced", "softmax+class-weights=balanced"),
             ("cnn+batch-norm", "cnn:8,16+batch-norm"),
+            ("cnn+residual+batch-norm", "cnn:8,16+batch-norm+residual"),
             ("gpt", "gpt:4x128x4"),
             ("gpt:2x64", "gpt:2x64x2"),
             ("gpt:2x384+dropout=0.1", "gpt:2x384x6+dropout=0.1"),
@@ -339,6 +346,10 @@ mod tests {
             (of("gpt+batch-norm"), "gpt has no layers to normalize; leave --batch-norm out"),
             (of("softmax+batch-norm"), "softmax has no layers to normalize"),
             (of("linear+batch-norm"), "linear has no layers to normalize"),
+            (of("softmax+residual"), "softmax has no convolutions that could be residual blocks"),
+            (of("mlp+residual"), "mlp has no convolutions that could be residual blocks; leave --residual out"),
+            (of("linear+residual"), "linear has no convolutions"),
+            (of("gpt+residual"), "gpt has no convolutions"),
             (of("softmax:3"), "softmax has no sizes"),
             (of("mlp:0"), "a hidden layer has size 0, but 1 to 65536"),
             (of("mlp:70000"), "a hidden layer has size 70000"),

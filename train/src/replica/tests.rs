@@ -243,7 +243,7 @@ fn an_mlp_learns_to_read_digits() {
 
 #[test]
 fn a_cnn_and_softmax_learn_too() {
-    for (model, steps, accuracy) in [("cnn:8,16", 150, 0.8), ("softmax", 150, 0.9)] {
+    for (model, steps, accuracy) in [("cnn:8,16", 150, 0.8), ("cnn:8,16+residual", 250, 0.8), ("softmax", 150, 0.9)] {
         let mut trainer = trainer(model, OptimizerSpec::adam_w(1e-2), 64);
         let mut buffer = Vec::new();
         for _ in 0..steps {
@@ -257,7 +257,7 @@ fn a_cnn_and_softmax_learn_too() {
 #[test]
 fn gradients_are_those_of_the_loss() {
     // Central differences of the loss, as `compute` reports it, against the gradient.
-    for model in ["softmax", "mlp:6,5", "cnn:2,3"] {
+    for model in ["softmax", "mlp:6,5", "cnn:2,3", "cnn:2,2,3+residual"] {
         let mut trainer = trainer(model, OptimizerSpec::sgd(0.1), 32);
         trainer.begin(&[ME]);
         let mut gradient = Vec::new();

@@ -58,6 +58,16 @@ pub(super) static RUN: &[Key] = &[
     .flag("--batch-norm", "BOOL")
     .under(TRAINING),
     Key::new(
+        "run.residual",
+        Kind::Bool,
+        Unset("what the model says, or false"),
+        "Whether each convolution of a cnn is a residual block instead: two convolutions, to which what goes in is added; images are halved \
+         between blocks of different widths.",
+        KeyTarget::Run(|run, value| option(run, |options| options.residual = value.bool())),
+    )
+    .flag("--residual", "BOOL")
+    .under(TRAINING),
+    Key::new(
         "run.freeze",
         Kind::List,
         Unset("nothing"),

@@ -67,6 +67,7 @@ fn what_is_written_in_a_layout_begins_a_run_with_the_same_bits() {
     for (model, data, layouts) in [
         ("mlp:8,6", options(&table(path, 300)), &[Layout::Burn, Layout::Torch][..]),
         ("cnn:4,8", DataOptions::default(), &[Layout::Torch]),
+        ("cnn:4,4,8+residual", DataOptions::default(), &[Layout::Torch]),
         ("gpt:2x16x2", words(path), &[Layout::Burn, Layout::Torch, Layout::Hf]),
     ] {
         let (learner, source) = exported(model, &data, path);
@@ -232,7 +233,9 @@ fn of_all_kinds(path: &Path) -> Vec<(&'static str, DataOptions)> {
         ("mlp:16", digits.clone()),
         ("cnn:4,8", digits.clone()),
         ("mlp:8,6+batch-norm", of_classes),
-        ("cnn:4,8+batch-norm", digits),
+        ("cnn:4,8+batch-norm", digits.clone()),
+        ("cnn:4,4,8+residual", digits.clone()),
+        ("cnn:1,1+batch-norm+residual", digits),
     ]
 }
 
@@ -337,9 +340,24 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+class Block(torch.nn.Module):
+    def __init__(self, out, ins, has_norms):
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(ins, out, 3, padding=1), torch.nn.Conv2d(out, out, 3, padding=1)
+        self.projection = torch.nn.Conv2d(ins, out, 1) if ins != out else None
+        norm = lambda: torch.nn.BatchNorm2d(out) if has_norms else torch.nn.Identity()
+        self.first_norm, self.second_norm = norm(), norm()
+        self.projection_norm = norm() if self.projection else None
+
+    def forward(self, x):
+        around = self.projection_norm(self.projection(x)) if self.projection else x
+        return torch.relu(self.second_norm(self.second(torch.relu(self.first_norm(self.first(x))))) + around)
+
 class Net(torch.nn.Module):
     def __init__(self, tensors):
         super().__init__()
+        blocks = [tensors[key].shape for key in sorted(tensors) if key.endswith(".first.weight")]
+        self.blocks = torch.nn.ModuleList(Block(*shape[:2], "blocks.0.first_norm.weight" in tensors) for shape in blocks)
         shapes = lambda name: [tensors[key].shape for key in sorted(tensors) if key.startswith(name + ".") and key.endswith(".weight")]
         make = lambda name, layer: torch.nn.ModuleList(layer(*shape) for shape in shapes(name))
         self.convolutions = make("convolutions", lambda out, ins, *_: torch.nn.Conv2d(ins, out, 3, padding=1))
@@ -353,7 +371,9 @@ class Net(torch.nn.Module):
             x = layer(x)
             x = self.convolution_norms[at](x) if self.convolution_norms else x
             x = torch.max_pool2d(torch.relu(x), 2)
-        x = x.mean((2, 3)) if self.convolutions else x.flatten(1)
+        for at, block in enumerate(self.blocks):
+            x = block(torch.max_pool2d(x, 2) if at > 0 and block.projection else x)
+        x = x.mean((2, 3)) if self.convolutions or self.blocks else x.flatten(1)
         for at, layer in enumerate(self.hidden):
             x = layer(x)
             x = torch.relu(self.hidden_norms[at](x) if self.hidden_norms else x)

@@ -391,6 +391,7 @@ fn script(description: &Description) -> Option<String> {
         FeatureScale::Tokenize(_) => return None,
     };
     description.learns().filter(|learns| *learns != OutputKind::Text)?;
-    let is_convolutional = description.parameters.iter().any(|entry| entry.path.starts_with("convolutions."));
+    // Kernels have four sides.
+    let is_convolutional = description.parameters.iter().any(|entry| entry.shape.len() == 4);
     Some([START, samples, if is_convolutional { CONVOLUTIONAL } else { DENSE }].concat())
 }

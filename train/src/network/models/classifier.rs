@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use starling_data::Dataset;
 use starling_run::{ModelOptions, ModelSpec};
 
-use super::{AnyTask, Chosen, Model, check_layers, check_widths, choose, unusable};
+use super::{AnyTask, Chosen, Model, check_layers, check_widths, choose, no_blocks, unusable};
 use crate::network::forward::{AnyModule, RowModule};
 use crate::network::{LayerSpec, Network};
 use crate::task::classification::ClassificationTask;
@@ -57,24 +57,27 @@ impl ClassifierModel {
 
     /// Checks that the convolutions can halve images of this shape.
     fn check_images(&self, layers: &LayerSpec, [_, height, width]: [u32; 3]) -> Result<(), String> {
-        let halved = layers.convolutions.len();
-        if halved > 0 && height.min(width) == 1 {
+        let halved = layers.halved();
+        if !layers.convolutions.is_empty() && height.min(width) == 1 {
             return Err(format!(
                 "{} needs images, but the data has flat rows of {width} features; take an mlp, or data of images",
                 self.name
             ));
         }
-        if height.min(width) >> halved == 0 {
+        // What is left is a pixel, or, for the 3x3 convolutions behind it, two.
+        if height.min(width) >> halved < if layers.residual { 2 } else { 1 } {
             return Err(format!(
-                "{} halves its images {halved} times, but they have only {height}x{width} pixels; take fewer convolutions",
-                self.name
+                "{} halves its images {halved} times, but they have only {height}x{width} pixels; take fewer {}",
+                self.name,
+                if layers.residual { "changes of width" } else { "convolutions" }
             ));
         }
         Ok(())
     }
 
     fn layers(&self, sizes: &[u32], options: &ModelOptions) -> LayerSpec {
-        let layers = LayerSpec { batch_norm: options.batch_norm, ..LayerSpec::default() };
+        let ModelOptions { batch_norm, residual, .. } = *options;
+        let layers = LayerSpec { batch_norm, residual, ..LayerSpec::default() };
         match self.sizes {
             Sizes::None => layers,
             Sizes::Widths => LayerSpec { hidden: sizes.to_vec(), ..layers },
@@ -116,6 +119,7 @@ impl Model for ClassifierModel {
         }
         match self.sizes {
             Sizes::Channels => Ok(()),
+            _ if options.residual => Err(no_blocks(self.name)),
             Sizes::Widths if options.augment.is_empty() => Ok(()),
             Sizes::Widths => Err(format!("{} takes no images as such; leave --augment out, or take cnn", self.name)),
             Sizes::None if options.dropout == 0.0 && options.augment.is_empty() && !options.batch_norm => Ok(()),
@@ -197,6 +201,10 @@ mod tests {
         assert!(ClassifierModel::CNN.task(&[2; 3], &none, &digits).is_ok());
         let refused = |sizes: &[u32], dataset| ClassifierModel::CNN.task(sizes, &none, dataset).err().expect("refused");
         assert!(refused(&[2; 4], &digits).contains("halves its images 4 times, but they have only 8x8"));
+        let residual = ModelOptions { residual: true, ..ModelOptions::default() };
+        assert!(ClassifierModel::CNN.task(&[4, 4, 8, 8, 16], &residual, &digits).is_ok());
+        let refused_blocks = ClassifierModel::CNN.task(&[1, 2, 3, 4], &residual, &digits).err().expect("refused");
+        assert!(refused_blocks.contains("halves its images 3 times, but they have only 8x8"), "{refused_blocks}");
         let dir = tempfile::tempdir().expect("a directory");
         let table = dir.path().join("table.csv");
         std::fs::write(&table, "a,b,c\n1,2,x\n2,1,y\n3,5,x\n4,4,y\n").expect("written");

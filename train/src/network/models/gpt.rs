@@ -7,7 +7,7 @@ use starling_data::Dataset;
 use starling_run::ModelOptions;
 use starling_run::data::{CONTEXT, MAX_TOKENS};
 
-use super::{AnyTask, Model};
+use super::{AnyTask, Model, no_blocks};
 use crate::network::forward::{AnyModule, OutputKind, RowModule};
 use crate::network::transformer::{Size, TransformerNetwork};
 use crate::task::language::LanguageTask;
@@ -109,6 +109,7 @@ impl Model for Gpt {
             ModelOptions { batch_norm: true, .. } => {
                 Err("gpt has no layers to normalize; leave --batch-norm out, or take mlp, regression or cnn".to_owned())
             }
+            ModelOptions { residual: true, .. } => Err(no_blocks("gpt")),
             ModelOptions { loss: Some(_), .. } => {
                 Err("gpt learns tokens, by cross-entropy; leave --loss out, or take regression".to_owned())
             }

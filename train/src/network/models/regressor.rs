@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use starling_data::Dataset;
 use starling_run::ModelOptions;
 
-use super::{AnyTask, Model, check_widths};
+use super::{AnyTask, Model, check_widths, no_blocks};
 use crate::network::forward::{AnyModule, OutputKind};
 use crate::network::{LayerSpec, Network};
 use crate::task::regression::RegressionTask;
@@ -53,6 +53,9 @@ impl Model for Regressor {
     fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
         if !options.augment.is_empty() {
             return Err(format!("{} takes no images as such; leave --augment out, or take cnn", self.name));
+        }
+        if options.residual {
+            return Err(no_blocks(self.name));
         }
         if options.dropout > 0.0 && !self.has_layers() {
             return Err(format!(

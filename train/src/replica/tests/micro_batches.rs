@@ -32,7 +32,11 @@ impl Run {
 /// All that is random at once, and one model of each kind.
 const RANDOM: [&str; 2] = ["cnn:4,6+dropout=0.2+augment=crop,flip", "mlp:24,16+dropout=0.3"];
 /// With values that run along, besides.
-const RUNNING: [&str; 2] = ["cnn:4,6+batch-norm+dropout=0.2+augment=crop,flip", "mlp:24,16+batch-norm"];
+const RUNNING: [&str; 3] = [
+    "cnn:4,6+batch-norm+dropout=0.2+augment=crop,flip",
+    "cnn:4,4,6+batch-norm+residual+dropout=0.2",
+    "mlp:24,16+batch-norm",
+];
 
 fn all() -> impl Iterator<Item = &'static str> {
     RANDOM.into_iter().chain(RUNNING)

@@ -25,7 +25,7 @@ fn trained(trainer: &mut ClassifierReplica) -> (f32, f64) {
 
 #[test]
 fn models_learn_nearly_the_same_in_less_precise_numbers() {
-    for model in ["mlp:32,16+dropout=0.1+batch-norm", "cnn:4,8+batch-norm"] {
+    for model in ["mlp:32,16+dropout=0.1+batch-norm", "cnn:4,8+batch-norm", "cnn:4,4,8+batch-norm+residual"] {
         let [whole, bf16, f16] = Precision::ALL.map(|precision| trained(&mut open(model, precision)));
         for less in [bf16, f16] {
             let off = ((less.0 - whole.0) / whole.0).abs().max(((less.1 - whole.1) / whole.1).abs() as f32);

@@ -45,6 +45,8 @@ struct WithOptions {
     #[serde(default)]
     batch_norm: bool,
     #[serde(default)]
+    residual: bool,
+    #[serde(default)]
     dropout: f64,
     #[serde(default)]
     augment: Vec<AugmentPolicy>,
@@ -80,6 +82,9 @@ impl ModelSpec {
         let mut settings = json!({ "sizes": sizes });
         if options.batch_norm {
             settings["batch_norm"] = json!(true);
+        }
+        if options.residual {
+            settings["residual"] = json!(true);
         }
         if options.dropout != 0.0 {
             settings["dropout"] = json!(options.dropout);
@@ -119,11 +124,11 @@ impl ModelSpec {
                 Some((serde_json::from_str(settings).ok()?, ModelOptions::default()))
             }
             Self::Named { name, settings } => {
-                let WithOptions { sizes, batch_norm, dropout, augment, loss, class_weights } =
+                let WithOptions { sizes, batch_norm, residual, dropout, augment, loss, class_weights } =
                     serde_json::from_str(settings).ok()?;
                 // What can be written in two ways is none of ours.
                 let augment = ModelOptions::augmented(augment);
-                let options = ModelOptions { batch_norm, dropout, augment, loss, class_weights };
+                let options = ModelOptions { batch_norm, residual, dropout, augment, loss, class_weights };
                 (Self::with_options(name, &sizes, &options) == *self).then_some((sizes, options))
             }
         }
@@ -263,6 +268,10 @@ mod tests {
         let normalized = ModelSpec::with_options("cnn", &[8], &normalized);
         assert_eq!(normalized.to_string(), "cnn:8+batch-norm+dropout=0.1");
         assert_eq!("cnn:8 + dropout=0.1 + batch-norm".parse(), Ok(normalized));
+        let residual = ModelOptions { batch_norm: true, residual: true, ..ModelOptions::default() };
+        let residual = ModelSpec::with_options("cnn", &[8], &residual);
+        assert_eq!(residual.to_string(), "cnn:8+batch-norm+residual");
+        assert_eq!("cnn:8 + residual + batch-norm".parse(), Ok(residual));
         assert_eq!("mlp+class-weights=equal".parse(), Ok(ModelSpec::sized("mlp", &[])));
         assert_eq!("mlp+dropout=0".parse(), Ok(ModelSpec::sized("mlp", &[])));
         // A program's own settings are no options.
@@ -294,7 +303,7 @@ mod tests {
             ("mlp:1,,2", "`` is not a size"),
             (
                 "mlp:1+drop=0.1",
-                "`drop=0.1` is none of batch-norm, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS",
+                "`drop=0.1` is none of batch-norm, residual, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS",
             ),
             ("linear+loss=cubic", "`cubic` is no loss; write squared, absolute, huber or quantile:0.9"),
             ("linear+loss=quantile:1", "it learns the quantile 1, but one between 0 and 1"),

@@ -74,6 +74,8 @@ impl FromStr for ClassWeightPolicy {
 
 /// How a model is said to have batch normalizations.
 const BATCH_NORM: &str = "batch-norm";
+/// How it is said that its convolutions are residual blocks.
+const RESIDUAL: &str = "residual";
 
 /// What a model is set to besides its sizes. Nothing, as it is.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -83,6 +85,8 @@ pub struct ModelOptions {
     pub dropout: f64,
     /// Whether its hidden layers and convolutions are followed by batch normalizations.
     pub batch_norm: bool,
+    /// Whether its convolutions are residual blocks.
+    pub residual: bool,
     /// How its images are changed: sorted, and each once.
     pub augment: Vec<AugmentPolicy>,
     /// What it makes small, if that is not the usual one.
@@ -100,13 +104,14 @@ impl ModelOptions {
         ways
     }
 
-    /// Those that `text` says, as in `batch-norm`, `dropout=0.1`, `augment=crop,flip`, `loss=huber` or `class-weights=balanced`.
+    /// Those that `text` says, as in `batch-norm`, `residual`, `dropout=0.1`, `augment=crop,flip`, `loss=huber` or `class-weights=balanced`.
     ///
     /// # Errors
     /// What is wrong, as a sentence.
     pub(super) fn read(&mut self, text: &str) -> Result<(), String> {
         match text.split_once('=').map(|(name, value)| (name.trim(), value)) {
             None if text.trim() == BATCH_NORM => self.batch_norm = true,
+            None if text.trim() == RESIDUAL => self.residual = true,
             Some(("dropout", share)) => {
                 self.dropout = share.trim().parse().map_err(|_| format!("`{share}` is not a share"))?;
             }
@@ -118,7 +123,7 @@ impl ModelOptions {
             Some(("class-weights", weights)) => self.class_weights = weights.parse()?,
             _ => {
                 return Err(format!(
-                    "`{text}` is none of batch-norm, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS"
+                    "`{text}` is none of batch-norm, residual, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS"
                 ));
             }
         }
@@ -147,6 +152,9 @@ impl fmt::Display for ModelOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.batch_norm {
             write!(f, "+{BATCH_NORM}")?;
+        }
+        if self.residual {
+            write!(f, "+{RESIDUAL}")?;
         }
         if self.dropout != 0.0 {
             write!(f, "+dropout={}", self.dropout)?;

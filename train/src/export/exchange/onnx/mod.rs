@@ -4,6 +4,7 @@
 //! ```text
 //!   input [samples, features] -> scaled -> { hidden: linear, perhaps normalized, relu } -> output: linear -> softmax, argmax, or unscaled
 //!   input [samples, channels, height, width] -> scaled -> { 3x3, perhaps normalized, relu, 2x2 max } -> mean -> output
+//!                                                      -> { perhaps 2x2 max, residual block } ->
 //! ```
 //!
 //! The parameters say which layers there are, and one that has no place in such a graph is refused. Features of tables come in 64 bits and
@@ -175,13 +176,14 @@ impl<'a> Builder<'a> {
         Err(format!("its tensor `{path}` is missing"))
     }
 
-    /// How many layers are called so, with a number behind it.
-    fn count(&self, prefix: &str) -> usize {
-        let is_layer = |at: &usize| {
-            let name = format!("{prefix}.{at}.weight");
-            self.held.description.parameters.iter().any(|entry| entry.path == name)
-        };
-        (0..).take_while(is_layer).count()
+    /// Whether there is a parameter of this name.
+    fn has(&self, path: &str) -> bool {
+        self.held.description.parameters.iter().any(|entry| entry.path == path)
+    }
+
+    /// How many layers are called so, with a number and this weight behind it.
+    fn count(&self, prefix: &str, weight: &str) -> usize {
+        (0..).take_while(|at: &usize| self.has(&format!("{prefix}.{at}.{weight}"))).count()
     }
 
     /// Samples as they are in the data, scaled: `[samples, features]`, or `[samples, channels, height, width]` of images.
@@ -218,25 +220,28 @@ impl<'a> Builder<'a> {
 
     /// What the layers make of the features: `[samples, outputs]`.
     fn layers(&mut self, mut features: String, shape: [u32; 3]) -> Result<String, String> {
-        let convolutions = self.count("convolutions");
+        let (convolutions, blocks) = (self.count("convolutions", "weight"), self.count("blocks", "first.weight"));
         for at in 0..convolutions {
             let name = format!("convolutions.{at}");
-            let [weight, bias] = [self.parameter(&format!("{name}.weight"))?, self.parameter(&format!("{name}.bias"))?];
-            let sizes = |name: &str, sizes: &[i64]| Attribute::of_ints(name, sizes);
-            let window = vec![sizes("kernel_shape", &[3, 3]), sizes("pads", &[1; 4])];
-            features = self.node("Conv", &name, &[&features, &weight, &bias], window);
-            features = self.normalized(&format!("convolution_norms.{at}"), features)?;
+            features = self.convolution(&name, &format!("convolution_norms.{at}"), &features, 3)?;
             features = self.node("Relu", &format!("{name}.relu"), &[&features], Vec::new());
-            let window = vec![sizes("kernel_shape", &[2, 2]), sizes("strides", &[2, 2])];
-            features = self.node("MaxPool", &format!("{name}.pool"), &[&features], window);
+            features = self.halved(&name, &features);
         }
-        if convolutions > 0 {
+        for at in 0..blocks {
+            let name = format!("blocks.{at}");
+            // Where the width changes.
+            if at > 0 && self.has(&format!("{name}.projection.weight")) {
+                features = self.halved(&name, &features);
+            }
+            features = self.residual(&name, features)?;
+        }
+        if convolutions + blocks > 0 {
             features = self.node("GlobalAveragePool", "mean", &[&features], Vec::new());
         }
-        if convolutions > 0 || shape[0] > 1 || shape[1] > 1 {
+        if convolutions + blocks > 0 || shape[0] > 1 || shape[1] > 1 {
             features = self.node("Flatten", "flat", &[&features], vec![Attribute::of_int("axis", 1)]);
         }
-        for at in 0..self.count("hidden") {
+        for at in 0..self.count("hidden", "weight") {
             let name = format!("hidden.{at}");
             features = self.linear(&name, &features)?;
             features = self.normalized(&format!("hidden_norms.{at}"), features)?;
@@ -245,10 +250,38 @@ impl<'a> Builder<'a> {
         self.linear("output", &features)
     }
 
+    /// What a residual block makes of the images.
+    fn residual(&mut self, name: &str, images: String) -> Result<String, String> {
+        let part = |part: &str| format!("{name}.{part}");
+        let between = self.convolution(&part("first"), &part("first_norm"), &images, 3)?;
+        let between = self.node("Relu", &part("first.relu"), &[&between], Vec::new());
+        let outputs = self.convolution(&part("second"), &part("second_norm"), &between, 3)?;
+        let around = match self.has(&part("projection.weight")) {
+            true => self.convolution(&part("projection"), &part("projection_norm"), &images, 1)?,
+            false => images,
+        };
+        let sum = self.node("Add", &part("sum"), &[&outputs, &around], Vec::new());
+        Ok(self.node("Relu", &part("relu"), &[&sum], Vec::new()))
+    }
+
+    /// What a convolution over squares of this odd side makes of the images, and the normalization behind it, if there is one.
+    fn convolution(&mut self, name: &str, norm: &str, images: &str, side: i64) -> Result<String, String> {
+        let [weight, bias] = [self.parameter(&format!("{name}.weight"))?, self.parameter(&format!("{name}.bias"))?];
+        let sizes = |name: &str, sizes: &[i64]| Attribute::of_ints(name, sizes);
+        let window = vec![sizes("kernel_shape", &[side; 2]), sizes("pads", &[side / 2; 4])];
+        let outputs = self.node("Conv", name, &[images, &weight, &bias], window);
+        self.normalized(norm, outputs)
+    }
+
+    /// The images with the largest of each 2x2 pixels, in or before this part.
+    fn halved(&mut self, name: &str, images: &str) -> String {
+        let sizes = |name: &str| Attribute::of_ints(name, &[2, 2]);
+        self.node("MaxPool", &format!("{name}.pool"), &[images], vec![sizes("kernel_shape"), sizes("strides")])
+    }
+
     /// What a batch normalization makes of the features, if there is one. Its epsilon is the format's own, 1e-5.
     fn normalized(&mut self, name: &str, features: String) -> Result<String, String> {
-        let is_there = |path: String| self.held.description.parameters.iter().any(|entry| entry.path == path);
-        if !is_there(format!("{name}.gamma")) {
+        if !self.has(&format!("{name}.gamma")) {
             return Ok(features);
         }
         let mut inputs = vec![features];
