@@ -133,6 +133,7 @@ fn models_of_the_command_line_are_written_as_users_write_theirs() {
         "evaluation",
         "halves",
         "no_blocks",
+        "no_embeddings",
         "unusable",
     ];
     hold(

@@ -15,6 +15,7 @@ use super::{BYTES, Export, FORMAT, Layout, ModelError, NumberFormat, TOKENIZER, 
 use crate::error::Error;
 use crate::network::forward::OutputKind;
 use crate::network::models;
+use crate::network::transformer::Size;
 
 /// What is known of a trained model besides its values.
 #[derive(Debug, Clone, PartialEq)]
@@ -175,6 +176,11 @@ impl Description {
     pub(super) fn learns(&self) -> Option<OutputKind> {
         let name = self.model.name().filter(|_| !self.is_of_program)?;
         models::find(name).map(|model| model.learns())
+    }
+
+    /// How large it is, if it takes a text.
+    pub(super) fn decoder(&self) -> Option<Size> {
+        models::size_of(&self.model, u32::try_from(self.features()).ok()?, self.classes).filter(|_| !self.is_of_program)
     }
 
     /// How many different tokens the text has that it takes; 0 if it takes none.

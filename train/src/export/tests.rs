@@ -677,10 +677,16 @@ pub(super) fn words(folder: &Path) -> DataOptions {
 fn a_language_model_measures_what_its_run_measured_and_says_the_same_with_and_without_a_cache() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = words(directory.path());
-    let mut learner = trained("gpt:2x16x2", &options);
+    for spec in ["gpt:2x16x2", "gpt:2x32x4x2+tied-output"] {
+        a_language_model_of(spec, directory.path(), &options);
+    }
+}
+
+fn a_language_model_of(spec: &str, folder: &Path, options: &DataOptions) {
+    let mut learner = trained(spec, options);
     let expected = learner.evaluate().expect("evaluated");
     assert!(expected.measure("bits_per_byte").is_some_and(|bits| bits < 8.0), "{expected:?}");
-    let path = directory.path().join("out/");
+    let path = folder.join("out/");
     learner.export(&path).expect("exported");
     let model = Model::open(&path, CPU).expect("read back");
     assert_eq!(evaluated(&model, &options.source, EvaluationSet::HeldOut).expect("evaluated"), expected);
@@ -705,7 +711,7 @@ fn a_language_model_measures_what_its_run_measured_and_says_the_same_with_and_wi
     assert!(card.contains("starling generate") && card.contains("**bits_per_byte**"), "{card}");
     let refused = predicted(&model, &options.source, &PredictionOptions::default()).expect_err("no labels").to_string();
     assert!(refused.contains("starling generate"), "{refused}");
-    let digits = directory.path().join("digits.safetensors");
+    let digits = folder.join("digits.safetensors");
     trained("softmax", &DataOptions::default()).export(&digits).expect("exported");
     let refused = Model::open(&digits, CPU).expect("read back").generate(b"a", warm).expect_err("no text").to_string();
     assert!(refused.contains("`softmax` has learned no text"), "{refused}");

@@ -28,6 +28,7 @@ use crate::task::Task;
 
 pub use classifier::ClassifierModel;
 use gpt::Gpt;
+pub(crate) use gpt::size_of;
 use regressor::Regressor;
 
 /// The most layers that sizes are given for.
@@ -82,6 +83,7 @@ pub trait Model: fmt::Debug + Sync {
                 "{name} has no layers to normalize; leave --batch-norm out, or take mlp, regression or cnn"
             )),
             ModelOptions { residual: true, .. } => Err(no_blocks(name)),
+            ModelOptions { tied_output: true, .. } => Err(no_embeddings(name)),
             ModelOptions { augment, .. } if !augment.is_empty() => {
                 Err(format!("{name} takes no images as such; leave --augment out, or take cnn"))
             }
@@ -197,6 +199,11 @@ fn check_layers(sizes: &[u32], limit: u32, what: &str) -> Result<(), String> {
 /// Why a model can't be residual.
 fn no_blocks(name: &str) -> String {
     format!("{name} has no convolutions that could be residual blocks; leave --residual out, or take cnn")
+}
+
+/// Why a model's output can't be tied.
+fn no_embeddings(name: &str) -> String {
+    format!("{name} has no embeddings that its output could be tied to; leave --tied-output out, or take gpt")
 }
 
 /// All models as a user may write them.
@@ -323,6 +330,8 @@ mod tests {
             ("gpt:2x64", "gpt:2x64x2"),
             ("gpt:2x384+dropout=0.1", "gpt:2x384x6+dropout=0.1"),
             ("gpt:1x20", "gpt:1x20x1"),
+            ("gpt:1x64x4x2", "gpt:1x64x4x2"),
+            ("gpt:1x64x4x4+tied-output", "gpt:1x64x4+tied-output"),
         ] {
             let chosen = choose(&text.parse().expect("a text")).expect("a model");
             assert_eq!(chosen.spec().to_string(), full);
@@ -341,6 +350,12 @@ mod tests {
                 of("gpt:1x24x4"),
                 "it has 4 heads, but they have to share its width of 24, an even part of 8 or more each",
             ),
+            (of("gpt:1x64x4x3"), "its 4 heads share 3 of keys and values"),
+            (of("gpt:1x64x4x0"), "its 4 heads share 0 of keys and values"),
+            (of("gpt:1x64x4x2x1"), "gpt has layers and their width"),
+            (of("cnn+tied-output"), "cnn has no embeddings that its output could be tied to"),
+            (of("softmax+tied-output"), "softmax has no embeddings"),
+            (of("regression+tied-output"), "regression has no embeddings"),
             (of("gpt+loss=huber"), "gpt learns tokens, by cross-entropy"),
             (of("gpt+augment=flip"), "gpt takes no images"),
             (of("gpt+batch-norm"), "gpt has no layers to normalize; leave --batch-norm out"),

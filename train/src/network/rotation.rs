@@ -14,7 +14,8 @@ const BASE: f64 = 10_000.0;
 /// How far each plane of a head has turned at each position.
 #[derive(Debug, Clone)]
 pub(crate) struct Rotation {
-    heads: usize,
+    /// Of queries, and of keys.
+    heads: [usize; 2],
     width: usize,
     context: usize,
     /// `[context, width / 2]`: cosines, and sines.
@@ -30,8 +31,8 @@ pub(crate) struct Tables {
 }
 
 impl Rotation {
-    /// For `context` positions, and so many heads of this width, which is even.
-    pub(crate) fn new(context: usize, heads: usize, width: usize) -> Self {
+    /// For `context` positions, and so many heads of queries and of keys of this width, which is even.
+    pub(crate) fn new(context: usize, heads: [usize; 2], width: usize) -> Self {
         let angle = |position: usize, plane: usize| position as f64 / BASE.powf((2 * plane) as f64 / width as f64);
         let all = |of: fn(f64) -> f64| {
             let row = |position| (0..width / 2).map(move |plane| of(angle(position, plane)) as f32);
@@ -40,7 +41,8 @@ impl Rotation {
         Self { heads, width, context, turned: Arc::new([all(f64::cos), all(f64::sin)]) }
     }
 
-    pub(crate) fn heads(&self) -> usize {
+    /// Of queries, and of keys.
+    pub(crate) fn heads(&self) -> [usize; 2] {
         self.heads
     }
 
@@ -58,12 +60,17 @@ impl Rotation {
         let half = self.width / 2;
         let scale = (1.0 / (self.width as f64).sqrt()) as f32;
         let count = positions.len();
-        let keys = [0, 1].map(|which| {
-            let rows = self.turned[which][positions.start * half..positions.end * half].chunks_exact(half);
-            let table: Vec<f32> = rows.flat_map(|row| row.repeat(self.heads)).collect();
-            Tensor::<4>::from_data(TensorData::new(table, [1, count, self.heads, half]), device)
-        });
-        Tables { queries: keys.clone().map(|table| table * scale), keys }
+        let table = |heads: usize| {
+            [0, 1].map(|which| {
+                let rows = self.turned[which][positions.start * half..positions.end * half].chunks_exact(half);
+                let table: Vec<f32> = rows.flat_map(|row| row.repeat(heads)).collect();
+                Tensor::<4>::from_data(TensorData::new(table, [1, count, heads, half]), device)
+            })
+        };
+        let [heads, key_heads] = self.heads;
+        let keys = table(key_heads);
+        let queries = if heads == key_heads { keys.clone() } else { table(heads) };
+        Tables { queries: queries.map(|table| table * scale), keys }
     }
 
     /// Queries or keys `[sequences, positions, heads, width]`, turned by these tables.

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Norms are RMSNorm (Zhang and Sennrich, 2019), positions are rotations of queries and keys (RoPE; Su et al., 2021) and the feed-forward
-//! layers have gates (SwiGLU; Shazeer, 2020). No layer has a bias, and the output has weights of its own: they are few for 256 tokens, and
-//! their gradient is there first. Queries, keys, values and gates have matrices of their own, as Llama's: one for all of them is no faster.
+//! layers have gates (SwiGLU; Shazeer, 2020). No layer has a bias, and the output has weights of its own, unless it is tied to the embeddings: they are few for
+//! 256 tokens, and their gradient is there first. Queries, keys, values and gates have matrices of their own, as Llama's: one for all of them is no faster.
+//! Several heads of queries may share one of keys and values (Ainslie et al.: "GQA", 2023).
 
 use std::ops::Range;
 
@@ -37,10 +38,14 @@ pub struct Size {
     pub width: usize,
     /// How many heads each attention has.
     pub heads: usize,
+    /// How many of keys and values it has, each for as many of those heads, one after another.
+    pub key_heads: usize,
     /// How many tokens there are.
     pub tokens: usize,
     /// How many positions it sees at once.
     pub context: usize,
+    /// Whether the embeddings are the weights of the output, too (Press and Wolf: "Using the Output Embedding to Improve Language Models", 2017).
+    pub tied_output: bool,
 }
 
 impl Size {
@@ -65,7 +70,8 @@ pub struct TransformerNetwork {
     embedding: Embedding,
     layers: Vec<Block>,
     norm: RmsNorm,
-    output: Linear,
+    /// None if it is tied to the embeddings.
+    output: Option<Linear>,
     #[module(skip)]
     rotation: Rotation,
 }
@@ -100,7 +106,7 @@ struct FeedForward {
 /// Keys and values of the positions that were computed, layer by layer: of one sequence, whose next position needs no others.
 #[derive(Debug, Clone, Default)]
 pub struct Cache {
-    /// `[1, heads, positions, width of a head]` each.
+    /// `[1, heads of keys, positions, width of a head]` each.
     layers: Vec<(Tensor<4>, Tensor<4>)>,
     positions: usize,
 }
@@ -115,7 +121,8 @@ impl Cache {
 impl TransformerNetwork {
     /// Of this size on `device`. Its parameters are not yet drawn.
     pub fn new(size: Size, device: &Device) -> Self {
-        let Size { layers, width, heads, tokens, context } = size;
+        let Size { layers, width, heads, key_heads, tokens, context, tied_output } = size;
+        let of_keys = width / heads * key_heads;
         let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).with_bias(false).init(device);
         let norm = || RmsNormConfig::new(width).init(device);
         let hidden = (width * 8 / 3).next_multiple_of(MULTIPLE);
@@ -123,8 +130,8 @@ impl TransformerNetwork {
             attention_norm: norm(),
             attention: Attention {
                 queries: linear(width, width),
-                keys: linear(width, width),
-                values: linear(width, width),
+                keys: linear(width, of_keys),
+                values: linear(width, of_keys),
                 output: linear(width, width),
             },
             feed_norm: norm(),
@@ -138,8 +145,8 @@ impl TransformerNetwork {
             embedding: EmbeddingConfig::new(tokens, width).init(device),
             layers: (0..layers).map(block).collect(),
             norm: norm(),
-            output: linear(width, tokens),
-            rotation: Rotation::new(context, heads, width / heads),
+            output: (!tied_output).then(|| linear(width, tokens)),
+            rotation: Rotation::new(context, [heads, key_heads], width / heads),
         }
     }
 
@@ -163,7 +170,7 @@ impl TransformerNetwork {
             features = features.clone() + drop(block.feed.forward(normalize(&block.feed_norm, features)));
             features = border(features);
         }
-        in_f32(self.output.forward(normalize(&self.norm, features)))
+        self.logits(features)
     }
 
     /// The logits of what follows each of the tokens `[sequences, positions]`.
@@ -200,8 +207,16 @@ impl TransformerNetwork {
             features = features.clone() + block.feed.forward(normalize(&block.feed_norm, features));
         }
         cache.positions += positions;
-        let last = features.narrow(0, positions - 1, 1);
-        in_f32(self.output.forward(normalize(&self.norm, last)))
+        self.logits(features.narrow(0, positions - 1, 1))
+    }
+
+    /// Of what comes out of the last layer, `[positions, width]`, the logits `[positions, tokens]`.
+    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
+        let features = normalize(&self.norm, features);
+        in_f32(match &self.output {
+            Some(output) => output.forward(features),
+            None => features.matmul(self.embedding.weight.val().transpose()),
+        })
     }
 
     /// How many positions it sees at once.
@@ -211,17 +226,20 @@ impl TransformerNetwork {
 
     /// How many tokens there are.
     pub(crate) fn tokens(&self) -> usize {
-        let [_, tokens] = self.output.weight.shape().dims();
+        let [tokens, _] = self.embedding.weight.shape().dims();
         tokens
     }
 
     /// As [`Size::measured_at_once`].
     pub(crate) fn measured_at_once(&self) -> u32 {
-        measured_at_once(self.rotation.heads(), self.context(), self.tokens())
+        measured_at_once(self.rotation.heads()[0], self.context(), self.tokens())
     }
 
-    /// How many parameters lie before each border.
+    /// How many parameters lie before each border; none if the output needs the embeddings, which lie before all of them.
     pub(crate) fn borders(&self) -> Vec<usize> {
+        if self.output.is_none() {
+            return Vec::new();
+        }
         let mut before = self.embedding.num_params();
         let borders = self.layers.iter().map(|block| {
             before += block.num_params();
@@ -249,7 +267,8 @@ impl TransformerNetwork {
 }
 
 impl Attention {
-    /// Queries, keys and values of features `[sequences * positions, width]`: `[sequences, heads, positions, width of a head]` each.
+    /// Queries, keys and values of features `[sequences * positions, width]`: `[sequences, heads, positions, width of a head]` each, with the heads
+    /// that there are of it.
     fn heads(
         &self,
         rotation: &Rotation,
@@ -257,23 +276,34 @@ impl Attention {
         [sequences, positions]: [usize; 2],
         rotations: &Tables,
     ) -> [Tensor<4>; 3] {
-        let by_heads = |linear: &Linear| -> Tensor<4> {
-            linear.forward(features.clone()).reshape([sequences, positions, rotation.heads(), rotation.width()])
+        let by_heads = |linear: &Linear, heads: usize| -> Tensor<4> {
+            linear.forward(features.clone()).reshape([sequences, positions, heads, rotation.width()])
         };
-        let queries = rotation.turn(by_heads(&self.queries), &rotations.queries);
-        let keys = rotation.turn(by_heads(&self.keys), &rotations.keys);
-        [queries, keys, by_heads(&self.values)].map(|heads| heads.swap_dims(1, 2))
+        let [heads, key_heads] = rotation.heads();
+        let queries = rotation.turn(by_heads(&self.queries, heads), &rotations.queries);
+        let keys = rotation.turn(by_heads(&self.keys, key_heads), &rotations.keys);
+        [queries, keys, by_heads(&self.values, key_heads)].map(|heads| heads.swap_dims(1, 2))
     }
 
     /// What each query finds, `[sequences * positions, width]`.
     fn attend(&self, queries: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, mask: Option<Tensor<4>>) -> Tensor<2> {
         let [sequences, heads, positions, width] = queries.dims();
-        let alike = queries.matmul(keys.swap_dims(2, 3));
+        let [_, key_heads, seen, _] = keys.dims();
+        // Heads that share keys stand below each other, so that no key is copied for each of them.
+        let shared = |of_heads: Tensor<4>, last| match key_heads == heads {
+            true => of_heads,
+            false => of_heads.reshape([sequences, key_heads, heads / key_heads * positions, last]),
+        };
+        let apart = |shared: Tensor<4>, last| match key_heads == heads {
+            true => shared,
+            false => shared.reshape([sequences, heads, positions, last]),
+        };
+        let alike = apart(shared(queries, width).matmul(keys.swap_dims(2, 3)), seen);
         let alike = match mask {
             Some(mask) => alike + mask,
             None => alike,
         };
-        let found = softmax(alike, 3).matmul(values).swap_dims(1, 2);
+        let found = apart(shared(softmax(alike, 3), seen).matmul(values), width).swap_dims(1, 2);
         self.output.forward(found.reshape([sequences * positions, heads * width]))
     }
 }
@@ -300,11 +330,16 @@ mod tests {
     use crate::network::schema;
     use starling_run::state::initial;
 
-    const SIZE: Size = Size { layers: 2, width: 24, heads: 3, tokens: 7, context: 12 };
+    const SIZE: Size =
+        Size { layers: 2, width: 24, heads: 3, key_heads: 3, tokens: 7, context: 12, tied_output: false };
 
     fn transformer() -> TransformerNetwork {
+        of_size(SIZE)
+    }
+
+    fn of_size(size: Size) -> TransformerNetwork {
         let device = Device::flex().autodiff();
-        let module = TransformerNetwork::new(SIZE, &device);
+        let module = TransformerNetwork::new(size, &device);
         let parameters = initial::draw(&schema::of_module(&module), 5);
         write_parameters(module, &parameters, &device).valid()
     }
@@ -340,25 +375,88 @@ mod tests {
 
     #[test]
     fn what_was_computed_before_need_not_be_computed_again() {
-        let (transformer, text) = (transformer(), [3, 1, 4, 1, 5, 0, 2, 6, 5, 3, 5, 6]);
-        let whole = numbers(transformer.forward(tokens(&text)));
-        // In pieces of several tokens, and one by one.
-        for pieces in [vec![5, 4, 3], vec![1; 12], vec![12], vec![3, 1, 1, 7]] {
-            let (mut cache, mut at) = (Cache::default(), 0);
-            for piece in pieces {
-                let logits = numbers(transformer.next(tokens(&text[at..at + piece]), &mut cache));
-                at += piece;
-                assert_eq!(cache.positions(), at);
-                let expected = &whole[(at - 1) * 7..at * 7];
-                let is_near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5;
-                assert!(logits.iter().zip(expected).all(is_near), "{logits:?} instead of {expected:?}");
+        let text = [3, 1, 4, 1, 5, 0, 2, 6, 5, 3, 5, 6];
+        for size in [SIZE, Size { heads: 6, key_heads: 2, tied_output: true, width: 48, ..SIZE }] {
+            let transformer = of_size(size);
+            let whole = numbers(transformer.forward(tokens(&text)));
+            // In pieces of several tokens, and one by one.
+            for pieces in [vec![5, 4, 3], vec![1; 12], vec![12], vec![3, 1, 1, 7]] {
+                let (mut cache, mut at) = (Cache::default(), 0);
+                for piece in pieces {
+                    let logits = numbers(transformer.next(tokens(&text[at..at + piece]), &mut cache));
+                    at += piece;
+                    assert_eq!(cache.positions(), at);
+                    let expected = &whole[(at - 1) * 7..at * 7];
+                    let is_near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5;
+                    assert!(logits.iter().zip(expected).all(is_near), "{logits:?} instead of {expected:?}");
+                }
             }
         }
     }
 
+    /// The values of its parameters, by their paths, with their shapes.
+    fn parameters(size: Size) -> Vec<(String, Vec<usize>, Vec<f32>)> {
+        let schema = schema::of_module(&TransformerNetwork::new(size, &Device::flex().autodiff()));
+        let mut rest = initial::draw(&schema, 5);
+        let parameter = |entry: &starling_run::manifest::schema::Entry| {
+            let others = rest.split_off(entry.elements());
+            (entry.path.clone(), entry.shape.clone(), std::mem::replace(&mut rest, others))
+        };
+        schema.entries().iter().map(parameter).collect()
+    }
+
+    fn with_parameters(size: Size, parameters: &[(String, Vec<usize>, Vec<f32>)]) -> TransformerNetwork {
+        let device = Device::flex().autodiff();
+        let values: Vec<f32> = parameters.iter().flat_map(|(_, _, values)| values.clone()).collect();
+        write_parameters(TransformerNetwork::new(size, &device), &values, &device).valid()
+    }
+
+    /// The logits of a text by two transformers.
+    fn are_near(one: &TransformerNetwork, other: &TransformerNetwork) -> bool {
+        let text = [3, 1, 4, 1, 5, 0, 2, 6, 5, 3, 5, 6];
+        let [one, other] = [one, other].map(|transformer| numbers(transformer.forward(tokens(&text))));
+        one.iter().zip(&other).all(|(a, b)| (a - b).abs() < 1e-5)
+    }
+
+    #[test]
+    fn heads_that_share_keys_compute_what_heads_with_equal_keys_do() {
+        let shared = Size { width: 48, heads: 6, key_heads: 2, ..SIZE };
+        let whole = Size { key_heads: 6, ..shared };
+        let mut parameters = parameters(shared);
+        let few = with_parameters(shared, &parameters);
+        assert_eq!(parameters[3].1, [48, 16]);
+        for (path, shape, values) in &mut parameters {
+            if path.ends_with("keys.weight") || path.ends_with("values.weight") {
+                // Of each row, three times the first head, and three times the second.
+                *values = values.chunks(8).flat_map(|head| head.repeat(3)).collect();
+                shape[1] = 48;
+            }
+        }
+        assert!(are_near(&few, &with_parameters(whole, &parameters)));
+        // The second head of keys is for the fourth to sixth of queries.
+        for (path, _, values) in &mut parameters {
+            if path.ends_with("keys.weight") {
+                *values = values.chunks(48).flat_map(|row| row.iter().rev().copied().collect::<Vec<_>>()).collect();
+            }
+        }
+        assert!(!are_near(&few, &with_parameters(whole, &parameters)));
+    }
+
+    #[test]
+    fn a_tied_output_is_the_embeddings_transposed() {
+        let tied = Size { tied_output: true, ..SIZE };
+        let mut parameters = parameters(tied);
+        let one = with_parameters(tied, &parameters);
+        assert_eq!((one.borders(), parameters.last().map(|it| &*it.0)), (Vec::new(), Some("norm.gamma")));
+        let embedding = parameters[0].2.clone();
+        let turned = (0..24).flat_map(|column| (0..7).map(move |row| row * 24 + column)).map(|at| embedding[at]);
+        parameters.push(("output.weight".to_owned(), vec![24, 7], turned.collect()));
+        assert!(are_near(&one, &with_parameters(SIZE, &parameters)));
+    }
+
     #[test]
     fn how_alike_two_are_depends_on_how_far_they_are_apart() {
-        let (rotation, device) = (Rotation::new(12, 1, 4), Device::flex());
+        let (rotation, device) = (Rotation::new(12, [1, 1], 4), Device::flex());
         let head = |numbers: [f32; 4]| Tensor::from_data(TensorData::new(numbers.to_vec(), [1, 1, 1, 4]), &device);
         let tables = |position| rotation.tables(position..position + 1, &device);
         let alike = |query: usize, key: usize| -> f32 {

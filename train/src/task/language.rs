@@ -184,7 +184,8 @@ mod tests {
     use crate::network::flatten::{LeafValues, numbers, read_gradients, write_leaves, write_parameters};
     use crate::network::schema;
 
-    const SIZE: Size = Size { layers: 2, width: 16, heads: 2, tokens: 256, context: 8 };
+    const SIZE: Size =
+        Size { layers: 2, width: 16, heads: 2, key_heads: 2, tokens: 256, context: 8, tied_output: false };
 
     fn task(dropout: f64) -> (LanguageTask, TransformerNetwork) {
         let directory = tempfile::tempdir().expect("a directory");

@@ -26,7 +26,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Text,
         Is("mlp:64"),
         "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) for classes; linear or regression:64,64 (hidden layers) for labels that are numbers; \
-         gpt:4x128 (layers x width, and x heads) for a text.",
+         gpt:4x128 (layers x width, x heads, x heads of keys) for a text.",
         KeyTarget::Run(|run, value| {
             let said: ModelSpec = value.parse()?;
             // Options that are known stay, unless it says some.
@@ -66,6 +66,15 @@ pub(super) static RUN: &[Key] = &[
         KeyTarget::Run(|run, value| option(run, |options| options.residual = value.bool())),
     )
     .flag("--residual", "BOOL")
+    .under(TRAINING),
+    Key::new(
+        "run.tied_output",
+        Kind::Bool,
+        Unset("what the model says, or false"),
+        "Whether the embeddings of a gpt are the weights of its output, too.",
+        KeyTarget::Run(|run, value| option(run, |options| options.tied_output = value.bool())),
+    )
+    .flag("--tied-output", "BOOL")
     .under(TRAINING),
     Key::new(
         "run.freeze",

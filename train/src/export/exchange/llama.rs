@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 use super::super::ModelError;
 use super::super::read::Held;
 use super::NumberFormat;
-use crate::network::forward::OutputKind;
+use crate::network::transformer::Size;
 
 /// The table of embeddings, by which such a file is known.
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
+/// The weights of the output, where it has some.
+pub(super) const OUTPUT: &str = "lm_head.weight";
 /// What is added to the mean square in a normalization: as Burn's `RmsNorm` has it.
 const EPSILON: f64 = 1e-5;
 /// The longest of the waves that positions are.
@@ -22,7 +24,7 @@ pub(super) fn tensor(path: &str) -> Option<String> {
     match path {
         "embedding.weight" => return Some(EMBEDDING.to_owned()),
         "norm.gamma" => return Some("model.norm.weight".to_owned()),
-        "output.weight" => return Some("lm_head.weight".to_owned()),
+        "output.weight" => return Some(OUTPUT.to_owned()),
         _ => {}
     }
     let (layer, leaf) = path.strip_prefix("layers.")?.split_once('.')?;
@@ -47,9 +49,9 @@ pub(super) fn tensor(path: &str) -> Option<String> {
 /// If it is no language model.
 pub(super) fn config(held: &Held, numbers: NumberFormat) -> Result<Value, ModelError> {
     let description = &held.description;
-    let sizes = description.model.sizes().filter(|_| description.learns() == Some(OutputKind::Text));
+    let size = description.decoder();
     let gates = description.parameters.iter().find(|entry| entry.path.ends_with("feed.gates.weight"));
-    let (Some(&[layers, width, heads]), Some(gates)) = (sizes.as_deref(), gates) else {
+    let (Some(Size { layers, width, heads, key_heads, tied_output, .. }), Some(gates)) = (size, gates) else {
         return Err(ModelError::NoSuchExport {
             model: description.model.to_string(),
             how: "for Hugging Face's `transformers`",
@@ -64,7 +66,7 @@ pub(super) fn config(held: &Held, numbers: NumberFormat) -> Result<Value, ModelE
         "intermediate_size": gates.shape[1],
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": heads,
+        "num_key_value_heads": key_heads,
         "head_dim": width / heads.max(1),
         "hidden_act": "silu",
         "max_position_embeddings": description.features(),
@@ -72,7 +74,7 @@ pub(super) fn config(held: &Held, numbers: NumberFormat) -> Result<Value, ModelE
         "rope_theta": THETA,
         "attention_bias": false,
         "mlp_bias": false,
-        "tie_word_embeddings": false,
+        "tie_word_embeddings": tied_output,
         // No token begins or ends a text, as two of them would by default.
         "bos_token_id": null,
         "eos_token_id": description.tokenizer().map(|tokenizer| tokenizer.end),

@@ -69,6 +69,7 @@ fn what_is_written_in_a_layout_begins_a_run_with_the_same_bits() {
         ("cnn:4,8", DataOptions::default(), &[Layout::Torch]),
         ("cnn:4,4,8+residual", DataOptions::default(), &[Layout::Torch]),
         ("gpt:2x16x2", words(path), &[Layout::Burn, Layout::Torch, Layout::Hf]),
+        ("gpt:2x32x4x2+tied-output", words(path), &[Layout::Burn, Layout::Torch, Layout::Hf]),
     ] {
         let (learner, source) = exported(model, &data, path);
         let (state, schema) = (learner.state(), schema(&source));
@@ -407,9 +408,15 @@ else:
 #[test]
 fn transformers_goes_on_with_a_text_as_the_model_does() {
     let Some(python) = python("torch, transformers") else { return };
+    for spec in ["gpt:2x32x2", "gpt:2x64x4x2+tied-output"] {
+        transformers_takes(spec, &python);
+    }
+}
+
+fn transformers_takes(spec: &str, python: &OsString) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
-    let (_, source) = exported("gpt:2x32x2", &words(path), path);
+    let (_, source) = exported(spec, &words(path), path);
     let to = path.join("llama");
     write_exported(&source, &to, &with(Layout::Hf, NumberFormat::F32)).expect("written");
     // Logits of a prefix, by our module, and greedy bytes behind it.
@@ -445,8 +452,27 @@ assert tokenizer(text)["input_ids"] == list(text.encode()), tokenizer(text)
 assert tokenizer.decode(list(text.encode())) == text
 print(json.dumps(out[0, 7:].tolist()))
 "#;
-    let theirs: Vec<u32> = serde_json::from_str(&printed(&python, script, &[&to, &given])).expect("JSON");
-    assert_eq!(theirs, ours);
+    let theirs: Vec<u32> = serde_json::from_str(&printed(python, script, &[&to, &given])).expect("JSON");
+    assert_eq!(theirs, ours, "{spec}");
+}
+
+#[test]
+fn a_tied_output_and_one_of_its_own_do_not_begin_each_other() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let [(tied, of_tied), (apart, of_apart)] = ["gpt:1x16x2+tied-output", "gpt:1x16x2"].map(|model| {
+        let (_, source) = exported(model, &words(path), path);
+        let to = path.join(model).join("");
+        write_exported(&source, &to, &with(Layout::Hf, NumberFormat::F32)).expect("written");
+        (to.join(MODEL), schema(&source))
+    });
+    let error = read_weights(&tied, &of_apart).expect_err("one is missing").to_string();
+    assert!(
+        error.contains("it has no tensor `lm_head.weight`") && error.contains("take --tied-output true"),
+        "{error}"
+    );
+    let error = read_weights(&apart, &of_tied).expect_err("one is too many").to_string();
+    assert!(error.contains("nothing that is called `lm_head.weight`; its output has weights of its own"), "{error}");
 }
 
 /// Files that both of PyTorch's exporters write: of modules whose layers are called as ours, and of one that subtracts its biases.

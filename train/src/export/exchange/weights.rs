@@ -84,6 +84,7 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
                 Source::Onnx(_) => {
                     "; exporters fold some tensors into others: save the `state_dict` with `torch.save`, and begin with that"
                 }
+                _ if name == llama::OUTPUT => "; its output is tied to its embeddings: take --tied-output true",
                 _ => "",
             };
             return Err(unfit(format!("it has no tensor `{name}`; it has {}{hint}", named(names.into_iter()))));
@@ -111,7 +112,11 @@ fn values(source: &Source<'_>, layout: Layout, path: &Path, schema: &Schema) -> 
     let is_count = |name: &&String| layout == Layout::Torch && name.ends_with(".num_batches_tracked");
     let mut others = source.names().into_iter().filter(|name| !taken.contains(*name) && !is_count(name)).peekable();
     if others.peek().is_some() {
-        return Err(unfit(format!("the model has nothing that is called {}", named(others))));
+        let hint = match others.peek().is_some_and(|name| *name == llama::OUTPUT) {
+            true => "; its output has weights of its own: leave --tied-output out",
+            false => "",
+        };
+        return Err(unfit(format!("the model has nothing that is called {}{hint}", named(others))));
     }
     Ok(values)
 }

@@ -11,6 +11,7 @@ use super::description::settings;
 use super::read::Held;
 use super::{BYTES, DataOrigin, Description, ExportOptions, FORMAT, Layout, NumberFormat, Origin, TOKENIZER};
 use crate::network::forward::OutputKind;
+use crate::network::transformer::Size;
 
 /// Features and classes that the card names.
 const MAX_NAMED: usize = 20;
@@ -126,19 +127,22 @@ struct Text {
     end: Option<u32>,
     /// How many it sees at once.
     context: usize,
-    layers: u32,
-    width: u32,
-    heads: u32,
+    layers: usize,
+    width: usize,
+    heads: usize,
+    /// Of keys and values.
+    key_heads: usize,
+    /// Whether the embeddings are the weights of the output, too.
+    tied_output: bool,
 }
 
 impl Text {
     fn of(description: &Description) -> Option<Self> {
-        let sizes = description.model.sizes().filter(|_| description.learns() == Some(OutputKind::Text))?;
-        let &[layers, width, heads] = &*sizes else { return None };
-        let (tokens, context) = (description.classes, description.features());
+        let Size { layers, width, heads, key_heads, context, tied_output, .. } = description.decoder()?;
+        let tokens = description.classes;
         let end = description.tokenizer().map(|tokenizer| tokenizer.end);
         let tokenizer = if end.is_some() { TOKENIZER } else { BYTES };
-        Some(Self { tokenizer, tokens, end, context, layers, width, heads })
+        Some(Self { tokenizer, tokens, end, context, layers, width, heads, key_heads, tied_output })
     }
 }
 

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use starling_data::Dataset;
 use starling_run::{ModelOptions, ModelSpec};
 
-use super::{AnyTask, Chosen, Model, check_layers, check_widths, choose, no_blocks, unusable};
+use super::{AnyTask, Chosen, Model, check_layers, check_widths, choose, no_blocks, no_embeddings, unusable};
 use crate::network::forward::{AnyModule, RowModule};
 use crate::network::{LayerSpec, Network};
 use crate::task::classification::ClassificationTask;
@@ -116,6 +116,9 @@ impl Model for ClassifierModel {
                 "{} learns classes, by cross-entropy; leave --loss out, or take regression",
                 self.name
             ));
+        }
+        if options.tied_output {
+            return Err(no_embeddings(self.name));
         }
         match self.sizes {
             Sizes::Channels => Ok(()),

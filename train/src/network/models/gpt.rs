@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use starling_data::Dataset;
-use starling_run::ModelOptions;
 use starling_run::data::{CONTEXT, MAX_TOKENS};
+use starling_run::{ModelOptions, ModelSpec};
 
-use super::{AnyTask, Model, no_blocks};
+use super::{AnyTask, Chosen, Model, choose, no_blocks};
 use crate::network::forward::{AnyModule, OutputKind, RowModule};
 use crate::network::transformer::{Size, TransformerNetwork};
 use crate::task::language::LanguageTask;
@@ -29,16 +29,24 @@ const MAX_LOGITS: u64 = 1 << 29;
 /// A vocabulary has no fewer tokens: the bytes.
 const LEAST_TOKENS: u32 = 256;
 
-/// A transformer by its layers, their width, and its heads.
+/// A transformer by its layers, their width, its heads, and how many of these have keys of their own.
 #[derive(Debug)]
 pub(super) struct Gpt;
 
 impl Gpt {
     /// How large it is, with these sizes on this data.
-    fn size(sizes: &[u32], context: u32, tokens: u32) -> Size {
+    fn size(sizes: &[u32], options: &ModelOptions, context: u32, tokens: u32) -> Size {
         let [layers, width, heads] = [0, 1, 2].map(|at| sizes.get(at).copied().unwrap_or(1) as usize);
-        Size { layers, width, heads, tokens: tokens as usize, context: context as usize }
+        let key_heads = sizes.get(3).map_or(heads, |key_heads| *key_heads as usize);
+        let (tokens, context, tied_output) = (tokens as usize, context as usize, options.tied_output);
+        Size { layers, width, heads, key_heads, tokens, context, tied_output }
     }
+}
+
+/// How large the language model is that is named, with a context and vocabulary of so many tokens; `None` of all other models.
+pub(crate) fn size_of(spec: &ModelSpec, context: u32, tokens: u32) -> Option<Size> {
+    let Chosen { model, sizes, options } = choose(spec).ok()?;
+    (model.learns() == OutputKind::Text).then(|| Gpt::size(&sizes, &options, context, tokens))
 }
 
 /// How many heads a layer of this width has where nobody says.
@@ -71,13 +79,20 @@ impl Model for Gpt {
         if let [_, width] = sizes[..] {
             sizes.push(usual_heads(width));
         }
+        // Whose keys are shared by none is called as ever.
+        if let [_, _, heads, key_heads] = sizes[..]
+            && heads == key_heads
+        {
+            sizes.pop();
+        }
         sizes
     }
 
     fn check(&self, sizes: &[u32]) -> Result<(), String> {
-        let &[layers, width, heads] = sizes else {
+        let (&[layers, width, heads] | &[layers, width, heads, _]) = sizes else {
             return Err(
-                "gpt has layers and their width, as gpt:4x128, or also how many heads each has, as gpt:4x128x4"
+                "gpt has layers and their width, as gpt:4x128, or also how many heads each has, as gpt:4x128x4, and how many of keys \
+                 and values these share, as gpt:4x128x4x2"
                     .to_owned(),
             );
         };
@@ -98,7 +113,12 @@ impl Model for Gpt {
                  take a width that is a multiple of 64"
             ));
         }
-        Ok(())
+        match sizes.get(3) {
+            Some(key_heads) if *key_heads == 0 || !heads.is_multiple_of(*key_heads) => Err(format!(
+                "its {heads} heads share {key_heads} of keys and values, but the same number has to share each; take a divisor of {heads}"
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn check_options(&self, options: &ModelOptions) -> Result<(), String> {
@@ -118,7 +138,8 @@ impl Model for Gpt {
     }
 
     fn check_batch(&self, sizes: &[u32], [_, _, context]: [u32; 3], tokens: u32, samples: u32) -> Result<(), String> {
-        let (heads, context) = (Self::size(sizes, context, tokens).heads as u64, u64::from(context));
+        let heads = Self::size(sizes, &ModelOptions::default(), context, tokens).heads as u64;
+        let context = u64::from(context);
         let logits = context.saturating_mul(tokens.into()).max(1);
         if logits.saturating_mul(samples.into()) > MAX_LOGITS {
             let instead = match MAX_LOGITS / logits {
@@ -149,7 +170,7 @@ impl Model for Gpt {
 
     fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String> {
         let description = dataset.description();
-        let size = Self::size(sizes, description.features, description.classes);
+        let size = Self::size(sizes, options, description.features, description.classes);
         Ok(Box::new(LanguageTask::new(size, options.clone(), dataset.clone())?))
     }
 
@@ -160,7 +181,7 @@ impl Model for Gpt {
     fn computes(
         &self,
         sizes: &[u32],
-        _: &ModelOptions,
+        options: &ModelOptions,
         shape: [u32; 3],
         classes: u32,
     ) -> Result<Box<dyn AnyModule>, String> {
@@ -168,6 +189,6 @@ impl Model for Gpt {
         if !CONTEXT.contains(&context) || !(LEAST_TOKENS..=MAX_TOKENS).contains(&classes) {
             return Err(format!("it sees {context} of {classes} tokens, which is no text"));
         }
-        Ok(Box::new(TransformerNetwork::new(Self::size(sizes, context, classes), &Device::flex())))
+        Ok(Box::new(TransformerNetwork::new(Self::size(sizes, options, context, classes), &Device::flex())))
     }
 }

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use starling_data::Dataset;
 use starling_run::ModelOptions;
 
-use super::{AnyTask, Model, check_widths, no_blocks};
+use super::{AnyTask, Model, check_widths, no_blocks, no_embeddings};
 use crate::network::forward::{AnyModule, OutputKind};
 use crate::network::{LayerSpec, Network};
 use crate::task::regression::RegressionTask;
@@ -56,6 +56,9 @@ impl Model for Regressor {
         }
         if options.residual {
             return Err(no_blocks(self.name));
+        }
+        if options.tied_output {
+            return Err(no_embeddings(self.name));
         }
         if options.dropout > 0.0 && !self.has_layers() {
             return Err(format!(

@@ -47,6 +47,8 @@ struct WithOptions {
     #[serde(default)]
     residual: bool,
     #[serde(default)]
+    tied_output: bool,
+    #[serde(default)]
     dropout: f64,
     #[serde(default)]
     augment: Vec<AugmentPolicy>,
@@ -86,6 +88,9 @@ impl ModelSpec {
         if options.residual {
             settings["residual"] = json!(true);
         }
+        if options.tied_output {
+            settings["tied_output"] = json!(true);
+        }
         if options.dropout != 0.0 {
             settings["dropout"] = json!(options.dropout);
         }
@@ -124,11 +129,11 @@ impl ModelSpec {
                 Some((serde_json::from_str(settings).ok()?, ModelOptions::default()))
             }
             Self::Named { name, settings } => {
-                let WithOptions { sizes, batch_norm, residual, dropout, augment, loss, class_weights } =
+                let WithOptions { sizes, batch_norm, residual, tied_output, dropout, augment, loss, class_weights } =
                     serde_json::from_str(settings).ok()?;
                 // What can be written in two ways is none of ours.
                 let augment = ModelOptions::augmented(augment);
-                let options = ModelOptions { batch_norm, residual, dropout, augment, loss, class_weights };
+                let options = ModelOptions { batch_norm, residual, tied_output, dropout, augment, loss, class_weights };
                 (Self::with_options(name, &sizes, &options) == *self).then_some((sizes, options))
             }
         }
@@ -272,6 +277,12 @@ mod tests {
         let residual = ModelSpec::with_options("cnn", &[8], &residual);
         assert_eq!(residual.to_string(), "cnn:8+batch-norm+residual");
         assert_eq!("cnn:8 + residual + batch-norm".parse(), Ok(residual));
+        let tied = ModelOptions { tied_output: true, ..ModelOptions::default() };
+        let tied = ModelSpec::with_options("gpt", &[2, 64, 4, 2], &tied);
+        assert_eq!(
+            ("gpt:2x64x4x2 + tied-output".parse(), &*tied.to_string()),
+            (Ok(tied.clone()), "gpt:2x64x4x2+tied-output")
+        );
         assert_eq!("mlp+class-weights=equal".parse(), Ok(ModelSpec::sized("mlp", &[])));
         assert_eq!("mlp+dropout=0".parse(), Ok(ModelSpec::sized("mlp", &[])));
         // A program's own settings are no options.
@@ -303,7 +314,7 @@ mod tests {
             ("mlp:1,,2", "`` is not a size"),
             (
                 "mlp:1+drop=0.1",
-                "`drop=0.1` is none of batch-norm, residual, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS",
+                "`drop=0.1` is none of batch-norm, residual, tied-output, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS",
             ),
             ("linear+loss=cubic", "`cubic` is no loss; write squared, absolute, huber or quantile:0.9"),
             ("linear+loss=quantile:1", "it learns the quantile 1, but one between 0 and 1"),

@@ -76,6 +76,8 @@ impl FromStr for ClassWeightPolicy {
 const BATCH_NORM: &str = "batch-norm";
 /// How it is said that its convolutions are residual blocks.
 const RESIDUAL: &str = "residual";
+/// How it is said that its output is tied to its embeddings.
+const TIED_OUTPUT: &str = "tied-output";
 
 /// What a model is set to besides its sizes. Nothing, as it is.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -87,6 +89,8 @@ pub struct ModelOptions {
     pub batch_norm: bool,
     /// Whether its convolutions are residual blocks.
     pub residual: bool,
+    /// Whether the weights of its output are its embeddings.
+    pub tied_output: bool,
     /// How its images are changed: sorted, and each once.
     pub augment: Vec<AugmentPolicy>,
     /// What it makes small, if that is not the usual one.
@@ -104,7 +108,7 @@ impl ModelOptions {
         ways
     }
 
-    /// Those that `text` says, as in `batch-norm`, `residual`, `dropout=0.1`, `augment=crop,flip`, `loss=huber` or `class-weights=balanced`.
+    /// Those that `text` says, as in `batch-norm`, `residual`, `tied-output`, `dropout=0.1`, `augment=crop,flip`, `loss=huber` or `class-weights=balanced`.
     ///
     /// # Errors
     /// What is wrong, as a sentence.
@@ -112,6 +116,7 @@ impl ModelOptions {
         match text.split_once('=').map(|(name, value)| (name.trim(), value)) {
             None if text.trim() == BATCH_NORM => self.batch_norm = true,
             None if text.trim() == RESIDUAL => self.residual = true,
+            None if text.trim() == TIED_OUTPUT => self.tied_output = true,
             Some(("dropout", share)) => {
                 self.dropout = share.trim().parse().map_err(|_| format!("`{share}` is not a share"))?;
             }
@@ -123,7 +128,7 @@ impl ModelOptions {
             Some(("class-weights", weights)) => self.class_weights = weights.parse()?,
             _ => {
                 return Err(format!(
-                    "`{text}` is none of batch-norm, residual, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS"
+                    "`{text}` is none of batch-norm, residual, tied-output, dropout=SHARE, augment=WAYS, loss=LOSS and class-weights=WEIGHTS"
                 ));
             }
         }
@@ -155,6 +160,9 @@ impl fmt::Display for ModelOptions {
         }
         if self.residual {
             write!(f, "+{RESIDUAL}")?;
+        }
+        if self.tied_output {
+            write!(f, "+{TIED_OUTPUT}")?;
         }
         if self.dropout != 0.0 {
             write!(f, "+dropout={}", self.dropout)?;
