@@ -84,7 +84,9 @@ fn a_model_is_used_by_all_that_a_run_leaves_and_says_the_same() {
         }
     }
     assert!(texts.iter().all(|text| *text == texts[0] && text.lines().count() == 570), "one model");
+    let told = json(dir, "eval out --data table.csv --held-out --json");
     let right = text(dir, "eval out --data table.csv --held-out");
+    check_confusion(&told, &right);
     assert!(
         right.contains("mlp:8 after step 60 on 114 held-out samples: loss ") && right.contains(", accuracy "),
         "{right}"
@@ -94,6 +96,30 @@ fn a_model_is_used_by_all_that_a_run_leaves_and_says_the_same() {
     {
         assert!(shown.contains(part), "{part}: {shown}");
     }
+}
+
+/// That what is said of the classes follows from the counts, and that accuracy does.
+fn check_confusion(told: &Value, shown: &str) {
+    let count = |actual: usize, predicted: usize| told["confusion"][actual][predicted].as_f64().expect("a count");
+    let classes = told["classes"].as_array().expect("a list");
+    assert_eq!(classes.iter().map(|class| &class["class"]).collect::<Vec<_>>(), ["0", "1"]);
+    let near = |found: &Value, expected: f64| found.as_f64().is_some_and(|found| (found - expected).abs() < 1e-12);
+    let mut sum = 0.0;
+    for (at, class) in classes.iter().enumerate() {
+        let (hits, taken, missed) = (count(at, at), count(1 - at, at), count(at, 1 - at));
+        assert_eq!(class["samples"].as_f64(), Some(hits + missed));
+        let f1 = hits / (hits + (taken + missed) / 2.0);
+        assert!(near(&class["precision"], hits / (hits + taken)) && near(&class["f1"], f1), "{class}");
+        assert!(near(&class["recall"], hits / (hits + missed)), "{class}");
+        sum += f1;
+    }
+    assert!(near(&told["measures"]["macro_f1"], sum / 2.0), "{told}");
+    assert!(near(&told["measures"]["accuracy"], (count(0, 0) + count(1, 1)) / 114.0), "{told}");
+    let wrong = told["mistakes"].as_array().expect("a list").iter().map(|it| it["samples"].as_f64().unwrap_or(0.0));
+    assert_eq!(wrong.sum::<f64>(), count(0, 1) + count(1, 0));
+    let row = format!("{:>2}", count(1, 1));
+    assert!(shown.contains(", macro_f1 ") && shown.contains("precision") && shown.contains("said to be"), "{shown}");
+    assert!(shown.lines().last().is_some_and(|line| line.starts_with('1') && line.ends_with(&row)), "{shown}");
 }
 
 #[test]

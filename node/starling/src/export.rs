@@ -18,8 +18,9 @@ use starling_train::export::{write_exported, write_exported_onnx};
 pub use starling_run::EvaluationReport;
 #[doc(inline)]
 pub use starling_train::export::{
-    DataOrigin, Description, EvaluationSet, ExportOptions, Format, Layout, Model, ModelError, NumberFormat, Origin,
-    Prediction, PredictionOptions, PredictionReport, SamplingOptions, TextDecoder, TextGenerator,
+    ClassSummary, ConfusionTable, DataOrigin, Description, EvaluationSet, ExportOptions, Format, Layout, Model,
+    ModelError, NumberFormat, Origin, Prediction, PredictionOptions, PredictionReport, SamplingOptions, TextDecoder,
+    TextGenerator,
 };
 #[doc(inline)]
 pub use starling_train::stream::{Block, InputSpec, LabelPolicy, Reader};

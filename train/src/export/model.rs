@@ -19,6 +19,7 @@ use super::{Description, Export, ModelError, read};
 use crate::device::DeviceSpec;
 use crate::network::forward::{AnyModule, OutputKind};
 use crate::network::transformer::TransformerNetwork;
+use crate::task::confusion::ConfusionTable;
 use crate::task::evaluation::{self, Sums};
 use crate::task::language;
 
@@ -253,8 +254,20 @@ impl Model {
     /// If there are no labels, one is none that the model knows, what comes out for a sample is not finite, or the samples that were held
     /// out are not known or not there.
     pub fn evaluate(&self, reader: &mut Reader, which: EvaluationSet) -> Result<EvaluationReport, ModelError> {
+        Ok(self.evaluate_classes(reader, which)?.0)
+    }
+
+    /// The same; and, if it predicts classes, which of them it takes for which, in their [order](Self::classes).
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    pub fn evaluate_classes(
+        &self,
+        reader: &mut Reader,
+        which: EvaluationSet,
+    ) -> Result<(EvaluationReport, Option<ConfusionTable>), ModelError> {
         if let Some(transformer) = self.computes.text() {
-            return self.evaluate_text(transformer, reader, which);
+            return Ok((self.evaluate_text(transformer, reader, which)?, None));
         }
         let inputs = self.inputs()?;
         if !reader.has_labels() {
@@ -268,6 +281,7 @@ impl Model {
         }
         let mut wanted = Wanted::of(&self.description, which, reader)?;
         let (mut sums, mut samples) = (Sums::default(), 0_u64);
+        let mut confusion = self.classes().map(|classes| ConfusionTable::new(classes.len()));
         let (mut values, mut targets) = (Vec::new(), Targets::new(self));
         let features = self.description.features();
         let at_once = self.at_once();
@@ -282,6 +296,7 @@ impl Model {
                 return Err(ModelError::NotFinite { path: path.clone(), row: *row });
             }
             sums.add(targets.measure(&outputs));
+            confusion.iter_mut().for_each(|table| targets.confuse(&outputs, table));
             values.clear();
             targets.clear();
             rows.clear();
@@ -313,7 +328,7 @@ impl Model {
         if targets.len() > 0 {
             measure(&mut values, &mut targets, &mut rows)?;
         }
-        Ok(sums.mean(samples as f64))
+        Ok((sums.mean(samples as f64), confusion))
     }
 
     /// The same of the windows of a text.

@@ -5,6 +5,7 @@ use starling_run::LossKind;
 use starling_run::data::{LabelScale, shorten};
 
 use super::Model;
+use crate::task::confusion::ConfusionTable;
 use crate::task::evaluation;
 
 /// Classes that an error names.
@@ -63,6 +64,15 @@ impl Targets {
             }
         }
         Ok(())
+    }
+
+    /// Counts these samples by their classes, and by what a model says they are that puts this out for them. Of numbers, nothing is counted.
+    pub(super) fn confuse(&self, outputs: &[f32], table: &mut ConfusionTable) {
+        let Self::Classes { of, .. } = self else { return };
+        let width = (outputs.len() / of.len().max(1)).max(1);
+        for (class, outputs) in of.iter().zip(outputs.chunks_exact(width)) {
+            table.add(*class as usize, evaluation::largest(outputs));
+        }
     }
 
     /// Sums over these samples, for which a model puts this out, by name.

@@ -2,6 +2,7 @@
 
 pub(crate) mod augment;
 pub mod classification;
+pub(crate) mod confusion;
 pub(crate) mod draw;
 pub(crate) mod evaluation;
 pub mod language;

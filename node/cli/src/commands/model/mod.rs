@@ -1,6 +1,8 @@
 //! `starling predict`, `generate`, `eval`, `export` and `model show`: what a trained model is, says, and is worth.
 
 #[cfg(feature = "train")]
+mod confusion;
+#[cfg(feature = "train")]
 mod eval;
 #[cfg(feature = "train")]
 mod export;
