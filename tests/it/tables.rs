@@ -125,6 +125,45 @@ fn a_model_reaches_its_accuracy_by_what_its_file_says() {
     assert!(once == twice, "two exports of one state differ");
 }
 
+/// Members without a copy get the table, and which of its columns are labels.
+#[test]
+fn members_learn_several_labels_and_say_how_good_they_are_at_each() {
+    let folder = TempDir::new().expect("a temp dir");
+    let dir = folder.path();
+    let row = |at: u32| {
+        let (a, b) = (at % 10, at * at % 7);
+        format!("{a},{b},{},{},{},{}\n", 3 * a + b, 100 * b, u32::from(a > b), u32::from(a + b > 7))
+    };
+    let rows: String = (0..400).map(row).collect();
+    std::fs::write(dir.join("table.csv"), format!("a,b,price,rent,wide,large\n{rows}")).expect("written");
+    for (flags, labels, parts) in [
+        ("--model linear --label rent,price --ignore wide,large", ["rent", "price"], ["r2 0.9", "absolute_error"]),
+        ("--model mlp:16 --label wide,large --ignore price,rent", ["wide", "large"], ["exact_match", "macro_f1"]),
+    ] {
+        let flags = format!("{flags} --learning-rate 0.05 --steps 120 --min-peers 2 --share-data");
+        let options = PeerOptions::networked(&flags).with("--data", dir.join("table.csv"));
+        let founder = Peer::run(&options.with("--export", dir.join("out/")));
+        let joiner = Peer::join(&founder.ticket(), &PeerOptions::networked(""));
+        let outcomes = [founder, joiner].map(Peer::finish);
+        let [first, second] = outcomes.each_ref().map(|outcome| outcome.summary());
+        assert_eq!((&first["outcome"], &first["digest"]), (&Value::from("complete"), &second["digest"]), "{flags}");
+        let said = |line: &str| {
+            let output = starling(dir).args(line.split_whitespace()).output().expect("it runs");
+            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).expect("text")
+        };
+        let held_out: Value =
+            serde_json::from_str(&said("eval out/ --data table.csv --held-out --json")).expect("JSON");
+        assert_eq!(held_out["loss"], first["held_out_loss"], "to the bit");
+        let told = held_out["labels"].as_array().expect("a list").iter().map(|label| &label["label"]);
+        assert_eq!(told.collect::<Vec<_>>(), labels, "{flags}");
+        let text = said("eval out/ --data table.csv");
+        assert!(parts.iter().all(|part| text.contains(part)), "{flags}: {text}");
+        assert!(said("predict out/ --data table.csv").starts_with(&(labels.join(",") + "\n")), "{flags}");
+        assert!(said("model show out/").contains(&format!("2: {}", labels.join(", "))), "{flags}");
+    }
+}
+
 /// Founds a run of one step on a table, and hands out what was told.
 fn told(text: &str, flags: &str) -> Outcome {
     let folder = TempDir::new().expect("a temp dir");

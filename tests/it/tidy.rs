@@ -113,6 +113,7 @@ fn models_of_the_command_line_are_written_as_users_write_theirs() {
         "ClassificationTask",
         "Dropout",
         "Gpt",
+        "LabelKind",
         "LanguageTask",
         "LayerSpec",
         "MAX_TOKENS",

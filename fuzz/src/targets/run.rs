@@ -138,9 +138,9 @@ pub(super) const PREPROCESSING: Target = Target {
                 scales,
                 classes,
                 features,
-                label: Some("kind".to_owned()),
+                label: vec!["kind".to_owned()],
                 columns,
-                labels: Some(LabelScale { mean: 2.0, deviation: 0.5 }),
+                labels: vec![LabelScale { mean: 2.0, deviation: 0.5 }],
             }
             .encode()
         };
@@ -153,9 +153,9 @@ pub(super) const PREPROCESSING: Target = Target {
             scales: FeatureScale::Tokenize(TokenizerSpec { json: "{}".to_owned(), end: 1 }),
             classes: Vec::new(),
             features: Vec::new(),
-            label: None,
+            label: Vec::new(),
             columns: Vec::new(),
-            labels: None,
+            labels: Vec::new(),
         };
         vec![
             of(FeatureScale::Divide(16.0), &[], Vec::new()),

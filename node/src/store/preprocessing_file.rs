@@ -67,16 +67,16 @@ mod tests {
             scales: FeatureScale::Divide(16.0),
             classes,
             features,
-            label: None,
+            label: Vec::new(),
             columns,
-            labels: None,
+            labels: Vec::new(),
         };
         let mut manifest = digits();
         manifest.data.preprocessing = ours.digest();
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = PreprocessingFile::new(dir.path(), &manifest);
         assert_eq!(file.load().expect("nothing there"), None);
-        let other = PreprocessingSpec { label: Some("kind".to_owned()), ..ours.clone() };
+        let other = PreprocessingSpec { label: vec!["kind".to_owned()], ..ours.clone() };
         file.store(&other).expect("left out");
         assert_eq!(file.load().expect("nothing there"), None);
         file.store(&ours).expect("stored");

@@ -18,9 +18,9 @@ use starling_train::export::{write_exported, write_exported_onnx};
 pub use starling_run::EvaluationReport;
 #[doc(inline)]
 pub use starling_train::export::{
-    ClassSummary, ConfusionTable, DataOrigin, Description, EvaluationSet, ExportOptions, Format, Layout, Model,
-    ModelError, NumberFormat, Origin, Prediction, PredictionOptions, PredictionReport, SamplingOptions, TextDecoder,
-    TextGenerator,
+    ClassSummary, ConfusionTable, DataOrigin, Description, DetailReport, EvaluationSet, ExportOptions, Format, Layout,
+    Model, ModelError, NumberFormat, NumberSummary, Origin, Prediction, PredictionOptions, PredictionReport,
+    SamplingOptions, TextDecoder, TextGenerator, macro_f1,
 };
 #[doc(inline)]
 pub use starling_train::stream::{Block, InputSpec, LabelPolicy, Reader};

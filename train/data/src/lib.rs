@@ -43,6 +43,7 @@ pub use text::tokenizer::Tokenizer;
 use samples::numbers::SampleNumbers;
 use samples::raw::Raw;
 use samples::split::{self, Split};
+use samples::standards::label_numbers;
 use text::Words;
 use text::folder::{self, TokenFolder};
 
@@ -162,7 +163,8 @@ impl Dataset {
         &self.preprocessing.classes
     }
 
-    /// What the labels stand for by which samples have them, if all are numbers that can be scaled: those of the classes, in their order.
+    /// What the labels stand for by which samples have them, if all are numbers that can be scaled: those of the classes, in their order. Of samples with several
+    /// labels, so many numbers for each, one after another.
     pub fn label_numbers(&self) -> &[f64] {
         &self.label_numbers
     }
@@ -272,15 +274,21 @@ impl Dataset {
         (context, windows, fingerprint): (u32, u32, Digest),
         words: Words,
     ) -> Self {
-        let preprocessing =
-            PreprocessingSpec { scales, classes, features: Vec::new(), label: None, columns: Vec::new(), labels: None };
+        let preprocessing = PreprocessingSpec {
+            scales,
+            classes,
+            features: Vec::new(),
+            label: Vec::new(),
+            columns: Vec::new(),
+            labels: Vec::new(),
+        };
         let description = DataDescription {
             kind: kind.name.to_owned(),
             samples: windows.into(),
             features: context,
             shape: [1, 1, context],
             classes: tokens,
-            label: None,
+            label: Vec::new(),
             header: None,
             delimiter: None,
             ignored: Vec::new(),
@@ -299,6 +307,7 @@ impl Dataset {
             shape: description.shape,
             label: None,
             label_name: None,
+            more_labels: Vec::new(),
             header: None,
             delimiter: None,
             category_columns: Vec::new(),
@@ -330,12 +339,14 @@ impl Dataset {
         let (kind, origin, shape) = (raw.kind.name.to_owned(), raw.origin.clone(), raw.shape);
         let counts = raw.counts();
         let (columns, coded) = (raw.columns.clone(), raw.coded.clone());
-        let (mut doubts, class_doubts) = (raw.doubts.clone(), raw.class_doubts.clone());
+        let (mut doubts, mut class_doubts) = (raw.doubts.clone(), raw.class_doubts.clone());
         let (mut classes, feature_names) = (raw.class_names.clone(), raw.feature_names.clone());
-        let numbers: Option<Vec<f64>> = classes.iter().map(|name| name.parse().ok()).collect();
-        if classes.len() > MAX_CLASSES as usize {
+        let labels = raw.label_count();
+        let numbers = label_numbers(&classes, labels);
+        if classes.len() > MAX_CLASSES as usize || labels > 1 {
             // Nobody could learn them as classes, so that nobody is told them as such.
             classes.clear();
+            class_doubts.clear();
         }
         let mut description = DataDescription {
             kind: kind.clone(),
@@ -343,7 +354,7 @@ impl Dataset {
             features: shape.iter().product(),
             shape,
             classes: u32::try_from(classes.len()).expect("invariant: readers bound the classes"),
-            label: columns.as_ref().map(|columns| columns.label),
+            label: columns.as_ref().map(|columns| columns.labels.clone()).unwrap_or_default(),
             header: columns.as_ref().map(|columns| columns.header),
             delimiter: columns.as_ref().map(|columns| columns.delimiter),
             ignored: columns.as_ref().map(|columns| columns.ignored.clone()).unwrap_or_default(),
@@ -353,9 +364,9 @@ impl Dataset {
             preprocessing: Digest([0; 32]),
         };
         description.check().map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
-        let Split { training, held_out, scales, label_scale, lost, fingerprint } = split::split(raw, permille, seed)?;
+        let Split { training, held_out, scales, label_scales, lost, fingerprint } = split::split(raw, permille, seed)?;
         description.fingerprint = fingerprint;
-        let label = columns.and_then(|columns| columns.label_name);
+        let label = columns.map(|columns| columns.label_names).unwrap_or_default();
         let count = |is_counted: fn(&ColumnKind) -> bool| {
             let counted = coded.iter().filter(|column| is_counted(&column.coding)).count();
             u32::try_from(counted).expect("invariant: the number of columns is bounded")
@@ -363,7 +374,7 @@ impl Dataset {
         let categories =
             coded.iter().enumerate().filter(|(_, column)| matches!(column.coding, ColumnKind::Category(_)));
         let category_columns = categories.take(MAX_TOLD).map(|(at, column)| match &*column.name {
-            "" => format!("column {}", at + usize::from(description.label.is_some_and(|label| label as usize <= at))),
+            "" => format!("column {}", description.column_of(at)),
             name => shorten(name),
         });
         let category_columns: Vec<String> = category_columns.collect();
@@ -371,7 +382,7 @@ impl Dataset {
         let ignored_columns = count(|coding| matches!(coding, ColumnKind::Ignored));
         let (features, columns) = (feature_names, coded);
         let preprocessing =
-            PreprocessingSpec { scales, classes, features, label: label.clone(), columns, labels: label_scale };
+            PreprocessingSpec { scales, classes, features, label: label.clone(), columns, labels: label_scales };
         let bytes = preprocessing.encode().len();
         if bytes > MAX_PREPROCESSING_BYTES {
             let reason =
@@ -391,8 +402,9 @@ impl Dataset {
             held_out: held_out.len() as u64,
             features,
             shape,
-            label: description.label,
-            label_name: label.as_deref().map(shorten),
+            label: description.label.first().copied(),
+            label_name: label.first().map(|name| shorten(name)),
+            more_labels: told_labels(&description.label, &label).skip(1).collect(),
             header,
             delimiter,
             category_columns,
@@ -401,7 +413,7 @@ impl Dataset {
             classes,
             counts: DataSummary::told(&preprocessing.classes, &counts),
         };
-        let label_numbers = numbers.filter(|_| preprocessing.labels.is_some()).unwrap_or_default().into();
+        let label_numbers = numbers.filter(|_| !preprocessing.labels.is_empty()).unwrap_or_default().into();
         Ok(Self {
             description,
             summary,
@@ -415,6 +427,15 @@ impl Dataset {
             label_numbers,
         })
     }
+}
+
+/// The columns of labels, as they are told: by their names, if they have such.
+fn told_labels<'a>(columns: &'a [u32], names: &'a [String]) -> impl Iterator<Item = String> + 'a {
+    let name = |(at, column): (usize, &u32)| {
+        let name = names.get(at).map(|name| format!(" `{}`", shorten(name))).unwrap_or_default();
+        format!("{column}{name}")
+    };
+    columns.iter().enumerate().map(name)
 }
 
 /// Checks that nothing is said of a text that only a table has.
@@ -465,12 +486,11 @@ fn named_features(
     description: &DataDescription,
     preprocessing: &PreprocessingSpec,
 ) -> Option<String> {
-    let label = description.label.map_or(usize::MAX, |label| label as usize);
     let column = |feature: &usize| {
         let name =
             preprocessing.features.get(*feature).map(|name| format!(" (`{}`)", shorten(name))).unwrap_or_default();
         match preprocessing.columns.is_empty() {
-            true => format!("column {}{name}", feature + usize::from(*feature >= label)),
+            true => format!("column {}{name}", description.column_of(*feature)),
             false => format!("feature {feature}{name}"),
         }
     };

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use starling_data::stream::InputSpec;
 use starling_run::data::columns::Column;
-use starling_run::data::{LabelScale, MAX_TOKENS, TOKENS, are_coded, shorten};
+use starling_run::data::{LabelScale, MAX_LABELS, MAX_TOKENS, TOKENS, are_coded, check_labels, column_of, shorten};
 use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
 use starling_run::{Delimiter, FeatureScale, ModelSpec, PreprocessingSpec, TokenizerSpec};
@@ -29,6 +29,8 @@ pub struct Description {
     pub shape: [u32; 3],
     /// How many classes there are; of a regression, how many different labels there were.
     pub classes: u32,
+    /// How many columns of labels there were, of a table; else 1.
+    pub labels: u32,
     /// The parameters, as the file lists them.
     pub parameters: Vec<Entry>,
     /// As which kind of numbers the file holds them; they are computed with in f32.
@@ -67,8 +69,8 @@ pub struct DataOrigin {
     pub kind: String,
     /// How values became inputs, and what inputs and classes are called.
     pub preprocessing: PreprocessingSpec,
-    /// Of a table: the column that held the labels, from 0.
-    pub label: Option<u32>,
+    /// Of a table: the columns that held labels, from 0, in the order of the outputs.
+    pub label: Vec<u32>,
     /// Of a table: whether its first row held names.
     pub header: Option<bool>,
     /// Of a table: what separated its cells.
@@ -136,6 +138,7 @@ impl Description {
                 is_of_program: true,
                 shape,
                 classes,
+                labels: 1,
                 parameters,
                 numbers,
                 trained_on: None,
@@ -149,25 +152,31 @@ impl Description {
         let features = features.filter(|features| (1..=MAX_FEATURES).contains(features));
         let features = features.ok_or_else(|| format!("its `shape` has not 1 to {MAX_FEATURES} features"))?;
         let classes = metadata.number("classes")?;
+        let labels: u32 = metadata.optional("labels")?.unwrap_or(1);
+        if !(1..=MAX_LABELS as u32).contains(&labels) {
+            return Err(format!("it has {labels} columns of labels, but 1 to {MAX_LABELS} are possible"));
+        }
         let has_tokens = metadata.0.get("data").is_some_and(|kind| kind == TOKENS);
         let (what, most) = if has_tokens { ("tokens", MAX_TOKENS) } else { ("classes", MAX_CLASSES) };
         // Of numbers that are too many to be classes, none is told.
-        let are_measured = classes == 0
-            && model.name().and_then(models::find).is_some_and(|model| model.learns() == OutputKind::Numbers);
+        let learns = model.name().and_then(models::find).map(|model| model.learns().of_labels(labels));
+        let are_measured =
+            classes == 0 && learns.is_some_and(|learns| [OutputKind::Numbers, OutputKind::Labels].contains(&learns));
         if !are_measured && !(2..=most).contains(&classes) {
             return Err(format!("it has {classes} {what}, but 2 to {most} are possible"));
         }
         let trained_on =
-            metadata.0.contains_key("scaling").then(|| metadata.trained_on(features, classes)).transpose()?;
-        Ok(Self { model, is_of_program: false, shape, classes, parameters, numbers, trained_on, origin })
+            metadata.0.contains_key("scaling").then(|| metadata.trained_on(features, classes, labels)).transpose()?;
+        Ok(Self { model, is_of_program: false, shape, classes, labels, parameters, numbers, trained_on, origin })
     }
 
-    /// What it is for: `classification`, `regression`, `text`, or what a program calls its own task.
+    /// What it is for: `classification`, `regression`, `labels` (which of several a sample has), `text`, or what a program calls its own task.
     pub fn task(&self) -> &str {
         match self.learns() {
             None => self.model.name().unwrap_or("buffers"),
             Some(OutputKind::Classes) => "classification",
             Some(OutputKind::Numbers) => "regression",
+            Some(OutputKind::Labels) => "labels",
             Some(OutputKind::Text) => "text",
         }
     }
@@ -175,7 +184,16 @@ impl Description {
     /// What it learns; `None` of what the command line has not.
     pub(super) fn learns(&self) -> Option<OutputKind> {
         let name = self.model.name().filter(|_| !self.is_of_program)?;
-        models::find(name).map(|model| model.learns())
+        models::find(name).map(|model| model.learns().of_labels(self.labels))
+    }
+
+    /// What the columns of labels are called: by their names, or else by their numbers.
+    pub fn label_names(&self) -> Vec<String> {
+        let Some(on) = &self.trained_on else { return Vec::new() };
+        match on.preprocessing.label.is_empty() {
+            true => on.label.iter().map(|label| format!("column {label}")).collect(),
+            false => on.preprocessing.label.clone(),
+        }
     }
 
     /// How large it is, if it takes a text.
@@ -206,9 +224,9 @@ impl Description {
     /// What the columns of a table hold that it takes, the first `most` of them, as people read it. Empty if each is a number.
     pub fn columns(&self, most: usize) -> Vec<String> {
         let columns = self.trained_on.as_ref().map(|on| &*on.preprocessing.columns).unwrap_or_default();
-        let label = self.trained_on.as_ref().and_then(|on| on.label).map_or(usize::MAX, |label| label as usize);
+        let labels = self.trained_on.as_ref().map(|on| &*on.label).unwrap_or_default();
         let name = |(at, column): (usize, &Column)| match &*column.name {
-            "" => format!("column {} ({})", at + usize::from(at >= label), column.coding),
+            "" => format!("column {} ({})", column_of(labels, at), column.coding),
             name => format!("`{}` ({})", shorten(name), column.coding),
         };
         let shown = columns.iter().enumerate().take(most).map(name);
@@ -226,7 +244,7 @@ impl Description {
             tokenizer: preprocessing.tokenizer().cloned(),
             names: preprocessing.features.clone(),
             columns: preprocessing.columns.clone(),
-            label: *label,
+            label: label.clone(),
             label_name: preprocessing.label.clone(),
             header: *header,
             delimiter: *delimiter,
@@ -288,7 +306,44 @@ impl Metadata<'_> {
         columns.ok_or_else(|| format!("its `columns` are not those of {features} features"))
     }
 
-    fn trained_on(&self, features: u32, classes: u32) -> Result<DataOrigin, String> {
+    /// The columns of so many labels, and what they are called.
+    fn labels(&self, count: u32) -> Result<(Vec<u32>, Vec<String>), String> {
+        let columns =
+            self.0.get("label_column").map(|text| text.split(',').map(|column| column.trim().parse().ok()).collect());
+        let columns: Option<Vec<u32>> = columns.unwrap_or(Some(Vec::new()));
+        let columns = columns.ok_or("its `label_column` is none")?;
+        check_labels(&columns, 0)?;
+        if columns.len() != count as usize && (count > 1 || columns.len() > 1) {
+            return Err(format!("its `label_column` are not {count} columns"));
+        }
+        match count {
+            1 => Ok((columns, self.0.get("label_name").cloned().into_iter().collect())),
+            _ if !self.0.contains_key("label_name") => Ok((columns, Vec::new())),
+            _ => Ok((columns, self.names("label_name", count)?)),
+        }
+    }
+
+    /// How so many labels are scaled; none if they are not.
+    fn label_scales(&self, count: u32) -> Result<Vec<LabelScale>, String> {
+        if ["label_mean", "label_deviation"].iter().any(|key| !self.0.contains_key(*key)) {
+            return match count {
+                1 => Ok(Vec::new()),
+                _ => Err("its metadata lack `label_mean` or `label_deviation`".to_owned()),
+            };
+        }
+        let numbers = |key| match count {
+            1 => self.number(key).map(|number| vec![number]),
+            _ => self.numbers(key, count),
+        };
+        let pairs = numbers("label_mean")?.into_iter().zip(numbers("label_deviation")?);
+        let scales: Vec<LabelScale> = pairs.map(|(mean, deviation)| LabelScale { mean, deviation }).collect();
+        match scales.iter().all(LabelScale::is_usable) {
+            true => Ok(scales),
+            false => Err("its `label_mean` and `label_deviation` scale nothing".to_owned()),
+        }
+    }
+
+    fn trained_on(&self, features: u32, classes: u32, labels: u32) -> Result<DataOrigin, String> {
         let scales = match self.text("scaling")? {
             "divide" => {
                 let divisor: f64 = self.number("divisor")?;
@@ -314,20 +369,11 @@ impl Metadata<'_> {
         let names = if has_names { self.names("feature_names", features)? } else { Vec::new() };
         let columns = self.columns(features)?;
         let others = if columns.is_empty() { features as usize } else { columns.len() };
-        let label: Option<u32> = self.optional("label_column")?;
-        if label.is_some_and(|label| label as usize > others) {
+        let (label, label_names) = self.labels(labels)?;
+        if label.iter().any(|column| *column as usize >= others + label.len()) {
             return Err(format!("its `label_column` is beyond its {others} other columns"));
         }
-        let labels = match self.optional("label_mean")?.zip(self.optional("label_deviation")?) {
-            None => None,
-            Some((mean, deviation)) => {
-                let scale = LabelScale { mean, deviation };
-                Some(scale)
-                    .filter(LabelScale::is_usable)
-                    .ok_or("its `label_mean` and `label_deviation` scale nothing")?
-                    .into()
-            }
-        };
+        let labels = self.label_scales(labels)?;
         let has_tokenizer = matches!(scales, FeatureScale::Tokenize(_));
         let expected = if has_tokenizer { TOKENIZER } else { BYTES };
         if self.0.get("tokenizer").is_some_and(|tokenizer| tokenizer != expected) {
@@ -343,7 +389,7 @@ impl Metadata<'_> {
                 scales,
                 classes: if has_tokenizer { Vec::new() } else { self.names("class_names", classes)? },
                 features: names,
-                label: self.0.get("label_name").cloned(),
+                label: label_names,
                 columns,
                 labels,
             },

@@ -127,6 +127,9 @@ impl Export<'_> {
                 ("classes", manifest.data.classes.to_string()),
             ]),
         }
+        if manifest.data.label.len() > 1 {
+            described.push(("labels", manifest.data.label.len().to_string()));
+        }
         // Readers of such files refuse headers of 100 MB; those who keep it for a keeper's exports have the same bound.
         let preprocessing = preprocessing.filter(|it| it.encode().len() <= MAX_PREPROCESSING_BYTES);
         let preprocessed = preprocessing.map(|preprocessing| preprocessed(manifest, preprocessing)).unwrap_or_default();
@@ -175,11 +178,23 @@ fn preprocessed(manifest: &Manifest, preprocessing: &PreprocessingSpec) -> Vec<(
         metadata.push(("columns", json!(preprocessing.columns).to_string()));
     }
     let learns = manifest.model.name().and_then(models::find).map(|model| model.learns());
-    let labels = preprocessing.labels.filter(|_| learns == Some(OutputKind::Numbers));
-    if let Some(LabelScale { mean, deviation }) = labels {
-        metadata.extend([("label_mean", json!(mean).to_string()), ("label_deviation", json!(deviation).to_string())]);
+    match &*preprocessing.labels {
+        [LabelScale { mean, deviation }] if learns == Some(OutputKind::Numbers) => metadata
+            .extend([("label_mean", json!(mean).to_string()), ("label_deviation", json!(deviation).to_string())]),
+        scales if scales.len() > 1 => {
+            let [means, deviations] = [|scale: &LabelScale| scale.mean, |scale: &LabelScale| scale.deviation]
+                .map(|of| json!(scales.iter().map(of).collect::<Vec<f64>>()).to_string());
+            metadata.extend([("label_mean", means), ("label_deviation", deviations)]);
+        }
+        _ => {}
     }
-    let column = manifest.data.label.map(|column| column.to_string());
+    let column = (!manifest.data.label.is_empty())
+        .then(|| manifest.data.label.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+    let label_name = match &*preprocessing.label {
+        [] => None,
+        [name] if manifest.data.label.len() == 1 => Some(name.clone()),
+        names => Some(list(names)),
+    };
     let header = manifest.data.header.map(|header| header.to_string());
     let delimiter = manifest.data.delimiter.map(|delimiter| delimiter.to_string());
     let tokenizer = if preprocessing.tokenizer().is_some() { TOKENIZER } else { BYTES };
@@ -187,7 +202,7 @@ fn preprocessed(manifest: &Manifest, preprocessing: &PreprocessingSpec) -> Vec<(
     let held_out = held_out_rows(&manifest.data, manifest.seed).map(|rows| json!(rows).to_string());
     let of_table = [
         ("label_column", column),
-        ("label_name", preprocessing.label.clone()),
+        ("label_name", label_name),
         ("header", header),
         ("delimiter", delimiter),
         ("held_out_rows", held_out),

@@ -21,7 +21,7 @@ mod targets;
 mod text_decoder;
 mod text_generator;
 
-pub use crate::task::confusion::{ClassSummary, ConfusionTable};
+pub use crate::task::confusion::{ClassSummary, ConfusionTable, DetailReport, NumberSummary, macro_f1};
 pub use description::{DataOrigin, Description, Origin};
 pub use error::ModelError;
 pub(crate) use exchange::read_weights;

@@ -19,7 +19,7 @@ use super::{Description, Export, ModelError, read};
 use crate::device::DeviceSpec;
 use crate::network::forward::{AnyModule, OutputKind};
 use crate::network::transformer::TransformerNetwork;
-use crate::task::confusion::ConfusionTable;
+use crate::task::confusion::{ClassSummary, ConfusionTable, DetailReport, NumberSummary};
 use crate::task::evaluation::{self, Sums};
 use crate::task::language;
 
@@ -53,6 +53,10 @@ pub enum Prediction {
     },
     /// A number.
     Number(f32),
+    /// A number for each of several columns of labels, in their order.
+    Numbers(Vec<f32>),
+    /// How probable it is that it has each of several labels, in their order: the logistic function of the outputs, computed in f64.
+    Labels(Vec<f64>),
 }
 
 /// What was predicted.
@@ -101,6 +105,7 @@ impl Model {
             return Err(ModelError::OtherTask { path: path.to_owned(), task });
         }
         let (model, computes) = held.module(path)?;
+        let learns = model.learns().of_labels(held.description.labels);
         let none = |reason| ModelError::NotAModel { path: path.to_owned(), reason };
         let description = &held.description;
         let tokenizer = description.tokenizer().map(Tokenizer::open).transpose().map_err(none)?;
@@ -111,7 +116,7 @@ impl Model {
         Ok(Self {
             tokenizer,
             computes: computes.load(&held.values, &open.device),
-            learns: model.learns(),
+            learns,
             description: held.description,
             path: path.to_owned(),
             device: open.device,
@@ -135,10 +140,21 @@ impl Model {
         (self.learns == OutputKind::Classes).then_some(&trained_on.preprocessing.classes)
     }
 
-    /// How its labels were scaled; of classes, they were not.
-    pub(super) fn label_scale(&self) -> LabelScale {
-        let labels = self.description.trained_on.as_ref().and_then(|on| on.preprocessing.labels);
-        labels.unwrap_or(LabelScale { mean: 0.0, deviation: 1.0 })
+    /// What its labels are called, in the order of its outputs, if it takes each of several for itself.
+    pub fn labels(&self) -> Option<Vec<String>> {
+        (self.description.labels > 1).then(|| self.description.label_names())
+    }
+
+    /// What it learns.
+    pub(super) fn learns(&self) -> OutputKind {
+        self.learns
+    }
+
+    /// How its labels were scaled, of each column; of classes, they were not.
+    pub(super) fn label_scales(&self) -> Vec<LabelScale> {
+        let labels = self.description.trained_on.as_ref().map(|on| on.preprocessing.labels.clone());
+        let labels = labels.filter(|labels| !labels.is_empty());
+        labels.unwrap_or_else(|| vec![LabelScale { mean: 0.0, deviation: 1.0 }])
     }
 
     /// What it takes, for a [`Reader`].
@@ -175,7 +191,8 @@ impl Model {
     /// What the outputs for so many samples say.
     fn said(&self, outputs: &[f32], samples: usize) -> Result<Vec<Prediction>, ModelError> {
         let width = outputs.len() / samples.max(1);
-        let scale = self.label_scale();
+        let scales = self.label_scales();
+        let number = |(output, scale): (&f32, &LabelScale)| scale.unscaled(f64::from(*output)) as f32;
         let said = outputs.chunks_exact(width.max(1)).zip(1..).map(|(outputs, row)| {
             if outputs.iter().any(|output| !output.is_finite()) {
                 return Err(ModelError::NotFinite { path: self.path.clone(), row });
@@ -185,9 +202,13 @@ impl Model {
                     class: evaluation::largest(outputs),
                     probabilities: evaluation::probabilities(outputs),
                 },
-                OutputKind::Numbers | OutputKind::Text => {
-                    Prediction::Number(scale.unscaled(f64::from(outputs[0])) as f32)
+                OutputKind::Labels => {
+                    Prediction::Labels(outputs.iter().map(|output| evaluation::logistic(*output)).collect())
                 }
+                OutputKind::Numbers if scales.len() > 1 => {
+                    Prediction::Numbers(outputs.iter().zip(&scales).map(number).collect())
+                }
+                OutputKind::Numbers | OutputKind::Text => Prediction::Number(number((&outputs[0], &scales[0]))),
             })
         });
         said.collect()
@@ -254,34 +275,41 @@ impl Model {
     /// If there are no labels, one is none that the model knows, what comes out for a sample is not finite, or the samples that were held
     /// out are not known or not there.
     pub fn evaluate(&self, reader: &mut Reader, which: EvaluationSet) -> Result<EvaluationReport, ModelError> {
-        Ok(self.evaluate_classes(reader, which)?.0)
+        Ok(self.evaluate_in_detail(reader, which)?.0)
     }
 
-    /// The same; and, if it predicts classes, which of them it takes for which, in their [order](Self::classes).
+    /// The same; and how good it is at each [class](Self::classes), or at each of several [labels](Self::labels). `None` of a text, and of one number.
     ///
     /// # Errors
     /// As [`Self::evaluate`].
-    pub fn evaluate_classes(
+    pub fn evaluate_in_detail(
         &self,
         reader: &mut Reader,
         which: EvaluationSet,
-    ) -> Result<(EvaluationReport, Option<ConfusionTable>), ModelError> {
+    ) -> Result<(EvaluationReport, Option<DetailReport>), ModelError> {
         if let Some(transformer) = self.computes.text() {
             return Ok((self.evaluate_text(transformer, reader, which)?, None));
         }
         let inputs = self.inputs()?;
         if !reader.has_labels() {
-            let column = match (&inputs.label_name, inputs.label) {
-                (Some(name), _) => format!("a column `{}`", shorten(name)),
-                (None, Some(label)) => format!("a column {label}"),
-                (None, None) => "a column behind its features".to_owned(),
+            let listed = |names: Vec<String>| names.join(" and ");
+            let column = match (&*inputs.label_name, &*inputs.label) {
+                ([], []) => "a column behind its features".to_owned(),
+                ([], labels) => listed(labels.iter().map(|label| format!("a column {label}")).collect()),
+                (names, _) => listed(names.iter().map(|name| format!("a column `{}`", shorten(name))).collect()),
             };
             let reason = format!("it would need {column} with what each row is");
             return Err(ModelError::NoLabels { path: reader.path().to_owned(), reason });
         }
         let mut wanted = Wanted::of(&self.description, which, reader)?;
         let (mut sums, mut samples) = (Sums::default(), 0_u64);
-        let mut confusion = self.classes().map(|classes| ConfusionTable::new(classes.len()));
+        let labels = self.description.labels as usize;
+        let mut detail = match (self.learns, self.classes()) {
+            (_, Some(classes)) => Some(DetailReport::Classes(ConfusionTable::new(classes.len()))),
+            (OutputKind::Labels, _) => Some(DetailReport::Labels(vec![ClassSummary::default(); labels])),
+            _ if labels > 1 => Some(DetailReport::Numbers(vec![NumberSummary::default(); labels])),
+            _ => None,
+        };
         let (mut values, mut targets) = (Vec::new(), Targets::new(self));
         let features = self.description.features();
         let at_once = self.at_once();
@@ -296,7 +324,7 @@ impl Model {
                 return Err(ModelError::NotFinite { path: path.clone(), row: *row });
             }
             sums.add(targets.measure(&outputs));
-            confusion.iter_mut().for_each(|table| targets.confuse(&outputs, table));
+            detail.iter_mut().for_each(|detail| targets.count(&outputs, detail));
             values.clear();
             targets.clear();
             rows.clear();
@@ -328,7 +356,7 @@ impl Model {
         if targets.len() > 0 {
             measure(&mut values, &mut targets, &mut rows)?;
         }
-        Ok((sums.mean(samples as f64), confusion))
+        Ok((sums.mean(samples as f64), detail))
     }
 
     /// The same of the windows of a text.
@@ -377,7 +405,7 @@ impl Model {
     pub fn check_labels(&self) -> Result<(), ModelError> {
         match self.learns {
             OutputKind::Text => Err(ModelError::LearnsText { model: self.name() }),
-            OutputKind::Classes | OutputKind::Numbers => Ok(()),
+            OutputKind::Classes | OutputKind::Numbers | OutputKind::Labels => Ok(()),
         }
     }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{Model, ModelError, Prediction};
+use crate::network::forward::OutputKind;
 
 /// How predictions are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct PredictionOptions {
 /// The table that is being written.
 pub(super) struct Table<'m> {
     classes: Option<&'m [String]>,
+    /// Of several labels, what they are called.
+    labels: Option<Vec<String>>,
     /// Whether each prediction is of a file, which it names first.
     are_files: bool,
     shown: PredictionOptions,
@@ -51,13 +54,25 @@ impl<'m> Table<'m> {
         model.inputs()?;
         let classes = model.classes();
         let top = shown.top.min(classes.map_or(0, <[String]>::len));
-        let asked = [(shown.top > 0, "--top-k"), (shown.probabilities, "--proba")];
+        let labels = model.labels();
+        let has_marks = model.learns() == OutputKind::Labels;
+        let asked = [(shown.top > 0, "--top-k"), (shown.probabilities && !has_marks, "--proba")];
         if let (None, Some((_, what))) = (classes, asked.into_iter().find(|(is_asked, _)| *is_asked)) {
             return Err(ModelError::NoClasses { model: model.name(), what });
         }
-        let table = Self { classes, are_files, shown: PredictionOptions { top, ..*shown } };
+        let table = Self { classes, labels, are_files, shown: PredictionOptions { top, ..*shown } };
         if shown.format == Format::Csv {
-            let mut header = if are_files { "file,prediction" } else { "prediction" }.to_owned();
+            let mut header = match &table.labels {
+                None => "prediction".to_owned(),
+                Some(labels) => labels.iter().map(|label| cell(label)).collect::<Vec<_>>().join(","),
+            };
+            if are_files {
+                header.insert_str(0, "file,");
+            }
+            for label in table.labels.iter().flatten().filter(|_| shown.probabilities) {
+                header.push(',');
+                header.push_str(&cell(&format!("p({label})")));
+            }
             for class in classes.unwrap_or_default().iter().filter(|_| shown.probabilities) {
                 header.push(',');
                 header.push_str(&cell(&format!("p({class})")));
@@ -87,6 +102,19 @@ impl<'m> Table<'m> {
             // Debug has all digits of a number, and few of one that is very small.
             Prediction::Number(number) if json => return writeln!(out, "\"prediction\":{number:?}}}"),
             Prediction::Number(number) => return writeln!(out, "{number:?}"),
+            Prediction::Numbers(numbers) => {
+                return self.write_labels(
+                    &numbers.iter().map(|number| format!("{number:?}")).collect::<Vec<_>>(),
+                    None,
+                    out,
+                );
+            }
+            Prediction::Labels(probabilities) => {
+                let marks = probabilities.iter().map(|probability| u8::from(*probability > 0.5).to_string());
+                let probabilities = probabilities.iter().map(|probability| format!("{:?}", *probability as f32));
+                let probabilities = self.shown.probabilities.then(|| probabilities.collect::<Vec<_>>());
+                return self.write_labels(&marks.collect::<Vec<_>>(), probabilities.as_deref(), out);
+            }
             Prediction::Class { class, probabilities } => (*class, probabilities),
         };
         let names = self.classes.unwrap_or_default();
@@ -113,6 +141,26 @@ impl<'m> Table<'m> {
                 format!("{{\"class\":{},\"probability\":{:?}}}", json!(name(class)), probabilities[class] as f32)
             });
             write!(out, ",\"top\":[{}]", of.collect::<Vec<_>>().join(","))?;
+        }
+        writeln!(out, "}}")
+    }
+}
+
+impl Table<'_> {
+    /// What is said of each of several labels, and how probable each is, behind what was written of the row.
+    fn write_labels(&self, said: &[String], probabilities: Option<&[String]>, out: &mut dyn Write) -> io::Result<()> {
+        if self.shown.format == Format::Csv {
+            let cells: Vec<&str> = said.iter().chain(probabilities.unwrap_or_default()).map(String::as_str).collect();
+            return writeln!(out, "{}", cells.join(","));
+        }
+        let names = self.labels.iter().flatten();
+        let object = |values: &[String]| {
+            let pairs = names.clone().zip(values).map(|(name, value)| format!("{}:{value}", json!(name)));
+            pairs.collect::<Vec<_>>().join(",")
+        };
+        write!(out, "\"prediction\":{{{}}}", object(said))?;
+        if let Some(probabilities) = probabilities {
+            write!(out, ",\"probabilities\":{{{}}}", object(probabilities))?;
         }
         writeln!(out, "}}")
     }

@@ -130,14 +130,15 @@ impl Held {
         path: &Path,
     ) -> Result<(&'static dyn models::Model, Box<dyn AnyModule>), ModelError> {
         let none = |reason: String| ModelError::NotAModel { path: path.to_owned(), reason };
-        let Description { model: spec, shape, classes, .. } = &self.description;
+        let Description { model: spec, shape, classes, labels, .. } = &self.description;
         if spec.name().and_then(models::find).is_none() {
             let (model, ours) = (spec.to_string(), models::names().collect());
             return Err(ModelError::UnknownModel { path: path.to_owned(), model, ours });
         }
         let chosen = models::choose(spec).map_err(|error| none(error.to_string()))?;
         let models::Chosen { model, sizes, options } = chosen;
-        let computes = model.computes(&sizes, &options, *shape, *classes).map_err(none)?;
+        let outputs = model.learns().of_labels(*labels).outputs(*classes, *labels);
+        let computes = model.computes(&sizes, &options, *shape, outputs).map_err(none)?;
         self.put_in_order(computes.schema().entries()).map_err(none)?;
         Ok((model, computes))
     }

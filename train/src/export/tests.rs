@@ -58,6 +58,26 @@ pub(super) fn options(path: &Path) -> DataOptions {
     DataOptions { source: path.display().to_string(), label, ..DataOptions::default() }
 }
 
+/// A table with two columns of numbers between its features that follow from these, and with two marks.
+pub(super) fn several(folder: &Path, label: &str) -> DataOptions {
+    let row = |at: u32| {
+        let (a, b) = (f64::from(at % 10), f64::from(at * at % 7));
+        let marks = [a > b + 1.0, a + b > 8.0].map(u8::from);
+        format!("{a},{},{b},{},{},{}\n", 3.0 * a - b, 100.0 * b + 7.0, marks[0], marks[1])
+    };
+    let path = folder.join("several.csv");
+    std::fs::write(&path, format!("a,price,b,rent,wide,large\n{}", (0..600).map(row).collect::<String>()))
+        .expect("written");
+    let named = |name: &str| starling_data::TableColumn::Written(name.to_owned());
+    let ignored = if label.contains("price") { ["wide", "large"] } else { ["price", "rent"] };
+    DataOptions {
+        source: path.display().to_string(),
+        label: Some(named(label)),
+        ignored: ignored.map(named).to_vec(),
+        ..DataOptions::default()
+    }
+}
+
 fn predicted(model: &Model, source: &str, shown: &PredictionOptions) -> Result<String, ModelError> {
     let mut reader = Reader::open(source, &model.inputs()?, LabelPolicy::Unused)?;
     let mut out = Vec::new();
@@ -88,6 +108,10 @@ fn what_is_read_back_measures_what_the_run_measured_to_the_bit() {
         ("cnn:4,4,8+batch-norm+residual", DataOptions::default()),
         ("regression:6", of_numbers.clone()),
         ("linear", of_numbers),
+        ("linear", several(directory.path(), "rent,price")),
+        ("regression:6+loss=huber", several(directory.path(), "price,rent")),
+        ("mlp:8", several(directory.path(), "wide,large")),
+        ("softmax", several(directory.path(), "large,wide")),
     ] {
         let mut learner = trained(name, &options);
         let expected = learner.evaluate().expect("evaluated");
@@ -412,7 +436,7 @@ fn a_folder_says_what_it_holds_and_is_the_same_each_time() {
     let description = Description::open(&exported).expect("read back");
     let dataset = Arc::new(crate::Dataset::load(&options(&directory.path().join("table.csv"))).expect("good data"));
     let on = description.trained_on.as_ref().expect("known");
-    assert_eq!((&on.preprocessing, on.label), (dataset.preprocessing(), Some(2)));
+    assert_eq!((&on.preprocessing, &*on.label), (dataset.preprocessing(), &[2][..]));
     assert_eq!(description.origin.digest, Some(state.digest().to_string()));
     // What tells nothing that is not told is said to be damaged.
     std::fs::write(exported.join(DESCRIPTION), "{").expect("written");
@@ -575,8 +599,15 @@ fn the_script_of_a_folder_predicts_as_the_model_does() {
         ("cnn:4,8", &DataOptions::default()),
         ("cnn:4,8+batch-norm", &DataOptions::default()),
         ("cnn:4,4,8+batch-norm+residual", &DataOptions::default()),
+        ("regression:8", &several(directory.path(), "rent,price")),
+        ("mlp:8", &several(directory.path(), "large,wide")),
     ] {
-        let path = if model.starts_with("cnn") { &pixels } else { &path };
+        let several = PathBuf::from(&options.source);
+        let path = match options.label.is_some() && several.ends_with("several.csv") {
+            true => &several,
+            false if model.starts_with("cnn") => &pixels,
+            false => &path,
+        };
         let to = directory.path().join(format!("{}/", model.replace(':', "-")));
         trained(model, options).export(&to).expect("exported");
         let opened = Model::open(&to, CPU).expect("read back");
@@ -587,11 +618,15 @@ fn the_script_of_a_folder_predicts_as_the_model_does() {
         // A table quotes what has a comma.
         let ours = ours.expect("predicted").replace('"', "");
         let (ours, theirs): (Vec<&str>, Vec<&str>) = (ours.lines().skip(1).collect(), theirs.lines().collect());
-        assert_eq!((ours.len(), theirs.len()), (300, 300), "{model}");
-        for (at, (our, their)) in ours.iter().zip(theirs).enumerate() {
+        let rows = if path.ends_with("several.csv") { 600 } else { 300 };
+        assert_eq!((ours.len(), theirs.len()), (rows, rows), "{model}");
+        let cells = ours.iter().zip(&theirs).enumerate().flat_map(|(at, (our, their))| {
+            our.split(',').zip(their.split(',')).map(move |(our, their)| (at, our, their))
+        });
+        for (at, our, their) in cells {
             let is_near = match (our.parse::<f64>(), their.parse::<f64>()) {
                 (Ok(our), Ok(their)) => (our - their).abs() < 1e-5 * our.abs().max(1.0),
-                _ => *our == their,
+                _ => our == their,
             };
             assert!(is_near, "{model}, row {at}: `{our}` here, `{their}` by the script");
         }
@@ -663,6 +698,66 @@ image(0, 20, 30).save(pathlib.Path(sys.argv[1], "wide.png"))
             assert_eq!(theirs.lines().collect::<Vec<_>>(), ours, "{model} of {}", source.display());
         }
     }
+}
+
+#[test]
+fn each_of_several_labels_is_predicted_and_measured_for_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let opened = |model: &str, label: &str| {
+        let options = several(directory.path(), label);
+        let to = directory.path().join("out/");
+        trained(model, &options).export(&to).expect("exported");
+        (Model::open(&to, CPU).expect("read back"), options.source)
+    };
+    let detail = |model: &Model, source: &str| {
+        let mut reader = Reader::open(source, &model.inputs().expect("inputs"), LabelPolicy::Wanted).expect("a table");
+        model.evaluate_in_detail(&mut reader, EvaluationSet::All).expect("evaluated")
+    };
+    let (model, source) = opened("linear", "rent,price");
+    assert_eq!((model.labels(), model.description().count()), (Some(vec!["rent".to_owned(), "price".to_owned()]), 6));
+    let (all, of_each) = detail(&model, &source);
+    let Some(DetailReport::Numbers(targets)) = of_each else { panic!("of numbers") };
+    let mean = targets.iter().map(NumberSummary::r2).sum::<f64>() / 2.0;
+    assert!((all.measure("r2").expect("measured") - mean).abs() < 1e-9 && mean > 0.99, "{all:?}");
+    assert!(targets[0].root_mean_square() >= targets[0].absolute_error() && all.measure("rmse").is_none());
+    let json = PredictionOptions { format: Format::JsonLines, ..PredictionOptions::default() };
+    let new = directory.path().join("new.csv");
+    std::fs::write(&new, "b,a\n1,2\n").expect("written");
+    let new = new.display().to_string();
+    let line: serde_json::Value =
+        serde_json::from_str(&predicted(&model, &new, &json).expect("predicted")).expect("JSON");
+    let near = |name: &str, expected: f64| {
+        (line["prediction"][name].as_f64().expect("a number") - expected).abs() < 0.15 * expected
+    };
+    assert!(near("rent", 107.0) && near("price", 5.0), "{line}");
+    assert!(predicted(&model, &new, &PredictionOptions::default()).expect("predicted").starts_with("rent,price\n"));
+    let shown = PredictionOptions { probabilities: true, ..PredictionOptions::default() };
+    assert!(predicted(&model, &new, &shown).expect_err("no classes").to_string().contains("--proba"));
+
+    let (model, source) = opened("mlp:16", "wide,large");
+    let (all, of_each) = detail(&model, &source);
+    let Some(DetailReport::Labels(labels)) = of_each else { panic!("of labels") };
+    let right = |label: &ClassSummary| 600 + 2 * label.hits - label.samples - label.predicted;
+    let mean = labels.iter().map(right).sum::<u64>() as f64 / 1200.0;
+    assert!((all.measure("accuracy").expect("measured") - mean).abs() < 1e-9 && mean > 0.9, "{all:?}");
+    assert!(all.measure("exact_match").is_some_and(|share| share <= mean) && macro_f1(&labels).is_some(), "{all:?}");
+    let text = predicted(&model, &new, &shown).expect("predicted");
+    let (header, row) = text.trim_end().split_once('\n').expect("two lines");
+    assert_eq!((header, row.split(',').count()), ("wide,large,p(wide),p(large)", 4));
+    let top = PredictionOptions { top: 1, ..PredictionOptions::default() };
+    assert!(predicted(&model, &new, &top).expect_err("no classes").to_string().contains("--top-k"));
+    let other = directory.path().join("other.csv");
+    std::fs::write(&other, "a,b,wide,large\n1,2,0,3\n").expect("written");
+    let error = evaluated(&model, &other.display().to_string(), EvaluationSet::All).expect_err("no mark").to_string();
+    assert!(error.contains("none of 0 and 1"), "{error}");
+    let refused = |model: &str, label: &str| {
+        let workload = ModelProgram::new(CPU).read(&several(directory.path(), label)).expect("good data");
+        let spec = RunSpec { model: model.parse().expect("a model"), ..RunSpec::default() };
+        workload.found(&spec).expect_err("refused").to_string()
+    };
+    assert!(refused("mlp", "price,rent").contains("all are 0 or 1, but one is"));
+    assert!(refused("mlp+class-weights=balanced", "wide,large").contains("no classes that could be weighed"));
+    assert!(refused("cnn:4", "wide,large").contains("cnn needs images"));
 }
 
 /// A text of few words.

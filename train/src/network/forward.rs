@@ -12,10 +12,27 @@ use super::{flatten, schema};
 pub enum OutputKind {
     /// One output for each class: the largest one says which it is.
     Classes,
-    /// One output, which is the number.
+    /// One output for each column of labels, which is the number.
     Numbers,
+    /// One output for each column of labels: whether a sample has it is said by whether the output is above 0.
+    Labels,
     /// One output for each token at each position of a text: which one comes next.
     Text,
+}
+
+impl OutputKind {
+    /// What a model learns that learns this of one column of labels, where there are so many: of several, whether each is there.
+    pub(crate) fn of_labels(self, labels: u32) -> Self {
+        if self == Self::Classes && labels > 1 { Self::Labels } else { self }
+    }
+
+    /// How many outputs there are, of so many classes and columns of labels.
+    pub(crate) fn outputs(self, classes: u32, labels: u32) -> u32 {
+        match self {
+            Self::Classes | Self::Text => classes,
+            Self::Numbers | Self::Labels => labels,
+        }
+    }
 }
 
 /// A module whose outputs come of rows alone.

@@ -112,7 +112,7 @@ pub trait Model: fmt::Debug + Sync {
         OutputKind::Classes
     }
 
-    /// Its module alone, which is described and not drawn, for samples of `shape` (channels, height, width).
+    /// Its module alone, which is described and not drawn, for samples of `shape` (channels, height, width), with so many outputs.
     ///
     /// # Errors
     /// Why it can't work on those, as a sentence.
@@ -121,7 +121,7 @@ pub trait Model: fmt::Debug + Sync {
         sizes: &[u32],
         options: &ModelOptions,
         shape: [u32; 3],
-        classes: u32,
+        outputs: u32,
     ) -> Result<Box<dyn AnyModule>, String>;
 }
 
@@ -418,7 +418,12 @@ mod tests {
             assert_eq!(task.initial(&schema, 1).expect("drawn").len(), manifest.parameters());
             let Chosen { model, sizes, .. } = choose(&manifest.model).expect("a model");
             let computes = model
-                .computes(&sizes, &ModelOptions::default(), manifest.data.shape, manifest.data.classes)
+                .computes(
+                    &sizes,
+                    &ModelOptions::default(),
+                    manifest.data.shape,
+                    model.learns().outputs(manifest.data.classes, 1),
+                )
                 .expect("a module");
             assert_eq!(computes.schema(), schema, "{text}");
         }

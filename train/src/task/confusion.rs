@@ -1,4 +1,4 @@
-//! Which classes are taken for which: counts of samples, from which all shares follow.
+//! How good a model is at each class, label or number: which classes it takes for which, as counts of samples, from which all shares follow.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,70 @@ pub struct ClassSummary {
     pub hits: u64,
 }
 
+/// How good a model is at each of what it predicts.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum DetailReport {
+    /// At each class, in their order, and which ones it takes for which.
+    Classes(ConfusionTable),
+    /// At each of several labels that a sample may have, in their order: how many samples have it, and of how many it was said.
+    Labels(Vec<ClassSummary>),
+    /// At each column of labels that are numbers, in their order.
+    Numbers(Vec<NumberSummary>),
+}
+
+/// How far off a number is that is predicted.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct NumberSummary {
+    samples: u64,
+    distances: f64,
+    squares: f64,
+    explained: f64,
+}
+
+impl NumberSummary {
+    /// One sample more, which is so far off, in deviations.
+    pub(crate) fn add(&mut self, off: f64, deviation: f64) {
+        self.samples += 1;
+        self.distances += off.abs() * deviation;
+        self.squares += (off * deviation).powi(2);
+        self.explained += 1.0 - off * off;
+    }
+
+    /// The mean distance, in the label's own unit; 0 of no samples, as the others.
+    pub fn absolute_error(&self) -> f64 {
+        self.mean(self.distances)
+    }
+
+    /// The root of the mean square of the distance, in the label's own unit.
+    pub fn root_mean_square(&self) -> f64 {
+        self.mean(self.squares).sqrt()
+    }
+
+    /// 1 less the mean square by the variance of the labels to train on.
+    pub fn r2(&self) -> f64 {
+        self.mean(self.explained)
+    }
+
+    fn mean(&self, sum: f64) -> f64 {
+        sum / self.samples.max(1) as f64
+    }
+}
+
+/// The mean of F1 of those that have one, each as much as any other; `None` if none has.
+pub fn macro_f1(classes: &[ClassSummary]) -> Option<f64> {
+    let known: Vec<f64> = classes.iter().filter_map(ClassSummary::f1).collect();
+    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+}
+
 impl ClassSummary {
+    /// One sample more, that is of it or not, and was said to be or not.
+    pub(crate) fn add(&mut self, is_of_it: bool, is_predicted: bool) {
+        self.samples += u64::from(is_of_it);
+        self.predicted += u64::from(is_predicted);
+        self.hits += u64::from(is_of_it && is_predicted);
+    }
+
     /// Which share of what was said to be of it is; `None` if nothing was.
     pub fn precision(&self) -> Option<f64> {
         share(self.hits, self.predicted)
@@ -69,12 +132,6 @@ impl ConfusionTable {
         &self.classes
     }
 
-    /// The mean of the classes' [F1](ClassSummary::f1), of those that have one, each as much as any other; `None` if none has.
-    pub fn macro_f1(&self) -> Option<f64> {
-        let known: Vec<f64> = self.classes.iter().filter_map(ClassSummary::f1).collect();
-        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-    }
-
     /// How many samples of the one class were said to be of the other; `None` if there are too many different mistakes to count each.
     pub fn count(&self, actual: usize, predicted: usize) -> Option<u64> {
         match actual == predicted {
@@ -111,13 +168,13 @@ mod tests {
         }
         let f1 = |class: usize| table.classes()[class].f1();
         assert_eq!([f1(0), f1(1), f1(2), f1(3)], [Some(4.0 / 7.0), Some(2.0 / 6.0), Some(0.0), None]);
-        assert_eq!(table.macro_f1(), Some((4.0 / 7.0 + 1.0 / 3.0) / 3.0));
+        assert_eq!(macro_f1(table.classes()), Some((4.0 / 7.0 + 1.0 / 3.0) / 3.0));
         let first = table.classes()[0];
         assert_eq!((first.precision(), first.recall()), (Some(2.0 / 3.0), Some(0.5)));
         assert_eq!((table.classes()[2].precision(), table.classes()[3].recall()), (None, None));
         assert_eq!(table.mistakes(2), Some(vec![(0, 1, 2), (1, 0, 1)]));
         assert_eq!([table.count(0, 1), table.count(0, 0), table.count(3, 0)], [Some(2), Some(2), Some(0)]);
-        assert_eq!(ConfusionTable::new(2).macro_f1(), None);
+        assert_eq!(macro_f1(ConfusionTable::new(2).classes()), None);
     }
 
     #[test]

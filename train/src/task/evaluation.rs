@@ -71,18 +71,19 @@ pub(crate) fn classified(logits: &[f32], labels: impl ExactSizeIterator<Item = u
     sums
 }
 
-/// Sums over samples with these outputs, one each, and labels, which are scaled for training: the loss as `loss`, of what is scaled; how
+/// Sums over samples with these outputs, one for each column of labels, and these labels, which are scaled for training: the loss as `loss`, of what is scaled; how
 /// far off the labels are as `absolute_error`, and the square of that as `rmse`; and as `r2` 1 less this square by the variance of those to
-/// train on. Computed in f64 on the CPU.
+/// train on. Of several columns they are means over these, without distances, since each has a unit of its own. Computed in f64 on the CPU.
 pub(crate) fn estimated(
     outputs: &[f32],
-    labels: impl ExactSizeIterator<Item = f64>,
-    scale: &LabelScale,
+    labels: &[f64],
+    scales: &[LabelScale],
     loss: LossKind,
 ) -> Vec<(&'static str, f64)> {
-    let off = outputs.iter().zip(labels).map(|(output, label)| scale.scaled(label) - f64::from(*output));
+    let columns = scales.len() as f64;
     let (mut losses, mut distances, mut squares, mut explained) = (0.0, 0.0, 0.0, 0.0);
-    for off in off {
+    for ((output, label), scale) in outputs.iter().zip(labels).zip(scales.iter().cycle()) {
+        let off = scale.scaled(*label) - f64::from(*output);
         let distance = off.abs();
         losses += match loss {
             LossKind::Squared => off * off,
@@ -95,7 +96,37 @@ pub(crate) fn estimated(
         squares += (distance * scale.deviation).powi(2);
         explained += 1.0 - off * off;
     }
-    vec![("loss", losses), ("absolute_error", distances), (ROOT_MEAN_SQUARE, squares), ("r2", explained)]
+    match scales {
+        [_] => vec![("loss", losses), ("absolute_error", distances), (ROOT_MEAN_SQUARE, squares), ("r2", explained)],
+        _ => vec![("loss", losses / columns), ("r2", explained / columns)],
+    }
+}
+
+/// Sums over samples with these outputs, one for each of so many labels, and marks of 1 where a sample has it and 0 elsewhere: mean cross-entropy of a label, in nats, as `loss`, which
+/// share of the labels is said as it is as `accuracy`, and of how many samples all are as `exact_match`. Computed in f64 on the CPU.
+pub(crate) fn marked(outputs: &[f32], marks: &[f64], labels: usize) -> Vec<(&'static str, f64)> {
+    let (mut loss, mut hits, mut exact) = (0.0, 0.0, 0.0);
+    for (outputs, marks) in outputs.chunks_exact(labels).zip(marks.chunks_exact(labels)) {
+        let right = outputs.iter().zip(marks).filter(|(output, mark)| is_marked(**output) == (**mark > 0.5)).count();
+        hits += right as f64 / labels as f64;
+        exact += f64::from(u8::from(right == labels));
+        let of_label = |(output, mark): (&f32, &f64)| {
+            let output = f64::from(*output);
+            output.max(0.0) - output * mark + (-output.abs()).exp().ln_1p()
+        };
+        loss += outputs.iter().zip(marks).map(of_label).sum::<f64>() / labels as f64;
+    }
+    vec![("loss", loss), ("accuracy", hits), ("exact_match", exact)]
+}
+
+/// How probable it is that a sample has a label of which this is put out, in f64.
+pub(crate) fn logistic(output: f32) -> f64 {
+    1.0 / (1.0 + (-f64::from(output)).exp())
+}
+
+/// Whether this output says that a sample has the label.
+pub(crate) fn is_marked(output: f32) -> bool {
+    output > 0.0
 }
 
 /// The place of the largest logit, the first of equal ones: the class that is predicted.
@@ -194,7 +225,7 @@ mod tests {
         assert_eq!(classified(&rows[..5], [1].into_iter()).len(), 2, "five of five are always hit");
         let scale = LabelScale { mean: 10.0, deviation: 2.0 };
         let mut sums = Sums::default();
-        sums.add(estimated(&[0.0, 0.0], [13.0, 6.0].into_iter(), &scale, LossKind::Squared));
+        sums.add(estimated(&[0.0, 0.0], &[13.0, 6.0], &[scale], LossKind::Squared));
         let evaluation = sums.mean(2.0);
         let measure = |name| evaluation.measure(name).expect("measured");
         assert!((measure("rmse") - 12.5_f64.sqrt()).abs() < 1e-12 && measure("absolute_error") == 3.5);

@@ -1,4 +1,4 @@
-//! The task of the command line's models for numbers: how large a label is.
+//! The task of the command line's models for numbers: how large a label is, or each of several; or which of several labels a sample has.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::{DataError, Dataset};
 use starling_run::data::LabelScale;
-use starling_run::{LossKind, ModelOptions};
+use starling_run::{ClassWeightPolicy, LossKind, ModelOptions};
 
 use crate::network::cut::Cut;
 use crate::network::dropout::Dropout;
@@ -15,14 +15,25 @@ use crate::network::{LayerSpec, Network};
 use crate::task::evaluation;
 use crate::task::{DrawSeed, SampleSummary, Task};
 
-/// A [`Network`] with one output that learns the labels of a [`Dataset`], scaled, as numbers.
+/// What labels are taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelKind {
+    /// Numbers, which are scaled.
+    Numbers,
+    /// 1 of a sample that has the label, and 0 of others: learned by binary cross-entropy, each for itself.
+    Marks,
+}
+
+/// A [`Network`] that learns the labels of a [`Dataset`] as numbers, with an output for each column of them.
 #[derive(Debug)]
 pub struct RegressionTask {
     name: &'static str,
     layers: LayerSpec,
     options: ModelOptions,
     dataset: Arc<Dataset>,
-    scale: LabelScale,
+    /// Of each column of labels.
+    scales: Vec<LabelScale>,
+    policy: LabelKind,
 }
 
 /// Samples on a device.
@@ -30,7 +41,7 @@ pub struct RegressionTask {
 pub struct NumberBatch {
     /// `[samples, features]`.
     rows: Tensor<2>,
-    /// `[samples, 1]`: the labels, scaled.
+    /// `[samples, labels]`: these, scaled if they are to be.
     targets: Tensor<2>,
     /// What is random about it, in training.
     draw: Option<DrawSeed>,
@@ -40,31 +51,54 @@ impl RegressionTask {
     /// By a network of these layers, as the model `name`.
     ///
     /// # Errors
-    /// If a label is no number, as a sentence.
+    /// If a label is no number, or is to be 0 or 1 and is not, as a sentence.
     pub fn new(
         name: &'static str,
         layers: LayerSpec,
         options: ModelOptions,
         dataset: Arc<Dataset>,
+        policy: LabelKind,
     ) -> Result<Self, String> {
-        let scale = dataset.preprocessing().labels.ok_or_else(|| {
-            format!(
+        let scales = dataset.preprocessing().labels.clone();
+        if scales.is_empty() {
+            return Err(format!(
                 "{name} needs labels that are numbers, but the data has others; take softmax or mlp, which learn classes, or name another \
                  column (`--label`)"
-            )
-        })?;
-        Ok(Self { name, layers, options, dataset, scale })
+            ));
+        }
+        let mark = |number: &&f64| **number != 0.0 && **number != 1.0;
+        if let Some(other) = dataset.label_numbers().iter().find(mark).filter(|_| policy == LabelKind::Marks) {
+            return Err(format!(
+                "of several label columns, {name} learns which ones a sample has, so that all are 0 or 1, but one is {other}; take `--model linear` or \
+                 `regression`, which learn numbers, or name one column (`--label`)"
+            ));
+        }
+        if policy == LabelKind::Marks && options.class_weights == ClassWeightPolicy::Balanced {
+            return Err(
+                "several label columns are no classes that could be weighed; leave --class-weights out".to_owned()
+            );
+        }
+        Ok(Self { name, layers, options, dataset, scales, policy })
+    }
+
+    /// What the labels of a sample stand for, whose place among the different ones this is.
+    fn numbers(&self, label: u32) -> &[f64] {
+        let labels = self.scales.len();
+        &self.dataset.label_numbers()[label as usize * labels..][..labels]
     }
 
     fn read(&self, samples: &[u32], device: &Device) -> Result<NumberBatch, DataError> {
         let (data, places) = self.dataset.numbered(samples);
         let (rows, labels) = data.read(&places)?;
-        let numbers = self.dataset.label_numbers();
-        let target = |label: &u32| self.scale.scaled(numbers[*label as usize]) as f32;
-        let targets: Vec<f32> = labels.iter().map(target).collect();
+        let target = |(number, scale): (&f64, &LabelScale)| match self.policy {
+            LabelKind::Numbers => scale.scaled(*number) as f32,
+            LabelKind::Marks => *number as f32,
+        };
+        let of_sample = |label: &u32| self.numbers(*label).iter().zip(&self.scales).map(target).collect::<Vec<_>>();
+        let targets: Vec<f32> = labels.iter().flat_map(of_sample).collect();
         let tensor =
             |values: Vec<f32>, width| Tensor::from_data(TensorData::new(values, [places.len(), width]), device);
-        Ok(NumberBatch { rows: tensor(rows, data.features()), targets: tensor(targets, 1), draw: None })
+        Ok(NumberBatch { rows: tensor(rows, data.features()), targets: tensor(targets, self.scales.len()), draw: None })
     }
 
     fn loss_of(&self) -> LossKind {
@@ -85,7 +119,7 @@ impl Task for RegressionTask {
     }
 
     fn module(&self, device: &Device) -> Network {
-        Network::new(&self.layers, self.dataset.description().shape, 1, device)
+        Network::new(&self.layers, self.dataset.description().shape, self.scales.len() as u32, device)
     }
 
     /// # Panics
@@ -113,7 +147,11 @@ impl Task for RegressionTask {
     fn loss_in_blocks(&self, network: &Network, batch: NumberBatch, cut: &mut Cut<'_>) -> Tensor<1> {
         let NumberBatch { rows, targets, draw } = batch;
         let drop = Dropout::between_layers(self.options.dropout, draw.as_ref());
-        let off = targets - network.forward_through(rows, drop, |features| cut.here(features));
+        let outputs = network.forward_through(rows, drop, |features| cut.here(features));
+        if self.policy == LabelKind::Marks {
+            return cross_entropies(outputs, targets).mean();
+        }
+        let off = targets - outputs;
         let losses = match self.loss_of() {
             LossKind::Squared => off.square(),
             LossKind::Absolute => off.abs(),
@@ -138,9 +176,18 @@ impl Task for RegressionTask {
         let rows = TensorData::new(rows, [places.len(), data.features()]);
         let outputs = network.forward(Tensor::from_data(rows, device)).try_into_data()?;
         let outputs = outputs.as_slice::<f32>().expect("invariant: every device computes in f32");
-        let labels = labels.iter().map(|label| self.dataset.label_numbers()[*label as usize]);
-        Ok(evaluation::estimated(outputs, labels, &self.scale, self.loss_of()))
+        let labels: Vec<f64> = labels.iter().flat_map(|label| self.numbers(*label)).copied().collect();
+        Ok(match self.policy {
+            LabelKind::Numbers => evaluation::estimated(outputs, &labels, &self.scales, self.loss_of()),
+            LabelKind::Marks => evaluation::marked(outputs, &labels, self.scales.len()),
+        })
     }
+}
+
+/// How unlikely the marks are, which are 0 or 1, by the logistic function of outputs as large: each for itself, in nats, without an exponential of a large number.
+fn cross_entropies(outputs: Tensor<2>, marks: Tensor<2>) -> Tensor<2> {
+    let rest = outputs.clone().abs().neg().exp().log1p();
+    relu(outputs.clone()) - outputs * marks + rest
 }
 
 #[cfg(test)]
@@ -157,7 +204,8 @@ mod tests {
         let options = starling_data::DataOptions { source, held_out: 0.0, ..Default::default() };
         let dataset = Arc::new(Dataset::load(&options).expect("a table"));
         let options = ModelOptions { loss: Some(loss), ..ModelOptions::default() };
-        let task = RegressionTask::new("linear", LayerSpec::default(), options, dataset).expect("numbers");
+        let task = RegressionTask::new("linear", LayerSpec::default(), options, dataset, LabelKind::Numbers);
+        let task = task.expect("numbers");
         let device = Device::flex();
         let network = task.module(&device);
         let parameters = vec![0.0; 2];
@@ -168,13 +216,13 @@ mod tests {
         use burn::module::Module;
         let measured = task.measure(&network.valid(), &all, &device).expect("computed");
         assert!((measured[0].1 / 20.0 - f64::from(trained)).abs() < 1e-5, "{loss}: {trained} and {measured:?}");
-        let labels: Vec<f64> = (0..20).map(|at| task.scale.scaled(f64::from(at * at))).collect();
+        let labels: Vec<f64> = (0..20).map(|at| task.scales[0].scaled(f64::from(at * at))).collect();
         let off: f64 = labels.iter().map(|label| label.abs()).sum();
         assert_eq!(
             measured.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
             ["loss", "absolute_error", "rmse", "r2"]
         );
-        assert!((measured[1].1 - off * task.scale.deviation).abs() < 1e-6 && measured[3].1.abs() < 1e-6);
+        assert!((measured[1].1 - off * task.scales[0].deviation).abs() < 1e-6 && measured[3].1.abs() < 1e-6);
         (f64::from(trained), labels)
     }
 

@@ -34,7 +34,7 @@ pub(super) static DATA: &[Key] = &[
         "data.label",
         Kind::Text,
         Unset("the last column"),
-        "CSV: the label column, by name or 0-based index.",
+        "CSV: the label column, by name or 0-based index; or several, separated by commas, that hold numbers.",
         KeyTarget::Machine(put!(|machine, value| machine.label = Some(value.text().to_owned()))),
     )
     .flag("--label", "COLUMN")

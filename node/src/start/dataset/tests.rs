@@ -71,7 +71,7 @@ impl Table {
             samples: text.iter().filter(|byte| **byte == b'\n').count() as u64 - 1,
             features: 2,
             shape: [1, 1, 2],
-            label: Some(2),
+            label: vec![2],
             header: Some(true),
             delimiter: Some(Delimiter::Comma),
             fingerprint: Digest(*blake3::hash(text).as_bytes()),

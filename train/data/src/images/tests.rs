@@ -66,8 +66,8 @@ fn inputs(shape: [u32; 3]) -> InputSpec {
         tokenizer: None,
         names: Vec::new(),
         columns: Vec::new(),
-        label: None,
-        label_name: None,
+        label: Vec::new(),
+        label_name: Vec::new(),
         header: None,
         delimiter: None,
         separated_by: None,
@@ -404,7 +404,7 @@ fn a_trained_model_takes_images_of_any_size_with_their_names() {
     let alone = folder.path().join("b/1.png").display().to_string();
     let (names, _, values) = read(&alone, LabelPolicy::Unused).expect("one image");
     assert_eq!((&*names, values), ("1.png", vec![0.0, 1.0, 16.0, 17.0]));
-    let of_table = InputSpec { label: Some(4), ..inputs([1, 1, 4]) };
+    let of_table = InputSpec { label: vec![4], ..inputs([1, 1, 4]) };
     let error = Reader::open(&source, &of_table, LabelPolicy::Unused).expect_err("a table's").to_string();
     assert!(error.contains("a table's rows"), "{error}");
 }

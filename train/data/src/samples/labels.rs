@@ -123,13 +123,17 @@ impl Spellings {
         texts
     }
 
-    /// The classes that they are.
+    /// The classes that they are; of rows with several labels, which combinations of these there are.
     ///
     /// # Errors
     /// Why they name no classes, as a sentence.
-    pub(crate) fn classify(&self) -> Result<Classes, String> {
+    pub(crate) fn classify(&self, columns: usize) -> Result<Classes, String> {
         let texts: Vec<String> = self.texts().into_iter().map(ToOwned::to_owned).collect();
-        let (classes, names) = classify_texts(&texts, self.counts.iter().sum())?;
+        let (classes, names) = match columns {
+            0 | 1 => classify_texts(&texts, self.counts.iter().sum())?,
+            _ if texts.len() > MAX_NUMBERS => return Err(too_many()),
+            _ => index(&texts),
+        };
         let mut counts = vec![0; names.len()];
         classes.iter().zip(&self.counts).for_each(|(class, count)| counts[*class as usize] += count);
         Ok(Classes { of_spellings: classes, names, counts })
@@ -233,7 +237,7 @@ mod tests {
                 (vec!["b", "1", "1.0", "a", "01"], vec![0, 1, 0, 2, 3, 0, 4]),
                 "{cut}"
             );
-            let classes = first.classify().expect("classes");
+            let classes = first.classify(1).expect("classes");
             assert_eq!((classes.names, classes.counts), (labels(&["01", "1", "1.0", "a", "b"]), vec![1, 1, 1, 1, 3]));
         }
         let mut many = Spellings::default();

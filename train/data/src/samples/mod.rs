@@ -6,7 +6,7 @@ pub(crate) mod pixels;
 pub(crate) mod placed;
 pub(crate) mod raw;
 pub(crate) mod split;
-mod standards;
+pub(crate) mod standards;
 
 use std::fmt;
 use std::sync::Arc;

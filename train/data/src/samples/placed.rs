@@ -34,7 +34,7 @@ pub(crate) fn split(table: Box<RowTable>, raw: &Raw, permille: u32, seed: u64) -
         })?;
     }
     let mut standards = Standards::new(&measured, count, &known);
-    let mut of_labels = LabelStandards::new(&raw.class_names, count as usize);
+    let mut of_labels = LabelStandards::new(&raw.class_names, raw.label_count(), count as usize);
     let mut hasher = raw.hasher(total.into());
     let (mut is_held_out, mut bytes) = (walked(&held_out), Vec::new());
     table.each(|row, values, class| {
@@ -43,7 +43,7 @@ pub(crate) fn split(table: Box<RowTable>, raw: &Raw, permille: u32, seed: u64) -
         hasher.update(&bytes);
         if !is_held_out(row) {
             standards.show(|feature| values[feature]);
-            of_labels.iter_mut().for_each(|labels| labels.show(class));
+            of_labels.show(class);
         }
     })?;
     let classes = raw.class_names.len();
@@ -55,18 +55,18 @@ pub(crate) fn split(table: Box<RowTable>, raw: &Raw, permille: u32, seed: u64) -
         counts[usize::from(is_held_out)][class as usize] += 1;
         if !is_held_out {
             standards.show_again(|feature| values[feature]);
-            of_labels.iter_mut().for_each(|labels| labels.show_again(class));
+            of_labels.show_again(class);
         }
     })?;
     let fingerprint = raw.finish(hasher);
     let (scales, lost) = standards.scales();
-    let label_scale = of_labels.and_then(LabelStandards::scale);
+    let label_scales = of_labels.scales();
     let [of_training, of_held_out] = counts;
     let rows = Arc::new(PlacedRows { source: PlacedSource::Table(table), scales: scales.clone() });
     let [others, listed] = [SampleNumbers::Others(total, held_out.clone()), SampleNumbers::Listed(held_out.clone())];
     let training = SampleSet::placed(rows.clone(), others, of_training);
     let held_out = SampleSet::placed(rows, listed, of_held_out);
-    Ok(Split { training, held_out, scales, label_scale, lost, fingerprint })
+    Ok(Split { training, held_out, scales, label_scales, lost, fingerprint })
 }
 
 /// The samples of these numbers of such images.

@@ -47,10 +47,10 @@ pub(crate) struct Raw {
 /// What a CSV file's reader settled.
 #[derive(Debug, Clone)]
 pub(crate) struct Columns {
-    /// The label's column, from 0.
-    pub(crate) label: u32,
-    /// What it is called.
-    pub(crate) label_name: Option<String>,
+    /// The columns of labels, from 0: one at least.
+    pub(crate) labels: Vec<u32>,
+    /// What they are called, if they have names.
+    pub(crate) label_names: Vec<String>,
     /// Whether the first row is a header.
     pub(crate) header: bool,
     /// What separates cells.
@@ -138,6 +138,11 @@ impl Raw {
             hash_samples(&held_out.values, &held_out.labels, &mut hasher)?;
         }
         Ok(self.finish(hasher))
+    }
+
+    /// How many labels a sample has.
+    pub(crate) fn label_count(&self) -> usize {
+        self.columns.as_ref().map_or(1, |columns| columns.labels.len())
     }
 
     /// How many samples each class has, those held out included.

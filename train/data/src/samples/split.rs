@@ -22,8 +22,8 @@ pub(crate) struct Split {
     pub(crate) training: SampleSet,
     pub(crate) held_out: SampleSet,
     pub(crate) scales: FeatureScale,
-    /// Of labels that all are numbers.
-    pub(crate) label_scale: Option<LabelScale>,
+    /// Of labels that all are numbers, those of each column.
+    pub(crate) label_scales: Vec<LabelScale>,
     /// Features that are no constants, but became 0 because their deviation can't be computed.
     pub(crate) lost: Vec<usize>,
     /// What tells the data from other data.
@@ -62,10 +62,10 @@ pub(crate) fn split(mut raw: Raw, permille: u32, seed: u64) -> Result<Split, Dat
             standards(at, &Measured::of(&raw.coded, features), &training)
         }
     };
-    let label_scale = match raw.scaling {
-        Scaling::Standardize => label_scale(&raw.class_names, &raw.labels, &training),
+    let label_scales = match raw.scaling {
+        Scaling::Standardize => label_scales(&raw, &training),
         // What is known of such data does not depend on its split.
-        Scaling::Divide(_) => label_scale(&raw.class_names, &raw.labels, &(0..total).collect::<Vec<u32>>()),
+        Scaling::Divide(_) => label_scales(&raw, &(0..total).collect::<Vec<u32>>()),
     };
     // All but the others, or none but these.
     let held_apart: Arc<[u32]> = held_out.as_slice().into();
@@ -93,15 +93,15 @@ pub(crate) fn split(mut raw: Raw, permille: u32, seed: u64) -> Result<Split, Dat
         }
         None => select(&raw.values, &labels, held_out, false),
     };
-    Ok(Split { training, held_out, scales, label_scale, lost, fingerprint })
+    Ok(Split { training, held_out, scales, label_scales, lost, fingerprint })
 }
 
 /// [`LabelStandards`] of the labels of `rows`, in row order.
-fn label_scale(names: &[String], labels: &[u32], rows: &[u32]) -> Option<LabelScale> {
-    let mut standards = LabelStandards::new(names, rows.len())?;
-    rows.iter().for_each(|row| standards.show(labels[*row as usize]));
-    rows.iter().for_each(|row| standards.show_again(labels[*row as usize]));
-    standards.scale()
+fn label_scales(raw: &Raw, rows: &[u32]) -> Vec<LabelScale> {
+    let mut standards = LabelStandards::new(&raw.class_names, raw.label_count(), rows.len());
+    rows.iter().for_each(|row| standards.show(raw.labels[*row as usize]));
+    rows.iter().for_each(|row| standards.show_again(raw.labels[*row as usize]));
+    standards.scales()
 }
 
 /// Indices to train on and indices held out, each in ascending order. If any share is held out, at least one sample is,

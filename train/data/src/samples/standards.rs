@@ -2,8 +2,8 @@
 //! same bits wherever the rows come from.
 
 use starling_run::FeatureScale;
-use starling_run::data::LabelScale;
 use starling_run::data::columns::{Column, ColumnKind, measured};
+use starling_run::data::{BETWEEN_LABELS, LabelScale};
 
 /// Which features are measured, and which of these have gaps.
 pub(crate) struct Measured {
@@ -100,8 +100,46 @@ impl Standards {
     }
 }
 
-/// Mean and standard deviation of labels that are numbers, in f64. All are shown twice.
-pub(crate) struct LabelStandards {
+/// The numbers that labels stand for, of each that a sample has one after another; `None` if one of `names` is no finite number.
+pub(crate) fn label_numbers(names: &[String], labels: usize) -> Option<Vec<f64>> {
+    let parts = |name: &String| match labels {
+        0 | 1 => vec![name.clone()],
+        _ => name.split(BETWEEN_LABELS).map(ToOwned::to_owned).collect(),
+    };
+    let number = |part: String| part.parse().ok().filter(|number: &f64| number.is_finite());
+    names.iter().flat_map(parts).map(number).collect()
+}
+
+/// Mean and standard deviation of the labels of each column, if all are numbers, in f64. All are shown twice.
+pub(crate) struct LabelStandards(Vec<ColumnStandards>);
+
+impl LabelStandards {
+    /// Of so many samples with so many labels each; none if one of `names` is no finite number.
+    pub(crate) fn new(names: &[String], labels: usize, count: usize) -> Self {
+        let numbers = label_numbers(names, labels).unwrap_or_default();
+        let of = |label| numbers.iter().skip(label).step_by(labels.max(1)).copied().collect();
+        let columns = if numbers.is_empty() { 0 } else { labels };
+        Self((0..columns).map(|label| ColumnStandards::new(of(label), count)).collect())
+    }
+
+    /// The first showing of a label.
+    pub(crate) fn show(&mut self, class: u32) {
+        self.0.iter_mut().for_each(|column| column.show(class));
+    }
+
+    /// The second one, when all were shown once.
+    pub(crate) fn show_again(&mut self, class: u32) {
+        self.0.iter_mut().for_each(|column| column.show_again(class));
+    }
+
+    /// The scale of each column; none if one can't be computed.
+    pub(crate) fn scales(self) -> Vec<LabelScale> {
+        self.0.into_iter().map(ColumnStandards::scale).collect::<Option<_>>().unwrap_or_default()
+    }
+}
+
+/// Those of one column.
+struct ColumnStandards {
     /// What each class stands for.
     numbers: Vec<f64>,
     count: f64,
@@ -111,29 +149,24 @@ pub(crate) struct LabelStandards {
     are_alike: bool,
 }
 
-impl LabelStandards {
-    /// Of so many labels; `None` if one of `names` is no finite number.
-    pub(crate) fn new(names: &[String], count: usize) -> Option<Self> {
-        let numbers = names.iter().map(|name| name.parse().ok().filter(|number: &f64| number.is_finite()));
-        let numbers = numbers.collect::<Option<Vec<f64>>>()?;
+impl ColumnStandards {
+    fn new(numbers: Vec<f64>, count: usize) -> Self {
         // What a sum begins with.
-        Some(Self { numbers, count: count as f64, mean: -0.0, variance: -0.0, first: None, are_alike: true })
+        Self { numbers, count: count as f64, mean: -0.0, variance: -0.0, first: None, are_alike: true }
     }
 
-    /// The first showing of a label.
-    pub(crate) fn show(&mut self, class: u32) {
+    fn show(&mut self, class: u32) {
         self.mean += self.numbers[class as usize] / self.count;
     }
 
-    /// The second one, when all were shown once.
-    pub(crate) fn show_again(&mut self, class: u32) {
+    fn show_again(&mut self, class: u32) {
         let number = self.numbers[class as usize];
         self.variance += (number - self.mean).powi(2) / self.count;
         self.are_alike &= number == *self.first.get_or_insert(number);
     }
 
     /// The scale, if it can be computed.
-    pub(crate) fn scale(self) -> Option<LabelScale> {
+    fn scale(self) -> Option<LabelScale> {
         let deviation = if self.are_alike { 1.0 } else { self.variance.sqrt() };
         Some(LabelScale { mean: self.mean, deviation }).filter(LabelScale::is_usable)
     }

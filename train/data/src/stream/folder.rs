@@ -74,7 +74,7 @@ impl Blocks for Folder {
 /// What a model takes, if it takes images.
 fn form(path: &Path, inputs: &InputSpec) -> Result<Form, DataError> {
     let [channels, height, width] = inputs.shape;
-    if [1, 3].contains(&channels) && height.max(width) <= ImageSize::MAX_SIDE && inputs.label.is_none() {
+    if [1, 3].contains(&channels) && height.max(width) <= ImageSize::MAX_SIDE && inputs.label.is_empty() {
         return Ok(Form { channels, size: ImageSize { height, width } });
     }
     let reason = "it holds images, but the model takes a table's rows (`starling model show`)".to_owned();

@@ -52,10 +52,10 @@ pub struct InputSpec {
     pub names: Vec<String>,
     /// Of a table: its columns but for the label's. Empty if each is a number, a feature of its own.
     pub columns: Vec<Column>,
-    /// Of a table: the column that held the labels, from 0.
-    pub label: Option<u32>,
-    /// What that column was called.
-    pub label_name: Option<String>,
+    /// Of a table: the columns that held labels, from 0.
+    pub label: Vec<u32>,
+    /// What these columns were called. Empty if they had no names.
+    pub label_name: Vec<String>,
     /// Of a table: whether its first row held names.
     pub header: Option<bool>,
     /// Of a table: what separated its cells.
@@ -145,8 +145,8 @@ impl Reader {
             let inputs = InputSpec {
                 names: Vec::new(),
                 columns: Vec::new(),
-                label: u32::try_from(inputs.features).ok(),
-                label_name: None,
+                label: u32::try_from(inputs.features).into_iter().collect(),
+                label_name: Vec::new(),
                 header: Some(false),
                 delimiter: Some(Delimiter::Comma),
                 separated_by: None,
@@ -184,7 +184,7 @@ impl Reader {
             return Self::of(file, &path, inputs, labels);
         }
         if !idx::is_folder(&path)? {
-            if inputs.label.is_some() {
+            if !inputs.label.is_empty() {
                 let reason = "it is a folder, but the model takes a table's rows; name the table".to_owned();
                 return Err(DataError::File { path, reason });
             }

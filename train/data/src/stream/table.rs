@@ -1,5 +1,6 @@
 //! Tables for a trained model: its columns by their names, or by their places where they have none.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -7,6 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use ::csv::ByteRecord;
+use starling_run::data::column_of;
 use starling_run::data::columns::{Column, ColumnKind};
 
 use super::{Block, Blocks, InputSpec, LabelPolicy};
@@ -79,7 +81,7 @@ impl Table {
         let first = cells(&record);
         let is_header = is_made || inputs.header.unwrap_or_else(|| is_header(&first, columns.len()));
         let fail = |reason| DataError::File { path: path.to_owned(), reason };
-        let Places { label, of_columns } = match is_header && !inputs.names.is_empty() {
+        let Places { labels: of_labels, of_columns } = match is_header && !inputs.names.is_empty() {
             true => by_name(&first, &columns, inputs).map_err(fail)?,
             false => by_place(&first, &columns, inputs).map_err(fail)?,
         };
@@ -87,7 +89,7 @@ impl Table {
         let taken = of_columns.into_iter().zip(codings).filter_map(|(place, coding)| Some((place?, coding)));
         let taken = taken.filter(|(_, coding)| *coding != ColumnKind::Ignored).collect();
         let names = if is_header { first.clone() } else { Vec::new() };
-        let rows = Rows { path: path.to_owned(), delimiter, names, columns: first.len(), label, taken };
+        let rows = Rows { path: path.to_owned(), delimiter, names, columns: first.len(), labels: of_labels, taken };
         Ok(Self { reader, rows, record, is_read: !is_header, budget, row_bytes, labels })
     }
 }
@@ -104,7 +106,7 @@ impl Blocks for Table {
             }
             match self.labels {
                 LabelPolicy::Wanted => {
-                    block.labels.extend(self.rows.read(&self.record, &mut block.values)?.map(ToOwned::to_owned));
+                    block.labels.extend(self.rows.read(&self.record, &mut block.values)?.map(Cow::into_owned));
                 }
                 LabelPolicy::Unused => {
                     self.rows.read_features(&self.record, &mut block.values)?;
@@ -117,22 +119,23 @@ impl Blocks for Table {
     }
 
     fn has_labels(&self) -> bool {
-        self.rows.label.is_some()
+        !self.rows.labels.is_empty()
     }
 }
 
 /// Where a table has what a model takes.
 struct Places {
-    label: Option<usize>,
+    /// Of each label; none if not all of them are there.
+    labels: Vec<usize>,
     /// For each of the model's columns, where it is; `None` if it is not there, and need not be.
     of_columns: Vec<Option<usize>>,
 }
 
 impl Places {
     /// As they were in the table that the model was trained on.
-    fn in_order(label: Option<usize>, columns: usize) -> Self {
-        let place = |column: usize| column + usize::from(label.is_some_and(|label| label <= column));
-        Self { label, of_columns: (0..columns).map(|column| Some(place(column))).collect() }
+    fn in_order(labels: &[u32], columns: usize) -> Self {
+        let of_columns = (0..columns).map(|column| Some(column_of(labels, column))).collect();
+        Self { labels: labels.iter().map(|label| *label as usize).collect(), of_columns }
     }
 }
 
@@ -141,12 +144,12 @@ fn is_header(first: &[String], columns: usize) -> bool {
     first.iter().take(columns).all(|cell| cell.parse::<f64>().is_err())
 }
 
-/// By the names in the header: each column once, the label or not, those that the model leaves out or not, and no other.
+/// By the names in the header: each column once, the labels or not, those that the model leaves out or not, and no other.
 fn by_name(header: &[String], columns: &[Column], inputs: &InputSpec) -> Result<Places, String> {
-    let label_name = inputs.label_name.as_ref();
+    let label_names = &inputs.label_name;
     let mut known: BTreeMap<&String, Option<usize>> = columns.iter().map(|column| (&column.name, None)).collect();
-    known.extend(label_name.map(|name| (name, None)));
-    if known.len() < columns.len() + usize::from(label_name.is_some()) {
+    known.extend(label_names.iter().map(|name| (name, None)));
+    if known.len() < columns.len() + label_names.len() {
         return in_order(header, columns, inputs);
     }
     let (mut additional, mut twice) = (Vec::new(), Vec::new());
@@ -161,8 +164,9 @@ fn by_name(header: &[String], columns: &[Column], inputs: &InputSpec) -> Result<
         columns.iter().filter(|column| column.coding != ColumnKind::Ignored).map(|column| &column.name).collect();
     let missing: Vec<&String> = taken.iter().copied().filter(|name| known[name].is_none()).collect();
     if missing.is_empty() && additional.is_empty() && twice.is_empty() {
-        let label = label_name.and_then(|name| known[name]);
-        return Ok(Places { label, of_columns: columns.iter().map(|column| known[&column.name]).collect() });
+        let labels = label_names.iter().map(|name| known[name]).collect::<Option<Vec<usize>>>();
+        let of_columns = columns.iter().map(|column| known[&column.name]).collect();
+        return Ok(Places { labels: labels.unwrap_or_default(), of_columns });
     }
     if missing.len() == taken.len() && header.iter().any(|cell| cell.parse::<f64>().is_ok()) {
         return Err(format!(
@@ -176,7 +180,10 @@ fn by_name(header: &[String], columns: &[Column], inputs: &InputSpec) -> Result<
         let verb = if names.len() == 1 { "is" } else { "are" };
         format!("{} {verb} {what}", named(names))
     });
-    let label = label_name.map(|name| format!(", and may have `{}`", shorten(name))).unwrap_or_default();
+    let label = match &**label_names {
+        [] => String::new(),
+        names => format!(", and may have {}", named(&names.iter().collect::<Vec<_>>())),
+    };
     let separated =
         if header.len() == 1 { "; --delimiter says what separates its cells, if that is not found" } else { "" };
     Err(format!(
@@ -193,14 +200,15 @@ fn in_order(header: &[String], columns: &[Column], inputs: &InputSpec) -> Result
     let mut names: Vec<&String> = columns.iter().map(|column| &column.name).collect();
     let is_header = |names: &[&String]| header.iter().eq(names.iter().copied());
     if is_header(&names) {
-        return Ok(Places::in_order(None, columns.len()));
+        return Ok(Places::in_order(&[], columns.len()));
     }
-    let label = inputs.label.map(|label| label as usize).filter(|label| *label <= names.len());
-    if let (Some(label), Some(name)) = (label, &inputs.label_name) {
-        names.insert(label, name);
-        if is_header(&names) {
-            return Ok(Places::in_order(Some(label), columns.len()));
-        }
+    let mut labels: Vec<(&u32, &String)> = inputs.label.iter().zip(&inputs.label_name).collect();
+    labels.sort_unstable();
+    for (label, name) in labels.iter().filter(|_| labels.len() == inputs.label.len()) {
+        names.insert(names.len().min(**label as usize), name);
+    }
+    if is_header(&names) {
+        return Ok(Places::in_order(&inputs.label, columns.len()));
     }
     Err("several of the model's columns have one name, so that its header must be that of the table that the model was trained on"
         .to_owned())
@@ -208,16 +216,22 @@ fn in_order(header: &[String], columns: &[Column], inputs: &InputSpec) -> Result
 
 /// By their number: all columns alone, or with the label where it was.
 fn by_place(first: &[String], columns: &[Column], inputs: &InputSpec) -> Result<Places, String> {
-    let label = inputs.label.map_or(columns.len(), |label| label as usize);
+    let last = [columns.len() as u32];
+    let labels = if inputs.label.is_empty() { &last[..] } else { &inputs.label };
     if first.len() == columns.len() {
-        return Ok(Places::in_order(None, columns.len()));
+        return Ok(Places::in_order(&[], columns.len()));
     }
-    if first.len() == columns.len() + 1 && label <= columns.len() {
-        return Ok(Places::in_order(Some(label), columns.len()));
+    let all = columns.len() + labels.len();
+    if first.len() == all && labels.iter().all(|label| (*label as usize) < all) {
+        return Ok(Places::in_order(labels, columns.len()));
     }
+    let told = match labels {
+        [label] => format!("a label as column {label}"),
+        labels => format!("labels as columns {}", labels.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+    };
     let noun = if inputs.columns.is_empty() { "features" } else { "columns" };
     Err(format!(
-        "it has {} columns, but the model takes {} {noun}, or these and a label as column {label}{}",
+        "it has {} columns, but the model takes {} {noun}, or these and {told}{}",
         first.len(),
         columns.len(),
         if first.len() == 1 { "; --delimiter says what separates its cells, if that is not found" } else { "" }

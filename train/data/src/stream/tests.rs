@@ -14,8 +14,8 @@ fn of_table() -> InputSpec {
         tokenizer: None,
         names: ["a", "b"].map(str::to_owned).to_vec(),
         columns: Vec::new(),
-        label: Some(1),
-        label_name: Some("kind".to_owned()),
+        label: vec![1],
+        label_name: vec!["kind".to_owned()],
         header: Some(true),
         delimiter: Some(Delimiter::Comma),
         separated_by: None,
@@ -25,7 +25,7 @@ fn of_table() -> InputSpec {
 fn of_images(shape: [u32; 3]) -> InputSpec {
     let features = shape.iter().map(|side| *side as usize).product();
     let (names, columns) = (Vec::new(), Vec::new());
-    let (is_text, tokenizer, label, label_name) = (false, None, None, None);
+    let (is_text, tokenizer, label, label_name) = (false, None, Vec::new(), Vec::new());
     let (header, delimiter, separated_by) = (None, None, None);
     InputSpec {
         features,
@@ -116,7 +116,7 @@ fn a_table_is_scaled_from_the_same_numbers_as_for_training() {
     let source = file.path().display().to_string();
     let options = DataOptions { source: source.clone(), held_out: 0.0, ..DataOptions::default() };
     let dataset = Dataset::load(&options).expect("good data");
-    let inputs = InputSpec { label: Some(2), ..of_table() };
+    let inputs = InputSpec { label: vec![2], ..of_table() };
     let mut reader = Reader::open(&source, &inputs, LabelPolicy::Unused).expect("opened");
     let mut at = 0;
     while let Some(block) = reader.next_block(7).expect("good data") {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ::csv::ByteRecord;
 use starling_run::Kind;
-use starling_run::data::MAX_SAID;
 use starling_run::data::columns::{self, Column, ColumnKind, is_gap};
+use starling_run::data::{MAX_LABELS, MAX_SAID};
 use starling_run::manifest::MAX_FEATURES;
 
 use crate::DataOptions;
@@ -37,6 +37,8 @@ use crate::table::walk::Walk;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TableForm<'a> {
     pub(crate) label: Option<&'a TableColumn>,
+    /// Further columns of labels.
+    pub(crate) more_labels: &'a [TableColumn],
     pub(crate) header: Option<bool>,
     pub(crate) delimiter: Option<Delimiter>,
     /// The columns that are left out.
@@ -47,8 +49,8 @@ pub(crate) struct TableForm<'a> {
 
 impl<'a> TableForm<'a> {
     pub(crate) fn of(options: &'a DataOptions) -> Self {
-        let DataOptions { label, header, delimiter, ignored, categories, .. } = options;
-        Self { label: label.as_ref(), header: *header, delimiter: *delimiter, ignored, categories }
+        let DataOptions { label, more_labels, header, delimiter, ignored, categories, .. } = options;
+        Self { label: label.as_ref(), more_labels, header: *header, delimiter: *delimiter, ignored, categories }
     }
 }
 
@@ -248,7 +250,8 @@ pub(crate) struct Table {
     first: Vec<String>,
     pub(crate) is_header: bool,
     is_header_said: bool,
-    pub(crate) label: usize,
+    /// One at least.
+    pub(crate) labels: Vec<usize>,
     pub(crate) is_label_said: bool,
     ignored: BTreeSet<usize>,
     pub(crate) categories: BTreeSet<usize>,
@@ -257,7 +260,7 @@ pub(crate) struct Table {
 impl Table {
     /// The columns that give features, in their order.
     pub(crate) fn taken(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.rows.columns).filter(|column| *column != self.label && !self.ignored.contains(column))
+        (0..self.rows.columns).filter(|column| !self.labels.contains(column) && !self.ignored.contains(column))
     }
 
     /// Reads the features as the survey finds them to be: once more, unless they all are numbers that were kept.
@@ -282,8 +285,10 @@ impl Table {
         if survey.rows == 0 {
             return Err(fail("it has a header, but no rows".to_owned()));
         }
-        let Classes { of_spellings: class_of, names: class_names, counts } =
-            survey.spellings.classify().map_err(|reason| fail(format!("{}: {reason}", self.rows.name(self.label))))?;
+        let Classes { of_spellings: class_of, names: class_names, counts } = survey
+            .spellings
+            .classify(self.labels.len())
+            .map_err(|reason| fail(format!("{}: {reason}", self.rows.name(self.labels[0]))))?;
         let survey_doubts = survey.doubts(&self);
         let is_plain = survey.is_plain;
         let codings = match is_plain {
@@ -330,7 +335,7 @@ impl Table {
         let is_guessed = self.is_header && !self.is_header_said;
         let may_be_sample = (!is_plain && !has_numbers(&coded)) || self.first.iter().any(|cell| is_gap_word(cell));
         let understood = Understood {
-            label: self.label,
+            label: self.labels[0],
             is_label_said: self.is_label_said,
             names: &self.rows.names,
             first_taken: self.taken().next().unwrap_or_default(),
@@ -353,7 +358,9 @@ impl Table {
         let column = |column: usize| u32::try_from(column).expect("invariant: the number of columns is bounded");
         let feature_names = match (&*self.rows.names, &*coded) {
             ([], _) => Vec::new(),
-            (names, []) => (0..names.len()).filter(|at| *at != self.label).map(|at| names[at].clone()).collect(),
+            (names, []) => {
+                (0..names.len()).filter(|at| !self.labels.contains(at)).map(|at| names[at].clone()).collect()
+            }
             (_, coded) => columns::feature_names(coded),
         };
         Ok(Raw {
@@ -366,8 +373,8 @@ impl Table {
             feature_names,
             scaling: Scaling::Standardize,
             columns: Some(Columns {
-                label: column(self.label),
-                label_name: self.rows.names.get(self.label).cloned(),
+                labels: self.labels.iter().copied().map(column).collect(),
+                label_names: self.labels.iter().filter_map(|label| self.rows.names.get(*label).cloned()).collect(),
                 header: self.is_header,
                 delimiter: self.rows.delimiter,
                 ignored: self.ignored.iter().copied().map(column).collect(),
@@ -404,7 +411,7 @@ impl Table {
 
     /// All columns but the label's, those that are left out with them.
     fn columns(&self, coding: impl Fn(usize) -> ColumnKind) -> Vec<Column> {
-        let others = (0..self.rows.columns).filter(|column| *column != self.label);
+        let others = (0..self.rows.columns).filter(|column| !self.labels.contains(column));
         let column = |at: usize| Column {
             name: self.rows.names.get(at).cloned().unwrap_or_default(),
             coding: if self.ignored.contains(&at) { ColumnKind::Ignored } else { coding(at) },
@@ -441,7 +448,7 @@ impl Table {
             || (Vec::new(), Vec::new()),
             |(values, classes), record| {
                 let label = self.rows.read(record, values)?;
-                classes.push(label.and_then(|label| known.class(label)));
+                classes.push(label.and_then(|label| known.class(&label)));
                 Ok(())
             },
             |walked| {
@@ -479,27 +486,31 @@ impl Table {
         if columns > MAX_FEATURES as usize {
             return Err(fail(format!("it has {columns} columns, too many to be data")));
         }
-        let (written, index) = match form.label {
-            None => (None, None),
-            Some(TableColumn::Written(text)) => (Some(text), text.parse::<usize>().ok()),
-            Some(TableColumn::Index(index)) => (None, Some(*index as usize)),
-        };
-        let named = written.and_then(|text| cells.iter().position(|cell| cell == text));
+        let labels = said_labels(form, &cells);
+        let places = labels.iter().filter_map(|label| match label {
+            TableColumn::Written(text) => cells.iter().position(|cell| cell == text).or_else(|| text.parse().ok()),
+            TableColumn::Index(index) => Some(*index as usize),
+        });
+        let places: Vec<usize> = if labels.is_empty() { vec![columns - 1] } else { places.collect() };
         let is_number = |cell: &String| cell.parse::<f64>().is_ok();
-        let mut said = form.label.into_iter().chain(form.ignored).chain(form.categories);
+        let mut said = labels.iter().chain(form.ignored).chain(form.categories);
         let is_proven = said.any(|column| is_name(column, &cells));
         let is_header = form.header.unwrap_or_else(|| {
-            let column = named.or(index).unwrap_or(columns - 1);
-            let mut others = cells.iter().enumerate().filter(|(at, _)| *at != column).map(|(_, cell)| cell);
+            let mut others = cells.iter().enumerate().filter(|(at, _)| !places.contains(at)).map(|(_, cell)| cell);
             let are_text = others.clone().all(|cell| !is_number(cell));
             // Nothing but gaps says nothing of names.
             is_proven || (are_text && others.any(|cell| !is_gap(cell)))
         });
         let names = if is_header { &*cells } else { &[] };
-        let label = match form.label {
-            None => columns - 1,
-            Some(label) => find(label, names, columns, "the label").map_err(fail)?,
-        };
+        let found = labels.iter().map(|label| find(label, names, columns, "the label")).collect::<Result<Vec<_>, _>>();
+        let labels = if labels.is_empty() { vec![columns - 1] } else { found.map_err(fail)? };
+        let distinct: BTreeSet<&usize> = labels.iter().collect();
+        if labels.len() > MAX_LABELS || distinct.len() < labels.len() {
+            return Err(fail(format!(
+                "--label names {} columns, but at most {MAX_LABELS}, each once, are possible",
+                labels.len()
+            )));
+        }
         let said = |columns_said: &[TableColumn], flag: &str| {
             let found = columns_said.iter().map(|column| find(column, names, columns, flag));
             let found = found.collect::<Result<BTreeSet<usize>, String>>().map_err(fail)?;
@@ -509,9 +520,9 @@ impl Table {
                     format!("{flag} names {count} columns, but {MAX_SAID} are possible: leave them out of the file");
                 return Err(fail(reason));
             }
-            match found.contains(&label) {
-                true => Err(fail(format!("{flag} names {}, which is the label", column(names, label)))),
-                false => Ok(found),
+            match labels.iter().find(|label| found.contains(*label)) {
+                Some(label) => Err(fail(format!("{flag} names {}, which is the label", column(names, *label)))),
+                None => Ok(found),
             }
         };
         let ignored = said(form.ignored, "--ignore")?;
@@ -519,20 +530,32 @@ impl Table {
         if let Some(both) = ignored.intersection(&categories).next() {
             return Err(fail(format!("--ignore and --categories both name {}", column(names, *both))));
         }
-        if ignored.len() + 1 >= columns {
-            return Err(fail("--ignore leaves no column to learn from".to_owned()));
+        if ignored.len() + labels.len() >= columns {
+            let flag = if ignored.is_empty() { "--label" } else { "--ignore" };
+            return Err(fail(format!("{flag} leaves no column to learn from")));
         }
         let rows = Rows {
             path: path.to_owned(),
             delimiter,
             names: names.to_vec(),
             columns,
-            label: Some(label),
+            labels: labels.clone(),
             taken: Vec::new(),
         };
         let (is_header_said, is_label_said) = (form.header.is_some() || is_proven, form.label.is_some());
-        Ok(Self { rows, first: cells, is_header, is_header_said, label, is_label_said, ignored, categories })
+        Ok(Self { rows, first: cells, is_header, is_header_said, labels, is_label_said, ignored, categories })
     }
+}
+
+/// The columns of labels that a user has named: several with commas between them, unless one column is called so.
+fn said_labels(form: TableForm<'_>, first: &[String]) -> Vec<TableColumn> {
+    let parts = |label: &TableColumn| match label {
+        TableColumn::Written(text) if text.contains(',') && !first.contains(text) => {
+            text.split(',').map(|part| TableColumn::Written(part.trim().to_owned())).collect()
+        }
+        _ => vec![label.clone()],
+    };
+    form.label.into_iter().chain(form.more_labels).flat_map(parts).collect()
 }
 
 /// Whether one of these columns is a number.

@@ -270,7 +270,7 @@ impl RowTable {
 
     fn class(&self, record: &ByteRecord) -> Result<u32, DataError> {
         let label = self.rows.label(record)?.unwrap_or_default();
-        self.labels.class(label).ok_or_else(|| self.changed())
+        self.labels.class(&label).ok_or_else(|| self.changed())
     }
 
     fn changed(&self) -> DataError {

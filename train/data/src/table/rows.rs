@@ -1,9 +1,11 @@
 //! The rows of a table, one after another: what training and prediction read in the same way.
 
+use std::borrow::Cow;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use ::csv::ByteRecord;
+use starling_run::data::BETWEEN_LABELS;
 use starling_run::data::columns::{CellError, ColumnKind};
 
 use crate::Delimiter;
@@ -85,6 +87,10 @@ impl<'t> Text<'t> {
     }
 }
 
+fn joined(labels: &[&str]) -> String {
+    labels.join(BETWEEN_LABELS.encode_utf8(&mut [0; 4]))
+}
+
 /// How the rows of one table are read.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows {
@@ -93,8 +99,8 @@ pub(crate) struct Rows {
     /// Of the columns. Empty without a header.
     pub(crate) names: Vec<String>,
     pub(crate) columns: usize,
-    /// Which of them holds the labels.
-    pub(crate) label: Option<usize>,
+    /// Which of them hold labels, in the order of a model's outputs.
+    pub(crate) labels: Vec<usize>,
     /// Which of them have features, in the order of those, and how they become them.
     pub(crate) taken: Vec<(usize, ColumnKind)>,
 }
@@ -104,7 +110,11 @@ impl Rows {
     ///
     /// # Errors
     /// If it has more or fewer cells than the first row, or a cell is not what its column holds: with row and column.
-    pub(crate) fn read<'r>(&self, record: &'r ByteRecord, values: &mut Vec<f64>) -> Result<Option<&'r str>, DataError> {
+    pub(crate) fn read<'r>(
+        &self,
+        record: &'r ByteRecord,
+        values: &mut Vec<f64>,
+    ) -> Result<Option<Cow<'r, str>>, DataError> {
         self.read_features(record, values)?;
         self.label(record)
     }
@@ -123,25 +133,46 @@ impl Rows {
         Ok(())
     }
 
-    /// The label of a row, if it has one.
+    /// The label of a row, if it has one; of several columns their numbers, with [`BETWEEN_LABELS`] between them.
     ///
     /// # Errors
-    /// If it is empty, or no text.
-    pub(crate) fn label<'r>(&self, record: &'r ByteRecord) -> Result<Option<&'r str>, DataError> {
-        let Some(column) = self.label else { return Ok(None) };
+    /// If it is empty, or no text; of several, if one is no number.
+    pub(crate) fn label<'r>(&self, record: &'r ByteRecord) -> Result<Option<Cow<'r, str>>, DataError> {
+        if let [_, _, ..] = *self.labels {
+            let labels =
+                self.labels.iter().map(|column| self.number(record, *column)).collect::<Result<Vec<_>, _>>()?;
+            return Ok(Some(joined(&labels).into()));
+        }
+        let Some(&column) = self.labels.first() else { return Ok(None) };
         match self.cell(record, column)? {
             "" => {
                 let reason = "the label is empty; fill it in, or leave the row out".to_owned();
                 Err(self.fault(record, Some(column), reason))
             }
-            label => Ok(Some(label)),
+            label => Ok(Some(label.into())),
+        }
+    }
+
+    /// A label that is one of several.
+    fn number<'r>(&self, record: &'r ByteRecord, column: usize) -> Result<&'r str, DataError> {
+        let cell = self.cell(record, column)?;
+        match cell.parse().is_ok_and(f64::is_finite) {
+            true => Ok(cell),
+            false => {
+                let told = shorten(cell);
+                let reason = format!(
+                    "the label `{told}` is no number, which all of several label columns are; mend it, or leave the row out"
+                );
+                Err(self.fault(record, Some(column), reason))
+            }
         }
     }
 
     /// The label of a row whatever it is: empty if it is no text, too.
     pub(crate) fn any_label(&self, record: &ByteRecord) -> Option<String> {
-        let column = self.label?;
-        Some(self.cell(record, column).unwrap_or_default().to_owned())
+        let cells: Vec<&str> =
+            self.labels.iter().map(|column| self.cell(record, *column).unwrap_or_default()).collect();
+        (!cells.is_empty()).then(|| joined(&cells))
     }
 
     /// Checks that a row has as many cells as the first one.

@@ -121,7 +121,7 @@ impl Survey {
             |walked| {
                 let fail = |reason| DataError::File { path: table.rows.path.clone(), reason };
                 survey.index.add(&walked).map_err(fail)?;
-                let of_label = |reason| fail(format!("{}: {reason}", table.rows.name(table.label)));
+                let of_label = |reason| fail(format!("{}: {reason}", table.rows.name(table.labels[0])));
                 survey.add(walked.of_rows.survey, walked.lines_before).map_err(of_label)?;
                 if !survey.is_plain || survey.rows.saturating_mul(width) > most {
                     (survey.values, survey.labels) = (None, Vec::new());
@@ -314,12 +314,12 @@ impl Survey {
         if !are_numbers || !are_measured {
             return Ok(());
         }
-        let (text, last) = (table.rows.name(*column), table.rows.name(table.label));
+        let (text, last) = (table.rows.name(*column), table.rows.name(table.labels[0]));
         let reason = format!(
             "which column is the label? {text} holds text, and {last}, the last one, holds measurements: pass --label {}, or --label {} \
              if it is that one",
             quoted(&flag(table, *column)),
-            quoted(&flag(table, table.label))
+            quoted(&flag(table, table.labels[0]))
         );
         Err(DataError::File { path: table.rows.path.clone(), reason })
     }
@@ -357,7 +357,7 @@ impl Part {
         }
         survey.rows += 1;
         if let Some(label) = rows.label(record)? {
-            let label = survey.spellings.note(label);
+            let label = survey.spellings.note(&label);
             if keeps {
                 survey.labels.push(label);
             }

@@ -54,7 +54,7 @@ fn texts_become_categories_and_gaps_the_mean() {
     assert_eq!(rows[3][..7], [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
     assert_eq!((rows[2][7], rows[2][8]), (0.0, 1.0));
     let description = dataset.description();
-    assert_eq!((description.features, description.shape, description.label), (9, [1, 1, 9], Some(5)));
+    assert_eq!((description.features, description.shape, description.label.clone()), (9, [1, 1, 9], vec![5]));
     assert_eq!((description.ignored.as_slice(), description.categories.as_slice()), (&[0][..], &[][..]));
     assert_eq!(description.check(), Ok(()));
     let line = dataset.summary().to_string();

@@ -58,7 +58,7 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
         tokenizer: None,
         names: preprocessing.features.clone(),
         columns: preprocessing.columns.clone(),
-        label: description.label,
+        label: description.label.clone(),
         label_name: preprocessing.label.clone(),
         header: description.header,
         delimiter: description.delimiter,
@@ -68,6 +68,7 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
 
 mod bad_rows;
 mod columns;
+mod labels;
 mod placed;
 mod rows;
 mod tables;
@@ -159,7 +160,7 @@ mod csv {
         });
         let founder = founder.expect("good data");
         let description = founder.description();
-        assert_eq!((description.label, description.header), (Some(1), Some(true)));
+        assert_eq!((description.label.clone(), description.header), (vec![1], Some(true)));
         let spec = RunSpec { held_out: 0.0, ..RunSpec::default() };
         let manifest = Manifest::of(&spec, founder.description());
         let joiner = load_csv(text, |options| *options = options.clone().for_run(&manifest)).expect("the same data");
@@ -169,7 +170,7 @@ mod csv {
             options.label = Some(written("2"));
             *options = options.clone().for_run(&manifest);
         });
-        assert_eq!(other.expect("another label").description().label, Some(2));
+        assert_eq!(other.expect("another label").description().label, [2]);
     }
 
     #[test]

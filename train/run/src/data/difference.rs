@@ -14,8 +14,13 @@ impl PreprocessingSpec {
     /// classes, and means. Empty if it is in none of these.
     pub fn told(&self, theirs: &Self) -> Vec<String> {
         let mut told = Vec::new();
-        let label = |names: &Self| {
-            names.label.as_deref().map_or_else(|| "no name".to_owned(), |name| format!("the name `{}`", shorten(name)))
+        let label = |names: &Self| match &*names.label {
+            [] => "no name".to_owned(),
+            [name] => format!("the name `{}`", shorten(name)),
+            names => format!(
+                "the names {}",
+                names.iter().map(|name| format!("`{}`", shorten(name))).collect::<Vec<_>>().join(", ")
+            ),
         };
         if self.label != theirs.label {
             told.push(format!("the label has {} here, {} there", label(self), label(theirs)));
@@ -153,9 +158,9 @@ mod tests {
             scales: FeatureScale::Standardize { means, deviations },
             classes: texts(&["a", "b"]),
             features: texts(features),
-            label: Some("kind".to_owned()),
+            label: vec!["kind".to_owned()],
             columns: Vec::new(),
-            labels: None,
+            labels: Vec::new(),
         }
     }
 
@@ -169,7 +174,7 @@ mod tests {
     fn copies_are_told_apart_by_what_they_hold() {
         let ours = plain(&["x", "y"], &[1.5, 2.0]);
         assert_eq!(ours.told(&ours), texts(&[]));
-        let other = PreprocessingSpec { label: None, classes: texts(&["a", "c", "d"]), ..ours.clone() };
+        let other = PreprocessingSpec { label: Vec::new(), classes: texts(&["a", "c", "d"]), ..ours.clone() };
         let expected = [
             "the label has the name `kind` here, no name there",
             "the class `b` here alone",

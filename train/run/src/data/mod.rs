@@ -44,6 +44,10 @@ pub const USUAL_CONTEXT: u32 = 128;
 pub const NONE: &str = "none";
 /// What a program brings: see [`DataDescription::of_program`].
 pub const PROGRAM: &str = "program";
+/// How many columns may hold labels.
+pub const MAX_LABELS: usize = 256;
+/// What stands between the labels of a row that has several.
+pub const BETWEEN_LABELS: char = ',';
 /// How many columns a user can say something of.
 pub const MAX_SAID: usize = 1024;
 /// The longest name of a kind of data, in bytes.
@@ -99,8 +103,8 @@ pub struct DataDescription {
     pub shape: [u32; 3],
     /// How many classes there are. 0 of a table whose labels are more different numbers than there may be classes.
     pub classes: u32,
-    /// CSV: the column that holds the labels, from 0.
-    pub label: Option<u32>,
+    /// CSV: the columns that hold labels, from 0, in the order of the model's outputs. Of several, all are numbers, and there are no classes.
+    pub label: Vec<u32>,
     /// CSV: whether the first row holds the columns' names.
     pub header: Option<bool>,
     /// CSV: what separates cells.
@@ -126,7 +130,7 @@ impl DataDescription {
             features: 1,
             shape: [1, 1, 1],
             classes: 2,
-            label: None,
+            label: Vec::new(),
             header: None,
             delimiter: None,
             ignored: Vec::new(),
@@ -145,7 +149,12 @@ impl DataDescription {
 
     /// Whether it is a table, of which one column holds the labels.
     pub fn is_table(&self) -> bool {
-        self.label.is_some()
+        !self.label.is_empty()
+    }
+
+    /// The number of the column that is this one of those that hold no labels, from 0.
+    pub fn column_of(&self, other: usize) -> usize {
+        column_of(&self.label, other)
     }
 
     /// Whether it is a text, of which windows are the samples.
@@ -211,10 +220,11 @@ impl DataDescription {
             }
         }
         // Each column has a feature at least, but for those that are ignored.
-        let last = u64::from(self.features) + self.ignored.len() as u64;
-        if let Some(label) = self.label.filter(|label| u64::from(*label) > last) {
+        let last = u64::from(self.features) + (self.ignored.len() + self.label.len().saturating_sub(1)) as u64;
+        if let Some(label) = self.label.iter().find(|label| u64::from(**label) > last) {
             return Err(format!("its label is column {label}, but columns run from 0 to {last}"));
         }
+        check_labels(&self.label, self.classes)?;
         if let Some(said) = self.ignored.iter().chain(&self.categories).find(|column| u64::from(**column) > last) {
             return Err(format!("it says something of column {said}, but columns run from 0 to {last}"));
         }
@@ -233,6 +243,31 @@ impl DataDescription {
     }
 }
 
+/// Checks the columns that hold labels, of so many classes.
+///
+/// # Errors
+/// What is wrong, as a sentence.
+pub fn check_labels(columns: &[u32], classes: u32) -> Result<(), String> {
+    let distinct: std::collections::BTreeSet<&u32> = columns.iter().collect();
+    if columns.len() > MAX_LABELS || distinct.len() < columns.len() {
+        return Err(format!("its label columns are not at most {MAX_LABELS} different ones"));
+    }
+    match columns.len() > 1 && classes > 0 {
+        true => Err(format!(
+            "it has {} label columns and {classes} classes, but only one column has classes",
+            columns.len()
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The number of the column that is this one of those that hold no labels, as `labels` do; all from 0.
+pub fn column_of(labels: &[u32], other: usize) -> usize {
+    let mut labels: Vec<usize> = labels.iter().map(|label| *label as usize).collect();
+    labels.sort_unstable();
+    labels.into_iter().fold(other, |column, label| if label <= column { column + 1 } else { column })
+}
+
 /// The built-in digits, as tests take them for any data.
 #[cfg(test)]
 pub(crate) fn digits() -> DataDescription {
@@ -242,7 +277,7 @@ pub(crate) fn digits() -> DataDescription {
         features: 64,
         shape: [1, 8, 8],
         classes: 10,
-        label: None,
+        label: Vec::new(),
         header: None,
         delimiter: None,
         ignored: Vec::new(),
@@ -260,10 +295,19 @@ mod tests {
     type Change = fn(&mut DataDescription);
 
     #[test]
+    fn several_label_columns_are_written_as_one_was() {
+        let one = DataDescription { label: vec![3], ..digits() };
+        // What members agree on has the bytes that it had when there was at most one.
+        assert_eq!(postcard::to_allocvec(&one.label), postcard::to_allocvec(&Some(3_u32)));
+        assert_eq!(postcard::to_allocvec(&digits().label), postcard::to_allocvec(&None::<u32>));
+        assert_eq!([0, 1, 2, 3].map(|other| column_of(&[4, 1], other)), [0, 2, 3, 5]);
+    }
+
+    #[test]
     fn a_description_that_cannot_be_is_refused() {
         let good = digits();
         assert_eq!(good.check(), Ok(()));
-        let changes: [(Change, &str); 15] = [
+        let changes: [(Change, &str); 17] = [
             (|data| data.samples = 1, "1 samples"),
             (|data| data.samples = 1 << 40, "samples"),
             (|data| data.features = 0, "0 features"),
@@ -273,29 +317,40 @@ mod tests {
             (|data| data.held_out = 1000, "1000 thousandths"),
             (|data| data.kind.clear(), "and this one is none"),
             (|data| data.kind = "\u{1b}[2J".to_owned(), "a kind has 1 to 64 lower-case letters"),
-            (|data| data.label = Some(3), "belong to a table"),
+            (|data| data.label = vec![3], "belong to a table"),
             (|data| data.header = Some(true), "belong to a table"),
             (|data| data.ignored = vec![1], "belong to a table"),
             (
                 |data| {
-                    (data.kind, data.label, data.header) = ("csv".to_owned(), Some(65), Some(true));
+                    (data.kind, data.label, data.header) = ("csv".to_owned(), vec![65], Some(true));
                     data.delimiter = Some(Delimiter::Comma);
                 },
                 "column 65, but columns run from 0 to 64",
             ),
             (
                 |data| {
-                    (data.label, data.header, data.delimiter) = (Some(65), Some(true), Some(Delimiter::Comma));
+                    (data.label, data.header, data.delimiter) = (vec![65], Some(true), Some(Delimiter::Comma));
                     data.ignored = vec![66];
                 },
                 "column 66, but columns run from 0 to 65",
             ),
             (
                 |data| {
-                    (data.label, data.header, data.delimiter) = (Some(1), Some(true), Some(Delimiter::Comma));
+                    (data.label, data.header, data.delimiter) = (vec![1], Some(true), Some(Delimiter::Comma));
                     data.categories = vec![3, 2];
                 },
                 "ascending",
+            ),
+            (
+                |data| {
+                    (data.label, data.header, data.delimiter) = (vec![1, 1], Some(true), Some(Delimiter::Comma));
+                    data.classes = 0;
+                },
+                "not at most 256 different ones",
+            ),
+            (
+                |data| (data.label, data.header, data.delimiter) = (vec![1, 2], Some(true), Some(Delimiter::Comma)),
+                "2 label columns and 10 classes",
             ),
         ];
         for (change, reason) in changes {

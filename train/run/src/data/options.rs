@@ -16,6 +16,8 @@ pub struct DataOptions {
     pub source: String,
     /// The label column of a CSV file. The last column by default.
     pub label: Option<TableColumn>,
+    /// Further such columns, all of which hold numbers.
+    pub more_labels: Vec<TableColumn>,
     /// Whether a CSV file starts with a header. `None`: found out from its first row.
     pub header: Option<bool>,
     /// What separates the cells of a CSV file. `None`: found out from its first rows.
@@ -61,6 +63,7 @@ impl Default for DataOptions {
         Self {
             source: DIGITS.to_owned(),
             label: None,
+            more_labels: Vec::new(),
             header: None,
             delimiter: None,
             ignored: Vec::new(),
@@ -97,7 +100,10 @@ impl DataOptions {
     pub fn for_run(mut self, manifest: &Manifest) -> Self {
         self.held_out = manifest.data.held_out as f32 / 1000.0;
         self.seed = manifest.seed;
-        self.label = self.label.or_else(|| manifest.data.label.map(TableColumn::Index));
+        if let (None, [label, more @ ..]) = (&self.label, &*manifest.data.label) {
+            self.label = Some(TableColumn::Index(*label));
+            self.more_labels = more.iter().map(|label| TableColumn::Index(*label)).collect();
+        }
         self.header = self.header.or(manifest.data.header);
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
         self.text = is_text(&manifest.data.kind);

@@ -95,12 +95,12 @@ pub struct PreprocessingSpec {
     pub classes: Vec<String>,
     /// What each feature is called, in the order of the model's inputs. Empty if they have no names.
     pub features: Vec<String>,
-    /// What the label column is called, if it has a name.
-    pub label: Option<String>,
-    /// The columns of a table, but for the label's, in their order. Empty if each is a number without gaps.
+    /// What the label columns are called, if they have names.
+    pub label: Vec<String>,
+    /// The columns of a table, but for those of labels, in their order. Empty if each is a number without gaps.
     pub columns: Vec<Column>,
-    /// How labels are scaled, if all of them are numbers.
-    pub labels: Option<LabelScale>,
+    /// How the labels of each column are scaled, if all of them are numbers.
+    pub labels: Vec<LabelScale>,
 }
 
 impl PreprocessingSpec {
@@ -154,7 +154,9 @@ impl PreprocessingSpec {
         };
         let are_named = preprocessing.features.is_empty() || preprocessing.features.len() == features;
         let are_coded = preprocessing.columns.is_empty() || are_coded(&preprocessing.columns, features);
-        let are_usable = preprocessing.labels.is_none_or(|labels| labels.is_usable());
+        let labels = &preprocessing.labels;
+        let are_usable = labels.iter().all(LabelScale::is_usable)
+            && (labels.len() == description.label.len().max(1) || (labels.is_empty() && description.label.len() < 2));
         let are_told = preprocessing.tokenizer().is_some() || preprocessing.classes.len() == classes;
         if are_scaled && are_named && are_coded && are_usable && are_told {
             return Ok(preprocessing);
@@ -182,8 +184,14 @@ mod tests {
     fn only_the_bytes_that_the_run_names_are_read() {
         let classes = (0..10).map(|class: u32| class.to_string()).collect();
         let scales = FeatureScale::Divide(16.0);
-        let preprocessing =
-            PreprocessingSpec { scales, classes, features: Vec::new(), label: None, columns: Vec::new(), labels: None };
+        let preprocessing = PreprocessingSpec {
+            scales,
+            classes,
+            features: Vec::new(),
+            label: Vec::new(),
+            columns: Vec::new(),
+            labels: Vec::new(),
+        };
         let description = DataDescription { preprocessing: preprocessing.digest(), ..digits() };
         let bytes = preprocessing.encode();
         assert_eq!(PreprocessingSpec::decode(&bytes, &description).as_ref(), Ok(&preprocessing));

@@ -42,6 +42,9 @@ pub struct DataSummary {
     pub label: Option<u32>,
     /// What that column is called, if it has a name.
     pub label_name: Option<String>,
+    /// Further columns of labels, by their names or numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_labels: Vec<String>,
     /// Of a table: whether the first row holds the columns' names.
     pub header: Option<bool>,
     /// Of a table: what separates its cells.
@@ -77,6 +80,9 @@ impl DataSummary {
 
     fn classes(&self) -> String {
         let all = self.classes as usize;
+        if !self.more_labels.is_empty() {
+            return "numbers".to_owned();
+        }
         if all == 0 {
             return format!("more than {MAX_CLASSES} different numbers");
         }
@@ -145,6 +151,9 @@ impl fmt::Display for DataSummary {
         if let Some(name) = &self.label_name {
             write!(f, " `{name}`")?;
         }
+        if !self.more_labels.is_empty() {
+            write!(f, " and {}", named(&self.more_labels))?;
+        }
         let header = if self.header == Some(true) { "header found" } else { "no header" };
         write!(f, " ({}), {header}, {held_out} held out", self.classes())?;
         match self.delimiter {
@@ -179,6 +188,7 @@ mod tests {
             shape: [1, 1, 13],
             label: Some(0),
             label_name: Some("cultivar".to_owned()),
+            more_labels: Vec::new(),
             header: Some(true),
             delimiter: Some(Delimiter::Comma),
             category_columns: Vec::new(),

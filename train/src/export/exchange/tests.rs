@@ -12,7 +12,7 @@ use starling_run::manifest::schema::Entry;
 use starling_run::program::export::{CONFIG, DESCRIPTION, MODEL, SCRIPT};
 use starling_run::{Learner, Schema};
 
-use super::super::tests::{options, python, table, trained, words};
+use super::super::tests::{options, python, several, table, trained, words};
 use super::super::{Model, Prediction};
 use super::*;
 use crate::{DataOptions, DeviceSpec};
@@ -125,7 +125,7 @@ fn numbers_of_16_bits_are_rounded_once_and_read_by_all_verbs() {
     let most = |said: Vec<Prediction>| -> Vec<Vec<f64>> {
         let of = |prediction| match prediction {
             Prediction::Class { probabilities, .. } => probabilities,
-            Prediction::Number(number) => vec![number.into()],
+            _ => panic!("of classes"),
         };
         said.into_iter().map(of).collect()
     };
@@ -237,6 +237,8 @@ fn of_all_kinds(path: &Path) -> Vec<(&'static str, DataOptions)> {
         ("cnn:4,8+batch-norm", digits.clone()),
         ("cnn:4,4,8+residual", digits.clone()),
         ("cnn:1,1+batch-norm+residual", digits),
+        ("regression:8", several(path, "rent,price")),
+        ("mlp:8", several(path, "wide,large")),
     ]
 }
 
@@ -270,6 +272,23 @@ fn check(model: &Model, said: &[Prediction], printed: &str, distance: f64) {
             Prediction::Number(number) => {
                 let their = &theirs["prediction"][at];
                 assert!(near(f64::from(*number), their), "{}, row {at}: {number}, {their}", model.name());
+            }
+            Prediction::Numbers(numbers) => {
+                let their = theirs["prediction"][at].as_array().expect("a row");
+                let is_near = numbers.iter().zip(their).all(|(a, b)| near(f64::from(*a), b));
+                assert!(numbers.len() == their.len() && is_near, "{}, row {at}: {ours:?}, {their:?}", model.name());
+            }
+            Prediction::Labels(probabilities) => {
+                let their = theirs["probabilities"][at].as_array().expect("a row");
+                let is_near = probabilities.iter().zip(their).all(|(a, b)| near(*a, b));
+                assert!(
+                    probabilities.len() == their.len() && is_near,
+                    "{}, row {at}: {ours:?}, {their:?}",
+                    model.name()
+                );
+                let said = |(probability, label): (&f64, &serde_json::Value)| *label == u8::from(*probability > 0.5);
+                let labels = theirs["labels"][at].as_array().expect("a row");
+                assert!(probabilities.iter().zip(labels).all(said), "{}, row {at}: {labels:?}", model.name());
             }
         }
     }
@@ -316,9 +335,9 @@ x = np.array(told["values"], float).reshape(-1, *(told["shape"] if len(given.sha
 x = x.astype({"tensor(double)": np.float64, "tensor(float)": np.float32}[given.type])
 out = dict(zip((it.name for it in session.get_outputs()), session.run(None, {given.name: x})))
 meta = session.get_modelmeta().custom_metadata_map
-assert meta["step"] == "60" and ("class_names" in meta) == (len(session.get_outputs()) == 2), meta
+assert meta["step"] == "60" and ("class_names" in meta) == ("class" in out), meta
 one = session.run(None, {given.name: x[:1]})
-assert one[0].shape == (1,), one[0].shape
+assert one[0].shape == next(iter(out.values()))[:1].shape, one[0].shape
 print(json.dumps({name: it.tolist() for name, it in out.items()}))
 "#;
         check(&model, &said, &printed(&python, script, &[&to, &input]), 1e-4);
@@ -395,7 +414,12 @@ else:
     x = torch.where((deviations > 0) & ~x.isnan(), (x - means) / deviations, 0.0)
 with torch.no_grad():
     out = net(x.float())
-if out.shape[1] == 1:
+if "labels" in meta and meta["model"].startswith("mlp"):
+    print(json.dumps({"labels": (out > 0).int().tolist(), "probabilities": out.sigmoid().tolist()}))
+elif "labels" in meta:
+    mean, deviation = (torch.tensor(json.loads(meta[key]), dtype=torch.float64) for key in ("label_mean", "label_deviation"))
+    print(json.dumps({"prediction": (out.double() * deviation + mean).tolist()}))
+elif out.shape[1] == 1:
     number = out[:, 0].double() * float(meta["label_deviation"]) + float(meta["label_mean"])
     print(json.dumps({"prediction": number.tolist()}))
 else:

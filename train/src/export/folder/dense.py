@@ -6,5 +6,11 @@ for layer in range(sum(name.startswith("hidden.") for name in tensors) // 2):
         x = (x - mean) / np.sqrt(variance + np.float32(1e-5)) * gamma + beta
     x = np.maximum(x, 0)
 x = x @ tensors["output.weight"] + tensors["output.bias"]
-names, mean, deviation = json.loads(meta["class_names"]), float(meta.get("label_mean", 0)), float(meta.get("label_deviation", 1))
-print(*(np.float32(float(row[0]) * deviation + mean) if len(row) == 1 else names[row.argmax()] for row in x), sep="\n")
+if meta["model"].startswith(("linear", "regression")):
+    x = x * np.array(json.loads(meta.get("label_deviation", "1"))) + np.array(json.loads(meta.get("label_mean", "0")))
+    print(*(",".join(map(str, row)) for row in x.astype(np.float32)), sep="\n")
+elif "labels" in meta:  # of several labels, which ones a row has
+    print(*(",".join(map(str, row)) for row in (x > 0).astype(int)), sep="\n")
+else:
+    names = json.loads(meta["class_names"])
+    print(*(names[row.argmax()] for row in x), sep="\n")

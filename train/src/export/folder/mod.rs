@@ -5,7 +5,7 @@ use serde_json::Value;
 use starling_run::data::columns::Column;
 use starling_run::data::{IMAGES, LabelScale};
 use starling_run::program::export::{CARD, DESCRIPTION, MODEL, SCRIPT};
-use starling_run::{FeatureScale, Manifest};
+use starling_run::{FeatureScale, Manifest, PreprocessingSpec};
 
 use super::description::settings;
 use super::read::Held;
@@ -103,6 +103,13 @@ struct Inputs<'a> {
     label_name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     label_scale: Option<LabelScale>,
+    /// The same of several columns of labels, in the order of the outputs.
+    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
+    label_columns: &'a [u32],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    label_names: &'a [String],
+    #[serde(skip_serializing_if = "<[LabelScale]>::is_empty")]
+    label_scales: &'a [LabelScale],
     #[serde(skip_serializing_if = "Option::is_none")]
     header: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,16 +202,25 @@ impl<'a> Told<'a> {
         let Origin { run, step, digest: of_state, values, measures, .. } = origin;
         let ExportOptions { layout, numbers } = *options;
         let tensor = |entry| Some(Tensor { name: layout.tensor(entry)?, shape: layout.shape(entry) });
-        let inputs = |on: &'a DataOrigin| Inputs {
-            shape: *shape,
-            features: description.features(),
-            names: &on.preprocessing.features,
-            columns: &on.preprocessing.columns,
-            label_column: on.label,
-            label_name: on.preprocessing.label.as_deref(),
-            label_scale: on.preprocessing.labels.filter(|_| description.learns() == Some(OutputKind::Numbers)),
-            header: on.header,
-            delimiter: on.delimiter.map(|delimiter| delimiter.name()),
+        let learns = description.learns();
+        let inputs = |on: &'a DataOrigin| {
+            let PreprocessingSpec { features, columns, label: names, labels: scales, .. } = &on.preprocessing;
+            let are_several = description.labels > 1;
+            let one = |is_it: bool| is_it && !are_several;
+            Inputs {
+                shape: *shape,
+                features: description.features(),
+                names: features,
+                columns,
+                label_column: on.label.first().copied().filter(|_| one(true)),
+                label_name: names.first().map(String::as_str).filter(|_| one(true)),
+                label_scale: scales.first().copied().filter(|_| one(learns == Some(OutputKind::Numbers))),
+                label_columns: if are_several { &on.label } else { &[] },
+                label_names: if are_several { names } else { &[] },
+                label_scales: if are_several && learns == Some(OutputKind::Numbers) { scales } else { &[] },
+                header: on.header,
+                delimiter: on.delimiter.map(|delimiter| delimiter.name()),
+            }
         };
         let scales = |on: &'a DataOrigin| match &on.preprocessing.scales {
             FeatureScale::Divide(divisor) => Some(Preprocessing::Divide { divisor: *divisor }),
@@ -270,7 +286,7 @@ fn card(description: &Description, task: &str, options: &ExportOptions) -> Strin
         measured(&mut card, origin);
         return card;
     }
-    let is_table = on.label.is_some();
+    let is_table = !on.label.is_empty();
     // Those of IDX files are grey.
     let here = if is_table {
         "table.csv"
@@ -296,15 +312,15 @@ fn card(description: &Description, task: &str, options: &ExportOptions) -> Strin
         ));
     }
     let [channels, height, width] = shape;
-    let inputs = match on.label {
-        None => format!("images of {channels}x{height}x{width}"),
-        Some(_) if !on.preprocessing.columns.is_empty() => {
+    let inputs = match is_table {
+        false => format!("images of {channels}x{height}x{width}"),
+        true if !on.preprocessing.columns.is_empty() => {
             let columns = description.columns(MAX_NAMED).into_iter().map(|column| column.replace(['\n', '\r'], " "));
             let columns = columns.collect::<Vec<_>>().join(", ");
             format!("{} columns: {columns}", on.preprocessing.columns.len())
         }
-        Some(_) if on.preprocessing.features.is_empty() => format!("{} columns of numbers", description.features()),
-        Some(_) => format!("{} columns: {}", description.features(), list(&on.preprocessing.features)),
+        true if on.preprocessing.features.is_empty() => format!("{} columns of numbers", description.features()),
+        true => format!("{} columns: {}", description.features(), list(&on.preprocessing.features)),
     };
     card.push_str(&format!(
         "* **Inputs**: {inputs}. They are scaled as `model.json` says; `predict` and `predict.py` do that.\n"
@@ -314,6 +330,13 @@ fn card(description: &Description, task: &str, options: &ExportOptions) -> Strin
             "* **Classes**: {}. `starling predict --proba` says how probable each is, `--top-k 3` the most probable ones.\n",
             list(&on.preprocessing.classes)
         )),
+        Some(OutputKind::Labels) => card.push_str(&format!(
+            "* **Labels**: {}: 1 where a row has it, and 0 elsewhere. `starling predict --proba` says how probable each is.\n",
+            list(&description.label_names())
+        )),
+        Some(OutputKind::Numbers) if description.labels > 1 => {
+            card.push_str(&format!("* **Outputs**: a number for each of {}.\n", list(&description.label_names())));
+        }
         Some(OutputKind::Numbers | OutputKind::Text) | None => card.push_str("* **Output**: a number.\n"),
     }
     measured(&mut card, origin);

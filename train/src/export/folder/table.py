@@ -15,8 +15,8 @@ assert all(len(row) == len(rows[0]) for row in rows), "all rows have as many cel
 names, head = json.loads(meta.get("feature_names", "[]")) or [""] * inputs, [cell.strip() for cell in rows[0]]
 columns = json.loads(meta.get("columns", "[]")) or [{"name": name, "coding": "number"} for name in names]
 names, width = [column["name"] for column in columns], len(columns)
-drop = int(meta.get("label_column") or width) if len(head) > width else width
-places = [place for place in range(len(head)) if place != drop]
+drop = [int(place) for place in (meta.get("label_column") or str(width)).split(",")] if len(head) > width else []
+places = [place for place in range(len(head)) if place not in drop]
 if meta.get("header") == "true" and len(set(names)) == width:  # in whatever order they come
     places = [head.index(name) if name in head or column["coding"] != "ignored" else 0 for name, column in zip(names, columns)]
 

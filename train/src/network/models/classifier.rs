@@ -10,6 +10,7 @@ use super::{AnyTask, Chosen, Model, check_layers, check_widths, choose, no_block
 use crate::network::forward::{AnyModule, RowModule};
 use crate::network::{LayerSpec, Network};
 use crate::task::classification::ClassificationTask;
+use crate::task::regression::{LabelKind, RegressionTask};
 
 /// The most channels of a convolution.
 const MAX_CHANNELS: u32 = 4_096;
@@ -139,6 +140,11 @@ impl Model for ClassifierModel {
 
     fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String> {
         let layers = self.layers(sizes, options);
+        if dataset.description().label.len() > 1 {
+            self.check_images(&layers, dataset.description().shape)?;
+            let task = RegressionTask::new(self.name, layers, options.clone(), dataset.clone(), LabelKind::Marks)?;
+            return Ok(Box::new(task));
+        }
         if let Some(fraction) = dataset.class_names().iter().find(|label| is_fraction(label)) {
             return Err(format!(
                 "`{fraction}` is a measurement, not a class, but {} learns classes; take `--model regression`, which learns numbers, or \
@@ -162,11 +168,11 @@ impl Model for ClassifierModel {
         sizes: &[u32],
         options: &ModelOptions,
         shape: [u32; 3],
-        classes: u32,
+        outputs: u32,
     ) -> Result<Box<dyn AnyModule>, String> {
         let layers = self.layers(sizes, options);
         self.check_images(&layers, shape)?;
-        Ok(Box::new(Network::new(&layers, shape, classes, &Device::flex())))
+        Ok(Box::new(Network::new(&layers, shape, outputs, &Device::flex())))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Linear regression, and networks that learn numbers: a [`Network`](crate::Network) with one output.
+//! Linear regression, and networks that learn numbers: a [`Network`](crate::Network) with an output for each column of labels.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use starling_run::ModelOptions;
 use super::{AnyTask, Model, check_widths, no_blocks, no_embeddings};
 use crate::network::forward::{AnyModule, OutputKind};
 use crate::network::{LayerSpec, Network};
-use crate::task::regression::RegressionTask;
+use crate::task::regression::{LabelKind, RegressionTask};
 
 /// A regression by the layers before its output.
 #[derive(Debug)]
@@ -76,7 +76,13 @@ impl Model for Regressor {
     }
 
     fn task(&self, sizes: &[u32], options: &ModelOptions, dataset: &Arc<Dataset>) -> Result<Box<dyn AnyTask>, String> {
-        Ok(Box::new(RegressionTask::new(self.name, layers(sizes, options), options.clone(), dataset.clone())?))
+        Ok(Box::new(RegressionTask::new(
+            self.name,
+            layers(sizes, options),
+            options.clone(),
+            dataset.clone(),
+            LabelKind::Numbers,
+        )?))
     }
 
     fn learns(&self) -> OutputKind {
@@ -88,9 +94,9 @@ impl Model for Regressor {
         sizes: &[u32],
         options: &ModelOptions,
         shape: [u32; 3],
-        _: u32,
+        outputs: u32,
     ) -> Result<Box<dyn AnyModule>, String> {
-        Ok(Box::new(Network::new(&layers(sizes, options), shape, 1, &Device::flex())))
+        Ok(Box::new(Network::new(&layers(sizes, options), shape, outputs, &Device::flex())))
     }
 }
 

@@ -106,10 +106,15 @@ fn show_rows(context: &Context, dataset: &Dataset, numbers: &[u32]) -> Result<u8
     let samples = dataset.training();
     let (rows, labels) = samples.read(numbers).map_err(TaskError::from)?;
     let rows = || rows.chunks_exact(samples.features().max(1)).zip(&labels);
+    let count = dataset.description().label.len().max(1);
     let label = |class: u32| -> Value {
-        match (dataset.class_names().get(class as usize), dataset.label_numbers().get(class as usize)) {
+        match (
+            dataset.class_names().get(class as usize),
+            dataset.label_numbers().chunks_exact(count).nth(class as usize),
+        ) {
             (Some(name), _) => json!(name),
-            (None, number) => json!(number),
+            (None, Some([number])) => json!(number),
+            (None, numbers) => json!(numbers),
         }
     };
     print(

@@ -158,7 +158,10 @@ mod tests {
         let confusion = Confusion { names: &names, table: &table };
         let text = confusion.text();
         assert!(text.contains("the 20 of 2000 classes with the lowest F1") && text.lines().count() < 60, "{text}");
-        assert!(text.contains("class 1950 ") && text.contains("was said to be") && !text.contains("class 2 "), "{text}");
+        assert!(
+            text.contains("class 1950 ") && text.contains("was said to be") && !text.contains("class 2 "),
+            "{text}"
+        );
         let mut json = json!({});
         confusion.add_to(&mut json);
         assert_eq!(json["classes"].as_array().map(Vec::len), Some(1_000));

@@ -1,9 +1,9 @@
 //! `starling eval`: how good a trained model is on samples whose labels are known.
 
 use serde_json::{Map, json};
-use starling::export::{EvaluationSet, InputSpec, LabelPolicy, ModelError, Reader};
+use starling::export::{DetailReport, EvaluationSet, InputSpec, LabelPolicy, ModelError, Reader, macro_f1};
 
-use super::confusion::Confusion;
+use super::detail::Detail;
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::EvalFlags;
 use crate::output::format;
@@ -17,9 +17,15 @@ pub(in super::super) fn eval(context: &Context, flags: &EvalFlags) -> Result<u8,
     let inputs = InputSpec { separated_by: flags.delimiter, ..model.inputs()? };
     let mut reader = Reader::open(&flags.data, &inputs, LabelPolicy::Wanted).map_err(ModelError::from)?;
     let which = if flags.held_out { EvaluationSet::HeldOut } else { EvaluationSet::All };
-    let (evaluation, confusion) = model.evaluate_classes(&mut reader, which)?;
-    let macro_f1 = confusion.as_ref().and_then(|table| table.macro_f1());
-    let confusion = model.classes().zip(confusion.as_ref()).map(|(names, table)| Confusion { names, table });
+    let (evaluation, detail) = model.evaluate_in_detail(&mut reader, which)?;
+    let macro_f1 = match &detail {
+        Some(DetailReport::Classes(table)) => macro_f1(table.classes()),
+        Some(DetailReport::Labels(labels)) => macro_f1(labels),
+        _ => None,
+    };
+    let (classes, labels) = (model.classes().unwrap_or_default(), model.labels().unwrap_or_default());
+    let samples = evaluation.samples;
+    let detail = detail.as_ref().map(|detail| Detail { classes, labels: &labels, samples, detail });
     let measures = || evaluation.measures.iter().copied().chain(macro_f1.map(|f1| (MACRO_F1, f1)));
     let origin = &model.description().origin;
     print(
@@ -35,7 +41,7 @@ pub(in super::super) fn eval(context: &Context, flags: &EvalFlags) -> Result<u8,
                 "loss": evaluation.loss,
                 "measures": measures,
             });
-            confusion.iter().for_each(|confusion| confusion.add_to(&mut told));
+            detail.iter().for_each(|detail| detail.add_to(&mut told));
             told
         },
         || {
@@ -47,8 +53,8 @@ pub(in super::super) fn eval(context: &Context, flags: &EvalFlags) -> Result<u8,
                 false => "no loss, because labels are too far from those that were trained on".to_owned(),
             };
             let samples = format::thousands(evaluation.samples);
-            let classes = confusion.as_ref().map(Confusion::text).unwrap_or_default();
-            format!("{} after step {} on {samples}{of} samples: {loss}{told}\n{classes}", model.name(), origin.step)
+            let detail = detail.as_ref().map(Detail::text).unwrap_or_default();
+            format!("{} after step {} on {samples}{of} samples: {loss}{told}\n{detail}", model.name(), origin.step)
         },
     )?;
     Ok(EXIT_DONE)

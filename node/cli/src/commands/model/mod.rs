@@ -3,6 +3,8 @@
 #[cfg(feature = "train")]
 mod confusion;
 #[cfg(feature = "train")]
+mod detail;
+#[cfg(feature = "train")]
 mod eval;
 #[cfg(feature = "train")]
 mod export;

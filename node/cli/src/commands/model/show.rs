@@ -45,12 +45,16 @@ fn to_json(description: &Description) -> Value {
         }
         value["data"] = json!({
             "kind": on.kind,
-            "label_column": on.label,
-            "label_name": on.preprocessing.label,
+            "label_column": on.label.first(),
+            "label_name": on.preprocessing.label.first(),
             "header": on.header,
             "delimiter": on.delimiter.map(|delimiter| delimiter.name()),
             "held_out": on.held_out.as_ref().map(Vec::len),
         });
+        if description.labels > 1 {
+            value["data"]["label_columns"] = json!(on.label);
+            value["data"]["label_names"] = json!(on.preprocessing.label);
+        }
         if description.task() == "text" {
             value["context"] = json!(description.features());
             value["tokenizer"] = json!(description.tokenizer().map_or("bytes", |_| "tokenizer.json"));
@@ -92,7 +96,7 @@ fn table(description: &Description) -> String {
         Some(on) => {
             let named = named(&on.preprocessing.features);
             let is_text = description.task() == "text";
-            let inputs = match on.label {
+            let inputs = match on.label.first() {
                 None if is_text => match description.tokenizer() {
                     None => format!("text as bytes, {} at once", description.features()),
                     Some(tokenizer) => format!(
@@ -115,11 +119,14 @@ fn table(description: &Description) -> String {
                 Some(_) => format!("{} columns, by their names: {named}", description.features()),
             };
             lines.push(("inputs", inputs));
-            if let Some(label) = on.label {
-                let name = on.preprocessing.label.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();
+            if let Some(label) = on.label.first() {
+                let name = on.preprocessing.label.first().map(|name| format!(" `{name}`")).unwrap_or_default();
                 let delimiter = on.delimiter.map(|it| format!(", cells separated by {it}")).unwrap_or_default();
                 let header = if on.header == Some(true) { "a header" } else { "no header" };
                 lines.push(("table", format!("label column {label}{name}, {header}{delimiter}")));
+            }
+            if description.labels > 1 {
+                lines.push(("labels", format!("{}: {}", description.labels, self::named(&description.label_names()))));
             }
             lines.extend(
                 classes(description, on).map(|names| ("classes", format!("{}: {}", names.len(), self::named(names)))),

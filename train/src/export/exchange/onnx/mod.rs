@@ -34,7 +34,7 @@ use messages::{Attribute, FORMAT_VERSION, Graph, Kind, Model, Node, OPERATORS_VE
 /// The longest message that readers of such files take.
 const MAX_BYTES: usize = i32::MAX as usize;
 /// What the metadata say, of those of the model's file. How data is scaled is part of the graph.
-const PROPERTIES: [&str; 14] = [
+const PROPERTIES: [&str; 15] = [
     "run",
     "step",
     "model",
@@ -47,6 +47,7 @@ const PROPERTIES: [&str; 14] = [
     "columns",
     "label_column",
     "label_name",
+    "labels",
     "header",
     "delimiter",
 ];
@@ -66,6 +67,8 @@ const INPUT: &str = "input";
 const CLASS: &str = "class";
 const PROBABILITIES: &str = "probabilities";
 const PREDICTION: &str = "prediction";
+/// Of several columns of labels, 1 for each that a sample has, and 0 for others.
+const LABELS: &str = "labels";
 
 /// The bytes of the file, the same ones for the same model. `path` is for messages.
 ///
@@ -75,7 +78,7 @@ pub(super) fn encode(held: &Held, path: &Path) -> Result<Vec<u8>, ModelError> {
     let Description { model, trained_on, shape, is_of_program, .. } = &held.description;
     let refused = |reason: String| ModelError::NoSuchExport { model: model.to_string(), how: "as ONNX", reason };
     let learns = match held.description.learns() {
-        Some(learns @ (OutputKind::Classes | OutputKind::Numbers)) => learns,
+        Some(learns @ (OutputKind::Classes | OutputKind::Numbers | OutputKind::Labels)) => learns,
         Some(OutputKind::Text) => {
             return Err(refused(
                 "`layers.0.attention` turns queries and keys by their places (`RotaryEmbedding`), and `layers.0.attention_norm` divides by the \
@@ -104,7 +107,8 @@ pub(super) fn encode(held: &Held, path: &Path) -> Result<Vec<u8>, ModelError> {
     features = builder.layers(features, *shape).map_err(refused)?;
     match learns {
         OutputKind::Classes => builder.classes(&features),
-        OutputKind::Numbers | OutputKind::Text => builder.number(&features, on.preprocessing.labels),
+        OutputKind::Labels => builder.labels(&features),
+        OutputKind::Numbers | OutputKind::Text => builder.numbers(&features, &on.preprocessing.labels),
     }
     let graph = builder.finish().map_err(refused)?;
     // Of a regression, they are the labels that there were.
@@ -308,17 +312,37 @@ impl<'a> Builder<'a> {
         ]);
     }
 
-    fn number(&mut self, outputs: &str, labels: Option<LabelScale>) {
-        let LabelScale { mean, deviation } = labels.unwrap_or(LabelScale { mean: 0.0, deviation: 1.0 });
-        let axes = self.constant("outputs", Kind::Int64, &[1], 1_i64.to_le_bytes().to_vec());
-        let row = self.node("Squeeze", "row", &[outputs, &axes], Vec::new());
+    fn labels(&mut self, outputs: &str) {
+        let zero = self.constant("none", Kind::Float, &[], 0_f32.to_le_bytes().to_vec());
+        let is_above = self.node("Greater", "is_above", &[outputs, &zero], Vec::new());
+        self.node("Cast", LABELS, &[&is_above], vec![Attribute::of_int("to", Kind::Int64 as i64)]);
+        self.node("Sigmoid", PROBABILITIES, &[outputs], Vec::new());
+        let labels = i64::from(self.held.description.labels);
+        self.graph.outputs.extend([
+            Value::of_samples(LABELS, Kind::Int64, &[labels]),
+            Value::of_samples(PROBABILITIES, Kind::Float, &[labels]),
+        ]);
+    }
+
+    fn numbers(&mut self, outputs: &str, labels: &[LabelScale]) {
+        let usual = [LabelScale { mean: 0.0, deviation: 1.0 }];
+        let labels = if labels.is_empty() { &usual } else { labels };
+        let row = match labels {
+            [_] => {
+                let axes = self.constant("outputs", Kind::Int64, &[1], 1_i64.to_le_bytes().to_vec());
+                self.node("Squeeze", "row", &[outputs, &axes], Vec::new())
+            }
+            _ => outputs.to_owned(),
+        };
         let wide = self.node("Cast", "wide", &[&row], vec![Attribute::of_int("to", Kind::Double as i64)]);
-        let deviation = self.doubles(LABEL_DEVIATION, &[deviation]);
-        let mean = self.doubles(LABEL_MEAN, &[mean]);
+        let of = |of: fn(&LabelScale) -> f64| labels.iter().map(of).collect::<Vec<f64>>();
+        let deviation = self.doubles(LABEL_DEVIATION, &of(|scale| scale.deviation));
+        let mean = self.doubles(LABEL_MEAN, &of(|scale| scale.mean));
         let spread = self.node("Mul", "spread", &[&wide, &deviation], Vec::new());
         let number = self.node("Add", "number", &[&spread, &mean], Vec::new());
         self.node("Cast", PREDICTION, &[&number], vec![Attribute::of_int("to", Kind::Float as i64)]);
-        self.graph.outputs.push(Value::of_samples(PREDICTION, Kind::Float, &[]));
+        let several: Vec<i64> = (labels.len() > 1).then_some(labels.len() as i64).into_iter().collect();
+        self.graph.outputs.push(Value::of_samples(PREDICTION, Kind::Float, &several));
     }
 
     /// The graph, once each parameter has its place.
