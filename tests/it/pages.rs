@@ -1,4 +1,4 @@
-//! The page for those who use Python: each of its blocks is run beside the command line, where there is a Python with what it needs.
+//! Pages whose commands and programs are run: that for those who use Python, where there is one with what it needs, beside the command line, and that on models.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,6 +10,7 @@ use starling_tests::{Peer, PeerOptions, data, starling};
 use tempfile::TempDir;
 
 const PAGE: &str = include_str!("../../docs/python.md");
+const MODELS: &str = include_str!("../../docs/models.md");
 /// How far probabilities may be apart.
 const NEAR: f64 = 1e-5;
 
@@ -145,5 +146,32 @@ fn each_block_of_the_page_says_what_the_command_line_says() {
             }
             other => panic!("nothing is known of a block under `{other}`"),
         }
+    }
+}
+
+/// Each command of the page on models trains, on data of the kind that it names.
+#[test]
+fn each_command_of_the_page_on_models_trains() {
+    let folder = TempDir::new().expect("a temp dir");
+    let dir = folder.path();
+    std::fs::copy(data::breast_cancer(), dir.join("table.csv")).expect("copied");
+    data::write_images(&dir.join("images"), 4).expect("written");
+    let row = |at: u32| format!("{},{},{},{}\n", at % 10, at * at % 7, 3 * (at % 10) + 5, 2 * (at * at % 7));
+    let rows: String = (0..200).map(row).collect();
+    std::fs::write(dir.join("prices.csv"), format!("size,rooms,price,rent\n{rows}")).expect("written");
+    let row =
+        |at: u32| format!("{},{},{},{}\n", at % 10, at * at % 7, u32::from(at % 10 > 4), u32::from(at * at % 7 > 3));
+    let rows: String = (0..200).map(row).collect();
+    std::fs::write(dir.join("marks.csv"), format!("length,links,urgent,spam\n{rows}")).expect("written");
+    std::fs::write(dir.join("text.txt"), "the cat sat on the mat. and then the rat sat on the cat. ".repeat(60))
+        .expect("written");
+    let commands: Vec<&str> = MODELS.lines().filter_map(|line| line.strip_prefix("starling run --data ")).collect();
+    assert!(commands.len() >= 12, "these are all: {commands:?}");
+    for command in commands {
+        let (data, flags) = command.split_once(' ').expect("flags");
+        let source = if data == "digits" { data.into() } else { dir.join(data.trim_end_matches('/')) };
+        let options = PeerOptions::flags(&format!("{flags} --steps 2 --batch-size 16"));
+        let outcome = Peer::run(&options.with("--data", source)).finish();
+        assert_eq!(outcome.summary()["outcome"], "complete", "{command}");
     }
 }
