@@ -55,8 +55,13 @@ pub enum Prediction {
     Number(f32),
     /// A number for each of several columns of labels, in their order.
     Numbers(Vec<f32>),
-    /// How probable it is that it has each of several labels, in their order: the logistic function of the outputs, computed in f64.
-    Labels(Vec<f64>),
+    /// Which of several labels it has.
+    Labels {
+        /// Whether it has each, in their order.
+        marks: Vec<bool>,
+        /// How probable each is: the logistic function of the outputs, computed in f64.
+        probabilities: Vec<f64>,
+    },
 }
 
 /// What was predicted.
@@ -202,9 +207,10 @@ impl Model {
                     class: evaluation::largest(outputs),
                     probabilities: evaluation::probabilities(outputs),
                 },
-                OutputKind::Labels => {
-                    Prediction::Labels(outputs.iter().map(|output| evaluation::logistic(*output)).collect())
-                }
+                OutputKind::Labels => Prediction::Labels {
+                    marks: outputs.iter().map(|output| evaluation::is_marked(*output)).collect(),
+                    probabilities: outputs.iter().map(|output| evaluation::logistic(*output)).collect(),
+                },
                 OutputKind::Numbers if scales.len() > 1 => {
                     Prediction::Numbers(outputs.iter().zip(&scales).map(number).collect())
                 }

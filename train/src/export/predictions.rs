@@ -109,8 +109,8 @@ impl<'m> Table<'m> {
                     out,
                 );
             }
-            Prediction::Labels(probabilities) => {
-                let marks = probabilities.iter().map(|probability| u8::from(*probability > 0.5).to_string());
+            Prediction::Labels { marks, probabilities } => {
+                let marks = marks.iter().map(|mark| u8::from(*mark).to_string());
                 let probabilities = probabilities.iter().map(|probability| format!("{:?}", *probability as f32));
                 let probabilities = self.shown.probabilities.then(|| probabilities.collect::<Vec<_>>());
                 return self.write_labels(&marks.collect::<Vec<_>>(), probabilities.as_deref(), out);

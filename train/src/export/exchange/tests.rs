@@ -278,7 +278,7 @@ fn check(model: &Model, said: &[Prediction], printed: &str, distance: f64) {
                 let is_near = numbers.iter().zip(their).all(|(a, b)| near(f64::from(*a), b));
                 assert!(numbers.len() == their.len() && is_near, "{}, row {at}: {ours:?}, {their:?}", model.name());
             }
-            Prediction::Labels(probabilities) => {
+            Prediction::Labels { marks, probabilities } => {
                 let their = theirs["probabilities"][at].as_array().expect("a row");
                 let is_near = probabilities.iter().zip(their).all(|(a, b)| near(*a, b));
                 assert!(
@@ -286,9 +286,9 @@ fn check(model: &Model, said: &[Prediction], printed: &str, distance: f64) {
                     "{}, row {at}: {ours:?}, {their:?}",
                     model.name()
                 );
-                let said = |(probability, label): (&f64, &serde_json::Value)| *label == u8::from(*probability > 0.5);
                 let labels = theirs["labels"][at].as_array().expect("a row");
-                assert!(probabilities.iter().zip(labels).all(said), "{}, row {at}: {labels:?}", model.name());
+                let said = marks.iter().zip(labels).all(|(mark, label)| *label == u8::from(*mark));
+                assert!(said && labels.len() == marks.len(), "{}, row {at}: {labels:?}", model.name());
             }
         }
     }
