@@ -154,7 +154,8 @@ mod tests {
                 if damps && step == failures[2].0 {
                     view = view.with_severed([(peer(1), peer(2))]).with_unsteady(true);
                 }
-                held = held.and(invariant.wrote(at(seconds), &record(&view, step)));
+                let wrote = invariant.wrote(at(seconds), &record(&view, step));
+                held = held.and(wrote);
             }
             held.is_ok()
         };
