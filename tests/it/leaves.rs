@@ -127,7 +127,8 @@ fn whom_no_member_can_dial_takes_part_as_a_leaf_and_says_so() {
     let outside = Peer::join(&ticket, &place(second.clone(), listen(&second), "--checkpoint-every 0 --role auto"));
     outside.wait_for_view(2);
     outside.wait_for_step(1);
-    let inside = Peer::join(&ticket, &place(home.clone(), listen(&home), "--role auto"));
+    let forwarded = format!("--announce /ip4/{}/tcp/4001", lan.host(2).address);
+    let inside = Peer::join(&ticket, &place(home.clone(), listen(&home), &forwarded));
     let warned = inside.wait_for("a word on what it takes part as", |event| event["event"] == "warning");
     let message = warned["message"].as_str().unwrap_or_default();
     assert!(message.contains("no member can dial this machine") && message.contains("--announce"), "{message}");
@@ -136,6 +137,61 @@ fn whom_no_member_can_dial_takes_part_as_a_leaf_and_says_so() {
     let reached = founder.reached();
     founder.wait_for_step(reached + MORE);
     assert!(inside.told().iter().all(|event| event["event"] != "view"), "it is no member");
+    // Its router forwards a port from now on.
+    lan.forward(4001).expect("the router can be told");
+    let becomes = inside.wait_for("a word on what it goes on as", |event| event["event"] == "becomes");
+    assert_eq!(becomes["role"], "member");
+    inside.wait_for_view(3);
+    let reached = inside.reached();
+    inside.wait_for_step(reached + MORE);
+}
+
+/// Nothing gets from one end of four hosts in a row to the other: no ring, and nobody whom all reach. Those who stay have a hub.
+#[test]
+fn who_has_no_place_among_the_others_goes_on_as_a_leaf_until_they_reach_it() {
+    let lan = Lan::new(4).expect("a network");
+    let place = |number: usize, flags: &str| {
+        let host = lan.host(number);
+        PeerOptions {
+            listen: Some(format!("/ip4/{}/tcp/4001", host.address)),
+            prefix: host.prefix.into_iter().chain(SLOW.map(str::to_owned)).collect(),
+            ..PeerOptions::flags(flags)
+        }
+    };
+    let run = "--model softmax --batch-size 256 --micro-batch 32 --checkpoint-every 0 --max-stall 2s --steps 100000000 --min-peers 3";
+    let founder = Peer::run(&place(0, run));
+    let ticket = founder.ticket();
+    let mut peers = vec![founder];
+    peers.extend((1..4).map(|number| Peer::join(&ticket, &place(number, "--checkpoint-every 0"))));
+    peers.iter().for_each(|peer| _ = peer.wait_for_view(4));
+    lan.split(&[0], &[2, 3]).expect("the router can be told");
+    lan.split(&[1], &[3]).expect("the router can be told");
+    let becomes =
+        |peer: &Peer, role: &str| peer.told().iter().any(|event| event["event"] == "becomes" && event["role"] == role);
+    let outside = eventually("one that goes on as a leaf", || peers.iter().find(|peer| becomes(peer, "leaf")));
+    carried(outside, 1);
+    brings(outside, 5);
+    lan.heal(&[0], &[2, 3]).expect("the router can be told");
+    lan.heal(&[1], &[3]).expect("the router can be told");
+    eventually("word that it is a member again", || becomes(outside, "member").then_some(()));
+    let reached = outside.reached();
+    assert!(outside.wait_for_step(reached + MORE) > reached);
+}
+
+/// What it rests counts as computing: it is dealt less, and the others do not wait for it.
+#[test]
+fn who_computes_half_of_the_time_is_dealt_less() {
+    let founder = Peer::run(&slow(&format!("{RUN} --steps 100000000 --min-peers 2")));
+    let gentle = Peer::join(&founder.ticket(), &slow("--duty 0.25"));
+    let share = |event: &Value, id: &str| {
+        let members = event["members"].as_array().cloned().unwrap_or_default();
+        members.iter().find(|member| member["peer"] == id).and_then(|member| member["samples"].as_u64())
+    };
+    let (other, gentle) = (founder.id(), gentle.id());
+    founder.wait_for("shares by speed", |event| {
+        let shares = share(event, &gentle).zip(share(event, &other));
+        shares.is_some_and(|(gentle, other)| gentle > 0 && gentle * 2 < other)
+    });
 }
 
 #[test]

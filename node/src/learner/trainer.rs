@@ -37,7 +37,7 @@ pub(crate) use worker::contribute_nothing;
 use crate::error::NodeError;
 use crate::member::shared_steps::SharedSteps;
 use crate::member::snapshots::Snapshots;
-use crate::observe::report::Observer;
+use crate::observe::report::{Observer, Outcome, Summary};
 use crate::start::host;
 use crate::store::checkpoint_writer::CheckpointWriter;
 use audit_log::AuditLog;
@@ -80,6 +80,34 @@ pub(crate) struct Totals {
     pub(crate) skips: Option<u32>,
     /// What went wrong after the last step: in saving, evaluating or exporting.
     pub(crate) trouble: Option<NodeError>,
+}
+
+impl Totals {
+    /// What its user is told, but for what others did: of this peer and this run, with so many samples.
+    pub(crate) fn sum_up(&self, (peer, run): (String, String), outcome: Outcome, samples: u64) -> Summary {
+        let per_stepping_s = |amount: f64| match self.stepping {
+            Duration::ZERO => 0.0,
+            stepping => amount / stepping.as_secs_f64(),
+        };
+        let (held_out_loss, measures) =
+            self.evaluation.clone().map_or_else(Default::default, |(loss, all)| (Some(loss), all));
+        Summary {
+            peer,
+            run,
+            outcome,
+            steps: self.step,
+            loss: self.loss,
+            held_out_loss,
+            measures,
+            digest: self.digest.map(|digest| digest.to_string()).unwrap_or_default(),
+            values: self.values.map(|values| values.to_string()).unwrap_or_default(),
+            samples_per_s: per_stepping_s(samples as f64),
+            waiting_share: per_stepping_s(self.waiting.as_secs_f64()),
+            data_wait_share: per_stepping_s(self.loading.as_secs_f64()),
+            stepping_s: self.stepping.as_secs_f64(),
+            ..Summary::before_the_start()
+        }
+    }
 }
 
 /// What the trainer is to do besides stepping.

@@ -9,10 +9,12 @@ mod port_lock;
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use socket2::{Domain, Socket, Type};
+use tokio::time::Instant;
 
 pub(crate) use port_lock::PortLock;
 
@@ -22,6 +24,10 @@ use holder::Holder;
 /// Where a node listens that was told nothing: on a free port each, wherever this machine has an address. Not over QUIC, where
 /// senders that nobody has verified can take all places.
 pub const EVERYWHERE: [&str; 2] = ["/ip4/0.0.0.0/tcp/0", "/ip6/::/tcp/0"];
+
+/// How long ports that were given back may take to be free, and how often that is looked at.
+const GIVE_BACK_LIMIT: Duration = Duration::from_secs(6);
+const GIVE_BACK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +116,14 @@ pub(crate) fn check(wanted: &[Multiaddr]) -> Result<(), NodeError> {
         let (kind, socket) = socket(address).map_err(refused)?;
         bind(kind, socket).map_err(|error| refused(reason(kind, socket, &error)))
     })
+}
+
+/// Waits until this process can listen there again, which has done so just now: sockets of QUIC are free a while after their connections.
+pub(crate) async fn given_back(wanted: &[Multiaddr]) {
+    let until = Instant::now() + GIVE_BACK_LIMIT;
+    while check(wanted).is_err() && Instant::now() < until {
+        tokio::time::sleep(GIVE_BACK_PAUSE).await;
+    }
 }
 
 /// Whether the system would let this process, and it alone, listen there.

@@ -238,27 +238,12 @@ async fn take_part(
         }
         other => return Err(failure(other)),
     };
-    let stepping_s = totals.stepping.as_secs_f64();
-    let per_stepping_s = |amount: f64| if stepping_s > 0.0 { amount / stepping_s } else { 0.0 };
-    let (held_out_loss, measures) = totals.evaluation.map_or_else(Default::default, |(loss, all)| (Some(loss), all));
     let summary = Summary {
-        peer: peer.to_string(),
-        run: run.to_string(),
-        outcome,
-        steps: totals.step,
         world_size,
         forked,
-        loss: totals.loss,
-        held_out_loss,
-        measures,
-        digest: totals.digest.map(|digest| digest.to_string()).unwrap_or_default(),
-        values: totals.values.map(|values| values.to_string()).unwrap_or_default(),
-        samples_per_s: per_stepping_s(totals.samples as f64),
-        waiting_share: per_stepping_s(totals.waiting.as_secs_f64()),
-        data_wait_share: per_stepping_s(totals.loading.as_secs_f64()),
         bytes_sent: traffic.sent.load(Ordering::Relaxed),
         bytes_received: traffic.received.load(Ordering::Relaxed),
-        stepping_s,
+        ..totals.sum_up((peer.to_string(), run.to_string()), outcome, totals.samples)
     };
     // Of a run that this peer was never let in to there is nothing to sum up.
     observer.report(&if took_part { Report::Finished(summary.clone()) } else { Report::Stopped });

@@ -25,6 +25,7 @@ use crate::credentials::secret;
 use crate::error::NodeError;
 use crate::member::leaf::role::{self, RoleHistory};
 use crate::member::twin::TwinWatch;
+use crate::net::listen;
 use crate::observe::report::{Observer, Report};
 use crate::settings::{FoundOptions, JoinOptions, ResumePolicy, Settings};
 use crate::start::catch_up::SearchOutcome;
@@ -185,10 +186,16 @@ pub(crate) async fn joiner(
     observer: Arc<dyn Observer>,
     (comes_back, history): (bool, &RoleHistory),
 ) -> Result<Prepared, NodeError> {
+    if comes_back {
+        listen::given_back(&settings.listen).await;
+    }
     check_places(settings)?;
     let identity = Identity::load_or_create(&settings.data_dir)?;
     let me = own_name(&identity);
-    let named = Member::all_of(joining)?;
+    let mut named = Member::all_of(joining)?;
+    if let Some(Member { run, credentials, .. }) = named.first().cloned() {
+        named.extend(history.members().iter().map(|contact| Member::at(contact, run, &credentials)));
+    }
     let run = named.first().and_then(|member| member.run);
     let invitation = named.first().and_then(|member| member.credentials.invitation.as_ref());
     if invitation.is_some_and(|invitation| invitation.invitation.terms.role == Role::Keeper) {
@@ -273,8 +280,9 @@ pub(crate) async fn joiner(
         let others = told.into_iter().chain(sharers).filter(|contact| contact.peer != me).collect::<Vec<_>>();
         others.into_iter().rev().chain(member.contact()).for_each(|contact| memory.learn(&contact));
     }
-    let known = (&*memory.members(), was_here, history);
-    let role = role::role(settings, (&identity, &credentials), &manifest, known, &*observer).await?;
+    let (members, before) = (memory.members(), (was_here, history));
+    let role =
+        role::role(settings, (&identity, &credentials), &manifest, (&members, min_members), before, &*observer).await?;
     let Decided { outcome, found: searched, loaded } = match role {
         PeerRole::Member => {
             let choice = ReturnOptions { joins: true, alone: joining.alone, goes_back: false };

@@ -29,7 +29,8 @@ const BUFFER_MS: u32 = 50;
 const HOME: &str = "table ip home {\\n\
     chain out { type nat hook postrouting priority 100; oifname eth0 masquerade; }\\n\
     chain through { type filter hook forward priority 0; policy drop; \
-    ct state established,related accept; iifname inside accept; }\\n}\\n";
+    ct state established,related accept; iifname inside accept; ct status dnat accept; }\\n\
+    chain in { type nat hook prerouting priority -100; }\\n}\\n";
 
 /// Hosts around a router.
 #[derive(Debug)]
@@ -143,6 +144,15 @@ impl Lan {
         let home = Host { address: "192.168.7.2".to_owned(), prefix: host.prefix() };
         self.homes.push(host);
         Ok(home)
+    }
+
+    /// Has the router of the newest [home](Self::home) forward a TCP port to it.
+    ///
+    /// # Errors
+    /// If the router can't be told.
+    pub fn forward(&self, port: u16) -> Result<()> {
+        let router = self.hosts.last().context("there is no home")?;
+        router.sh(&format!("nft add rule ip home in iifname eth0 tcp dport {port} dnat to 192.168.7.2"))
     }
 
     /// Drops what the hosts `from` send to the hosts `to`, until it is [healed](Self::heal).

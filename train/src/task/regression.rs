@@ -133,7 +133,9 @@ impl Task for RegressionTask {
     }
 
     fn loads_beside(&self) -> Option<u64> {
-        self.dataset.training().bytes_read()
+        // And the labels of a sample, of which one is counted there.
+        let labels = 4 * (self.scales.len() as u64).saturating_sub(1);
+        self.dataset.training().bytes_read().map(|bytes| bytes + labels)
     }
 
     fn loss(&self, network: &Network, batch: NumberBatch) -> Tensor<1> {
@@ -187,7 +189,8 @@ impl Task for RegressionTask {
 /// How unlikely the marks are, which are 0 or 1, by the logistic function of outputs as large: each for itself, in nats, without an exponential of a large number.
 fn cross_entropies(outputs: Tensor<2>, marks: Tensor<2>) -> Tensor<2> {
     let rest = outputs.clone().abs().neg().exp().log1p();
-    relu(outputs.clone()) - outputs * marks + rest
+    // In place of `relu`, whose gradient at 0 is 0: it is half of that on both sides of it.
+    (outputs.clone() + outputs.clone().abs()) * 0.5 - outputs * marks + rest
 }
 
 #[cfg(test)]

@@ -9,14 +9,15 @@ use crate::member::shared_steps::SharedSteps;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Duty {
     share: f64,
-    /// Others take a peer that says nothing for longer for one that hangs.
+    /// Work and rest together take no longer: others take a peer that says nothing for one that hangs.
     longest: Duration,
 }
 
 impl Duty {
-    /// Rests a quarter of `max_stall` at once at most.
+    /// Rests so that work and rest take a third of `max_stall` at most. A share that is none counts as the next one that is.
     pub(super) fn new(share: f64, max_stall: Duration) -> Self {
-        Self { share, longest: max_stall / 4 }
+        let share = if share.is_nan() { 1.0 } else { share.clamp(0.01, 1.0) };
+        Self { share, longest: max_stall / 3 }
     }
 
     /// Rests for what was done since `began`, unless the thread is to end.
@@ -28,7 +29,7 @@ impl Duty {
     }
 
     fn rest_after(&self, worked: Duration) -> Duration {
-        if self.share >= 1.0 { Duration::ZERO } else { worked.mul_f64(1.0 / self.share - 1.0).min(self.longest) }
+        worked.mul_f64(1.0 / self.share - 1.0).min(self.longest.saturating_sub(worked))
     }
 }
 
@@ -39,9 +40,10 @@ mod tests {
     #[test]
     fn it_rests_as_long_as_its_share_says_and_never_so_long_that_it_is_missed() {
         let rests = |share: f64, worked: u64| {
-            Duty::new(share, Duration::from_secs(8)).rest_after(Duration::from_millis(worked)).as_millis()
+            Duty::new(share, Duration::from_secs(9)).rest_after(Duration::from_millis(worked)).as_millis()
         };
-        assert_eq!([rests(1.0, 500), rests(0.5, 500), rests(0.25, 500), rests(0.01, 500)], [0, 500, 1500, 2000]);
-        assert_eq!(rests(0.5, 0), 0);
+        assert_eq!([rests(1.0, 500), rests(0.5, 500), rests(0.25, 500), rests(0.01, 500)], [0, 500, 1500, 2500]);
+        assert_eq!([rests(0.5, 0), rests(0.5, 4000)], [0, 0]);
+        assert_eq!([rests(0.0, 10), rests(f64::NAN, 10), rests(-3.0, 10), rests(7.0, 10)], [990, 0, 990, 0]);
     }
 }

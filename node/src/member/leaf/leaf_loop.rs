@@ -136,7 +136,7 @@ impl LeafLoop {
         let end = self.work(stop).await;
         self.loading = None;
         self.tell_pace();
-        self.shared_steps.stop(!matches!(end, LeafEnd::Failed(_)));
+        self.shared_steps.stop(!matches!(end, LeafEnd::Failed(_) | LeafEnd::Reached));
         self.linger().await;
         let end = match (end, self.failure) {
             (LeafEnd::Left, Some(error)) => LeafEnd::Failed(error),

@@ -1,7 +1,6 @@
 //! A leaf's life in a run: its network, its trainer, its loop, its summary.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use starling_engine::leaf::leaf_engine::LeafConfig;
 use starling_engine::leaf::reach_search::{PeerRole, RolePolicy};
@@ -15,7 +14,7 @@ use super::role::RoleHistory;
 use super::wire::ResultShape;
 use crate::access::Access;
 use crate::error::NodeError;
-use crate::learner::trainer::{self, LearnerOptions, LearnerParts, Totals};
+use crate::learner::trainer::{self, LearnerOptions, LearnerParts};
 use crate::member::shared_steps::{Following, SharedSteps, Side, Steps};
 use crate::member::snapshots::Snapshots;
 use crate::net::listen::Places;
@@ -86,6 +85,12 @@ pub(crate) async fn take_part(
     let leaf_loop = LeafLoop::new(network, shared_steps.clone(), feed, observer.clone(), config);
     let (end, work_clock) = leaf_loop.run(stop).await;
     let totals = node::finished(thread, &work_clock, max_stall).await?;
+    history.learn(shared_steps.carriers());
+    let becomes_member = |why: &str| {
+        history.change(PeerRole::Member);
+        observer.report(&Report::Becomes { role: PeerRole::Member.to_string(), why: why.to_owned() });
+        Lived::ComesBack
+    };
     let outcome = match end {
         LeafEnd::Complete(digest) => {
             if let Some(own) = totals.digest.filter(|own| *own != digest) {
@@ -97,53 +102,23 @@ pub(crate) async fn take_part(
             Outcome::Complete
         }
         LeafEnd::Left => Outcome::Left,
-        LeafEnd::Reached => {
-            history.change(PeerRole::Member);
-            let why = "members can dial this machine by now".to_owned();
-            observer.report(&Report::Becomes { role: PeerRole::Member.to_string(), why });
-            return Ok(Lived::ComesBack);
-        }
-        // It was a member, and has a seat that others may wait for, or fetches what it lacks of the end.
-        LeafEnd::Failed(NodeError::NoCarrier { .. } | NodeError::FinishedWithoutLeaf) if role_changes > Some(0) => {
-            history.change(PeerRole::Member);
-            let why = "no member carries it".to_owned();
-            observer.report(&Report::Becomes { role: PeerRole::Member.to_string(), why });
-            return Ok(Lived::ComesBack);
-        }
-        LeafEnd::Failed(error) => return Err(error),
+        LeafEnd::Reached => return Ok(becomes_member("members can dial this machine by now")),
+        // Others may wait for a member; one that was one fetches what it lacks of the end.
+        LeafEnd::Failed(error) => match error {
+            NodeError::NoCarrier { .. } if role_changes.is_some() => return Ok(becomes_member("no member carries it")),
+            NodeError::FinishedWithoutLeaf if role_changes > Some(0) => {
+                return Ok(becomes_member("the run has finished without this leaf"));
+            }
+            error => return Err(error),
+        },
     };
     // Those that took the last step, if it came here by itself.
     let members = match shared_steps.result_of(totals.step) {
         SnapshotStatus::Here(record) => u32::try_from(record.members.len()).unwrap_or(u32::MAX),
         SnapshotStatus::Later | SnapshotStatus::Nothing => 0,
     };
-    let summary =
-        Summary { world_size: members, ..summary((identity.peer_id().to_string(), run.to_string()), outcome, &totals) };
+    let of = (identity.peer_id().to_string(), run.to_string());
+    let summary = Summary { world_size: members, ..totals.sum_up(of, outcome, totals.brought) };
     observer.report(&Report::Finished(summary.clone()));
     totals.trouble.map_or(Ok(Lived::Ended(Box::new(summary))), Err)
-}
-
-fn summary((peer, run): (String, String), outcome: Outcome, totals: &Totals) -> Summary {
-    let per_stepping_s = |amount: f64| match totals.stepping {
-        Duration::ZERO => 0.0,
-        stepping => amount / stepping.as_secs_f64(),
-    };
-    let (held_out_loss, measures) =
-        totals.evaluation.clone().map_or_else(Default::default, |(loss, all)| (Some(loss), all));
-    Summary {
-        peer,
-        run,
-        outcome,
-        steps: totals.step,
-        loss: totals.loss,
-        held_out_loss,
-        measures,
-        digest: totals.digest.map(|digest| digest.to_string()).unwrap_or_default(),
-        values: totals.values.map(|values| values.to_string()).unwrap_or_default(),
-        samples_per_s: per_stepping_s(totals.brought as f64),
-        waiting_share: per_stepping_s(totals.waiting.as_secs_f64()),
-        data_wait_share: per_stepping_s(totals.loading.as_secs_f64()),
-        stepping_s: totals.stepping.as_secs_f64(),
-        ..Summary::before_the_start()
-    }
 }

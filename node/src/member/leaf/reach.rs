@@ -1,8 +1,9 @@
 //! Whether members can dial this machine: before it takes part, and while it is a leaf, it listens, and asks a few of them to.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
@@ -18,7 +19,7 @@ use crate::access::{Access, Credentials};
 use crate::credentials::identity::{Identity, from_libp2p, to_libp2p};
 use crate::error::NodeError;
 use crate::net::frame;
-use crate::net::listen::Places;
+use crate::net::listen::{self, Places};
 use crate::net::network::{Network, Part};
 use crate::net::streams;
 use crate::settings::Settings;
@@ -36,13 +37,16 @@ pub(crate) struct ReachProvider {
     run: RunId,
     credentials: Credentials,
     room: Semaphore,
+    /// Who is being dialed.
+    dialed: Mutex<BTreeSet<PeerId>>,
     limit: Duration,
 }
 
 impl ReachProvider {
     /// Gives each dial half of the time that whoever asks for it waits.
     pub(crate) fn new(run: RunId, credentials: Credentials, max_stall: Duration) -> Arc<Self> {
-        Arc::new(Self { run, credentials, room: Semaphore::new(MAX_DIALING), limit: answer_limit(max_stall) / 2 })
+        let (room, dialed) = (Semaphore::new(MAX_DIALING), Mutex::default());
+        Arc::new(Self { run, credentials, room, dialed, limit: answer_limit(max_stall) / 2 })
     }
 
     /// Dials one peer that asks for it, where it says that it is, and says what came of that.
@@ -53,23 +57,43 @@ impl ReachProvider {
             if contact.peer != peer || !contact.is_bounded() {
                 return Err(io::ErrorKind::InvalidData.into());
             }
+            // Who has no time for it says nothing: that it can't be dialed would make a leaf of it. Nobody takes the time of two.
+            let _one = Dialed::note(self, peer).ok_or(io::ErrorKind::WouldBlock)?;
+            let waited = timeout(self.limit, self.room.acquire()).await;
+            let _room = waited.map_err(io::Error::from)?.map_err(io::Error::other)?;
             let is_reached = timeout(self.limit, self.dial(&contact)).await.unwrap_or(false);
             stream.write_all(&[if is_reached { REACHED } else { NOT_REACHED }]).await?;
             stream.close().await
         };
         if let Err(error) =
-            timeout(self.limit * 2, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            timeout(self.limit * 3, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         {
             tracing::debug!(?peer, %error, "a peer was not told whether it can be dialed");
         }
     }
 
     async fn dial(&self, contact: &Contact) -> bool {
-        let Ok(_room) = self.room.acquire().await else { return false };
         let Ok(mut dialer) = CheckpointDialer::start(self.run, &self.credentials, std::slice::from_ref(contact)) else {
             return false;
         };
         matches!(dialer.next().await, Some((_, Ok(()))))
+    }
+}
+
+/// That a peer is being dialed, as long as this is there.
+struct Dialed<'a>(&'a ReachProvider, PeerId);
+
+impl<'a> Dialed<'a> {
+    /// `None` if it is already.
+    fn note(provider: &'a ReachProvider, peer: PeerId) -> Option<Self> {
+        let is_new = provider.dialed.lock().unwrap_or_else(PoisonError::into_inner).insert(peer);
+        is_new.then(|| Self(provider, peer))
+    }
+}
+
+impl Drop for Dialed<'_> {
+    fn drop(&mut self) {
+        self.0.dialed.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
 }
 
@@ -84,12 +108,21 @@ pub(super) async fn reach(
     members: &[Contact],
 ) -> Result<ReachStatus, NodeError> {
     let (run, stall) = (manifest.run_id(), Duration::from_millis(manifest.max_stall_ms));
-    let names = members.iter().map(|contact| contact.peer);
-    let mut search = ReachSearch::new(Time::ZERO, names, false, stall);
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, credentials, &settings.allow, &settings.data_dir)?;
     let mut network = Network::new(identity, access.signing(identity), settings, (run, Part::Member), stall)?;
     network.listen(&Places::new(&settings.listen)).await?;
+    let found = found(&mut network, members, stall).await;
+    // Whoever takes part listens there.
+    drop(network);
+    listen::given_back(&settings.listen).await;
+    Ok(found)
+}
+
+/// What these find.
+async fn found(network: &mut Network, members: &[Contact], stall: Duration) -> ReachStatus {
+    let names = members.iter().map(|contact| contact.peer);
+    let mut search = ReachSearch::new(Time::ZERO, names, false, stall);
     let began = Instant::now();
     let (mut answers, mut timer) = (JoinSet::new(), began);
     loop {
@@ -98,11 +131,11 @@ pub(super) async fn reach(
                 Output::Ask(peer) => {
                     let known = members.iter().find(|contact| contact.peer == peer);
                     known.into_iter().for_each(|contact| network.learn(contact));
-                    let asked = ask(&mut network, peer, stall);
+                    let asked = ask(network, peer, stall);
                     answers.spawn(async move { (peer, asked.await) });
                 }
                 Output::SetTimer(at) => timer = began + (at - Time::ZERO),
-                Output::End(status) => return Ok(status),
+                Output::End(status) => return status,
             }
         }
         let input = tokio::select! {

@@ -13,6 +13,9 @@ use crate::error::NodeError;
 use crate::observe::report::{Observer, Report};
 use crate::settings::Settings;
 
+/// So many members of which it knew at the end are asked besides those that its user names.
+const MAX_REMEMBERED: usize = 16;
+
 /// How it has gone so far, in this process.
 #[derive(Debug, Default)]
 pub(crate) struct RoleHistory {
@@ -20,11 +23,13 @@ pub(crate) struct RoleHistory {
     past: Mutex<Past>,
 }
 
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 struct Past {
     /// What it goes on as.
     decided: Option<PeerRole>,
     changes: u32,
+    /// Members: those that its user has named may be gone.
+    members: Vec<Contact>,
 }
 
 impl RoleHistory {
@@ -41,7 +46,18 @@ impl RoleHistory {
     /// It goes on as this, when it takes part again.
     pub(crate) fn change(&self, role: PeerRole) {
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        *past = Past { decided: Some(role), changes: past.changes.saturating_add(1) };
+        (past.decided, past.changes) = (Some(role), past.changes.saturating_add(1));
+    }
+
+    /// These are members, as far as it knows.
+    pub(crate) fn learn(&self, mut members: Vec<Contact>) {
+        members.truncate(MAX_REMEMBERED);
+        self.past.lock().unwrap_or_else(PoisonError::into_inner).members = members;
+    }
+
+    /// Members that it knew when it took part last.
+    pub(crate) fn members(&self) -> Vec<Contact> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner).members.clone()
     }
 
     /// How often it has changed its role.
@@ -54,7 +70,7 @@ impl RoleHistory {
     }
 }
 
-/// As what this machine takes part in a run with these members. Who has a seat to come back to was a member, and is one again, unless it had
+/// As what this machine takes part in a run with these members, and that takes steps with `min_members`. Who has a seat to come back to was a member, and is one again, unless it had
 /// no place there.
 ///
 /// # Errors
@@ -63,7 +79,8 @@ pub(crate) async fn role(
     settings: &Settings,
     me: (&Identity, &Credentials),
     manifest: &Manifest,
-    (members, was_here, history): (&[Contact], bool, &RoleHistory),
+    (members, min_members): (&[Contact], usize),
+    (was_here, history): (bool, &RoleHistory),
     observer: &dyn Observer,
 ) -> Result<PeerRole, NodeError> {
     let can_hand_on = manifest.model != ModelSpec::Raw;
@@ -73,6 +90,8 @@ pub(crate) async fn role(
         (RolePolicy::Leaf, _) => return Ok(PeerRole::Leaf),
         (RolePolicy::Auto, Some(decided)) => return Ok(decided),
         (RolePolicy::Auto, None) if was_here || !can_hand_on => return Ok(PeerRole::Member),
+        // They wait for one that counts, and who dials all of them may be one.
+        (RolePolicy::Auto, None) if members.len() < min_members => return Ok(PeerRole::Member),
         (RolePolicy::Auto, None) => {}
     }
     match reach::reach(settings, me, manifest, members).await? {

@@ -69,12 +69,12 @@ impl Walk {
             |piece| self.piece(piece, begin(), &note, &pass_over),
             |walked| {
                 let mut walked = walked.map_err(|error| error.behind(lines))?;
-                if let Some(fault) = walked.fault {
-                    return Err(fault.behind(lines));
-                }
+                let fault = walked.fault.take().map(|fault| fault.behind(lines));
                 walked.lines_before = lines;
                 lines = lines.saturating_add(walked.lines);
-                take(walked)
+                // What was noted before it counts.
+                take(walked)?;
+                fault.map_or(Ok(()), Err)
             },
         )
     }

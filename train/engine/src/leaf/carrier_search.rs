@@ -75,6 +75,11 @@ impl CarrierSearch {
         (self.rounds, self.left) = (0, self.known.len());
     }
 
+    /// In so many rounds nobody carried it, since somebody has.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
     /// The next one to ask; `Err` with the time to wait until then, or with `None` once all that was in vain.
     ///
     /// # Errors

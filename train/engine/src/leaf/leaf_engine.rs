@@ -23,12 +23,15 @@ use starling_topology::{
     Time,
 };
 
-use crate::leaf::carrier_search::CarrierSearch;
+use crate::leaf::carrier_search::{CarrierSearch, MAX_ROUNDS};
 use crate::leaf::reach_watch::ReachWatch;
 use crate::leaf::violation::LeafViolation;
 use crate::leaf::{MAX_BEHIND, MAX_BEHIND_BYTES};
 use crate::steps::StepResult;
 pub use interface::{Input, LeafConfig, LeafEvent, LeafTask, LossReason, Output};
+
+/// After so many rounds in which nobody carried it, a leaf that can be a member gives up for the first time.
+const FIRST_ROUNDS: u32 = 4;
 
 /// Where a leaf stands with its carrier.
 #[derive(Debug)]
@@ -165,7 +168,9 @@ impl<R: StepResult> LeafEngine<R> {
             Input::Computed { number, is_whole } => self.computed(now, number, is_whole),
             Input::Reach { peer, reached } => {
                 let is_reached = self.reach.as_mut().is_some_and(|reach| reach.answered(now, peer, reached));
-                if is_reached {
+                // What is left of the end comes to a leaf, and to no joiner.
+                let has_ended = self.attached().is_some_and(|carrier| carrier.ended.is_some());
+                if is_reached && !has_ended {
                     self.join();
                 }
             }
@@ -511,11 +516,17 @@ impl<R: StepResult> LeafEngine<R> {
         }
     }
 
+    /// After so many rounds in vain it gives up: one that may be a member soon, and later each time that it was.
+    fn most_rounds(&self) -> u32 {
+        let doubled = |changes: u32| FIRST_ROUNDS.saturating_mul(1 << changes.min(MAX_ROUNDS.ilog2()));
+        self.config.role_changes.map_or(MAX_ROUNDS, doubled).min(MAX_ROUNDS)
+    }
+
     /// Asks members whether they can dial it by now, the one that carries it first: it is there.
     fn look_at_reach(&mut self, now: Time) -> Option<Time> {
         let carrier = self.carrier().filter(|_| !self.ends_with_what_is_here())?;
         let others = self.search.contacts().map(|contact| contact.peer);
-        let (asked, is_reached) = self.reach.as_mut()?.look(now, std::iter::once(carrier).chain(others));
+        let (asked, is_reached) = self.reach.as_mut()?.look(now, carrier, others);
         self.outputs.extend(asked.into_iter().map(Output::AskReach));
         if is_reached {
             self.join();
@@ -580,8 +591,8 @@ impl<R: StepResult> LeafEngine<R> {
                     (std::mem::take(&mut self.finished), std::mem::take(&mut self.contradicted));
                 match wait {
                     _ if finished && !contradicted => self.end(LeafEvent::Finished),
-                    // It was a member: others may wait for its vote.
-                    _ if self.config.role_changes > Some(0) => self.end(LeafEvent::NoCarrier),
+                    // It had better be a member: others may wait for one, or for its vote.
+                    _ if self.search.rounds() >= self.most_rounds() => self.end(LeafEvent::NoCarrier),
                     Some(until) => self.stage = Stage::Rests(until),
                     None => self.end(LeafEvent::NoCarrier),
                 }

@@ -1,6 +1,6 @@
 //! Whether members can dial this peer: a few are asked to, while it is welcomed, and again while it is a leaf.
 //!
-//! One that reaches it is enough for a peer that comes; all of them have to reach one that was a member before and had no place among the
+//! One that reaches it is enough for a peer that comes; all that answer have to reach one that was a member before and had no place among the
 //! others. Who says that it reaches it though it does not costs a join in vain, and those that say that they can't reach it make it a leaf,
 //! which is told how to become a member: nothing worse comes of a lie. Silence says nothing: they may be busy, or gone.
 
@@ -82,7 +82,7 @@ impl fmt::Display for PeerRole {
 pub enum ReachStatus {
     /// As many as have to can dial it.
     Reached,
-    /// One of them can't, and not enough others can.
+    /// They can't.
     NotReached,
     /// None of them has said anything.
     Unknown,
@@ -121,15 +121,16 @@ pub struct ReachSearch {
     /// Who has yet to answer; until when.
     asked: BTreeSet<PeerId>,
     until: Time,
-    /// How many more have to reach it.
-    lacking: usize,
+    /// Whether all that answer have to reach it.
+    all: bool,
+    is_reached: bool,
     is_refused: bool,
     is_over: bool,
     outputs: VecDeque<Output>,
 }
 
 impl ReachSearch {
-    /// Asks the first of these members. One has to reach it, or `all` of them.
+    /// Asks the first of these members. One has to reach it, or `all` of those that answer.
     pub fn new(now: Time, members: impl IntoIterator<Item = PeerId>, all: bool, max_stall: Duration) -> Self {
         let mut asked = BTreeSet::new();
         let mut outputs = VecDeque::new();
@@ -140,8 +141,7 @@ impl ReachSearch {
         }
         let until = now + answer_limit(max_stall);
         outputs.push_back(Output::SetTimer(until));
-        let lacking = if all { asked.len().max(1) } else { 1 };
-        let mut search = Self { asked, until, lacking, is_refused: false, is_over: false, outputs };
+        let mut search = Self { asked, until, all, is_reached: false, is_refused: false, is_over: false, outputs };
         search.look();
         search
     }
@@ -155,7 +155,7 @@ impl ReachSearch {
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Answered { peer, reached } if self.asked.remove(&peer) => {
-                self.lacking -= usize::from(reached && self.lacking > 0);
+                self.is_reached |= reached;
                 self.is_refused |= !reached;
             }
             Input::Answered { .. } => {}
@@ -167,12 +167,13 @@ impl ReachSearch {
     }
 
     fn look(&mut self) {
-        let found = match (self.lacking, self.is_refused) {
-            (0, _) => ReachStatus::Reached,
-            (lacking, _) if lacking <= self.asked.len() => return,
-            (_, true) => ReachStatus::NotReached,
-            (_, false) if self.asked.is_empty() => ReachStatus::Unknown,
-            (_, false) => return,
+        let have_all = self.asked.is_empty();
+        let found = match (self.is_reached, self.is_refused) {
+            (true, _) if !self.all => ReachStatus::Reached,
+            (_, true) if self.all || have_all => ReachStatus::NotReached,
+            (true, false) if have_all => ReachStatus::Reached,
+            (false, false) if have_all => ReachStatus::Unknown,
+            _ => return,
         };
         if !std::mem::replace(&mut self.is_over, true) {
             self.asked.clear();
@@ -231,7 +232,8 @@ mod tests {
         let all = |answers: &[(u8, Option<bool>)]| find(true, answers);
         assert_eq!(all(&[(1, yes), (2, yes), (3, yes)]), (Reached, 3));
         assert_eq!(all(&[(1, yes), (2, no), (3, yes)]), (NotReached, 3));
-        assert_eq!(all(&[(1, yes), (2, None), (3, yes)]), (Unknown, 3));
+        assert_eq!(all(&[(1, yes), (2, None), (3, yes)]), (Reached, 3), "who is gone stands in nobody's way");
+        assert_eq!(all(&[(1, None), (2, None), (3, None)]), (Unknown, 3));
         assert_eq!(all(&[]), (Unknown, 0));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use starling_topology::{PeerId, Time};
 
-use crate::leaf::reach_search::{Input, Output, ReachSearch, ReachStatus};
+use crate::leaf::reach_search::{Input, MAX_DIALERS, Output, ReachSearch, ReachStatus};
 
 /// It asks after so many of the longest stalls first.
 const FIRST_STALLS: u32 = 4;
@@ -15,9 +15,11 @@ const MAX_DOUBLINGS: u32 = 5;
 #[derive(Debug)]
 pub(super) struct ReachWatch {
     max_stall: Duration,
-    /// Whether all that are asked have to reach it.
+    /// Whether all that answer have to reach it.
     all: bool,
     doublings: u32,
+    /// Where it begins among members besides the first: others are asked each time.
+    turn: usize,
     /// When it looks next: to ask, or whether who was asked has answered.
     due: Time,
     search: Option<ReachSearch>,
@@ -27,7 +29,7 @@ impl ReachWatch {
     /// Of a leaf that has changed its role so often before: each change has cost the others something.
     pub(super) fn new(now: Time, max_stall: Duration, changes: u32) -> Self {
         let (all, doublings) = (changes > 0, changes.min(MAX_DOUBLINGS));
-        Self { max_stall, all, doublings, due: now + wait(max_stall, doublings), search: None }
+        Self { max_stall, all, doublings, turn: 0, due: now + wait(max_stall, doublings), search: None }
     }
 
     /// When to look.
@@ -35,14 +37,26 @@ impl ReachWatch {
         self.due
     }
 
-    /// Whom to ask now, of these members; whether they reach it.
-    pub(super) fn look(&mut self, now: Time, members: impl IntoIterator<Item = PeerId>) -> (Vec<PeerId>, bool) {
+    /// Whom to ask now, of its carrier and these members; whether they reach it.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        carrier: PeerId,
+        members: impl Iterator<Item = PeerId>,
+    ) -> (Vec<PeerId>, bool) {
         if now < self.due {
             return (Vec::new(), false);
         }
         match &mut self.search {
             Some(search) => search.handle(now, Input::Expired),
-            None => self.search = Some(ReachSearch::new(now, members, self.all, self.max_stall)),
+            None => {
+                let mut others: Vec<PeerId> = members.filter(|member| *member != carrier).collect();
+                let first = self.turn % others.len().max(1);
+                others.rotate_left(first);
+                self.turn = first + MAX_DIALERS - 1;
+                let asked = std::iter::once(carrier).chain(others);
+                self.search = Some(ReachSearch::new(now, asked, self.all, self.max_stall));
+            }
         }
         self.go_on(now)
     }
@@ -83,33 +97,45 @@ mod tests {
 
     const STALL: Duration = Duration::from_secs(32);
 
+    fn peers(names: &[u8]) -> Vec<PeerId> {
+        names.iter().map(|name| PeerId([*name; 32])).collect()
+    }
+
     #[test]
     fn it_asks_later_and_later_until_it_is_reached() {
-        let members = [1, 2].map(|name| PeerId([name; 32]));
+        let members = peers(&[1, 2]);
         let mut watch = ReachWatch::new(Time::ZERO, STALL, 0);
+        let look = |watch: &mut ReachWatch, now: Time| watch.look(now, members[0], members.iter().copied());
         let (mut now, mut waits) = (Time::ZERO, Vec::new());
         for _ in 0..7 {
             waits.push((watch.due() - now).as_secs() / STALL.as_secs());
-            assert_eq!(watch.look(now, members), (Vec::new(), false), "it is not asked before");
+            assert_eq!(look(&mut watch, now), (Vec::new(), false), "it is not asked before");
             now = watch.due();
-            assert_eq!(watch.look(now, members), (members.to_vec(), false));
+            assert_eq!(look(&mut watch, now), (members.clone(), false));
             assert!(!watch.answered(now, members[0], false) && !watch.answered(now, members[0], true));
             now = watch.due();
-            assert_eq!(watch.look(now, members), (Vec::new(), false), "the other one says nothing");
+            assert_eq!(look(&mut watch, now), (Vec::new(), false), "the other one says nothing");
         }
         assert_eq!(waits, [4, 8, 16, 32, 64, 128, 128]);
         now = watch.due();
-        _ = watch.look(now, members);
+        _ = look(&mut watch, now);
         assert!(watch.answered(now, members[1], true));
     }
 
     #[test]
-    fn who_had_no_place_asks_later_and_is_reached_by_all() {
-        let members = [1, 2].map(|name| PeerId([name; 32]));
+    fn who_had_no_place_asks_later_and_others_each_time_and_nobody_may_say_no() {
+        let members = peers(&[1, 2, 3, 4, 5, 6]);
         let mut watch = ReachWatch::new(Time::ZERO, STALL, 2);
-        let now = watch.due();
+        let mut now = watch.due();
         assert_eq!(now, Time::ZERO + STALL * 16);
-        _ = watch.look(now, members);
-        assert!(!watch.answered(now, members[1], true) && watch.answered(now, members[0], true));
+        for asked in [[2, 1, 3], [2, 4, 5], [2, 6, 1]] {
+            let asked = peers(&asked);
+            assert_eq!(watch.look(now, asked[0], members.iter().copied()), (asked.clone(), false));
+            assert!(!watch.answered(now, asked[1], true) && !watch.answered(now, asked[2], false));
+            now = watch.due();
+        }
+        let (asked, _) = watch.look(now, members[1], members.iter().copied());
+        assert!(!watch.answered(now, asked[1], true) && !watch.answered(now, asked[0], true));
+        assert!(watch.answered(now, asked[2], true));
     }
 }

@@ -214,7 +214,7 @@ impl Member {
                 match &event {
                     Event::Evicted { .. } => self.place_watch.evicted(now),
                     Event::Changed { reasons, .. } => {
-                        self.place_watch.returned();
+                        self.place_watch.returned(now);
                         self.entry.changed(reasons);
                     }
                     Event::Complete { step, digest } => {

@@ -53,9 +53,18 @@ impl PlaceWatch {
         self.is_told = self.failed.take().is_some_and(is_fresh);
     }
 
-    /// It has a seat again.
-    pub(super) fn returned(&mut self) {
-        (self.is_told, self.waits) = (false, None);
+    /// A view is installed that it has a seat in.
+    pub(super) fn returned(&mut self, now: Time) {
+        // Who was let in again at once was put out.
+        if std::mem::take(&mut self.is_told) {
+            self.note(now);
+        }
+        self.waits = None;
+    }
+
+    fn note(&mut self, now: Time) {
+        self.put_out.retain(|at| now - *at <= self.max_stall * WINDOW_STALLS);
+        self.put_out.push(now);
     }
 
     /// Whether it has no place, once it is proven that they do. That is said once.
@@ -64,8 +73,7 @@ impl PlaceWatch {
             return false;
         }
         if std::mem::take(&mut self.is_told) {
-            self.put_out.retain(|at| now - *at <= self.max_stall * WINDOW_STALLS);
-            self.put_out.push(now);
+            self.note(now);
             self.waits = Some(now);
         }
         let waits_in_vain = |since: Time| now - since >= self.max_stall * WAIT_STALLS;
@@ -111,25 +119,34 @@ mod tests {
         places.evicted(at(2));
         assert!(!places.has_none(at(2), true) && !places.has_none(at(5), true));
         assert!(places.has_none(at(6), true));
-        places.returned();
+        places.returned(at(6));
         assert!(!places.has_none(at(7), true));
     }
 
     #[test]
-    fn who_can_be_no_leaf_or_comes_back_to_its_seat_stays_what_it_is() {
+    fn who_is_let_in_again_at_once_was_put_out_too() {
+        let mut places = PlaceWatch::new(STALL);
+        places.begin();
+        for at in [1, 2] {
+            let now = Time::ZERO + STALL * at;
+            places.link_failed(now);
+            places.evicted(now);
+            places.returned(now);
+            assert!(!places.has_none(now, true), "it has a seat");
+        }
+        let now = Time::ZERO + STALL * 3;
+        places.link_failed(now);
+        places.evicted(now);
+        assert!(places.has_none(now, true));
+    }
+
+    #[test]
+    fn who_can_be_no_leaf_stays_what_it_is() {
         let mut places = PlaceWatch::new(STALL);
         for at in [1, 2, 3] {
             let now = Time::ZERO + STALL * at;
             places.link_failed(now);
             places.evicted(now);
-            assert!(!places.has_none(now, true));
-        }
-        places.begin();
-        for at in [4, 5, 6] {
-            let now = Time::ZERO + STALL * at;
-            places.link_failed(now);
-            places.evicted(now);
-            places.returned();
             assert!(!places.has_none(now, true));
         }
     }

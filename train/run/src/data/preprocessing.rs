@@ -157,6 +157,8 @@ impl PreprocessingSpec {
         let labels = &preprocessing.labels;
         let are_usable = labels.iter().all(LabelScale::is_usable)
             && (labels.len() == description.label.len().max(1) || (labels.is_empty() && description.label.len() < 2));
+        let names = preprocessing.label.len();
+        let are_usable = are_usable && (names == 0 || names == description.label.len().max(1));
         let are_told = preprocessing.tokenizer().is_some() || preprocessing.classes.len() == classes;
         if are_scaled && are_named && are_coded && are_usable && are_told {
             return Ok(preprocessing);

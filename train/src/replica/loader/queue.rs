@@ -142,20 +142,16 @@ impl<B> BatchQueue<B> {
 impl<B> State<B> {
     /// The first one that nobody has begun, if there is room for it.
     fn begin(&mut self, limit: AheadLimit) -> Option<Arc<Wanted>> {
-        let mut taken = 0_u64;
-        for slot in &mut self.slots {
-            let own = slot.wanted.samples().saturating_mul(limit.of_sample);
-            taken = taken.saturating_add(own);
-            if matches!(slot.progress, Progress::Waiting) {
-                // All before it are being read, or are.
-                let has_room = taken <= limit.bytes || taken == own;
-                return has_room.then(|| {
-                    slot.progress = Progress::Begun;
-                    slot.wanted.clone()
-                });
-            }
-        }
-        None
+        let bytes = |slot: &Slot<B>| slot.wanted.samples().saturating_mul(limit.of_sample);
+        let waits = |slot: &Slot<B>| matches!(slot.progress, Progress::Waiting);
+        let at = self.slots.iter().position(waits)?;
+        // Also of those behind it, which were read for another order.
+        let taken =
+            self.slots.iter().filter(|slot| !waits(slot)).map(bytes).fold(bytes(&self.slots[at]), u64::saturating_add);
+        (at == 0 || taken <= limit.bytes).then(|| {
+            self.slots[at].progress = Progress::Begun;
+            self.slots[at].wanted.clone()
+        })
     }
 }
 

@@ -81,6 +81,9 @@ impl Confusion<'_> {
 
     /// All counts, if a terminal has room for them: a row for what samples are, a column for what they were said to be.
     fn matrix(&self) -> Option<String> {
+        if self.names.len() > MAX_SHOWN {
+            return None;
+        }
         let names: Vec<String> = (0..self.names.len()).map(|place| self.name(place)).collect();
         let width = |text: &str| text.chars().count();
         let cells: Vec<Vec<String>> =
@@ -88,7 +91,7 @@ impl Confusion<'_> {
         let widest = |at: usize| cells.iter().map(|row| width(&row[at])).chain([width(&names[at])]).max().unwrap_or(0);
         let widths: Vec<usize> = (0..names.len()).map(|at| widest(at) + 2).collect();
         let first = names.iter().map(|name| width(name)).max().unwrap_or(0).max(width(ACTUAL));
-        if names.len() > MAX_SHOWN || first + widths.iter().sum::<usize>() > usize::from(COLUMNS) {
+        if first + widths.iter().sum::<usize>() > usize::from(COLUMNS) {
             return None;
         }
         let line = |head: &str, cells: &[String]| {

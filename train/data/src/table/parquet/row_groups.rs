@@ -190,6 +190,9 @@ impl RowGroups {
     fn decoded(&self, table: &RowTable, group: usize) -> Result<GroupRows, DataError> {
         let count = self.ends[group] - self.start(group);
         let (mut rows, mut found) = (GroupRows::default(), 0_u32);
+        // As much as was counted, and no more.
+        rows.values.reserve_exact(count as usize * table.width());
+        rows.classes.reserve_exact(count as usize);
         let read = table.fold(self.pieces(Some(group), table.piece_rows())?, |values, class| {
             // More than there were would take more memory than was counted.
             if found < count {

@@ -20,8 +20,8 @@ pub struct LeafConfig {
     pub max_stall: Duration,
     /// How many numbers a gradient has: the trained parameters and the figures.
     pub elements: u64,
-    /// How often this peer has changed its role before, if it becomes a member once members can dial it. One that has does not look for a
-    /// carrier for long.
+    /// How often this peer has changed its role before, if it becomes a member once members can dial it. Such a one does not
+    /// look for a carrier for as long as others.
     pub role_changes: Option<u32>,
 }
 
