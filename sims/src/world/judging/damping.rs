@@ -17,14 +17,14 @@ impl World {
         self.breaks(held);
     }
 
-    /// Whether all who are in the run are full members of `view`, nothing keeps them from talking to each other, none of them lies, and the
-    /// run is not over.
+    /// Whether all who are in the run are full members, of `view` or of one before or after it, nothing keeps them from talking to each
+    /// other, none of them lies, and the run is not over.
     fn is_quiet(&self, view: &View) -> bool {
         let is_there = |seat: usize| {
             let host = &self.hosts[seat];
             let runs = host.stopped.is_none() && host.full.is_empty() && host.disk.takes_votes() && host.is_judged();
             let peer = host.peer.as_ref().filter(|peer| runs && !host.leaving && peer.is_full());
-            peer.and_then(Peer::view).is_some_and(|theirs| theirs == view)
+            view.contains(host.name()) && peer.and_then(Peer::view).is_some_and(|theirs| theirs.branch == view.branch)
         };
         let is_over = self.invariants.progress.highest() >= self.workload.steps;
         let is_calm = self.active == 0 && !self.network.has_blocks() && self.plan.hostility.seats.is_empty();

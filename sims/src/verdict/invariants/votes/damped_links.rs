@@ -19,8 +19,8 @@ const STEPS: u64 = 8;
 #[derive(Debug, Default)]
 pub struct DampedLinks {
     seen: BTreeMap<ViewId, Seen>,
-    /// Which unsteady view nothing is wrong with, and since when.
-    waiting: Option<(ViewId, Time)>,
+    /// Since when the newest views are unsteady, and nothing is wrong with their members.
+    waiting: Option<Time>,
 }
 
 #[derive(Debug, Clone)]
@@ -49,9 +49,10 @@ impl DampedLinks {
         let mut failures = Vec::new();
         let mut is_judged = false;
         if let (Some(origin), Some(parent)) = (&record.origin, parent) {
-            // Who comes, or comes back, knows nothing of what failed before.
+            // Who comes, or comes back, knows nothing of what failed before, nor for which links it was let in.
             let knows = |reason: &Reason| !matches!(reason, Reason::Joined(_) | Reason::Recovered | Reason::Forked);
-            if parent.view.members() == view.members() && origin.reasons.iter().all(knows) {
+            let all_know = parent.view.members() == view.members() && origin.reasons.iter().all(knows);
+            if all_know {
                 failures.clone_from(&parent.failures);
             }
             let is_fresh =
@@ -60,7 +61,7 @@ impl DampedLinks {
                 origin.reasons.iter().any(|reason| matches!(reason, Reason::Severed(a, b) if is_fresh((*a, *b))));
             let step = origin.resume.step;
             is_judged = has_failed && origin.resume.syncing.is_empty() && !view.forked;
-            if has_failed && failures.last().is_none_or(|(last, _)| *last != step) {
+            if has_failed && all_know && failures.last().is_none_or(|(last, _)| *last != step) {
                 failures.push((step, now));
             }
         }
@@ -104,17 +105,16 @@ impl DampedLinks {
         self.waiting = None;
     }
 
-    /// All is well in the newest view, and has been since `calm`.
+    /// `view` is the newest, and nothing has happened to its members since `calm`.
     ///
     /// # Errors
-    /// If it is unsteady, and has been for longer than `limit`.
+    /// If it is unsteady, as those before it were for longer than `limit`.
     pub fn looked(&mut self, now: Time, view: &View, calm: Time, limit: Duration) -> Result<(), Broken> {
-        let id = view.id();
-        let (_, since) = self.waiting.filter(|(waiting, _)| *waiting == id).unwrap_or((id, now));
-        let since = since.max(calm);
-        self.waiting = Some((id, since)).filter(|_| view.is_unsteady());
+        let since = self.waiting.unwrap_or(now).max(calm);
+        self.waiting = Some(since).filter(|_| view.is_unsteady());
         if self.waiting.is_some() && now - since > limit {
-            return Err(Broken::new(NAME, format!("no link is tried again in {id:?} for {:?}", now - since)));
+            let seen = format!("no link is tried again for {:?}, up to {:?}", now - since, view.id());
+            return Err(Broken::new(NAME, seen));
         }
         Ok(())
     }
