@@ -491,7 +491,10 @@ impl Table {
             TableColumn::Written(text) => cells.iter().position(|cell| cell == text).or_else(|| text.parse().ok()),
             TableColumn::Index(index) => Some(*index as usize),
         });
-        let places: Vec<usize> = if labels.is_empty() { vec![columns - 1] } else { places.collect() };
+        let mut places: Vec<usize> = places.collect();
+        if places.is_empty() {
+            places.push(columns - 1);
+        }
         let is_number = |cell: &String| cell.parse::<f64>().is_ok();
         let mut said = labels.iter().chain(form.ignored).chain(form.categories);
         let is_proven = said.any(|column| is_name(column, &cells));

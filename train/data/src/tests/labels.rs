@@ -30,6 +30,16 @@ fn several_columns_are_labels_in_the_order_in_which_they_are_named() {
         "{}",
         dataset.summary()
     );
+    // So are those of JSON lines.
+    let object = |row: &str| {
+        let cells: Vec<&str> = row.split(',').collect();
+        format!("{{\"price\":{},\"size\":{},\"rent\":{},\"rooms\":{}}}\n", cells[0], cells[1], cells[2], cells[3])
+    };
+    let lines: String = ROWS.lines().skip(1).map(object).collect();
+    let of_lines = load_csv(lines.as_bytes(), |options| {
+        (options.label, options.held_out) = (Some(written("rent,price")), 0.0);
+    });
+    assert_eq!(of_lines.expect("good data").description().fingerprint, description.fingerprint);
     // A joiner reads it as the run's manifest says.
     let again = load_csv(ROWS.as_bytes(), |options| {
         options.label = Some(TableColumn::Index(2));
