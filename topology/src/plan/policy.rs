@@ -17,6 +17,10 @@ use crate::plan::ranking::{PlanLimit, PlanReport};
 use crate::view::View;
 use crate::view::ring::Ring;
 
+/// How many hubs an unsteady view takes, around whose severed pairs a ring leads. Each has a link to all others that may fail too, and a
+/// lone one brings what nobody else sees.
+const STEADY_HUBS: usize = 2;
+
 /// What a run asks for. As text: `ring`, `tree`, `mesh`, `auto`, `hierarchical` or `star`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -65,7 +69,7 @@ impl PlanPolicy {
     /// A plan that needs a pair of members that is severed is not taken, whatever was asked for; what is taken instead
     /// is the best of the others. Where no ring leads around the severed pairs, the view takes a star of all members that are
     /// severed from nobody, or the fastest [`MAX_HUBS`] of them. A view is only decided if there is a ring or a hub. An unsteady view
-    /// takes such a star also where a ring leads around, if it has a hub.
+    /// takes such a star also where a ring leads around, if it has a hub, of two hubs at most.
     pub fn agree(self, view: &View, bucket: Bucket) -> PlanDecision {
         self.agree_over(&Ring::plan(view), view, bucket)
     }
@@ -76,7 +80,8 @@ impl PlanPolicy {
         let costs = view.costs().map(|_| ring.arrange(&view_costs(view)));
         let leads_around = ring.leads_around(view);
         if (!leads_around || view.is_unsteady())
-            && let Some(hubs) = HubSet::of(ring, view, costs.as_ref(), MAX_HUBS)
+            && let Some(hubs) =
+                HubSet::of(ring, view, costs.as_ref(), if leads_around { STEADY_HUBS } else { MAX_HUBS })
         {
             let weights = costs.as_ref().map_or_else(|| vec![1; hubs.ranks().len()], |costs| hubs.weights(costs));
             let plan = Plan::Star(hubs);
@@ -226,7 +231,7 @@ mod tests {
             let agreed = policy.agree(&severed(5, &[(1, 3)]), SMALL);
             assert_eq!(
                 (agreed.plan.chunks(WorldSize::new(5)), agreed.weights.len()),
-                (3, 3),
+                (2, 2),
                 "{policy}: {}",
                 agreed.reason
             );
