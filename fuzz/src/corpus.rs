@@ -12,7 +12,7 @@ use crate::{Tally, hex};
 
 /// How many of those that were taken are kept of each target, and the longest one, in bytes.
 const REACHED: usize = 3;
-const LONGEST: usize = 1_500;
+const LONGEST: usize = 6_000;
 /// How many inputs are tried for them.
 const TRIES: usize = 20_000;
 

@@ -82,9 +82,10 @@ pub(super) const TOKENS: Target = Target {
 pub(super) const ARCHIVE: Target = Target {
     name: "archive",
     seeds: || {
-        let by_folder = [("cat/1.png", "1"), ("dog/2.jpg", "22"), ("cat/.hidden", ""), ("readme", "text")];
+        let two = [("cat/1.png", "1"), ("dog/2.jpg", "22")];
+        let by_folder = [two[0], two[1], ("cat/.hidden", ""), ("readme", "text")];
         let by_class = [("1.png", "1"), ("1.cls", "7"), ("2.jpeg", "2"), ("2.cls", "8")];
-        vec![archive(&by_folder, b'0'), archive(&by_class, b'0'), archive(&by_class, 0)]
+        vec![archive(&two, b'0'), archive(&by_folder, b'0'), archive(&by_class, b'0'), archive(&by_class, 0)]
     },
     take: fuzzed::archive,
     longest: 16 * KIB,
@@ -113,7 +114,12 @@ pub(super) const PARQUET: Target = Target {
 /// For the crate that reads it.
 pub(super) const TOKENIZER: Target = Target {
     name: "tokenizer",
-    seeds: || vec![fuzzed::tokenizer_file()],
+    seeds: || {
+        let words = br#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+            "pre_tokenizer":{"type":"Whitespace"},"post_processor":null,"decoder":null,
+            "model":{"type":"WordLevel","vocab":{"a":0,"of":1,"?":255},"unk_token":"?"}}"#;
+        vec![fuzzed::tokenizer_file(), words.to_vec()]
+    },
     take: fuzzed::tokenizer,
     longest: 64 * KIB,
     per_byte: 1024,

@@ -72,7 +72,7 @@ pub fn parquet(bytes: &[u8], is_held: bool) -> Option<Dataset> {
 }
 
 /// What a table may take that is to stay in its file.
-const PLACED_BYTES: u64 = 256;
+const PLACED_BYTES: u64 = 150;
 
 /// A Parquet file with numbers, gaps, texts and classes in row groups of four rows.
 pub fn parquet_file(is_packed: bool) -> Vec<u8> {
@@ -83,7 +83,7 @@ pub fn parquet_file(is_packed: bool) -> Vec<u8> {
     use ::parquet::file::properties::WriterProperties;
     use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
 
-    const ROWS: i32 = 32;
+    const ROWS: i32 = 20;
     let sizes = (0..ROWS).map(|row| (row % 5 != 0).then(|| f64::from(row) * 1.5));
     let colors = (0..ROWS).map(|row| ["red", "blue"][row as usize % 3 % 2]);
     let columns: [(&str, ArrayRef); 3] = [
