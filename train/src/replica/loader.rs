@@ -75,7 +75,7 @@ impl<B: Send + 'static, E: 'static> Loader<B, E> {
         let ledger = Arc::new(ledger.clone());
         let pending = micro_batches.iter().map(|positions| Wanted::new(ledger.clone(), positions.clone()));
         let mut wanted: Vec<Wanted> = pending.collect();
-        if let Some(me) = me.filter(|_| !self.members.is_empty()) {
+        if let Some(me) = me.filter(|_| ledger.is_assigned() && !self.members.is_empty()) {
             self.add_next(&mut wanted, ledger, me);
         }
         self.queue.expect(wanted);

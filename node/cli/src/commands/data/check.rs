@@ -31,7 +31,7 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     // Only one kind of model takes it.
     let options = DataOptions { text: learns_text || prepared.is_some(), ..options };
     let dataset = match Dataset::load(&options) {
-        Err(DataError::Row { .. } | DataError::Text { .. }) if is_table_with_faults(context, &options)? => {
+        Err(DataError::Row { .. } | DataError::Text { .. }) if tells_bad_rows(context, &options)? => {
             let reason = "rows of it can't be used, as told above; mend them, or leave them out".to_owned();
             return Err(TaskError::from(DataError::File { path: path.to_owned(), reason }).into());
         }
@@ -80,8 +80,8 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     Ok(EXIT_DONE)
 }
 
-/// Prints what is wrong with the rows of a table, if more than one can't be used.
-fn is_table_with_faults(context: &Context, options: &DataOptions) -> Result<bool, CommandError> {
+/// Prints what is wrong with the rows of a table, if more than one can't be used; whether it did.
+fn tells_bad_rows(context: &Context, options: &DataOptions) -> Result<bool, CommandError> {
     let report = Dataset::bad_rows(options, MAX_BAD_ROWS).map_err(TaskError::from)?;
     if report.count() < 2 {
         return Ok(false);
