@@ -155,6 +155,8 @@ fn members_learn_several_labels_and_say_how_good_they_are_at_each() {
         let held_out: Value =
             serde_json::from_str(&said("eval out/ --data table.csv --held-out --json")).expect("JSON");
         assert_eq!(held_out["loss"], first["held_out_loss"], "to the bit");
+        let good = ["r2", "accuracy"].map(|name| held_out["measures"][name].as_f64());
+        assert!(good.into_iter().flatten().all(|share| share > 0.9), "{flags}: {held_out}");
         let told = held_out["labels"].as_array().expect("a list").iter().map(|label| &label["label"]);
         assert_eq!(told.collect::<Vec<_>>(), labels, "{flags}");
         let text = said("eval out/ --data table.csv");
