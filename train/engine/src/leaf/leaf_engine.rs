@@ -30,7 +30,7 @@ use crate::leaf::{MAX_BEHIND, MAX_BEHIND_BYTES};
 use crate::steps::StepResult;
 pub use interface::{Input, LeafConfig, LeafEvent, LeafTask, LossReason, Output};
 
-/// After so many rounds in which nobody carried it, a leaf that can be a member gives up for the first time.
+/// After so many rounds in which nobody carried it, a leaf that can be a member gives up, the first time and the next.
 const FIRST_ROUNDS: u32 = 4;
 
 /// Where a leaf stands with its carrier.
@@ -518,7 +518,7 @@ impl<R: StepResult> LeafEngine<R> {
 
     /// After so many rounds in vain it gives up: one that may be a member soon, and later each time that it was.
     fn most_rounds(&self) -> u32 {
-        let doubled = |changes: u32| FIRST_ROUNDS.saturating_mul(1 << changes.min(MAX_ROUNDS.ilog2()));
+        let doubled = |changes: u32| FIRST_ROUNDS << changes.saturating_sub(1).min(MAX_ROUNDS.ilog2());
         self.config.role_changes.map_or(MAX_ROUNDS, doubled).min(MAX_ROUNDS)
     }
 

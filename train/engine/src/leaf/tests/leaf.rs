@@ -431,7 +431,7 @@ fn a_carrier_that_goes_at_the_end_is_needed_no_more() {
 #[test]
 fn who_was_a_member_is_one_again_where_nobody_carries_it() {
     let contacts = [1, 2].map(|name| Contact { peer: peer(name), addresses: Vec::new() }).to_vec();
-    let config = LeafConfig { me: peer(ME), run: RUN, max_stall: STALL, elements: ELEMENTS, role_changes: Some(1) };
+    let config = LeafConfig { me: peer(ME), run: RUN, max_stall: STALL, elements: ELEMENTS, role_changes: Some(2) };
     let mut engine: LeafEngine<Of> = LeafEngine::new(Time::ZERO, config, contacts, None);
     let (mut asked, mut now, mut end) = (0, Time::ZERO, None);
     while end.is_none() {
