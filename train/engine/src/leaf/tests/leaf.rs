@@ -39,9 +39,13 @@ struct Leaf {
 
 impl Leaf {
     fn new(members: &[u8], holds: Option<LeafProgress>) -> Self {
+        Self::with_role(members, holds, Some(0))
+    }
+
+    fn with_role(members: &[u8], holds: Option<LeafProgress>, role_changes: Option<u32>) -> Self {
         let contacts =
             members.iter().map(|peer| Contact { peer: PeerId([*peer; 32]), addresses: Vec::new() }).collect();
-        let config = LeafConfig { me: peer(ME), run: RUN, max_stall: STALL, elements: ELEMENTS, role_changes: Some(0) };
+        let config = LeafConfig { me: peer(ME), run: RUN, max_stall: STALL, elements: ELEMENTS, role_changes };
         let mut leaf = Self {
             now: Time::ZERO,
             engine: LeafEngine::new(Time::ZERO, config, contacts, holds),
@@ -359,14 +363,17 @@ fn a_state_that_was_on_its_way_is_not_held() {
 
 #[test]
 fn nobody_is_asked_for_ever() {
-    let mut leaf = Leaf::new(&[1, 2], None);
-    for _ in 0..(MAX_ROUNDS * 4) {
-        if leaf.end.is_some() {
-            break;
+    for (role_changes, rounds) in [(None, MAX_ROUNDS), (Some(0), 4), (Some(1), 4), (Some(2), 8), (Some(99), MAX_ROUNDS)]
+    {
+        let mut leaf = Leaf::with_role(&[1, 2], None, role_changes);
+        for _ in 0..(MAX_ROUNDS * 4) {
+            if leaf.end.is_some() {
+                break;
+            }
+            leaf.wait(STALL);
         }
-        leaf.wait(STALL);
+        assert_eq!((leaf.end, leaf.asked().len()), (Some(LeafEvent::NoCarrier), 2 * rounds as usize));
     }
-    assert_eq!((leaf.end, leaf.asked().len()), (Some(LeafEvent::NoCarrier), 2 * MAX_ROUNDS as usize));
     // All that it knows say that the run is over.
     let mut leaf = Leaf::new(&[1], None);
     leaf.hears(1, CarrierBody::Refused(AttachRefusalReason::RunFinished));
@@ -426,28 +433,6 @@ fn a_carrier_that_goes_at_the_end_is_needed_no_more() {
         assert_eq!(ends(true, then), (Some(peer(1)), Some(LeafEvent::Complete { step: 6, digest })));
         assert_eq!(ends(false, then).0, None, "what is missing, others have");
     }
-}
-
-#[test]
-fn who_was_a_member_is_one_again_where_nobody_carries_it() {
-    let contacts = [1, 2].map(|name| Contact { peer: peer(name), addresses: Vec::new() }).to_vec();
-    let config = LeafConfig { me: peer(ME), run: RUN, max_stall: STALL, elements: ELEMENTS, role_changes: Some(2) };
-    let mut engine: LeafEngine<Of> = LeafEngine::new(Time::ZERO, config, contacts, None);
-    let (mut asked, mut now, mut end) = (0, Time::ZERO, None);
-    while end.is_none() {
-        match engine.poll() {
-            Some(Output::Send { to, body: LeafBody::Attach { .. } }) => {
-                asked += 1;
-                let body = CarrierBody::Refused(AttachRefusalReason::NotReady);
-                engine.handle(now, Input::Received { from: to, body, result: None });
-            }
-            Some(Output::SetTimer(at)) => now = at,
-            Some(Output::End(event)) => end = Some(event),
-            Some(_) => {}
-            None => engine.handle(now, Input::Expired),
-        }
-    }
-    assert_eq!((end, asked), (Some(LeafEvent::NoCarrier), 2 * 8), "it looks for longer than the first time");
 }
 
 #[test]
