@@ -127,7 +127,7 @@ fn whom_no_member_can_dial_takes_part_as_a_leaf_and_says_so() {
     let outside = Peer::join(&ticket, &place(second.clone(), listen(&second), "--checkpoint-every 0 --role auto"));
     outside.wait_for_view(2);
     outside.wait_for_step(1);
-    let forwarded = format!("--announce /ip4/{}/tcp/4001", lan.host(2).address);
+    let forwarded = format!("--role auto --announce /ip4/{}/tcp/4001", lan.host(2).address);
     let inside = Peer::join(&ticket, &place(home.clone(), listen(&home), &forwarded));
     let warned = inside.wait_for("a word on what it takes part as", |event| event["event"] == "warning");
     let message = warned["message"].as_str().unwrap_or_default();
@@ -162,7 +162,7 @@ fn who_has_no_place_among_the_others_goes_on_as_a_leaf_until_they_reach_it() {
     let founder = Peer::run(&place(0, run));
     let ticket = founder.ticket();
     let mut peers = vec![founder];
-    peers.extend((1..4).map(|number| Peer::join(&ticket, &place(number, "--checkpoint-every 0"))));
+    peers.extend((1..4).map(|number| Peer::join(&ticket, &place(number, "--checkpoint-every 0 --role auto"))));
     peers.iter().for_each(|peer| _ = peer.wait_for_view(4));
     lan.split(&[0], &[2, 3]).expect("the router can be told");
     lan.split(&[1], &[3]).expect("the router can be told");

@@ -147,7 +147,7 @@ impl Settings {
             name: None,
             data_plane: TransportPolicy::Auto,
             max_peers: 64,
-            role: RolePolicy::Auto,
+            role: RolePolicy::Member,
             leaves: MAX_LEAVES,
             allow: Vec::new(),
             fork_after: Some(Duration::from_secs(120)),

@@ -15,7 +15,7 @@ use starling_engine::member::quorum_search::is_end;
 use starling_engine::return_engine::LeaveRecord;
 use starling_engine::{HangDetector, Member};
 use starling_run::{LayoutSpec, Learner, Manifest, ModelSpec, Program};
-use starling_topology::{Event, Lineage, LocalIdentity, Membership, Time, View};
+use starling_topology::{Event, Lineage, LocalIdentity, Membership, RefusalReason, Time, View};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, Clerk};
@@ -225,6 +225,16 @@ async fn take_part(
         return Ok(Lived::ComesBack);
     }
 
+    if let End::Event(Event::Refused { refusal: RefusalReason::Full { .. }, .. }) = &end
+        && settings.role == RolePolicy::Auto
+        && history.changes() > 0
+    {
+        // It was a leaf until members could dial it, and there is no place for one more.
+        history.change(PeerRole::Leaf);
+        let why = "the run has as many members as it may have".to_owned();
+        observer.report(&Report::Becomes { role: PeerRole::Leaf.to_string(), why });
+        return Ok(Lived::ComesBack);
+    }
     let outcome = match end {
         End::Event(Event::Complete { .. }) => Outcome::Complete,
         End::Event(Event::Left { .. }) => Outcome::Left,

@@ -105,7 +105,7 @@ pub(crate) async fn take_part(
         LeafEnd::Reached => return Ok(becomes_member("members can dial this machine by now")),
         // Others may wait for a member; one that was one fetches what it lacks of the end.
         LeafEnd::Failed(error) => match error {
-            NodeError::NoCarrier { .. } if role_changes.is_some() => return Ok(becomes_member("no member carries it")),
+            NodeError::NoCarrier { .. } if role_changes > Some(0) => return Ok(becomes_member("no member carries it")),
             NodeError::FinishedWithoutLeaf if role_changes > Some(0) => {
                 return Ok(becomes_member("the run has finished without this leaf"));
             }

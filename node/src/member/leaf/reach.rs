@@ -73,11 +73,21 @@ impl ReachProvider {
     }
 
     async fn dial(&self, contact: &Contact) -> bool {
+        let contact = &beyond_this_machine(contact);
         let Ok(mut dialer) = CheckpointDialer::start(self.run, &self.credentials, std::slice::from_ref(contact)) else {
             return false;
         };
         matches!(dialer.next().await, Some((_, Ok(()))))
     }
+}
+
+/// Where a peer is but for its loopback addresses, which are others' here: this machine's own, if it listens at the same port. One that is
+/// nowhere else may be on this machine.
+fn beyond_this_machine(contact: &Contact) -> Contact {
+    let is_loopback = |address: &&String| address.starts_with("/ip4/127.") || address.starts_with("/ip6/::1/");
+    let others: Vec<String> = contact.addresses.iter().filter(|address| !is_loopback(address)).cloned().collect();
+    let addresses = if others.is_empty() { contact.addresses.clone() } else { others };
+    Contact { peer: contact.peer, addresses }
 }
 
 /// That a peer is being dialed, as long as this is there.
@@ -228,5 +238,16 @@ mod tests {
         assert_eq!(answer(names[0], &nowhere).await, [NOT_REACHED]);
         let many = Contact { peer: names[0], addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned(); 99] };
         assert_eq!(answer(names[0], &many).await, [0_u8; 0]);
+    }
+
+    #[test]
+    fn a_member_does_not_look_for_others_on_its_own_machine() {
+        let at = |addresses: &[&str]| {
+            let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
+            beyond_this_machine(&Contact { peer: PeerId([1; 32]), addresses }).addresses
+        };
+        let (own, other) = ("/ip4/127.0.0.1/tcp/4001", "/ip4/10.0.0.2/tcp/4001");
+        assert_eq!(at(&[own, other, "/ip6/::1/tcp/4001"]), [other]);
+        assert_eq!(at(&[own]), [own], "it may be here");
     }
 }

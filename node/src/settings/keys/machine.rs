@@ -287,7 +287,7 @@ pub(super) static NETWORK: &[Key] = &[
     Key::new(
         "network.role",
         Kind::Choice(&RolePolicy::NAMES),
-        Is("auto"),
+        Is("member"),
         "What a joiner takes part as: member, which all other members have to be able to dial, leaf, which dials one of them and takes \
          part through it, or auto: a leaf where none of three members can dial it, until one can.",
         KeyTarget::Machine(|machine, value| value.parse().map(|role| machine.role = role)),

@@ -30,7 +30,7 @@ use crate::leaf::{MAX_BEHIND, MAX_BEHIND_BYTES};
 use crate::steps::StepResult;
 pub use interface::{Input, LeafConfig, LeafEvent, LeafTask, LossReason, Output};
 
-/// After so many rounds in which nobody carried it, a leaf that can be a member gives up, the first time and the next.
+/// After so many rounds in which nobody carried it, a leaf that was a member gives up for the first time.
 const FIRST_ROUNDS: u32 = 4;
 
 /// Where a leaf stands with its carrier.
@@ -516,10 +516,10 @@ impl<R: StepResult> LeafEngine<R> {
         }
     }
 
-    /// After so many rounds in vain it gives up: one that may be a member soon, and later each time that it was.
+    /// After so many rounds in vain it gives up: one that was a member soon, as others may wait for its vote, and later each time.
     fn most_rounds(&self) -> u32 {
         let doubled = |changes: u32| FIRST_ROUNDS << changes.saturating_sub(1).min(MAX_ROUNDS.ilog2());
-        self.config.role_changes.map_or(MAX_ROUNDS, doubled).min(MAX_ROUNDS)
+        self.config.role_changes.filter(|changes| *changes > 0).map_or(MAX_ROUNDS, doubled).min(MAX_ROUNDS)
     }
 
     /// Asks members whether they can dial it by now, the one that carries it first: it is there.
@@ -591,7 +591,6 @@ impl<R: StepResult> LeafEngine<R> {
                     (std::mem::take(&mut self.finished), std::mem::take(&mut self.contradicted));
                 match wait {
                     _ if finished && !contradicted => self.end(LeafEvent::Finished),
-                    // It had better be a member: others may wait for one, or for its vote.
                     _ if self.search.rounds() >= self.most_rounds() => self.end(LeafEvent::NoCarrier),
                     Some(until) => self.stage = Stage::Rests(until),
                     None => self.end(LeafEvent::NoCarrier),

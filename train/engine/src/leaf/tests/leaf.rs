@@ -363,7 +363,8 @@ fn a_state_that_was_on_its_way_is_not_held() {
 
 #[test]
 fn nobody_is_asked_for_ever() {
-    for (role_changes, rounds) in [(None, MAX_ROUNDS), (Some(0), 4), (Some(1), 4), (Some(2), 8), (Some(99), MAX_ROUNDS)]
+    for (role_changes, rounds) in
+        [(None, MAX_ROUNDS), (Some(0), MAX_ROUNDS), (Some(1), 4), (Some(2), 8), (Some(99), MAX_ROUNDS)]
     {
         let mut leaf = Leaf::with_role(&[1, 2], None, role_changes);
         for _ in 0..(MAX_ROUNDS * 4) {
