@@ -146,38 +146,6 @@ fn whom_no_member_can_dial_takes_part_as_a_leaf_and_says_so() {
     inside.wait_for_step(reached + MORE);
 }
 
-/// Nothing gets from one end of four hosts in a row to the other: no ring, and nobody whom all reach. Those who stay have a hub.
-#[test]
-fn who_has_no_place_among_the_others_goes_on_as_a_leaf_until_they_reach_it() {
-    let lan = Lan::new(4).expect("a network");
-    let place = |number: usize, flags: &str| {
-        let host = lan.host(number);
-        PeerOptions {
-            listen: Some(format!("/ip4/{}/tcp/4001", host.address)),
-            prefix: host.prefix.into_iter().chain(SLOW.map(str::to_owned)).collect(),
-            ..PeerOptions::flags(flags)
-        }
-    };
-    let run = "--model softmax --batch-size 256 --micro-batch 32 --checkpoint-every 0 --max-stall 2s --steps 100000000 --min-peers 3";
-    let founder = Peer::run(&place(0, run));
-    let ticket = founder.ticket();
-    let mut peers = vec![founder];
-    peers.extend((1..4).map(|number| Peer::join(&ticket, &place(number, "--checkpoint-every 0 --role auto"))));
-    peers.iter().for_each(|peer| _ = peer.wait_for_view(4));
-    lan.split(&[0], &[2, 3]).expect("the router can be told");
-    lan.split(&[1], &[3]).expect("the router can be told");
-    let becomes =
-        |peer: &Peer, role: &str| peer.told().iter().any(|event| event["event"] == "becomes" && event["role"] == role);
-    let outside = eventually("one that goes on as a leaf", || peers.iter().find(|peer| becomes(peer, "leaf")));
-    carried(outside, 1);
-    brings(outside, 5);
-    lan.heal(&[0], &[2, 3]).expect("the router can be told");
-    lan.heal(&[1], &[3]).expect("the router can be told");
-    eventually("word that it is a member again", || becomes(outside, "member").then_some(()));
-    let reached = outside.reached();
-    assert!(outside.wait_for_step(reached + MORE) > reached);
-}
-
 /// What it rests counts as computing: it is dealt less, and the others do not wait for it.
 #[test]
 fn who_computes_half_of_the_time_is_dealt_less() {
