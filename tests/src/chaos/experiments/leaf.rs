@@ -15,7 +15,7 @@ use crate::{Peer, PeerOptions};
 /// Members beside the leaf.
 const MEMBERS: usize = 3;
 /// What is trained: in micro-batches, each of which takes so much longer that all machines are equally fast.
-const RUN: &str = "--model softmax --batch-size 1440 --micro-batch 8 --steps 100000000 --checkpoint-every 100";
+const RUN: &str = "--model softmax --batch-size 720 --micro-batch 8 --steps 100000000 --checkpoint-every 100";
 const LONGER: Duration = Duration::from_millis(8);
 /// How long anything else may take. Generous: nothing is measured by it.
 const LIMIT: Duration = Duration::from_secs(90);
