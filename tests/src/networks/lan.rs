@@ -168,8 +168,7 @@ impl Lan {
     /// # Errors
     /// If the router can't be told.
     pub fn split(&self, one: &[usize], other: &[usize]) -> Result<()> {
-        self.cut(one, other)?;
-        self.cut(other, one)
+        self.rules("add", &[(one, other), (other, one)])
     }
 
     /// Takes back what [`cut`](Self::cut) did.
@@ -190,8 +189,16 @@ impl Lan {
     }
 
     fn rule(&self, verb: &str, from: &[usize], to: &[usize]) -> Result<()> {
+        self.rules(verb, &[(from, to)])
+    }
+
+    /// All at once, as near as the router can: what gets through one way meanwhile may decide who goes on.
+    fn rules(&self, verb: &str, ways: &[(&[usize], &[usize])]) -> Result<()> {
         let lines = |net: fn(usize) -> String| -> String {
-            let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (net(*from), net(*to))));
+            let of_way = |(from, to): &(&[usize], &[usize])| -> Vec<(String, String)> {
+                from.iter().flat_map(|from| to.iter().map(move |to| (net(*from), net(*to)))).collect()
+            };
+            let pairs = ways.iter().flat_map(of_way);
             pairs.map(|(from, to)| format!("rule {verb} priority 100 from {from} to {to} blackhole\n")).collect()
         };
         self.router.ip(&lines(|host| format!("10.77.{host}.0/24")))?;
