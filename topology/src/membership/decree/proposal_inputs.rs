@@ -599,6 +599,37 @@ fn count(peers: usize) -> u32 {
     u32::try_from(peers).expect("invariant: members are bounded")
 }
 
+/// What promises lead to where nothing else is known: of no failures and no joiners, but for what `change` says.
+#[cfg(test)]
+pub(in crate::membership) fn answer_to(
+    (view, resumed): (&View, Option<&ResumePlan>),
+    promises: &BTreeMap<PeerId, Promise>,
+    restarted: &BTreeSet<PeerId>,
+    change: impl FnOnce(&mut ProposalInputs<'_>),
+) -> Option<Proposal> {
+    let (config, excluded) = (Config::default(), BTreeMap::new());
+    let (suspicion_reports, link_matrix) = (SuspicionReports::default(), LinkMatrix::of(view));
+    let mut inputs = ProposalInputs {
+        config: &config,
+        view,
+        resumed,
+        promises,
+        excluded: &excluded,
+        restarted,
+        suspicion_reports: &suspicion_reports,
+        failed: Vec::new(),
+        candidates: Vec::new(),
+        link_matrix: &link_matrix,
+        donor: None,
+        outdated: false,
+        steadiness: Steadiness::Said(false),
+        forked: false,
+        needs_ring: false,
+    };
+    change(&mut inputs);
+    inputs.answer()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -623,24 +654,8 @@ mod tests {
     /// What these promises lead to in a view that began at the step `least`.
     fn answered(view: &View, least: u64, promises: &BTreeMap<PeerId, Promise>) -> Proposal {
         let origin = made_of(view, least, Vec::new());
-        let inputs = ProposalInputs {
-            config: &Config::default(),
-            view,
-            resumed: Some(&origin.resume),
-            promises,
-            excluded: &BTreeMap::new(),
-            restarted: &BTreeSet::new(),
-            suspicion_reports: &SuspicionReports::default(),
-            failed: Vec::new(),
-            candidates: Vec::new(),
-            link_matrix: &LinkMatrix::of(view),
-            donor: None,
-            outdated: false,
-            steadiness: Steadiness::Said(false),
-            forked: false,
-            needs_ring: false,
-        };
-        let proposal = inputs.answer().expect("somebody holds a state");
+        let answer = answer_to((view, Some(&origin.resume)), promises, &BTreeSet::new(), |_| {});
+        let proposal = answer.expect("somebody holds a state");
         assert!(
             follows(&Config::default(), view, Some(&origin), promises, &BTreeMap::new(), &proposal),
             "who accepts it finds the same"
@@ -812,24 +827,10 @@ mod tests {
         let follows = |proposal: &Proposal| {
             follows(&Config::default(), &view, Some(&origin), &promises, &BTreeMap::new(), proposal)
         };
-        let inputs = ProposalInputs {
-            config: &Config::default(),
-            view: &view,
-            resumed: Some(&origin.resume),
-            promises: &promises,
-            excluded: &BTreeMap::new(),
-            restarted: &BTreeSet::new(),
-            suspicion_reports: &SuspicionReports::default(),
-            failed: Vec::new(),
-            candidates: Vec::new(),
-            link_matrix: &LinkMatrix::of(&view),
-            donor: None,
-            outdated: false,
-            steadiness: Steadiness::Said(unsteady),
-            forked: false,
-            needs_ring: false,
-        };
-        let proposal = inputs.answer().expect("somebody holds a state");
+        let answer = answer_to((&view, Some(&origin.resume)), &promises, &BTreeSet::new(), |inputs| {
+            inputs.steadiness = Steadiness::Said(unsteady)
+        });
+        let proposal = answer.expect("somebody holds a state");
         assert!(follows(&proposal), "who accepts it finds the same");
         // What the mark does not say is refused.
         let all = proposal.view.severed();
@@ -888,24 +889,10 @@ mod tests {
         let said = [(stands(24, true), &[1][..]), (stands(23, true), &[]), (stands(24, false), &[])];
         let promises = (0..).map(peer).zip(said.map(|(progress, failed)| promise(progress, failed))).collect();
         let origin = made_of(&view, 0, Vec::new());
-        let inputs = ProposalInputs {
-            config: &Config::default(),
-            view: &view,
-            resumed: Some(&origin.resume),
-            promises: &promises,
-            excluded: &BTreeMap::new(),
-            restarted: &BTreeSet::new(),
-            suspicion_reports: &SuspicionReports::default(),
-            failed: Vec::new(),
-            candidates: Vec::new(),
-            link_matrix: &LinkMatrix::of(&view),
-            donor: None,
-            outdated: false,
-            steadiness: Steadiness::Said(true),
-            forked: false,
-            needs_ring: false,
-        };
-        let Proposal { view, resume, .. } = inputs.answer().expect("somebody holds a state");
+        let answer = answer_to((&view, Some(&origin.resume)), &promises, &BTreeSet::new(), |inputs| {
+            inputs.steadiness = Steadiness::Said(true)
+        });
+        let Proposal { view, resume, .. } = answer.expect("somebody holds a state");
         assert_eq!((view.members().len(), view.severed(), view.is_unsteady()), (3, &[][..], false), "{resume:?}");
     }
 
@@ -921,24 +908,13 @@ mod tests {
         let origin = made_of(&view, 0, Vec::new());
         let step = |said: &[(u64, LostState)], gone: &[u8], forked| {
             let promises: BTreeMap<PeerId, Promise> = promises(said);
-            let inputs = ProposalInputs {
-                config: &Config::default(),
-                view: &view,
-                resumed: Some(&origin.resume),
-                promises: &promises,
-                excluded: &BTreeMap::new(),
-                restarted: &gone.iter().map(|name| peer(*name)).collect(),
-                suspicion_reports: &SuspicionReports::default(),
-                failed: Vec::new(),
-                candidates: Vec::new(),
-                link_matrix: &LinkMatrix::of(&view),
-                donor: None,
-                outdated: false,
-                steadiness: Steadiness::Said(false),
-                forked,
-                needs_ring: false,
-            };
-            inputs.answer().map(|proposal| proposal.resume.step)
+            let answer = answer_to(
+                (&view, Some(&origin.resume)),
+                &promises,
+                &gone.iter().map(|name| peer(*name)).collect(),
+                |inputs| inputs.forked = forked,
+            );
+            answer.map(|proposal| proposal.resume.step)
         };
         let most_lost = [(100, LostState::Step(120)), (100, LostState::Step(120)), (90, LostState::Nothing)];
         assert_eq!(step(&most_lost, &[], false), None, "two may hold what they and two others have signed");

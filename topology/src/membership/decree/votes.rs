@@ -195,12 +195,10 @@ impl Seat {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link_matrix::LinkMatrix;
-    use super::super::proposal_inputs::{Steadiness, follows};
+    use super::super::proposal_inputs::{answer_to, follows};
     use super::*;
     use crate::config::Config;
     use crate::id::RunId;
-    use crate::membership::outside::suspicion_reports::SuspicionReports;
     use crate::view::View;
     use crate::view::lineage::Lineage;
     use crate::vote::proposal::{JoinRequest, Proposal, Reason};
@@ -239,24 +237,8 @@ mod tests {
             (peer(*name), Promise { unreachable, contributing, leaving: *leaving, ..Promise::at(progress) })
         };
         let promises: BTreeMap<PeerId, Promise> = said.iter().map(promise).collect();
-        let inputs = ProposalInputs {
-            config: &Config::default(),
-            view: &view,
-            resumed: None,
-            promises: &promises,
-            excluded: &BTreeMap::new(),
-            restarted: &BTreeSet::new(),
-            suspicion_reports: &SuspicionReports::default(),
-            failed: Vec::new(),
-            candidates: Vec::new(),
-            link_matrix: &LinkMatrix::of(&view),
-            donor: None,
-            outdated: false,
-            steadiness: Steadiness::Said(false),
-            forked: false,
-            needs_ring: false,
-        };
-        let proposal = inputs.answer().expect("all hold the state");
+        let answer = answer_to((&view, None), &promises, &BTreeSet::new(), |_| {});
+        let proposal = answer.expect("all hold the state");
         assert!(
             follows(&Config::default(), &view, None, &promises, &BTreeMap::new(), &proposal),
             "who accepts it finds the same"
@@ -301,24 +283,10 @@ mod tests {
         let promises: BTreeMap<PeerId, Promise> = others.into_iter().chain([(peer(9), founder)]).collect();
         let joiner = |name| JoinRequest::new(crate::Contact { peer: peer(name), addresses: Vec::new() }, 1);
         let config = Config::default();
-        let inputs = ProposalInputs {
-            config: &config,
-            view: &view,
-            resumed: None,
-            promises: &promises,
-            excluded: &BTreeMap::new(),
-            restarted: &BTreeSet::new(),
-            suspicion_reports: &SuspicionReports::default(),
-            failed: Vec::new(),
-            candidates: [1, 6].map(joiner).to_vec(),
-            link_matrix: &LinkMatrix::of(&view),
-            donor: None,
-            outdated: false,
-            steadiness: Steadiness::Said(false),
-            forked: false,
-            needs_ring: false,
-        };
-        let proposal = inputs.answer().expect("all hold the state");
+        let answer = answer_to((&view, None), &promises, &BTreeSet::new(), |inputs| {
+            inputs.candidates = [1, 6].map(joiner).to_vec()
+        });
+        let proposal = answer.expect("all hold the state");
         let follows = |proposal: &Proposal| follows(&config, &view, None, &promises, &BTreeMap::new(), proposal);
         assert!(follows(&proposal), "who accepts it finds the same");
         assert_eq!(voters(&proposal), [7, 9]);
