@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
 
 use crate::codec::Codec;
@@ -23,6 +24,24 @@ impl Default for LayoutConfig {
     /// Buckets of 4 MiB, segments of 128 KiB: large enough to hide a message's latency, small enough to stream.
     fn default() -> Self {
         Self { bucket_elements: 1 << 20, segment_elements: 1 << 15 }
+    }
+}
+
+impl LayoutConfig {
+    /// The same for members that reduce by `plan`: in a star a bucket is shorter, so that its chunks, which only hubs own, are as
+    /// long as those that every rank of a mesh owns.
+    ///
+    /// Who sends faster than others is ahead of them by at most the buckets in flight. A hub sends everybody the results of what
+    /// the slowest brings last only then, so they are that much of its link's time late, once for each of the others.
+    #[must_use]
+    pub fn under(self, plan: &Plan, world: WorldSize) -> Self {
+        let Plan::Star(_) = plan else { return self };
+        let Self { bucket_elements, segment_elements } = self;
+        let chunks = plan.chunks(world) as usize;
+        let shorter = (bucket_elements / world.get() as usize).saturating_mul(chunks);
+        // Whole segments: a short one costs as much as a long one.
+        let whole = shorter.next_multiple_of(segment_elements.saturating_mul(chunks));
+        Self { bucket_elements: whole.min(bucket_elements), segment_elements }
     }
 }
 
@@ -71,6 +90,14 @@ impl Layout {
         assert!(segment_elements <= u32::MAX as usize / ELEMENT_BYTES / 2, "a segment has fewer than 2^31 bytes");
         let buckets = buckets.expect("invariant: there are fewer than 2^32 buckets");
         Self { elements, world, config, buckets, chunks: Chunks::Equal(world.get()), exact: 0 }
+    }
+
+    /// The layout among members that reduce by `plan`, with one chunk for each of `weights`, as large in proportion.
+    ///
+    /// # Panics
+    /// As [`Self::weighted`].
+    pub fn by_plan(elements: usize, plan: &Plan, world: WorldSize, config: LayoutConfig, weights: &[u32]) -> Self {
+        Self::weighted(elements, world, config.under(plan, world), weights)
     }
 
     /// The layout with one chunk for each of `weights`, as large in proportion. Equal weights make equal chunks.

@@ -393,7 +393,7 @@ pub(super) fn layout_for(plan: &Plan, elements: usize, world: u32, config: (usiz
     let weight = |chunk: u32| if weigh { chunk * 5 % 7 + u32::from(chunk == 0) } else { 1 };
     let weights: Vec<u32> = (0..plan.chunks(world)).map(weight).collect();
     let config = LayoutConfig { bucket_elements: config.0, segment_elements: config.1 };
-    Layout::weighted(elements, world, config, &weights)
+    Layout::by_plan(elements, plan, world, config, &weights)
 }
 
 /// All plans for a world, grouped in several ways.

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use starling_topology::plan::{HubSet, Plan};
 use starling_topology::{Rank, WorldSize};
 
 use super::cluster::layout;
@@ -42,6 +43,21 @@ proptest! {
             prop_assert_eq!(layout.bucket(bucket).end, next);
         }
         prop_assert_eq!(next, elements);
+    }
+
+    #[test]
+    fn a_hubs_chunks_are_about_as_long_as_those_of_a_mesh(
+        world in 2u32..100, hubs in 1u32..20, bucket in 1usize..1_000_000, segment in 1usize..100_000,
+    ) {
+        let (world, hubs) = (WorldSize::new(world), hubs.min(world));
+        let config = LayoutConfig { bucket_elements: bucket.max(segment), segment_elements: segment };
+        let star = Plan::Star(HubSet::new(world, (0..hubs).map(Rank).collect()).expect("hubs that can be"));
+        let shorter = config.under(&star, world);
+        let (longest, owned) = (config.bucket_elements, shorter.bucket_elements as u64 * u64::from(world.get()));
+        prop_assert!(shorter.bucket_elements <= longest && shorter.segment_elements == segment);
+        let whole = segment as u64 * u64::from(hubs) * u64::from(world.get());
+        prop_assert!(owned.abs_diff(longest as u64 * u64::from(hubs)) <= whole, "{owned}");
+        prop_assert_eq!(config.under(&Plan::Mesh, world), config);
     }
 
     #[test]

@@ -193,7 +193,7 @@ pub(crate) fn start(
     let reduce_task = ReduceTask {
         operations: operations_of_view,
         slots: SlotLayout::new(view.members().iter().zip(&config.words).map(slot)),
-        layout: Layout::weighted(elements, world, layout, &agreed.weights).with_exact(exact),
+        layout: Layout::by_plan(elements, &agreed.plan, world, layout, &agreed.weights).with_exact(exact),
         magnitudes: collective::SumLimit::new(config.most, codec, world.get()),
         schedule,
         plan: agreed.plan.to_string(),

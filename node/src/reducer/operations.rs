@@ -92,7 +92,7 @@ impl Operations {
                 weights.clone_from(&self.weights);
             }
         }
-        let layout = Layout::weighted(elements, world, config, &weights);
+        let layout = Layout::by_plan(elements, &self.plan, world, config, &weights);
         Some((Schedule::new(&self.plan, world, operation, links.rank()).over_links_of(links), layout))
     }
 }

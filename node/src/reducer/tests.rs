@@ -236,7 +236,7 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
 /// Far more segments than any link holds, and exact elements at the end.
 fn many_segments(plan: &Plan, world: u32) -> Layout {
     let (world, config) = (WorldSize::new(world), LayoutConfig { bucket_elements: 500, segment_elements: 12 });
-    Layout::weighted(3001, world, config, &vec![1; plan.chunks(world) as usize]).with_exact(13)
+    Layout::by_plan(3001, plan, world, config, &vec![1; plan.chunks(world) as usize]).with_exact(13)
 }
 
 #[tokio::test]

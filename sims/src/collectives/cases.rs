@@ -212,7 +212,7 @@ fn time(costs: &CostTable, sites: Option<GroupTable>, plan: &Plan, weights: &[u3
     let world = costs.world_size();
     let elements = usize::try_from(bytes / 4).expect("invariant: fits memory");
     let config = LayoutConfig { bucket_elements: BUCKET_ELEMENTS, segment_elements: SEGMENT_ELEMENTS };
-    let layout = Layout::weighted(elements, world, config, weights);
+    let layout = Layout::by_plan(elements, plan, world, config, weights);
     let execution = |rank| {
         let schedule = Schedule::new(plan, world, Operation::AllReduce, rank);
         Execution::new(OperationKey { step: 1, attempt: 0 }, schedule, Sized(layout.clone()), IN_FLIGHT, Vec::new())

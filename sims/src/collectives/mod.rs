@@ -118,7 +118,7 @@ fn draw_layout(world: WorldSize, plan: &Plan, rng: &mut Rng) -> Layout {
     let mut weights: Vec<u32> = (0..plan.chunks(world)).map(|_| weight(rng)).collect();
     weights[0] = weights[0].max(1);
     let config = LayoutConfig { bucket_elements: bucket as usize, segment_elements: segment as usize };
-    Layout::weighted(elements as usize, world, config, &weights)
+    Layout::by_plan(elements as usize, plan, world, config, &weights)
 }
 
 fn draw_costs(world: WorldSize, rng: &mut Rng) -> CostTable {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use starling_collective::{Codec, FeedbackState, Layout, LayoutConfig};
 use starling_topology::WorldSize;
 use starling_topology::ledger::Ledger;
-use starling_topology::plan::{Bucket, PlanPolicy};
+use starling_topology::plan::{Bucket, PlanDecision, PlanPolicy};
 
 use crate::hardware::network::rng::Rng;
 use crate::scenario::Plan;
@@ -120,9 +120,9 @@ impl Workload {
         self.codec.is_lossy().then(|| FeedbackState::new(self.elements))
     }
 
-    /// The layout among `world` ranks, with a chunk for each of `weights`.
-    pub fn layout(&self, world: WorldSize, weights: &[u32]) -> Layout {
-        Layout::weighted(self.elements, world, self.layout, weights)
+    /// The layout among `world` ranks that have `agreed`.
+    pub fn layout(&self, world: WorldSize, agreed: &PlanDecision) -> Layout {
+        Layout::by_plan(self.elements, &agreed.plan, world, self.layout, &agreed.weights)
     }
 
     /// How many segments a peer may have to keep for a step that it has not begun, in worlds of up to `most` ranks: those of
@@ -131,10 +131,11 @@ impl Workload {
     pub fn early_limit(&self, most: WorldSize) -> usize {
         let LayoutConfig { bucket_elements, segment_elements } = self.layout;
         let ranks = most.get() as usize;
-        // At most from each of the others, as in a star, which any run may take. A chunk's last segment may be short.
-        let senders = ranks;
-        let segments = bucket_elements.div_ceil(segment_elements) + ranks;
-        2 * senders * self.elements.div_ceil(bucket_elements) * segments
+        // At most from each of the others, as in a star, which any run may take. A chunk's last segment may be short, and a star's
+        // chunks have one whole segment at least.
+        let (senders, whole) = (ranks, self.elements.div_ceil(segment_elements));
+        let short = whole.max(ranks * self.elements.div_ceil(bucket_elements)) + ranks;
+        2 * senders * (whole + short)
     }
 
     /// Bytes of one averaged result.

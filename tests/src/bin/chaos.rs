@@ -371,6 +371,9 @@ struct WireFlags {
     /// How the reductions are scheduled.
     #[arg(long, default_value = "ring")]
     plan: String,
+    /// Cut all links but those of so many hosts, which all reach; with less than three others a ring leads around [default: none]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, conflicts_with_all = ["rtt_ms", "loss", "sites", "slow_mbit"])]
+    hubs: usize,
     /// The share of the link's rate that f32 must reach.
     #[arg(long, default_value_t = 0.95)]
     reach: f64,
@@ -558,6 +561,7 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             kib: flags.kib.unwrap_or(flags.mib << 10),
             rounds: flags.rounds,
             plan: flags.plan,
+            hubs: flags.hubs,
             reach: flags.reach,
             int8: flags.int8,
             slow_mbit: flags.slow_mbit,

@@ -129,7 +129,7 @@ impl Star {
 }
 
 /// How many hubs a plan has, if it is a star: `star {0 3}` has two.
-fn hubs(plan: &str) -> Option<usize> {
+pub(super) fn hubs(plan: &str) -> Option<usize> {
     let ranks = plan.strip_prefix("star {")?.strip_suffix('}')?;
     Some(ranks.split(' ').count())
 }

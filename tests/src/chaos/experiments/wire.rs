@@ -8,14 +8,15 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::star;
 use crate::chaos::Verdict;
 use crate::networks::lan::{Host, Lan, PAYLOAD};
 use crate::networks::wan::{FarLink, Wan};
 use crate::processes::owned_child::OwnedChild;
 use crate::processes::peer::{starling_behind, tied};
 
-/// A swarm of hosts behind slow links reduces buffers, as f32 and as int8. Promised: f32 comes near to what the links
-/// carry, and int8 is as much faster as it is shorter.
+/// A swarm of hosts behind slow links reduces buffers, as f32 and as int8. Promised: f32 comes near to what the plan's busiest
+/// link carries, and int8 is as much faster as it is shorter.
 #[derive(Debug, Clone)]
 pub struct Wire {
     /// How many hosts.
@@ -32,6 +33,8 @@ pub struct Wire {
     pub rounds: u32,
     /// How the reductions are scheduled.
     pub plan: String,
+    /// How many hosts all reach; all links between the others are cut. Zero: all reach all.
+    pub hubs: usize,
     /// The share of the link's rate that f32 must reach.
     pub reach: f64,
     /// How many times as fast as f32 at the link's rate int8 must be; int8 is left out if it is 0.
@@ -100,6 +103,10 @@ impl Wire {
         }
         let lan = Lan::new(self.peers)?;
         (0..self.peers).try_for_each(|host| lan.shape(host, self.rate(host)))?;
+        if self.hubs > 0 {
+            let others: Vec<usize> = (self.hubs..self.peers).collect();
+            (0..others.len()).try_for_each(|at| lan.split(&others[at..=at], &others[at + 1..]))?;
+        }
         Ok(Network::Near(lan))
     }
 
@@ -164,9 +171,21 @@ impl Wire {
             let Some(median_s) = outcome["median_s"].as_f64() else { bail!("no time in `{said}`") };
             eprintln!("  host {number}: {:.1} ms, {}, {}", median_s * 1e3, outcome["links"], outcome["reason"]);
             slowest = slowest.max(median_s);
-            bound = outcome["bound_s"].as_f64().context("no bound")?;
+            let of_ring = outcome["bound_s"].as_f64().context("no bound")?;
+            bound = of_ring * self.busiest(outcome["links"].as_str().context("no links")?)?;
         }
         Ok((slowest, bound / PAYLOAD))
+    }
+}
+
+impl Wire {
+    /// How many times as much as over a ring's links goes over the busiest one of the plan that `links` name. A star's hub
+    /// receives its share of the buffer from each of the others, and the results of what other hubs own.
+    fn busiest(&self, links: &str) -> Result<f64> {
+        let hubs = links.split_once(" over ").and_then(|(plan, _)| star::hubs(plan));
+        ensure!(self.hubs == 0 || hubs == Some(self.hubs), "{} hosts reach all, and the plan is `{links}`", self.hubs);
+        let (peers, of_ring) = (self.peers as f64, 2.0 * (1.0 - 1.0 / self.peers as f64));
+        Ok(hubs.map_or(1.0, |hubs| (peers + hubs as f64 - 2.0) / hubs as f64 / of_ring))
     }
 }
 
