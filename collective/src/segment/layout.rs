@@ -39,8 +39,8 @@ impl LayoutConfig {
         let Self { bucket_elements, segment_elements } = self;
         let chunks = plan.chunks(world) as usize;
         let shorter = (bucket_elements / world.get() as usize).saturating_mul(chunks);
-        // Whole segments: a short one costs as much as a long one.
-        let whole = shorter.next_multiple_of(segment_elements.saturating_mul(chunks));
+        // Whole segments, one at least: a short one costs as much as a long one.
+        let whole = shorter.max(1).next_multiple_of(segment_elements.saturating_mul(chunks).max(1));
         Self { bucket_elements: whole.min(bucket_elements), segment_elements }
     }
 }

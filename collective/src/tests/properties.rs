@@ -54,7 +54,7 @@ proptest! {
         let star = Plan::Star(HubSet::new(world, (0..hubs).map(Rank).collect()).expect("hubs that can be"));
         let shorter = config.under(&star, world);
         let (longest, owned) = (config.bucket_elements, shorter.bucket_elements as u64 * u64::from(world.get()));
-        prop_assert!(shorter.bucket_elements <= longest && shorter.segment_elements == segment);
+        prop_assert!((1..=longest).contains(&shorter.bucket_elements) && shorter.segment_elements == segment);
         let whole = segment as u64 * u64::from(hubs) * u64::from(world.get());
         prop_assert!(owned.abs_diff(longest as u64 * u64::from(hubs)) <= whole, "{owned}");
         prop_assert_eq!(config.under(&Plan::Mesh, world), config);

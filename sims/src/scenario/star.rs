@@ -28,6 +28,7 @@ impl Draft<'_> {
                 self.cut(step, *one, *other, lasts);
             }
         }
+        self.comes_late(&seats, step);
         // What strikes the hubs once there is a star, and sometimes before.
         for hub in hub_seats.iter().copied() {
             let later = step + self.rng.between(0, 4);
@@ -57,6 +58,18 @@ impl Draft<'_> {
             let crash = Crash { fate: DiskFate::Kept, ..self.crash(false) };
             self.at_some_time(Kind::Crash(seat, crash));
         }
+    }
+
+    /// One of those that reach hubs alone comes when links are cut. Drawn of a copy, so that all else is the same with it.
+    fn comes_late(&mut self, seats: &[Seat], step: u64) {
+        let (mut rng, last) = (self.rng.clone(), self.plan.peers - 1);
+        if self.plan.founders != self.plan.peers || !seats.contains(&last) || !rng.one_in(3) {
+            return;
+        }
+        self.plan.founders = last;
+        let delay = rng.spread(200_000, 20_000_000);
+        let joins = self.plan.faults.iter_mut().find(|fault| fault.kind == Kind::Join(last));
+        joins.expect("invariant: all who are there from the start join").when = When::After { step, delay };
     }
 
     /// Nothing gets from either to the other: at about the same time, and for about as long.

@@ -183,6 +183,31 @@ fn whom_a_hub_reaches_stays_and_a_ring_comes_back_with_the_link() {
     }
 }
 
+/// Whoever comes reaches one member and nobody else, be that the proposer or not.
+#[test]
+fn who_reaches_a_hub_alone_is_let_in() {
+    for seed in 0..30 {
+        let mut cluster = formed(seed, 1_000_000, &[1, 2]);
+        cluster.run_for(Duration::from_millis(500));
+        let hub = peer(1 + (seed % 2) as u8);
+        for name in [3, 4, 5] {
+            let name = peer(name);
+            let others: Vec<PeerId> = everybody(&cluster).into_iter().filter(|other| *other != hub).collect();
+            cluster.cut.extend(others.iter().flat_map(|other| [(name, *other), (*other, name)]));
+            cluster.join(name, &[hub]);
+            let (asked, mut members) = (cluster.now, [others, vec![hub, name]].concat());
+            members.sort_unstable();
+            cluster.run_until(|cluster| cluster.is_formed(&members));
+            let step = cluster.peers[&hub].step;
+            cluster.run_until(|cluster| cluster.peers[&name].step > step + 3);
+            assert!(cluster.now - asked <= cluster.config.max_stall * 8, "seed {seed}: {:?}", cluster.now - asked);
+        }
+        for name in everybody(&cluster) {
+            assert!(!cluster.has_event(name, |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
+        }
+    }
+}
+
 /// The link between these fails after some step, and is there again at once.
 fn fail_once(cluster: &mut Cluster, a: PeerId, b: PeerId) {
     let step = |cluster: &Cluster| cluster.peers[&a].step;

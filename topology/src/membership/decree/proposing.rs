@@ -36,12 +36,12 @@ impl Membership {
             return;
         }
         self.since.get_or_insert(now);
-        let (takes_over, owes_votes) = (!self.is_flawed(FlawKind::NeverTakesOver), self.owes_votes(now));
+        let takes_over = !self.is_flawed(FlawKind::NeverTakesOver);
+        let is_owed = self.owes_votes(now) || self.is_passed_over(now);
         let Some(seat) = &mut self.seat else { return };
         let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
         let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.suspicion_reports.of(peer).is_none());
         let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
-        let is_owed = owes_votes;
         let is_turn = (seat.asked || seat.proposer(me) == me) && seat.agents.is_empty();
         let due = takes_over && seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
@@ -58,7 +58,7 @@ impl Membership {
                 self.stop_at_boundary();
             }
         } else {
-            self.call_proposer(now, urgent);
+            self.call_proposer(now, urgent, is_owed);
         }
     }
 
@@ -84,9 +84,8 @@ impl Membership {
         is_left || outdated || self.candidates(now).next().is_some() || self.owes_votes(now)
     }
 
-    /// Another is to propose: it learns why, and gets time.
-    fn call_proposer(&mut self, now: Time, urgent: bool) {
-        let owes_votes = self.owes_votes(now);
+    /// Another is to propose: it learns why, and gets time for what we do otherwise.
+    fn call_proposer(&mut self, now: Time, urgent: bool, is_owed: bool) {
         let Some(seat) = &mut self.seat else { return };
         let me = self.me.peer;
         let proposer = seat.proposer(me);
@@ -104,7 +103,7 @@ impl Membership {
                 news.push(Body::Introduce(waiting.joiner.clone()));
             }
         }
-        if (urgent || self.leaving.is_wanted() || owes_votes) && seat.takeover_at.is_none() {
+        if (urgent || self.leaving.is_wanted() || is_owed) && seat.takeover_at.is_none() {
             self.give_time(now, Duration::ZERO);
         }
         for body in news {

@@ -22,6 +22,8 @@ const SYNC_STALLS: u32 = 3;
 #[derive(Debug)]
 pub(in crate::membership) struct PendingJoiner {
     pub(in crate::membership) joiner: JoinRequest,
+    /// Since when it has asked us again and again.
+    since: Time,
     asked_at: Time,
 }
 
@@ -108,7 +110,8 @@ impl Membership {
             let for_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
             return self.send(peer, Body::Refuse(RefusalReason::Quarantined { for_ms }));
         }
-        let known = self.joiners.contains_key(&peer);
+        let since = self.joiners.get(&peer).map(|waiting| waiting.since);
+        let known = since.is_some();
         let present = seat.view.members().iter().filter(|member| **member != peer && seat.trusts(**member)).count();
         let waiting = self.joiners.len() - usize::from(known);
         if present + waiting >= self.config.max_members {
@@ -116,7 +119,7 @@ impl Membership {
             self.joiners.remove(&peer);
             return self.send(peer, Body::Refuse(RefusalReason::Full { max_members }));
         }
-        self.joiners.insert(peer, PendingJoiner { joiner, asked_at: now });
+        self.joiners.insert(peer, PendingJoiner { joiner, since: since.unwrap_or(now), asked_at: now });
         if !known {
             self.tell(Event::Joining(peer));
         }
@@ -132,6 +135,16 @@ impl Membership {
         // Who comes late to the end has no time to wait.
         let waits = self.finished.is_none() && self.seat.as_ref().is_some_and(is_busy);
         self.admitted().filter(move |joiner| !waits && !self.is_in_the_way(now, joiner.contact.peer))
+    }
+
+    /// Whether one that may be let in has asked us for so long that the proposer, who let it in at once, does not hear it: there may
+    /// be no link between those two. Then we do, who hear it.
+    pub(in crate::membership) fn is_passed_over(&self, now: Time) -> bool {
+        let has_waited = |joiner: &JoinRequest| {
+            let waiting = self.joiners.get(&joiner.contact.peer);
+            waiting.is_some_and(|waiting| now - waiting.since >= self.config.max_stall)
+        };
+        self.candidates(now).any(has_waited)
     }
 
     /// Whether our view left this peer out because no ring went with it, and has taken no step since: that one comes first.
