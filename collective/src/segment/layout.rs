@@ -28,19 +28,20 @@ impl Default for LayoutConfig {
 }
 
 impl LayoutConfig {
-    /// The same for members that reduce by `plan`: in a star a bucket is shorter, so that its chunks, which only hubs own, are as
-    /// long as those that every rank of a mesh owns.
+    /// The same for members that reduce by `plan`: in a star of one hub a bucket, which is one chunk then, is as long as a chunk of
+    /// a mesh.
     ///
-    /// Who sends faster than others is ahead of them by at most the buckets in flight. A hub sends everybody the results of what
-    /// the slowest brings last only then, so they are that much of its link's time late, once for each of the others.
+    /// All that is sent goes over the hub's link, and who sends faster than others is ahead of them by at most the buckets in
+    /// flight. What the slowest brings last the hub sends to everybody only then, and by that much its link is late. Where there are
+    /// more hubs, each also waits for what others own, and needs as much in flight as there is to keep its link busy both ways.
     #[must_use]
     pub fn under(self, plan: &Plan, world: WorldSize) -> Self {
-        let Plan::Star(_) = plan else { return self };
         let Self { bucket_elements, segment_elements } = self;
-        let chunks = plan.chunks(world) as usize;
-        let shorter = (bucket_elements / world.get() as usize).saturating_mul(chunks);
+        if !matches!(plan, Plan::Star(hubs) if hubs.count() == 1) {
+            return self;
+        }
         // Whole segments, one at least: a short one costs as much as a long one.
-        let whole = shorter.max(1).next_multiple_of(segment_elements.saturating_mul(chunks).max(1));
+        let whole = (bucket_elements / world.get() as usize).max(1).next_multiple_of(segment_elements.max(1));
         Self { bucket_elements: whole.min(bucket_elements), segment_elements }
     }
 }

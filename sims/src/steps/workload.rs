@@ -132,7 +132,7 @@ impl Workload {
         let LayoutConfig { bucket_elements, segment_elements } = self.layout;
         let ranks = most.get() as usize;
         // At most from each of the others, as in a star, which any run may take. A chunk's last segment may be short, and a star's
-        // chunks have one whole segment at least.
+        // buckets have one whole segment at least.
         let (senders, whole) = (ranks, self.elements.div_ceil(segment_elements));
         let short = whole.max(ranks * self.elements.div_ceil(bucket_elements)) + ranks;
         2 * senders * (whole + short)

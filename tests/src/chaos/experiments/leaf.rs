@@ -16,7 +16,7 @@ use crate::{Peer, PeerOptions};
 const MEMBERS: usize = 3;
 /// What is trained: in micro-batches, each of which takes so much longer that all machines are equally fast.
 const RUN: &str = "--model softmax --batch-size 720 --micro-batch 8 --steps 100000000 --checkpoint-every 100";
-const LONGER: Duration = Duration::from_millis(8);
+const LONGER: Duration = Duration::from_millis(16);
 /// How long anything else may take. Generous: nothing is measured by it.
 const LIMIT: Duration = Duration::from_secs(90);
 /// Parts that a leaf brings before the next thing happens.

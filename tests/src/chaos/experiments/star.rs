@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::chaos::experiments::churn::conclude;
 use crate::chaos::{Fleet, Plan, Rng, Verdict};
@@ -13,7 +13,8 @@ const STEPS_EACH: u64 = 20;
 /// How long anything may take. Generous: nothing is measured by it.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Five hosts, of which one reaches all others, and those reach nobody else; then a second one reaches all, and the first one's process is
+/// Five hosts, of which one reaches all others, and those reach nobody else; one of these dies, and a new machine comes in its
+/// place; then a second one reaches all, and the first one's process is
 /// killed; then all reach all. Promised: nobody is ever left out, steps go on by a star and with the other hub soon after the death, and
 /// by a ring, or whatever is fastest, in the end, all with the same state.
 #[derive(Debug, Clone)]
@@ -63,6 +64,7 @@ impl Star {
         verdict.decimal("star_after_s", cut.elapsed().as_secs_f64());
 
         self.is_nobody_out(&fleet, &order, &mut verdict, "while links were cut");
+        self.newcomer(&mut fleet, hub, order[self.peers - 1], &mut verdict)?;
         let apart = if self.with_second { &order[2..] } else { &order[1..] };
         if self.with_second {
             self.second(&mut fleet, &order, &mut verdict)?;
@@ -82,6 +84,21 @@ impl Star {
         self.is_nobody_out(&fleet, &order[1..], &mut verdict, "when links were mended");
         conclude(&mut fleet, LIMIT, &mut verdict);
         Ok(verdict)
+    }
+
+    /// A new machine comes in the place of one that dies. It reaches the hub, and nobody else.
+    fn newcomer(&self, fleet: &mut Fleet, hub: usize, place: usize, verdict: &mut Verdict) -> Result<()> {
+        fleet.say(&format!("kill {place}, and have a new machine come there"));
+        fleet.kill(place);
+        let others = self.peers - 1;
+        fleet.wait("steps without it", LIMIT, |fleet| fleet.are_full(others))?;
+        fleet.wipe(place)?;
+        let ticket = fleet.slots()[hub].said().ticket.clone().context("a hub has a ticket")?;
+        let came = Instant::now();
+        fleet.join_with(place, &ticket);
+        self.goes_on(fleet, "steps with a newcomer that reaches the hub alone", |plan| hubs(plan) == Some(1))?;
+        verdict.decimal("newcomer_after_s", came.elapsed().as_secs_f64());
+        Ok(())
     }
 
     /// A second one reaches all, and the first one's process is killed.
