@@ -42,6 +42,10 @@ pub struct Settings {
     pub ignored: Vec<String>,
     /// CSV: the columns that hold categories, whatever they look like.
     pub categories: Vec<String>,
+    /// CSV: the column that says how much each row counts.
+    pub weights: Option<String>,
+    /// CSV: the column by which rows are held out.
+    pub split_by: Option<String>,
     /// A text: how many bytes of it a model sees at once; `None`: 128, or what the run says.
     pub context: Option<u32>,
     /// Images in folders: the size that all are brought to; `None`: the one that all have, or what the run says.
@@ -136,6 +140,8 @@ impl Settings {
             delimiter: None,
             ignored: Vec::new(),
             categories: Vec::new(),
+            weights: None,
+            split_by: None,
             context: None,
             image_size: None,
             share_data: false,

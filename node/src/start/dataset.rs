@@ -58,6 +58,8 @@ pub fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
         delimiter: settings.delimiter,
         ignored: columns(&settings.ignored),
         categories: columns(&settings.categories),
+        weights: settings.weights.clone().map(TableColumn::Written),
+        split_by: settings.split_by.clone().map(TableColumn::Written),
         context: settings.context,
         image_size: settings.image_size,
         held_out,

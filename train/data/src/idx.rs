@@ -122,6 +122,8 @@ fn raw(path: &Path, images: &Path, training: Part, held_out: Option<Part>) -> Re
         scaling: Scaling::Divide(255.0),
         columns: None,
         coded: Vec::new(),
+        weights: None,
+        held_out_rows: None,
         held_out: held_out.map(|part| RawSamples { values: part.pixels, labels: held_out_labels }),
         doubts: Vec::new(),
         class_doubts: Vec::new(),

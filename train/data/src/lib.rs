@@ -67,6 +67,8 @@ pub struct Dataset {
     tokenizer: Option<Arc<Tokenizer>>,
     /// Of labels that all are numbers: what each stands for.
     label_numbers: Arc<[f64]>,
+    /// How much each sample counts, if they differ: of those to train on, and of those held out.
+    weights: Option<[Arc<[f32]>; 2]>,
 }
 
 impl Dataset {
@@ -109,7 +111,7 @@ impl Dataset {
         }
         if !dataset.description.is_table() && !options.said_of_tables().is_empty() {
             dataset.doubts.push(
-                "--label, --header, --delimiter, --ignore and --categories say how a table is read; this data is none"
+                "--label, --header, --delimiter, --ignore, --categories, --weights and --split-by say how a table is read; this data is none"
                     .to_owned(),
             );
         }
@@ -150,6 +152,21 @@ impl Dataset {
             }
             _ => (&self.training, numbers.to_vec()),
         }
+    }
+
+    /// How much the samples of these numbers count in the loss, as [`Self::numbered`] has them. `None`: each counts 1.
+    pub fn weights(&self, numbers: &[u32]) -> Option<Vec<f32>> {
+        let [training, held_out] = self.weights.as_ref()?;
+        let of = |number: &u32| match (*number as usize).checked_sub(training.len()) {
+            Some(at) => held_out[at],
+            None => training[*number as usize],
+        };
+        Some(numbers.iter().map(of).collect())
+    }
+
+    /// Whether samples count [differently](Self::weights).
+    pub fn is_weighted(&self) -> bool {
+        self.weights.is_some()
     }
 
     /// The seed of the split.
@@ -293,6 +310,8 @@ impl Dataset {
             delimiter: None,
             ignored: Vec::new(),
             categories: Vec::new(),
+            weights: None,
+            split_by: None,
             held_out: permille,
             fingerprint,
             preprocessing: preprocessing.digest(),
@@ -332,6 +351,7 @@ impl Dataset {
             held_out,
             tokenizer,
             label_numbers,
+            weights: None,
         }
     }
 
@@ -359,12 +379,22 @@ impl Dataset {
             delimiter: columns.as_ref().map(|columns| columns.delimiter),
             ignored: columns.as_ref().map(|columns| columns.ignored.clone()).unwrap_or_default(),
             categories: columns.as_ref().map(|columns| columns.categories.clone()).unwrap_or_default(),
+            weights: columns.as_ref().and_then(|columns| columns.weights),
+            split_by: columns.as_ref().and_then(|columns| columns.split_by),
             held_out: permille,
             fingerprint: Digest([0; 32]),
             preprocessing: Digest([0; 32]),
         };
         description.check().map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
-        let Split { training, held_out, scales, label_scales, lost, fingerprint } = split::split(raw, permille, seed)?;
+        let weights = raw.weights.clone();
+        let Split { training, held_out, scales, label_scales, lost, fingerprint, held_out_rows } =
+            split::split(raw, permille, seed)?;
+        let weights = weights.map(|weights| {
+            let others = SampleNumbers::Others(description.samples as u32, held_out_rows.clone());
+            [others, SampleNumbers::Listed(held_out_rows)]
+                .map(|numbers| (0..numbers.len() as u32).map(|at| weights[numbers.get(at) as usize]).collect())
+        });
+        check_weights(weights.as_ref()).map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
         description.fingerprint = fingerprint;
         let label = columns.map(|columns| columns.label_names).unwrap_or_default();
         let count = |is_counted: fn(&ColumnKind) -> bool| {
@@ -425,6 +455,7 @@ impl Dataset {
             held_out,
             tokenizer: None,
             label_numbers,
+            weights,
         })
     }
 }
@@ -478,6 +509,18 @@ fn constant_features(
              unless other data has others"
         )
     })
+}
+
+/// Checks that of the samples to train on, and of those that are held out, one counts.
+fn check_weights(weights: Option<&[Arc<[f32]>; 2]>) -> Result<(), String> {
+    let counts_nothing = |weights: &&Arc<[f32]>| !weights.is_empty() && weights.iter().all(|weight| *weight == 0.0);
+    let Some(which) = weights.and_then(|sides| sides.iter().position(|side| counts_nothing(&side))) else {
+        return Ok(());
+    };
+    let rows = ["to train on", "held out"][which];
+    Err(format!(
+        "the column of weights (--weights) is 0 in all rows {rows}; take another column, or another --held-out or --seed"
+    ))
 }
 
 /// Some features for messages, by their columns; `None` if there are none.

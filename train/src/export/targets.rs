@@ -117,10 +117,11 @@ impl Targets {
 
     /// Sums over these samples, for which a model puts this out, by name.
     pub(super) fn measure(&self, outputs: &[f32]) -> Vec<(&'static str, f64)> {
+        let each = evaluation::counts(None, self.len());
         match self {
-            Self::Classes { of, .. } => evaluation::classified(outputs, of.iter().copied()),
-            Self::Numbers { scales, loss, of } => evaluation::estimated(outputs, of, scales, *loss),
-            Self::Marks { labels, of } => evaluation::marked(outputs, of, *labels),
+            Self::Classes { of, .. } => evaluation::classified(outputs, of.iter().copied(), &each),
+            Self::Numbers { scales, loss, of } => evaluation::estimated(outputs, of, scales, *loss, &each),
+            Self::Marks { labels, of } => evaluation::marked(outputs, of, *labels, &each),
         }
     }
 }

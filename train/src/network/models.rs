@@ -297,7 +297,8 @@ pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manife
     let DataDescription { shape, classes, .. } = dataset.description();
     chosen.model.check_batch(&chosen.sizes, shape, classes, at_once).map_err(unusable)?;
     let task = chosen.model.task(&chosen.sizes, &chosen.options, dataset).map_err(unusable)?;
-    let manifest = Manifest { model: chosen.spec(), ..Manifest::of(spec, dataset.description()) };
+    let (model, weighted) = (chosen.spec(), dataset.is_weighted());
+    let manifest = Manifest { model, weighted, ..Manifest::of(spec, dataset.description()) };
     Ok((manifest.with_schema(&task.schema(&spec.freeze)?), task))
 }
 

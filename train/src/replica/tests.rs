@@ -3,6 +3,7 @@ mod early_stopping;
 mod micro_batches;
 mod placed;
 mod precision;
+mod weights;
 
 use starling_run::training::contribution;
 use starling_run::{BalancePolicy, DecayKind, OptimizerSpec, RunSpec, Schedule};

@@ -23,6 +23,8 @@ pub struct Batch {
     pub rows: Tensor<2>,
     /// `[samples]`: of each, the index of its class.
     pub labels: Tensor<1, Int>,
+    /// `[samples]`: what each counts, if they differ.
+    pub weights: Option<Tensor<1>>,
     /// What is random about it, in training.
     pub draw: Option<DrawSeed>,
 }
@@ -34,7 +36,18 @@ impl Batch {
         let width = rows.len() / samples.max(1);
         let rows = TensorData::new(rows, [samples, width]);
         let labels = TensorData::new(labels.iter().copied().map(i64::from).collect::<Vec<_>>(), [samples]);
-        Self { rows: Tensor::from_data(rows, device), labels: Tensor::from_data(labels, device), draw: None }
+        let (rows, labels) = (Tensor::from_data(rows, device), Tensor::from_data(labels, device));
+        Self { rows, labels, weights: None, draw: None }
+    }
+
+    /// The same of samples that count so much.
+    fn weighted(self, weights: Option<Vec<f32>>) -> Self {
+        let device = self.rows.device();
+        let tensor = |weights: Vec<f32>| {
+            let count = weights.len();
+            Tensor::from_data(TensorData::new(weights, [count]), &device)
+        };
+        Self { weights: weights.map(tensor), ..self }
     }
 }
 
@@ -91,7 +104,7 @@ impl Task for ClassificationTask {
     fn batch(&self, samples: &[u32], device: &Device) -> Batch {
         let (data, places) = self.dataset.numbered(samples);
         let (rows, labels) = data.read(&places).unwrap_or_else(|error| panic!("{error}"));
-        Batch::new(rows, &labels, device)
+        Batch::new(rows, &labels, device).weighted(self.dataset.weights(samples))
     }
 
     /// With images changed as the options say: each as its number and the epoch have it.
@@ -104,13 +117,18 @@ impl Task for ClassificationTask {
                 augment(&self.options.augment, shape, image, &mut draw.of_sample("augment", *sample));
             }
         }
-        Ok(Batch { draw: Some(*draw), ..Batch::new(rows, &labels, device) })
+        let batch = Batch::new(rows, &labels, device).weighted(self.dataset.weights(samples));
+        Ok(Batch { draw: Some(*draw), ..batch })
     }
 
     fn loads_beside(&self) -> Option<u64> {
         let samples = self.dataset.training();
         let changed = (!self.options.augment.is_empty()).then_some(4 * samples.features() as u64);
         samples.bytes_read().or(changed)
+    }
+
+    fn weight(&self, samples: &[u32]) -> Option<f64> {
+        self.dataset.weights(samples).map(|weights| weights.into_iter().map(f64::from).sum())
     }
 
     fn loss(&self, network: &Network, batch: Batch) -> Tensor<1> {
@@ -122,12 +140,12 @@ impl Task for ClassificationTask {
     }
 
     fn loss_in_blocks(&self, network: &Network, batch: Batch, cut: &mut Cut<'_>) -> Tensor<1> {
-        let Batch { rows, labels, draw } = batch;
+        let Batch { rows, labels, weights, draw } = batch;
         let drop = Dropout::between_layers(self.options.dropout, draw.as_ref());
         let outputs = network.forward_through(rows, drop, |features| cut.here(features));
-        match &self.weights {
-            None => CrossEntropyLossConfig::new().init(&outputs.device()).forward(outputs, labels),
-            Some(weights) => weighted(outputs, labels, weights),
+        match (&self.weights, weights) {
+            (None, None) => CrossEntropyLossConfig::new().init(&outputs.device()).forward(outputs, labels),
+            (of_classes, of_rows) => weighted(outputs, labels, of_classes.as_deref(), of_rows),
         }
     }
 
@@ -137,8 +155,9 @@ impl Task for ClassificationTask {
         samples: &[u32],
         device: &Device,
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
+        let weights = self.dataset.weights(samples);
         let (samples, places) = self.dataset.numbered(samples);
-        evaluation::measure(network, samples, &places, device)
+        evaluation::measure(network, samples, &places, weights, device)
     }
 }
 
@@ -151,14 +170,24 @@ fn balanced(counts: &[u64]) -> Vec<f32> {
     counts.iter().map(|count| weight(count) as f32).collect()
 }
 
-/// The mean cross-entropy of `[samples, classes]`, each sample times the weight of its class. It is divided by the number of samples, not by
-/// the sum of their weights: so the parts of a batch add up to the whole, whoever computes them.
-fn weighted(outputs: Tensor<2>, labels: Tensor<1, Int>, weights: &[f32]) -> Tensor<1> {
-    let weights = TensorData::new(weights.to_vec(), [weights.len()]);
-    let weights = Tensor::<1>::from_data(weights, &outputs.device()).select(0, labels.clone());
-    let samples = labels.dims()[0];
-    let said = log_softmax(outputs, 1).gather(1, labels.reshape([samples, 1])).reshape([samples]);
-    (said * weights).mean().neg()
+/// The mean cross-entropy of `[samples, classes]`, each sample times the weight of its class. It is divided by the number of samples, or what these count,
+/// not by the sum of the weights of their classes: so the parts of a batch add up to the whole, whoever computes them.
+fn weighted(
+    outputs: Tensor<2>,
+    labels: Tensor<1, Int>,
+    of_classes: Option<&[f32]>,
+    of_rows: Option<Tensor<1>>,
+) -> Tensor<1> {
+    let (samples, device) = (labels.dims()[0], outputs.device());
+    let mut said = log_softmax(outputs, 1).gather(1, labels.clone().reshape([samples, 1])).reshape([samples]);
+    if let Some(weights) = of_classes {
+        let weights = TensorData::new(weights.to_vec(), [weights.len()]);
+        said = said * Tensor::<1>::from_data(weights, &device).select(0, labels);
+    }
+    match of_rows {
+        None => said.mean().neg(),
+        Some(weights) => (said * weights.clone()).sum().neg() / weights.sum(),
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +211,7 @@ mod tests {
             let outputs = TensorData::new(outputs.to_vec(), [labels.len(), 2]);
             let labels = TensorData::new(labels.to_vec(), [labels.len()]);
             let (outputs, labels) = (Tensor::from_data(outputs, &device), Tensor::from_data(labels, &device));
-            let loss = weighted(outputs, labels, weights).try_into_data().expect("computed");
+            let loss = weighted(outputs, labels, Some(weights), None).try_into_data().expect("computed");
             f64::from(loss.as_slice::<f32>().expect("f32")[0])
         };
         let (outputs, labels, weights) = ([0.0, 0.0, 2.0, 0.0, -1.0, 1.0], [0, 1, 1], [3.0, 0.5]);

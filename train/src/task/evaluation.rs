@@ -26,12 +26,18 @@ pub(crate) fn measure(
     network: &Network,
     samples: &SampleSet,
     places: &[u32],
+    weights: Option<Vec<f32>>,
     device: &Device,
 ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
     let (rows, labels) = samples.read(places).map_err(unread)?;
     let logits = network.forward(Batch::new(rows, &labels, device).rows).try_into_data()?;
     let logits = logits.as_slice::<f32>().expect("invariant: every device computes in f32");
-    Ok(classified(logits, labels.iter().copied()))
+    Ok(classified(logits, labels.iter().copied(), &counts(weights, labels.len())))
+}
+
+/// What each of so many samples counts: 1, if that is not said.
+pub(crate) fn counts(weights: Option<Vec<f32>>, samples: usize) -> Vec<f64> {
+    weights.map_or_else(|| vec![1.0; samples], |weights| weights.into_iter().map(f64::from).collect())
 }
 
 /// What an error begins with that stands for samples that can't be read, where only a device can fail.
@@ -49,29 +55,34 @@ pub(crate) fn why_unread(error: &ExecutionError) -> Option<&str> {
     }
 }
 
-/// Sums over samples with these logits and labels: cross-entropy, in nats, as `loss`; how many have their label's logit as
+/// Sums over samples with these logits and labels, each as much as it counts: cross-entropy, in nats, as `loss`; how many have their label's logit as
 /// the [`largest`], as `accuracy`; and, of more than five classes, as one of the five largest, as `top_5_accuracy`. Computed in f64 on the CPU.
-pub(crate) fn classified(logits: &[f32], labels: impl ExactSizeIterator<Item = u32>) -> Vec<(&'static str, f64)> {
+pub(crate) fn classified(
+    logits: &[f32],
+    labels: impl ExactSizeIterator<Item = u32>,
+    counts: &[f64],
+) -> Vec<(&'static str, f64)> {
     let classes = logits.len() / labels.len();
-    let (mut loss, mut hits, mut near_hits) = (0.0, 0_u32, 0_u32);
-    for (logits, label) in logits.chunks_exact(classes).zip(labels) {
+    let (mut loss, mut hits, mut near_hits) = (0.0, 0.0, 0.0);
+    let counted = |is_hit: bool, counts: f64| if is_hit { counts } else { 0.0 };
+    for ((logits, label), counts) in logits.chunks_exact(classes).zip(labels).zip(counts.iter().copied()) {
         let (label, largest) = (label as usize, largest(logits));
         let (top, sum) = exponentials(logits, largest);
-        loss += sum.ln() + top - f64::from(logits[label]);
-        hits += u32::from(largest == label);
+        loss += (sum.ln() + top - f64::from(logits[label])) * counts;
+        hits += counted(largest == label, counts);
         // Of equal ones the first ones are larger.
         let (before, behind) = logits.split_at(label);
         let larger = before.iter().filter(|logit| **logit >= logits[label]).count();
         let larger = larger + behind.iter().filter(|logit| **logit > logits[label]).count();
         // What is no number is larger than nothing, and hits nothing.
-        near_hits += u32::from(larger < TOP && !logits[label].is_nan());
+        near_hits += counted(larger < TOP && !logits[label].is_nan(), counts);
     }
-    let mut sums = vec![("loss", loss), ("accuracy", f64::from(hits))];
-    sums.extend((classes > TOP).then_some(("top_5_accuracy", f64::from(near_hits))));
+    let mut sums = vec![("loss", loss), ("accuracy", hits)];
+    sums.extend((classes > TOP).then_some(("top_5_accuracy", near_hits)));
     sums
 }
 
-/// Sums over samples with these outputs, one for each column of labels, and these labels, which are scaled for training: the loss as `loss`, of what is scaled; how
+/// Sums over samples, each as much as it counts, with these outputs, one for each column of labels, and these labels, which are scaled for training: the loss as `loss`, of what is scaled; how
 /// far off the labels are as `absolute_error`, and the square of that as `rmse`; and as `r2` 1 less this square by the variance of those to
 /// train on. Of several columns they are means over these, without distances, since each has a unit of its own. Computed in f64 on the CPU.
 pub(crate) fn estimated(
@@ -79,22 +90,26 @@ pub(crate) fn estimated(
     labels: &[f64],
     scales: &[LabelScale],
     loss: LossKind,
+    counts: &[f64],
 ) -> Vec<(&'static str, f64)> {
     let columns = scales.len() as f64;
     let (mut losses, mut distances, mut squares, mut explained) = (0.0, 0.0, 0.0, 0.0);
-    for ((output, label), scale) in outputs.iter().zip(labels).zip(scales.iter().cycle()) {
+    let of_labels = outputs.iter().zip(labels).zip(scales.iter().cycle());
+    let counts = counts.iter().flat_map(|counts| std::iter::repeat_n(*counts, scales.len()));
+    for (((output, label), scale), counts) in of_labels.zip(counts) {
         let off = scale.scaled(*label) - f64::from(*output);
         let distance = off.abs();
-        losses += match loss {
-            LossKind::Squared => off * off,
-            LossKind::Absolute => distance,
-            LossKind::Huber if distance <= 1.0 => off * off / 2.0,
-            LossKind::Huber => distance - 0.5,
-            LossKind::Quantile(share) => f64::max(share * off, (share - 1.0) * off),
-        };
-        distances += distance * scale.deviation;
-        squares += (distance * scale.deviation).powi(2);
-        explained += 1.0 - off * off;
+        losses += counts
+            * match loss {
+                LossKind::Squared => off * off,
+                LossKind::Absolute => distance,
+                LossKind::Huber if distance <= 1.0 => off * off / 2.0,
+                LossKind::Huber => distance - 0.5,
+                LossKind::Quantile(share) => f64::max(share * off, (share - 1.0) * off),
+            };
+        distances += counts * (distance * scale.deviation);
+        squares += counts * (distance * scale.deviation).powi(2);
+        explained += counts * (1.0 - off * off);
     }
     match scales {
         [_] => vec![("loss", losses), ("absolute_error", distances), (ROOT_MEAN_SQUARE, squares), ("r2", explained)],
@@ -102,19 +117,19 @@ pub(crate) fn estimated(
     }
 }
 
-/// Sums over samples with these outputs, one for each of so many labels, and marks of 1 where a sample has it and 0 elsewhere: mean cross-entropy of a label, in nats, as `loss`, which
+/// Sums over samples, each as much as it counts, with these outputs, one for each of so many labels, and marks of 1 where a sample has it and 0 elsewhere: mean cross-entropy of a label, in nats, as `loss`, which
 /// share of the labels is said as it is as `accuracy`, and of how many samples all are as `exact_match`. Computed in f64 on the CPU.
-pub(crate) fn marked(outputs: &[f32], marks: &[f64], labels: usize) -> Vec<(&'static str, f64)> {
+pub(crate) fn marked(outputs: &[f32], marks: &[f64], labels: usize, counts: &[f64]) -> Vec<(&'static str, f64)> {
     let (mut loss, mut hits, mut exact) = (0.0, 0.0, 0.0);
-    for (outputs, marks) in outputs.chunks_exact(labels).zip(marks.chunks_exact(labels)) {
+    for ((outputs, marks), counts) in outputs.chunks_exact(labels).zip(marks.chunks_exact(labels)).zip(counts) {
         let right = outputs.iter().zip(marks).filter(|(output, mark)| is_marked(**output) == (**mark > 0.5)).count();
-        hits += right as f64 / labels as f64;
-        exact += f64::from(u8::from(right == labels));
+        hits += counts * right as f64 / labels as f64;
+        exact += counts * f64::from(u8::from(right == labels));
         let of_label = |(output, mark): (&f32, &f64)| {
             let output = f64::from(*output);
             output.max(0.0) - output * mark + (-output.abs()).exp().ln_1p()
         };
-        loss += outputs.iter().zip(marks).map(of_label).sum::<f64>() / labels as f64;
+        loss += counts * outputs.iter().zip(marks).map(of_label).sum::<f64>() / labels as f64;
     }
     vec![("loss", loss), ("accuracy", hits), ("exact_match", exact)]
 }
@@ -199,7 +214,7 @@ mod tests {
     /// Of all samples.
     fn measured(network: &Network, device: &Device, samples: &SampleSet) -> [f64; 2] {
         let places: Vec<u32> = (0..samples.len() as u32).collect();
-        let sums = measure(&network.valid(), samples, &places, device).expect("computed");
+        let sums = measure(&network.valid(), samples, &places, None, device).expect("computed");
         assert_eq!(sums.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["loss", "accuracy"]);
         [sums[0].1, sums[1].1]
     }
@@ -219,13 +234,13 @@ mod tests {
     #[test]
     fn a_hit_near_by_is_one_of_the_five_largest_and_errors_are_in_the_units_of_labels() {
         let rows = [[6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0], [0.0; 7]].concat();
-        let near = |labels: [u32; 2]| classified(&rows, labels.into_iter())[2];
+        let near = |labels: [u32; 2]| classified(&rows, labels.into_iter(), &[1.0; 2])[2];
         assert_eq!(near([4, 4]), ("top_5_accuracy", 2.0));
         assert_eq!(near([5, 5]), ("top_5_accuracy", 0.0), "of equal ones the first five");
-        assert_eq!(classified(&rows[..5], [1].into_iter()).len(), 2, "five of five are always hit");
+        assert_eq!(classified(&rows[..5], [1].into_iter(), &[1.0]).len(), 2, "five of five are always hit");
         let scale = LabelScale { mean: 10.0, deviation: 2.0 };
         let mut sums = Sums::default();
-        sums.add(estimated(&[0.0, 0.0], &[13.0, 6.0], &[scale], LossKind::Squared));
+        sums.add(estimated(&[0.0, 0.0], &[13.0, 6.0], &[scale], LossKind::Squared, &[1.0; 2]));
         let evaluation = sums.mean(2.0);
         let measure = |name| evaluation.measure(name).expect("measured");
         assert!((measure("rmse") - 12.5_f64.sqrt()).abs() < 1e-12 && measure("absolute_error") == 3.5);

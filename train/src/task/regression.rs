@@ -43,6 +43,8 @@ pub struct NumberBatch {
     rows: Tensor<2>,
     /// `[samples, labels]`: these, scaled if they are to be.
     targets: Tensor<2>,
+    /// `[samples, 1]`: what each counts, if they differ.
+    weights: Option<Tensor<2>>,
     /// What is random about it, in training.
     draw: Option<DrawSeed>,
 }
@@ -98,7 +100,13 @@ impl RegressionTask {
         let targets: Vec<f32> = labels.iter().flat_map(of_sample).collect();
         let tensor =
             |values: Vec<f32>, width| Tensor::from_data(TensorData::new(values, [places.len(), width]), device);
-        Ok(NumberBatch { rows: tensor(rows, data.features()), targets: tensor(targets, self.scales.len()), draw: None })
+        let weights = self.dataset.weights(samples).map(|weights| tensor(weights, 1));
+        Ok(NumberBatch {
+            rows: tensor(rows, data.features()),
+            targets: tensor(targets, self.scales.len()),
+            weights,
+            draw: None,
+        })
     }
 
     fn loss_of(&self) -> LossKind {
@@ -138,6 +146,10 @@ impl Task for RegressionTask {
         self.dataset.training().bytes_read().map(|bytes| bytes + labels)
     }
 
+    fn weight(&self, samples: &[u32]) -> Option<f64> {
+        self.dataset.weights(samples).map(|weights| weights.into_iter().map(f64::from).sum())
+    }
+
     fn loss(&self, network: &Network, batch: NumberBatch) -> Tensor<1> {
         self.loss_in_blocks(network, batch, &mut Cut::nowhere())
     }
@@ -147,11 +159,11 @@ impl Task for RegressionTask {
     }
 
     fn loss_in_blocks(&self, network: &Network, batch: NumberBatch, cut: &mut Cut<'_>) -> Tensor<1> {
-        let NumberBatch { rows, targets, draw } = batch;
+        let NumberBatch { rows, targets, weights, draw } = batch;
         let drop = Dropout::between_layers(self.options.dropout, draw.as_ref());
         let outputs = network.forward_through(rows, drop, |features| cut.here(features));
         if self.policy == LabelKind::Marks {
-            return cross_entropies(outputs, targets).mean();
+            return mean(cross_entropies(outputs, targets), weights);
         }
         let off = targets - outputs;
         let losses = match self.loss_of() {
@@ -164,7 +176,7 @@ impl Task for RegressionTask {
             }
             LossKind::Quantile(share) => off.clone() * (share - 1.0) + relu(off),
         };
-        losses.mean()
+        mean(losses, weights)
     }
 
     fn measure(
@@ -179,10 +191,19 @@ impl Task for RegressionTask {
         let outputs = network.forward(Tensor::from_data(rows, device)).try_into_data()?;
         let outputs = outputs.as_slice::<f32>().expect("invariant: every device computes in f32");
         let labels: Vec<f64> = labels.iter().flat_map(|label| self.numbers(*label)).copied().collect();
+        let counts = evaluation::counts(self.dataset.weights(samples), samples.len());
         Ok(match self.policy {
-            LabelKind::Numbers => evaluation::estimated(outputs, &labels, &self.scales, self.loss_of()),
-            LabelKind::Marks => evaluation::marked(outputs, &labels, self.scales.len()),
+            LabelKind::Numbers => evaluation::estimated(outputs, &labels, &self.scales, self.loss_of(), &counts),
+            LabelKind::Marks => evaluation::marked(outputs, &labels, self.scales.len(), &counts),
         })
+    }
+}
+
+/// The mean of `[samples, labels]`, by what the samples count: `[samples, 1]`.
+fn mean(losses: Tensor<2>, weights: Option<Tensor<2>>) -> Tensor<1> {
+    match weights {
+        None => losses.mean(),
+        Some(weights) => (losses.mean_dim(1) * weights.clone()).sum() / weights.sum(),
     }
 }
 
@@ -227,6 +248,46 @@ mod tests {
         );
         assert!((measured[1].1 - off * task.scales[0].deviation).abs() < 1e-6 && measured[3].1.abs() < 1e-6);
         (f64::from(trained), labels)
+    }
+
+    /// Of two columns of labels, whether numbers or marks: the mean by what rows count, and the sums that are measured.
+    #[test]
+    fn rows_of_several_labels_count_as_a_column_says() {
+        use burn::module::Module;
+        use starling_data::{DataOptions, TableColumn};
+
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("table.csv");
+        let rows: String = (0..40).map(|at| format!("{at},{},{},{}\n", at % 4, at % 2, at / 7 % 2)).collect();
+        std::fs::write(&path, "x,counts,left,right\n".to_owned() + &rows).expect("written");
+        let [label, weights, more] = ["left", "counts", "right"].map(|name| TableColumn::Written(name.to_owned()));
+        let options = DataOptions {
+            source: path.display().to_string(),
+            label: Some(label),
+            more_labels: vec![more],
+            weights: Some(weights),
+            held_out: 0.0,
+            ..DataOptions::default()
+        };
+        let dataset = Arc::new(Dataset::load(&options).expect("a table"));
+        for policy in [LabelKind::Numbers, LabelKind::Marks] {
+            let options = ModelOptions::default();
+            let task = RegressionTask::new("linear", LayerSpec::default(), options, dataset.clone(), policy);
+            let task = task.expect("numbers");
+            let device = Device::flex();
+            let network = task.module(&device);
+            let parameters = [0.5, -0.25, 0.1, -0.2];
+            let network = crate::network::flatten::write_parameters(network, &parameters, &device.clone().autodiff());
+            let loss = |samples: &[u32]| {
+                f64::from(task.loss(&network, task.batch(samples, &device.clone().autodiff())).into_scalar::<f32>())
+            };
+            let all: Vec<u32> = (0..40).collect();
+            let sum: f64 = all.iter().filter(|at| *at % 4 > 0).map(|at| f64::from(at % 4) * loss(&[*at])).sum();
+            assert_eq!(task.weight(&all), Some(60.0));
+            assert!((loss(&all) - sum / 60.0).abs() < 1e-5, "{policy:?}: {} instead of {}", loss(&all), sum / 60.0);
+            let measured = task.measure(&network.valid(), &all, &device).expect("computed");
+            assert!((measured[0].1 - sum).abs() < 1e-3, "{policy:?}: {measured:?} instead of {sum}");
+        }
     }
 
     #[test]

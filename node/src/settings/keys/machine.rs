@@ -81,6 +81,26 @@ pub(super) static DATA: &[Key] = &[
     .under(TABLES)
     .of_run(),
     Key::new(
+        "data.weights",
+        Kind::Text,
+        Unset("each row counts 1"),
+        "CSV: the column that says how much each row counts in the loss, by name or 0-based index.",
+        KeyTarget::Machine(put!(|machine, value| machine.weights = Some(value.text().to_owned()))),
+    )
+    .flag("--weights", "COLUMN")
+    .under(TABLES)
+    .of_run(),
+    Key::new(
+        "data.split_by",
+        Kind::Text,
+        Unset("each row is drawn by itself"),
+        "CSV: the column by which rows are held out, by name or 0-based index: all rows with the same text there, or those where it says `test`.",
+        KeyTarget::Machine(put!(|machine, value| machine.split_by = Some(value.text().to_owned()))),
+    )
+    .flag("--split-by", "COLUMN")
+    .under(TABLES)
+    .of_run(),
+    Key::new(
         "data.context",
         Kind::Integer(*CONTEXT.start() as i64, *CONTEXT.end() as i64),
         Unset("128"),

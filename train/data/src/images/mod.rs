@@ -139,6 +139,8 @@ fn raw(
         scaling: Scaling::Divide(255.0),
         columns: None,
         coded: Vec::new(),
+        weights: None,
+        held_out_rows: None,
         held_out: None,
         doubts,
         class_doubts: Vec::new(),

@@ -19,7 +19,9 @@ use crate::table::placed::RowTable;
 /// If it can't be read, or has changed.
 pub(crate) fn split(table: Box<RowTable>, raw: &Raw, permille: u32, seed: u64) -> Result<Split, DataError> {
     let total = table.len();
-    let held_out: Arc<[u32]> = draw_held_out(total, permille, seed).into();
+    let drawn = || draw_held_out(total, permille, seed).into();
+    let rows_apart: Arc<[u32]> = raw.held_out_rows.clone().unwrap_or_else(drawn);
+    let held_out = rows_apart.clone();
     let measured = Measured::of(&raw.coded, table.width());
     let count = total - u32::try_from(held_out.len()).expect("invariant: fewer than all are held out");
     let mut known = vec![0; measured.gaps.len()];
@@ -66,7 +68,7 @@ pub(crate) fn split(table: Box<RowTable>, raw: &Raw, permille: u32, seed: u64) -
     let [others, listed] = [SampleNumbers::Others(total, held_out.clone()), SampleNumbers::Listed(held_out.clone())];
     let training = SampleSet::placed(rows.clone(), others, of_training);
     let held_out = SampleSet::placed(rows, listed, of_held_out);
-    Ok(Split { training, held_out, scales, label_scales, lost, fingerprint })
+    Ok(Split { training, held_out, scales, label_scales, lost, fingerprint, held_out_rows: rows_apart })
 }
 
 /// The samples of these numbers of such images.

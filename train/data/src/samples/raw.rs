@@ -1,5 +1,7 @@
 //! Data as it was read, before split and scaling.
 
+use std::sync::Arc;
+
 use starling_run::Kind;
 use starling_run::data::DataSummary;
 use starling_run::data::columns::{Column, ColumnKind};
@@ -36,6 +38,10 @@ pub(crate) struct Raw {
     pub(crate) columns: Option<Columns>,
     /// Its columns but for the label's, unless each is a number without gaps.
     pub(crate) coded: Vec<Column>,
+    /// Of each sample how much it counts, if they differ.
+    pub(crate) weights: Option<Arc<[f32]>>,
+    /// The samples that a column has held out, ascending, if one does.
+    pub(crate) held_out_rows: Option<Arc<[u32]>>,
     /// Samples that the source itself holds out.
     pub(crate) held_out: Option<RawSamples>,
     /// What its user should look at, as sentences.
@@ -59,6 +65,10 @@ pub(crate) struct Columns {
     pub(crate) ignored: Vec<u32>,
     /// The columns that hold categories because their user says so.
     pub(crate) categories: Vec<u32>,
+    /// The column of weights.
+    pub(crate) weights: Option<u32>,
+    /// The column by which rows are held out.
+    pub(crate) split_by: Option<u32>,
 }
 
 /// Samples that come apart from the others.
@@ -160,7 +170,19 @@ impl Raw {
     }
 
     /// Its end.
-    pub(crate) fn finish(&self, hasher: blake3::Hasher) -> Digest {
+    pub(crate) fn finish(&self, mut hasher: blake3::Hasher) -> Digest {
+        let mut numbers = |kind: &[u8], numbers: &mut dyn Iterator<Item = u32>| {
+            hasher.update(kind);
+            numbers.for_each(|number| {
+                hasher.update(&number.to_le_bytes());
+            });
+        };
+        if let Some(weights) = &self.weights {
+            numbers(b"weights", &mut weights.iter().map(|weight| weight.to_bits()));
+        }
+        if let Some(rows) = &self.held_out_rows {
+            numbers(b"held out", &mut rows.iter().copied());
+        }
         finish(hasher, &self.class_names, &self.coded)
     }
 }

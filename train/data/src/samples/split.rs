@@ -28,6 +28,8 @@ pub(crate) struct Split {
     pub(crate) lost: Vec<usize>,
     /// What tells the data from other data.
     pub(crate) fingerprint: Digest,
+    /// Which samples of the source are held out, if those come from among the others.
+    pub(crate) held_out_rows: Arc<[u32]>,
 }
 
 /// A share in thousandths, rounded.
@@ -51,9 +53,13 @@ pub(crate) fn split(mut raw: Raw, permille: u32, seed: u64) -> Result<Split, Dat
     let fingerprint = raw.fingerprint()?;
     let features = raw.shape.iter().map(|dimension| *dimension as usize).product();
     let total = u32::try_from(raw.labels.len()).expect("invariant: readers bound the samples");
-    let (training, held_out) = match raw.held_out {
-        Some(_) => ((0..total).collect(), Vec::new()),
-        None => draw(total, permille, seed),
+    let (training, held_out) = match (&raw.held_out, &raw.held_out_rows) {
+        (Some(_), _) => ((0..total).collect(), Vec::new()),
+        (None, Some(rows)) => {
+            let others = SampleNumbers::Others(total, rows.clone());
+            ((0..others.len() as u32).map(|at| others.get(at)).collect(), rows.to_vec())
+        }
+        (None, None) => draw(total, permille, seed),
     };
     let (scales, lost) = match raw.scaling {
         Scaling::Divide(divisor) => (FeatureScale::Divide(divisor), Vec::new()),
@@ -93,7 +99,7 @@ pub(crate) fn split(mut raw: Raw, permille: u32, seed: u64) -> Result<Split, Dat
         }
         None => select(&raw.values, &labels, held_out, false),
     };
-    Ok(Split { training, held_out, scales, label_scales, lost, fingerprint })
+    Ok(Split { training, held_out, scales, label_scales, lost, fingerprint, held_out_rows: held_apart })
 }
 
 /// [`LabelStandards`] of the labels of `rows`, in row order.
@@ -132,11 +138,11 @@ fn ordered(total: u32, permille: u32, seed: u64) -> (Vec<u32>, usize) {
 }
 
 /// The rows that are held out of the data that `description` is of, split by `seed`; they count from 0, without the header.
-/// `None` if the data brings held-out samples of its own, or is so large that nobody reads a list.
+/// `None` if the data brings held-out samples of its own, a column says which they are, or it is so large that nobody reads a list.
 pub fn held_out_rows(description: &DataDescription, seed: u64) -> Option<Vec<u32>> {
     let has_rows = kinds().any(|kind| kind.name == description.kind && !kind.holds_out);
     let samples = u32::try_from(description.samples).ok().filter(|_| description.samples <= MAX_NUMBERED_SAMPLES)?;
-    has_rows.then(|| draw(samples, description.held_out, seed).1)
+    (has_rows && description.split_by.is_none()).then(|| draw(samples, description.held_out, seed).1)
 }
 
 /// [`Standards`] of each feature over `rows`, in row order. `at` is the value of a row's feature: it is asked for twice, and once more where

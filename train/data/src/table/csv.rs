@@ -20,6 +20,7 @@ use crate::files::opened::OpenedFile;
 use crate::files::{Capped, HELD_OF_PACKED, bounded};
 use crate::samples::labels::{Classes, LabelTable};
 use crate::samples::raw::{Columns, Raw, Scaling, Values};
+use crate::samples::split;
 use crate::source::Source;
 use crate::table::doubts::{Understood, column};
 use crate::table::form::RowForm;
@@ -31,6 +32,7 @@ use crate::table::placed::{RowPlaces, RowTable};
 use crate::table::rows::{Rows, Text, cells, next};
 use crate::table::survey::Survey;
 use crate::table::survey::bad_rows::{self, BadRowsReport};
+use crate::table::survey::sides::Sides;
 use crate::table::walk::Walk;
 
 /// What is said of how a table is written. The rest is found out.
@@ -45,12 +47,21 @@ pub(crate) struct TableForm<'a> {
     pub(crate) ignored: &'a [TableColumn],
     /// The columns that hold categories, whatever they look like.
     pub(crate) categories: &'a [TableColumn],
+    /// The column of weights.
+    pub(crate) weights: Option<&'a TableColumn>,
+    /// The column by which rows are held out, in which share, by which seed.
+    pub(crate) split_by: Option<&'a TableColumn>,
+    pub(crate) held_out: f32,
+    pub(crate) seed: u64,
 }
 
 impl<'a> TableForm<'a> {
     pub(crate) fn of(options: &'a DataOptions) -> Self {
-        let DataOptions { label, more_labels, header, delimiter, ignored, categories, .. } = options;
-        Self { label: label.as_ref(), more_labels, header: *header, delimiter: *delimiter, ignored, categories }
+        let DataOptions { more_labels, header, delimiter, ignored, categories, held_out, seed, .. } = options;
+        let [label, weights, split_by] =
+            [&options.label, &options.weights, &options.split_by].map(|column| column.as_ref());
+        let (header, delimiter, held_out, seed) = (*header, *delimiter, *held_out, *seed);
+        Self { label, more_labels, header, delimiter, ignored, categories, weights, split_by, held_out, seed }
     }
 }
 
@@ -255,12 +266,20 @@ pub(crate) struct Table {
     pub(crate) is_label_said: bool,
     ignored: BTreeSet<usize>,
     pub(crate) categories: BTreeSet<usize>,
+    pub(crate) weights: Option<usize>,
+    pub(crate) sides: Option<Sides>,
 }
 
 impl Table {
     /// The columns that give features, in their order.
     pub(crate) fn taken(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.rows.columns).filter(|column| !self.labels.contains(column) && !self.ignored.contains(column))
+        (0..self.rows.columns).filter(|column| !self.labels.contains(column) && !self.is_left_out(*column))
+    }
+
+    /// Whether a column gives neither features nor labels.
+    fn is_left_out(&self, column: usize) -> bool {
+        let sides = self.sides.as_ref().map(|sides| sides.column);
+        self.ignored.contains(&column) || [self.weights, sides].contains(&Some(column))
     }
 
     /// Reads the features as the survey finds them to be: once more, unless they all are numbers that were kept.
@@ -290,12 +309,14 @@ impl Table {
             .classify(self.labels.len())
             .map_err(|reason| fail(format!("{}: {reason}", self.rows.name(self.labels[0]))))?;
         let survey_doubts = survey.doubts(&self);
+        let held_out_rows = self.sides.as_ref().map(|sides| sides.held_out(&survey.sides)).transpose().map_err(fail)?;
         let is_plain = survey.is_plain;
         let codings = match is_plain {
             true => self.taken().map(|column| (column, ColumnKind::Number)).collect(),
             false => survey.codings(&self, walk, &class_names, &open)?,
         };
-        let coded = match is_plain && self.ignored.is_empty() {
+        let is_all_taken = (0..self.rows.columns).all(|column| !self.is_left_out(column));
+        let coded = match is_plain && is_all_taken {
             true => Vec::new(),
             false => self.columns(|column| codings.get(&column).cloned().unwrap_or(ColumnKind::Number)),
         };
@@ -379,8 +400,12 @@ impl Table {
                 delimiter: self.rows.delimiter,
                 ignored: self.ignored.iter().copied().map(column).collect(),
                 categories: self.categories.iter().copied().map(column).collect(),
+                weights: self.weights.map(column),
+                split_by: self.sides.as_ref().map(|sides| column(sides.column)),
             }),
             coded,
+            weights: self.weights.map(|_| survey.weights.into()),
+            held_out_rows,
             held_out: None,
             doubts,
             class_doubts,
@@ -414,7 +439,7 @@ impl Table {
         let others = (0..self.rows.columns).filter(|column| !self.labels.contains(column));
         let column = |at: usize| Column {
             name: self.rows.names.get(at).cloned().unwrap_or_default(),
-            coding: if self.ignored.contains(&at) { ColumnKind::Ignored } else { coding(at) },
+            coding: if self.is_left_out(at) { ColumnKind::Ignored } else { coding(at) },
         };
         others.map(column).collect()
     }
@@ -496,7 +521,8 @@ impl Table {
             places.push(columns - 1);
         }
         let is_number = |cell: &String| cell.parse::<f64>().is_ok();
-        let mut said = labels.iter().chain(form.ignored).chain(form.categories);
+        let of_rows = [form.weights, form.split_by].into_iter().flatten();
+        let mut said = labels.iter().chain(form.ignored).chain(form.categories).chain(of_rows);
         let is_proven = said.any(|column| is_name(column, &cells));
         let is_header = form.header.unwrap_or_else(|| {
             let mut others = cells.iter().enumerate().filter(|(at, _)| !places.contains(at)).map(|(_, cell)| cell);
@@ -533,7 +559,22 @@ impl Table {
         if let Some(both) = ignored.intersection(&categories).next() {
             return Err(fail(format!("--ignore and --categories both name {}", column(names, *both))));
         }
-        if ignored.len() + labels.len() >= columns {
+        let of_rows = |said: Option<&TableColumn>, flag: &str| {
+            let Some(said) = said else { return Ok(None) };
+            let at = find(said, names, columns, flag).map_err(fail)?;
+            match labels.contains(&at) || ignored.contains(&at) || categories.contains(&at) {
+                true => Err(fail(format!("{flag} names {}, which is something else, too", column(names, at)))),
+                false => Ok(Some(at)),
+            }
+        };
+        let (weights, split_by) = (of_rows(form.weights, "--weights")?, of_rows(form.split_by, "--split-by")?);
+        if weights.is_some() && weights == split_by {
+            return Err(fail("--weights and --split-by name the same column".to_owned()));
+        }
+        let permille = split::permille(form.held_out)?;
+        let sides = split_by.map(|column| Sides { column, permille, seed: form.seed });
+        let apart = usize::from(weights.is_some()) + usize::from(sides.is_some());
+        if ignored.len() + labels.len() + apart >= columns {
             let flag = if ignored.is_empty() { "--label" } else { "--ignore" };
             return Err(fail(format!("{flag} leaves no column to learn from")));
         }
@@ -546,7 +587,8 @@ impl Table {
             taken: Vec::new(),
         };
         let (is_header_said, is_label_said) = (form.header.is_some() || is_proven, form.label.is_some());
-        Ok(Self { rows, first: cells, is_header, is_header_said, labels, is_label_said, ignored, categories })
+        let first = cells;
+        Ok(Self { rows, first, is_header, is_header_said, labels, is_label_said, ignored, categories, weights, sides })
     }
 }
 

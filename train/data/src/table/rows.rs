@@ -20,6 +20,8 @@ use crate::table::row_text::{BadRow, RowSource, RowText};
 
 /// What is looked at to find out what separates cells, and whether it is text at all.
 const START_BYTES: u64 = 64 << 10;
+/// The most that a row may count.
+const MAX_WEIGHT: f32 = (1 << 20) as f32;
 /// Categories that a message names.
 const MAX_NAMED: usize = 5;
 
@@ -166,6 +168,19 @@ impl Rows {
                 Err(self.fault(record, Some(column), reason))
             }
         }
+    }
+
+    /// How much a row counts.
+    ///
+    /// # Errors
+    /// If that is no number, or none that a row can count.
+    pub(crate) fn weight(&self, record: &ByteRecord, column: usize) -> Result<f32, DataError> {
+        let cell = self.cell(record, column)?;
+        let weight = cell.parse().ok().filter(|weight| (0.0..=MAX_WEIGHT).contains(weight));
+        weight.ok_or_else(|| {
+            let reason = format!("`{}` is no weight: a row counts 0 to {MAX_WEIGHT}", shorten(cell));
+            self.fault(record, Some(column), reason)
+        })
     }
 
     /// The label of a row whatever it is: empty if it is no text, too.

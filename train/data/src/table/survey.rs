@@ -1,6 +1,7 @@
 //! A first reading of a table: what its columns hold, so that each can be coded.
 
 pub(crate) mod bad_rows;
+pub(crate) mod sides;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +50,10 @@ pub(crate) struct Survey {
     /// Then the different ones of the first column, if they may be classes.
     pub(crate) distinct: Option<BTreeSet<u64>>,
     pub(crate) index: RowIndex,
+    /// Of each row how much it counts, if a column says that.
+    pub(crate) weights: Vec<f32>,
+    /// Of each row what its side follows from, if that is a column.
+    pub(crate) sides: Vec<u16>,
     /// Of each column that is taken.
     seen: Vec<(usize, Seen)>,
 }
@@ -149,6 +154,8 @@ impl Survey {
             self.labels.extend(next.labels.iter().map(|label| numbers[*label as usize]));
         }
         self.rows += next.rows;
+        self.weights.extend(next.weights);
+        self.sides.extend(next.sides);
         if self.first_row.is_empty() {
             self.first_row = next.first_row;
         }
@@ -356,6 +363,12 @@ impl Part {
             _ => survey.values = None,
         }
         survey.rows += 1;
+        if let Some(column) = table.weights {
+            survey.weights.push(rows.weight(record, column)?);
+        }
+        if let Some(sides) = &table.sides {
+            survey.sides.push(sides.note(rows, record)?);
+        }
         if let Some(label) = rows.label(record)? {
             let label = survey.spellings.note(&label);
             if keeps {
@@ -450,10 +463,12 @@ impl Seen {
 /// Checks what any row must be, whatever its columns hold.
 ///
 /// # Errors
-/// If it has more or fewer cells than the first one, has no label, or is no text.
+/// If it has more or fewer cells than the first one, has no label, no weight or no side where these are columns, or is no text.
 pub(crate) fn check_sound(table: &Table, record: &ByteRecord) -> Result<(), DataError> {
     table.rows.check_width(record)?;
     table.taken().try_for_each(|column| table.rows.cell(record, column).map(drop))?;
+    table.weights.map(|column| table.rows.weight(record, column)).transpose()?;
+    table.sides.as_ref().map(|sides| sides.note(&table.rows, record)).transpose()?;
     table.rows.label(record).map(drop)
 }
 

@@ -71,6 +71,7 @@ mod columns;
 mod labels;
 mod placed;
 mod rows;
+mod sides;
 mod tables;
 mod texts;
 #[cfg(feature = "tokenizers")]

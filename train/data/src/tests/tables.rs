@@ -227,9 +227,12 @@ fn flags_for_tables_are_told_where_there_is_none() {
         digits(|options| options.header = Some(true)),
         digits(|options| options.delimiter = Some(Delimiter::Tab)),
         digits(|options| options.ignored = vec![written("3")]),
+        digits(|options| options.weights = Some(written("3"))),
+        digits(|options| options.split_by = Some(written("3"))),
     ] {
         assert!(
-            told.len() == 1 && told[0].contains("--label, --header, --delimiter, --ignore and --categories"),
+            told.len() == 1
+                && told[0].contains("--label, --header, --delimiter, --ignore, --categories, --weights and --split-by"),
             "{told:?}"
         );
     }

@@ -113,6 +113,10 @@ pub struct DataDescription {
     pub ignored: Vec<u32>,
     /// CSV: the columns whose cells are categories although they could be numbers, ascending.
     pub categories: Vec<u32>,
+    /// CSV: the column that says how much each row counts.
+    pub weights: Option<u32>,
+    /// CSV: the column by which rows are held out: those that have the same text there are on the same side.
+    pub split_by: Option<u32>,
     /// Share of the samples kept from training, in thousandths.
     pub held_out: u32,
     /// blake3 of the values and labels as they were read, before scaling.
@@ -135,6 +139,8 @@ impl DataDescription {
             delimiter: None,
             ignored: Vec::new(),
             categories: Vec::new(),
+            weights: None,
+            split_by: None,
             held_out: 0,
             fingerprint: Digest([0; 32]),
             preprocessing: Digest([0; 32]),
@@ -219,13 +225,24 @@ impl DataDescription {
                 return Err(format!("its columns that are {what} are not at most {MAX_SAID}, ascending"));
             }
         }
-        // Each column has a feature at least, but for those that are ignored.
-        let last = u64::from(self.features) + (self.ignored.len() + self.label.len().saturating_sub(1)) as u64;
+        let apart: Vec<u32> = [self.weights, self.split_by].into_iter().flatten().collect();
+        if !self.is_table() && !apart.is_empty() {
+            return Err("columns of weights, or by which rows are held out, belong to a table".to_owned());
+        }
+        let is_taken =
+            |column: &u32| [&self.label, &self.ignored, &self.categories].iter().any(|said| said.contains(column));
+        if apart.iter().any(is_taken) || (apart.len() == 2 && self.weights == self.split_by) {
+            return Err("its columns of weights, or by which rows are held out, are something else, too".to_owned());
+        }
+        // Each column has a feature at least, but for those that are ignored, or say something of the rows.
+        let without = self.ignored.len() + apart.len() + self.label.len().saturating_sub(1);
+        let last = u64::from(self.features) + without as u64;
         if let Some(label) = self.label.iter().find(|label| u64::from(**label) > last) {
             return Err(format!("its label is column {label}, but columns run from 0 to {last}"));
         }
         check_labels(&self.label, self.classes)?;
-        if let Some(said) = self.ignored.iter().chain(&self.categories).find(|column| u64::from(**column) > last) {
+        let mut said = self.ignored.iter().chain(&self.categories).chain(&apart);
+        if let Some(said) = said.find(|column| u64::from(**column) > last) {
             return Err(format!("it says something of column {said}, but columns run from 0 to {last}"));
         }
         if product != Some(self.features) {
@@ -282,6 +299,8 @@ pub(crate) fn digits() -> DataDescription {
         delimiter: None,
         ignored: Vec::new(),
         categories: Vec::new(),
+        weights: None,
+        split_by: None,
         held_out: 200,
         fingerprint: Digest([3; 32]),
         preprocessing: Digest([4; 32]),
@@ -307,7 +326,7 @@ mod tests {
     fn a_description_that_cannot_be_is_refused() {
         let good = digits();
         assert_eq!(good.check(), Ok(()));
-        let changes: [(Change, &str); 17] = [
+        let changes: [(Change, &str); 20] = [
             (|data| data.samples = 1, "1 samples"),
             (|data| data.samples = 1 << 40, "samples"),
             (|data| data.features = 0, "0 features"),
@@ -351,6 +370,21 @@ mod tests {
             (
                 |data| (data.label, data.header, data.delimiter) = (vec![1, 2], Some(true), Some(Delimiter::Comma)),
                 "2 label columns and 10 classes",
+            ),
+            (|data| data.weights = Some(3), "belong to a table"),
+            (
+                |data| {
+                    (data.label, data.header, data.delimiter) = (vec![1], Some(true), Some(Delimiter::Comma));
+                    (data.weights, data.split_by) = (Some(2), Some(2));
+                },
+                "are something else, too",
+            ),
+            (
+                |data| {
+                    (data.label, data.header, data.delimiter) = (vec![1], Some(true), Some(Delimiter::Comma));
+                    (data.weights, data.split_by) = (Some(66), Some(67));
+                },
+                "column 67, but columns run from 0 to 66",
             ),
         ];
         for (change, reason) in changes {

@@ -26,6 +26,11 @@ pub struct DataOptions {
     pub ignored: Vec<TableColumn>,
     /// Columns of a CSV file whose cells are categories although they could be numbers.
     pub categories: Vec<TableColumn>,
+    /// The column of a CSV file that says how much each row counts in the loss, 0 to 2^20. `None`: each counts 1.
+    pub weights: Option<TableColumn>,
+    /// The column of a CSV file by which rows are held out: those with the same text there are on the same side, drawn by the seed; or, if it says `train` or
+    /// `test` in all rows, on that. `None`: each row is drawn by itself.
+    pub split_by: Option<TableColumn>,
     /// Whether a file that is no table by its name is a text to be learned: what is trained on it says so.
     pub text: bool,
     /// How many tokens of a text a model sees at once, which are its bytes unless it was prepared. `None`: the [usual](super::USUAL_CONTEXT) number.
@@ -68,6 +73,8 @@ impl Default for DataOptions {
             delimiter: None,
             ignored: Vec::new(),
             categories: Vec::new(),
+            weights: None,
+            split_by: None,
             text: false,
             context: None,
             image_size: None,
@@ -90,6 +97,8 @@ impl DataOptions {
             (self.delimiter.is_some(), "--delimiter"),
             (!self.ignored.is_empty(), "--ignore"),
             (!self.categories.is_empty(), "--categories"),
+            (self.weights.is_some(), "--weights"),
+            (self.split_by.is_some(), "--split-by"),
         ];
         said.into_iter().filter(|(is_said, _)| *is_said).map(|(_, flag)| flag).collect()
     }
@@ -104,6 +113,8 @@ impl DataOptions {
             self.label = Some(TableColumn::Index(*label));
             self.more_labels = more.iter().map(|label| TableColumn::Index(*label)).collect();
         }
+        self.weights = self.weights.or_else(|| manifest.data.weights.map(TableColumn::Index));
+        self.split_by = self.split_by.or_else(|| manifest.data.split_by.map(TableColumn::Index));
         self.header = self.header.or(manifest.data.header);
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
         self.text = is_text(&manifest.data.kind);
