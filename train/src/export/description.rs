@@ -187,13 +187,19 @@ impl Description {
         models::find(name).map(|model| model.learns().of_labels(self.labels))
     }
 
-    /// What the columns of labels are called: by their names, or else by their numbers.
+    /// What the columns of labels are called: by their names, or else by their numbers; by both where several have the same name.
     pub fn label_names(&self) -> Vec<String> {
         let Some(on) = &self.trained_on else { return Vec::new() };
-        match on.preprocessing.label.is_empty() {
-            true => on.label.iter().map(|label| format!("column {label}")).collect(),
-            false => on.preprocessing.label.clone(),
+        let names = &on.preprocessing.label;
+        if names.is_empty() {
+            return on.label.iter().map(|label| format!("column {label}")).collect();
         }
+        let is_alone = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+        let told = |(at, name): (usize, &String)| match on.label.get(at).filter(|_| !is_alone(name)) {
+            Some(column) => format!("{name} (column {column})"),
+            None => name.clone(),
+        };
+        names.iter().enumerate().map(told).collect()
     }
 
     /// How large it is, if it takes a text.

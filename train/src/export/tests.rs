@@ -760,6 +760,23 @@ fn each_of_several_labels_is_predicted_and_measured_for_itself() {
     assert!(refused("cnn:4", "wide,large").contains("cnn needs images"));
 }
 
+#[test]
+fn labels_of_one_name_are_told_by_their_columns() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("twice.csv");
+    let rows: String = (0..60).map(|at| format!("{at},{},{}\n", 2 * at, 3 * at)).collect();
+    std::fs::write(&path, "a,price,price\n".to_owned() + &rows).expect("written");
+    let label = Some(starling_data::TableColumn::Written("1,2".to_owned()));
+    let options = DataOptions { source: path.display().to_string(), label, ..DataOptions::default() };
+    let to = directory.path().join("out/");
+    trained("linear", &options).export(&to).expect("exported");
+    let model = Model::open(&to, CPU).expect("read back");
+    let json = PredictionOptions { format: Format::JsonLines, ..PredictionOptions::default() };
+    let lines = predicted(&model, &options.source, &json).expect("predicted");
+    let line = lines.lines().next().expect("a line");
+    assert!(line.contains("\"price (column 1)\":") && line.contains("\"price (column 2)\":"), "{line}");
+}
+
 /// A text of few words.
 pub(super) fn words(folder: &Path) -> DataOptions {
     let path = folder.join("words.txt");
