@@ -1,5 +1,6 @@
 //! What people see: few lines, names beside short ids, who slows the steps down, a demo in a terminal.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -85,6 +86,18 @@ fn what_a_run_measured_is_a_curve_a_table_lines_and_an_event_file() {
     let bytes = std::fs::read(only(&only(&dir.path().join("tb")))).expect("written");
     let has = |tag: &[u8]| bytes.windows(tag.len()).any(|window| window == tag);
     assert!(made && told.contains("events.out.tfevents.") && has(b"held_out/accuracy"), "{told}{error}");
+    if let Some(read) = read_by_tensorboard(&only(&dir.path().join("tb"))) {
+        let ours = |part: &str, name: &str| -> Vec<(u64, f32)> {
+            let measured =
+                rows.iter().filter_map(|row| Some((row["step"].as_u64()?, row[part][name].as_f64()? as f32)));
+            measured.collect()
+        };
+        for (part, name) in [("training", "loss"), ("held_out", "accuracy")] {
+            let expected = ours(part, name);
+            assert!(!expected.is_empty());
+            assert_eq!(read[&format!("{part}/{name}")], expected, "{part}/{name}");
+        }
+    }
     // So short a run is no curve, another one is: behind a checkpoint it went up, which counts no more.
     assert!(!page.contains("training loss\n"), "{page}");
     let row = |step: u32, loss: f64| {
@@ -99,6 +112,27 @@ fn what_a_run_measured_is_a_curve_a_table_lines_and_an_event_file() {
     let lines: Vec<&str> = page.lines().collect();
     assert!(lines[0] == "training loss" && lines[1].ends_with(" 2.0000") && lines[10].ends_with(" 0.1000"), "{page}");
     assert!(lines[12] == "step 19: training loss 0.1000, 9 samples/s, 1 member", "{page}");
+}
+
+/// What TensorBoard's own reader finds in a folder: of each tag the steps and values. `None` without a Python that has it, of which
+/// `STARLING_TEST_PYTHON` says which it is.
+fn read_by_tensorboard(folder: &Path) -> Option<BTreeMap<String, Vec<(u64, f32)>>> {
+    const READS: &str = "import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+found = EventAccumulator(sys.argv[1], size_guidance={'scalars': 0}).Reload()
+print(json.dumps({tag: [[it.step, it.value] for it in found.Scalars(tag)] for tag in found.Tags()['scalars']}))";
+    let python = std::env::var_os("STARLING_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+    let tried = Command::new(&python).args(["-c", "import tensorboard"]).output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        let is_required = std::env::var_os("STARLING_TEST_PYTHON_REQUIRED").is_some();
+        assert!(!is_required, "there is no Python with tensorboard");
+        println!("skipped: there is no python3 with tensorboard, and STARLING_TEST_PYTHON names none");
+        return None;
+    }
+    let output = Command::new(&python).args(["-c", READS]).arg(folder).output().expect("it runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    Some(serde_json::from_slice(&output.stdout).expect("JSON"))
 }
 
 #[test]
