@@ -53,18 +53,24 @@ pub(crate) struct Loader<B, E> {
     threads: Vec<JoinHandle<()>>,
     /// Whoever reduced the last step.
     members: Vec<PeerId>,
+    /// How many steps the run takes: nothing comes behind the last one.
+    steps: u64,
+    /// Whether the last that was expected is a part of a share: then others compute of the next one, too, and nobody knows what.
+    is_in_parts: bool,
 }
 
 impl<B: Send + 'static, E: 'static> Loader<B, E> {
-    /// One that makes batches by `read`: beside what is computed if that has a limit.
+    /// One that makes batches of a run of so many steps by `read`: beside what is computed if that has a limit.
     pub(crate) fn new(
         read: impl Fn(&[u32], DrawSeed) -> Result<B, E> + Send + Sync + 'static,
         beside: Option<AheadLimit>,
+        steps: u64,
     ) -> Self {
         let limit = beside.unwrap_or(AheadLimit::ONE);
         let queue = Arc::new(BatchQueue::new(limit));
         let (threads, members) = (Vec::new(), Vec::new());
-        Self { read: Arc::new(read), limit, is_beside: beside.is_some(), queue, threads, members }
+        let (read, is_beside) = (Arc::new(read), beside.is_some());
+        Self { read, limit, is_beside, queue, threads, members, steps, is_in_parts: false }
     }
 
     /// Says that these micro-batches of the ledger's pending step come next, and behind them those of `me` of the steps after it, if it is said who that is.
@@ -72,6 +78,7 @@ impl<B: Send + 'static, E: 'static> Loader<B, E> {
         if !self.is_beside {
             return;
         }
+        self.is_in_parts = me.is_none();
         let ledger = Arc::new(ledger.clone());
         let pending = micro_batches.iter().map(|positions| Wanted::new(ledger.clone(), positions.clone()));
         let mut wanted: Vec<Wanted> = pending.collect();
@@ -95,17 +102,18 @@ impl<B: Send + 'static, E: 'static> Loader<B, E> {
     }
 
     /// Loads what will be micro-batches of `me` of the steps after the pending one if `members` commit that, and nobody's speed
-    /// says that shares should change: without threads, the first one.
+    /// says that shares should change: without threads, or if shares are computed in parts, the first one.
     pub(crate) fn load_ahead(&mut self, ledger: &Ledger, members: &[PeerId], me: PeerId) {
         self.members = members.to_vec();
         let mut wanted = Vec::new();
         self.add_next(&mut wanted, Arc::new(ledger.clone()), me);
+        if !self.is_beside || self.is_in_parts {
+            wanted.truncate(1);
+        }
+        self.queue.expect(wanted);
         if self.is_beside {
-            self.queue.expect(wanted);
             return self.begin_threads();
         }
-        wanted.truncate(1);
-        self.queue.expect(wanted);
         if let Some(first) = self.queue.try_begin() {
             first.read(&*self.read);
         }
@@ -118,6 +126,9 @@ impl<B: Send + 'static, E: 'static> Loader<B, E> {
         let mut planned = wanted.iter().map(bytes_of).fold(0, u64::saturating_add);
         let mut next = ledger;
         for _ in 0..MAX_STEPS_AHEAD {
+            if next.step() >= self.steps {
+                return;
+            }
             let mut after = Ledger::clone(&next);
             after.commit(next.step(), &self.members, &vec![UNMEASURED; self.members.len()]);
             next = Arc::new(after);
@@ -206,6 +217,7 @@ mod tests {
         }
     }
 
+    /// Through a run of 40 steps.
     fn check(mut ledger: Ledger, limit: Option<AheadLimit>) {
         let me = peers(&[2])[0];
         let mut members = peers(&[1, 2, 3]);
@@ -217,7 +229,7 @@ mod tests {
             counted.fetch_add(1, SeqCst);
             read(indices, draw)
         };
-        let mut loader = Loader::new(counting, limit);
+        let mut loader = Loader::new(counting, limit, 40);
         let mut needed = 0;
         for step in 1..=40 {
             let own = ledger.micro_batches_of(me);
@@ -244,7 +256,7 @@ mod tests {
         assert!(ledger.epoch() >= 2, "the order changes");
         drop(loader);
         let in_vain = reads.load(SeqCst) - needed;
-        // In few steps it came otherwise, and nobody asked for what comes after the last one. Threads may have read some of the eight steps behind each.
+        // In few steps it came otherwise. Threads may have read some of the eight steps behind each.
         let most = if limit.is_none() { 5 } else { 5 * MAX_STEPS_AHEAD * 12 };
         assert!(in_vain <= most && (limit.is_some() || in_vain > 1), "{in_vain} besides {needed}");
     }
@@ -256,7 +268,7 @@ mod tests {
         ledger.assign(&[me]);
         let (begun, begins) = sync_channel(100);
         let read = move |indices: &[u32], _: DrawSeed| begun.send((thread::current().id(), indices.to_vec()));
-        let mut loader = Loader::new(read, Some(AheadLimit { bytes: 1 << 20, of_sample: 1 }));
+        let mut loader = Loader::new(read, Some(AheadLimit { bytes: 1 << 20, of_sample: 1 }), 100);
         // So that it is known who will reduce.
         loader.load_ahead(&ledger, &[me], me);
         let mut next = ledger.clone();
@@ -270,6 +282,37 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_read_behind_the_last_step_and_little_of_shares_in_parts() {
+        let me = peers(&[1])[0];
+        let mut ledger = Ledger::new(SEED, SAMPLES, 40).with_micro_batch(10);
+        ledger.assign(&[me]);
+        for (steps, is_in_parts, most) in [(1, false, 0), (3, false, 8), (100, true, 1)] {
+            let reads = Arc::new(AtomicUsize::new(0));
+            let counted = reads.clone();
+            let read = move |_: &[u32], _: DrawSeed| {
+                counted.fetch_add(1, SeqCst);
+                Ok::<_, ()>(())
+            };
+            let mut loader = Loader::new(read, Some(AheadLimit { bytes: 1 << 20, of_sample: 1 }), steps);
+            let own = ledger.micro_batches_of(me);
+            if is_in_parts {
+                loader.expect(&ledger, &own[..1], None);
+                loader.load(&ledger, &own[0]).expect("read");
+            }
+            loader.load_ahead(&ledger, &[me], me);
+            let of_part = usize::from(is_in_parts);
+            let mut next = ledger.clone();
+            for step in 1..=most / own.len() as u64 {
+                next.commit(step, &[me], &[UNMEASURED]);
+                let wanted = next.micro_batches_of(me);
+                wanted.iter().for_each(|wanted| loader.load(&next, wanted).expect("read"));
+            }
+            drop(loader);
+            assert!(reads.load(SeqCst) <= most as usize + of_part, "{steps}");
+        }
+    }
+
+    #[test]
     fn errors_come_in_the_turn_of_what_they_are_of() {
         let me = peers(&[1])[0];
         let mut ledger = Ledger::new(SEED, SAMPLES, 40).with_micro_batch(10);
@@ -280,7 +323,7 @@ mod tests {
             true => Err(bad),
             false => Ok(indices.len()),
         };
-        let mut loader = Loader::new(read, Some(AheadLimit { bytes: 1 << 20, of_sample: 1 }));
+        let mut loader = Loader::new(read, Some(AheadLimit { bytes: 1 << 20, of_sample: 1 }), 100);
         loader.expect(&ledger, &own, None);
         let loaded: Vec<_> = own.iter().map(|part| loader.load(&ledger, part)).collect();
         assert_eq!(loaded, [Ok(10), Ok(10), Err(bad), Ok(10)]);
@@ -297,7 +340,7 @@ mod tests {
             assert!(thread::current().id() == trainer, "this panic belongs to a test");
             Ok::<_, ()>(indices.len())
         };
-        let mut loader = Loader::new(read, Some(AheadLimit { bytes: 1 << 20, of_sample: 1 }));
+        let mut loader = Loader::new(read, Some(AheadLimit { bytes: 1 << 20, of_sample: 1 }), 100);
         loader.expect(&ledger, &own, None);
         assert!(own.iter().all(|part| loader.load(&ledger, part) == Ok(10)));
     }

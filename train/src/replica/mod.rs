@@ -170,7 +170,7 @@ impl<T: Task> Replica<T> {
         let beside = task.loads_beside().filter(|_| compute.ahead_bytes > 0);
         let beside = beside.map(|of_sample| AheadLimit { bytes: compute.ahead_bytes, of_sample });
         let of_loader = reader.clone();
-        let loader = Loader::new(move |samples, draw| of_loader.read(samples, draw), beside);
+        let loader = Loader::new(move |samples, draw| of_loader.read(samples, draw), beside, manifest.steps);
         Ok(Self {
             held_out,
             probe,
