@@ -32,7 +32,7 @@ pub use heads::{Follower, Head, HeadTracker, Proof, Signature};
 pub use history::{AnchorSet, ViewHistory};
 pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};
 pub use ledger::split_mix::SplitMix64Generator;
-pub use ledger::{AssignmentTable, CommitResult, Ledger, LedgerError, SampleOrder};
+pub use ledger::{AssignmentTable, CommitResult, Ledger, LedgerError, SampleOrder, ShufflePolicy};
 pub use membership::failure_detector::FailureDetector;
 pub use membership::flaw::FlawKind;
 pub use membership::interface::{

@@ -15,7 +15,7 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use starling_run::training::contribution;
 use starling_run::{Gradient, Learner, OptimizerSpec, Program, RunSpec};
 use starling_topology::ledger::UNMEASURED;
-use starling_topology::{PeerId, SampleOrder, SplitMix64Generator};
+use starling_topology::{PeerId, SampleOrder, ShufflePolicy, SplitMix64Generator};
 use starling_train::{
     ClassifierReplica, DataOptions, Dataset, DeviceSpec, LayerSpec, Network, SampleSummary, Task, TaskProgram,
     fingerprint,
@@ -205,11 +205,12 @@ fn bare_loop<M: Module + 'static>(
     let mut current = Some(module);
     let mut optimizer = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
     let (mut epoch, mut done) = (0, 0);
-    let mut order = SampleOrder::draw(SEED, samples, epoch);
+    let drawn = move |epoch| SampleOrder::draw(SEED, samples, epoch, ShufflePolicy::Full);
+    let mut order = drawn(epoch);
     Box::new(move || {
         if done == samples {
             (epoch, done) = (epoch + 1, 0);
-            order = SampleOrder::draw(SEED, samples, epoch);
+            order = drawn(epoch);
         }
         let next = done..samples.min(done + batch);
         done = next.end;

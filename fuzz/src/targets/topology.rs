@@ -3,7 +3,8 @@
 use starling_topology::history::{MAX_PAGES, ViewProof, ViewSearch, ViewSearchRequest, ViewSearchStatus};
 use starling_topology::{
     AnchorSet, AttachRefusalReason, CarrierBody, Contact, DeclineReason, DetachReason, Digest, Envelope, Generation,
-    Head, LeafBody, LeafProgress, Ledger, Lineage, Mark, MarkStatus, Record, Slot, View, ViewHistory, ViewId,
+    Head, LeafBody, LeafProgress, Ledger, Lineage, Mark, MarkStatus, Record, ShufflePolicy, Slot, View, ViewHistory,
+    ViewId,
 };
 
 use crate::seeds::{RUN, Seal, peer, recorded};
@@ -252,7 +253,15 @@ pub(super) const WALK: Target = Target {
 
 /// Ledgers at several steps, some with samples that were returned.
 pub(super) fn ledgers() -> Vec<Ledger> {
-    [Ledger::new(42, 50, 7), Ledger::new(42, 50, 12).with_micro_batch(4)].into_iter().flat_map(stages).collect()
+    let blocks = ShufflePolicy::Blocks { rows: 8, blocks: 2 };
+    [
+        Ledger::new(42, 50, 7),
+        Ledger::new(42, 50, 12).with_micro_batch(4),
+        Ledger::new(42, 50, 12).with_micro_batch(4).with_shuffle(blocks),
+    ]
+    .into_iter()
+    .flat_map(stages)
+    .collect()
 }
 
 fn stages(mut ledger: Ledger) -> Vec<Ledger> {

@@ -496,6 +496,7 @@ pub(crate) fn shape(manifest: &Manifest, samples: Option<u32>) -> Shape {
         seed: manifest.seed,
         batch_size: manifest.batch_size,
         micro_batch: manifest.micro_batch,
+        shuffle: manifest.shuffle,
         samples,
     }
 }

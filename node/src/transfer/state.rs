@@ -8,7 +8,7 @@ use futures::{AsyncRead, AsyncWrite};
 use starling_engine::download::DownloadConfig;
 use starling_run::state::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
 use starling_run::{PartialSnapshot, ReplicatedState, SnapshotManifest};
-use starling_topology::{Digest, Generation, Lineage, PeerId, RunId};
+use starling_topology::{Digest, Generation, Lineage, PeerId, RunId, ShufflePolicy};
 
 use super::Request;
 use super::chunks::{self, Whole};
@@ -42,6 +42,7 @@ pub(crate) struct Shape {
     pub(crate) seed: u64,
     pub(crate) batch_size: u32,
     pub(crate) micro_batch: u32,
+    pub(crate) shuffle: ShufflePolicy,
     /// `None` if that does not matter.
     pub(crate) samples: Option<u32>,
 }
@@ -51,8 +52,8 @@ impl Shape {
         let ledger = &state.ledger;
         (state.parameters.len(), state.frozen.len(), state.moments.len(), state.scalars.len())
             == (self.parameters, self.frozen, self.moments, self.scalars)
-            && (ledger.seed(), ledger.batch_size(), ledger.micro_batch())
-                == (self.seed, self.batch_size, self.micro_batch)
+            && (ledger.seed(), ledger.batch_size(), ledger.micro_batch(), ledger.shuffle())
+                == (self.seed, self.batch_size, self.micro_batch, self.shuffle)
             && self.samples.is_none_or(|samples| ledger.samples() == samples)
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use starling_engine::SnapshotStatus;
 use starling_run::{CheckpointStore, CheckpointSummary, ReplicatedState};
-use starling_topology::{AnchorSet, Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewHistory, ViewId};
+use starling_topology::{
+    AnchorSet, Digest, Generation, Head, Ledger, PeerId, Proof, RunId, ShufflePolicy, View, ViewHistory, ViewId,
+};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::checkpoint::{self, CheckpointRequest};
@@ -60,6 +62,7 @@ const SHAPE: Shape = Shape {
     seed: 1,
     batch_size: 5,
     micro_batch: 0,
+    shuffle: ShufflePolicy::Full,
     samples: Some(10),
 };
 

@@ -99,5 +99,5 @@ pub mod parts {
     #[doc(inline)]
     pub use starling_topology::plan::PlanPolicy;
     #[doc(inline)]
-    pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId, SplitMix64Generator};
+    pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId, ShufflePolicy, SplitMix64Generator};
 }

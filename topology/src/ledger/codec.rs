@@ -6,7 +6,8 @@
 //!   | paces: u32, each: peer: 32 bytes, smoothed: u32, planned: u32
 //!   | doubtful: u32, each: start: u32, end: u32
 //!   | skips: u64, in a row: u32
-//!   | micro-batch: u32, of a run that has them                                           all little-endian, no padding
+//!   | micro-batch: u32, of a run that has them, or shuffles by blocks
+//!   | rows of a block: u32, blocks of a window: u32, of a run that shuffles by blocks    all little-endian, no padding
 //! ```
 
 use std::collections::BTreeMap;
@@ -14,7 +15,9 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::{AssignmentTable, Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, SkipSummary, Throughput, assignment};
+use super::{
+    AssignmentTable, Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, ShufflePolicy, SkipSummary, Throughput, assignment,
+};
 use crate::id::PeerId;
 
 /// The longest encoded ledger, in bytes: each sample of the largest batch in a range of its own, all of them doubtful.
@@ -27,7 +30,7 @@ pub const MAX_LEDGER_BYTES: usize = 36
     + 4
     + MAX_BATCH_SIZE as usize * 8
     + 12
-    + 4;
+    + 12;
 /// No run takes more steps.
 const MAX_STEP: u64 = u64::MAX >> 1;
 
@@ -65,8 +68,12 @@ impl Ledger {
         bytes.extend(self.doubtful.iter().flat_map(|range| [range.start, range.end]).flat_map(u32::to_le_bytes));
         bytes.extend(self.skips.total.to_le_bytes());
         bytes.extend(self.skips.in_row.to_le_bytes());
-        if self.micro_batch > 0 {
-            bytes.extend(self.micro_batch.to_le_bytes());
+        match self.shuffle {
+            ShufflePolicy::Full if self.micro_batch == 0 => {}
+            ShufflePolicy::Full => bytes.extend(self.micro_batch.to_le_bytes()),
+            ShufflePolicy::Blocks { rows, blocks } => {
+                bytes.extend([self.micro_batch, rows, blocks].into_iter().flat_map(u32::to_le_bytes));
+            }
         }
         bytes
     }
@@ -75,8 +82,12 @@ impl Ledger {
     pub fn encoded_len(&self) -> usize {
         let ranges: usize = self.shares.iter().map(|(_, ranges)| ranges.len()).sum();
         let paces = 4 + self.paces.len() * 40;
-        let micro_batch = if self.micro_batch > 0 { 4 } else { 0 };
-        36 + 4 + self.shares.len() * 36 + ranges * 8 + paces + 4 + self.doubtful.len() * 8 + 12 + micro_batch
+        let order = match self.shuffle {
+            ShufflePolicy::Blocks { .. } => 12,
+            ShufflePolicy::Full if self.micro_batch > 0 => 4,
+            ShufflePolicy::Full => 0,
+        };
+        36 + 4 + self.shares.len() * 36 + ranges * 8 + paces + 4 + self.doubtful.len() * 8 + 12 + order
     }
 
     /// Reads a ledger from its canonical bytes. Nothing is reserved on the word of the bytes.
@@ -85,7 +96,7 @@ impl Ledger {
     /// If the bytes are not exactly one ledger in a state that a run can reach.
     pub fn decode(bytes: &[u8]) -> Result<Self, LedgerError> {
         let mut rest = Reader { bytes };
-        let ledger = Self {
+        let mut ledger = Self {
             seed: rest.u64()?,
             samples: rest.u32()?,
             batch_size: rest.u32()?,
@@ -96,8 +107,10 @@ impl Ledger {
             paces: rest.paces()?,
             doubtful: rest.ranges()?,
             skips: SkipSummary { total: rest.u64()?, in_row: rest.u32()? },
-            micro_batch: if rest.bytes.is_empty() { 0 } else { rest.micro_batch()? },
+            micro_batch: 0,
+            shuffle: ShufflePolicy::Full,
         };
+        rest.order(&mut ledger)?;
         if !rest.bytes.is_empty() {
             return Err(LedgerError { reason: "more bytes follow it" });
         }
@@ -183,13 +196,20 @@ impl Reader<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// That of a run which has them: others have no such bytes.
-    fn micro_batch(&mut self) -> Result<u32, LedgerError> {
+    /// What is dealt together, and how it is shuffled, of a run that says it: others have no such bytes.
+    fn order(&mut self, ledger: &mut Ledger) -> Result<(), LedgerError> {
         let too_long = LedgerError { reason: "more bytes follow it" };
-        match self.u32() {
-            Ok(0) | Err(_) => Err(too_long),
-            found => found,
+        match self.bytes.len() {
+            0 => return Ok(()),
+            4 => ledger.micro_batch = self.u32()?,
+            12 => {
+                ledger.micro_batch = self.u32()?;
+                ledger.shuffle = ShufflePolicy::Blocks { rows: self.u32()?, blocks: self.u32()? };
+                return ledger.shuffle.check().map_err(|_| LedgerError { reason: "no run shuffles by its blocks" });
+            }
+            _ => return Err(too_long),
         }
+        if ledger.micro_batch == 0 { Err(too_long) } else { Ok(()) }
     }
 
     /// How many entries follow.

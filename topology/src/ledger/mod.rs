@@ -1,7 +1,7 @@
 //! Who computes which samples: the replicated record of what is done, pending and returned.
 //!
 //! ```text
-//!   epoch: a seeded permutation of all training samples; a sample is named by its position in it
+//!   epoch: a seeded permutation of all training samples ([`SampleOrder`]); a sample is named by its position in it
 //!
 //!   0        done           |   pending: the batch of the next step    |       not handed out yet       samples
 //!   =========================  a a a a a a | b b b b b b | c c c       ................................
@@ -22,8 +22,11 @@
 //! fewer. Whatever is dealt, returned or given up is then cut at their borders alone.
 
 mod assignment;
+mod block_order;
 mod codec;
+mod permutation;
 mod sample_order;
+mod shuffle_policy;
 pub mod split_mix;
 mod splitting;
 mod throughput;
@@ -34,6 +37,7 @@ use std::ops::Range;
 pub use assignment::AssignmentTable;
 pub use codec::{LedgerError, MAX_LEDGER_BYTES};
 pub use sample_order::SampleOrder;
+pub use shuffle_policy::ShufflePolicy;
 pub use splitting::{MAX_PART_RANGES, split};
 use throughput::Throughput;
 
@@ -61,6 +65,8 @@ pub struct Ledger {
     batch_size: u32,
     /// How many samples are dealt together; 0: each is dealt by itself.
     micro_batch: u32,
+    /// How far samples are shuffled.
+    shuffle: ShufflePolicy,
     /// The epoch of the pending batch.
     epoch: u64,
     /// The first position of the epoch that was never handed out.
@@ -121,6 +127,7 @@ impl Ledger {
             samples,
             batch_size,
             micro_batch: 0,
+            shuffle: ShufflePolicy::Full,
             epoch: 0,
             cursor: 0,
             step: 0,
@@ -140,6 +147,17 @@ impl Ledger {
         assert!(!self.is_assigned(), "what is dealt together is said before the first assignment");
         assert!(fits(self.batch_size, micro_batch), "a batch of {} has whole micro-batches", self.batch_size);
         Self { micro_batch, ..self }
+    }
+
+    /// The same ledger, whose epochs have another order.
+    ///
+    /// # Panics
+    /// If there is an assignment, or no run has such blocks.
+    #[must_use]
+    pub fn with_shuffle(self, shuffle: ShufflePolicy) -> Self {
+        assert!(!self.is_assigned(), "how samples are shuffled is said before the first assignment");
+        assert_eq!(shuffle.check(), Ok(()), "a shuffle is one that a run can have");
+        Self { shuffle, ..self }
     }
 
     /// Makes the assignment of step 1: equal shares to `members`. Does nothing if there is an assignment.
@@ -193,6 +211,16 @@ impl Ledger {
     /// How many samples are dealt together; 0: each is dealt by itself.
     pub fn micro_batch(&self) -> u32 {
         self.micro_batch
+    }
+
+    /// How far samples are shuffled.
+    pub fn shuffle(&self) -> ShufflePolicy {
+        self.shuffle
+    }
+
+    /// The order of the samples in an epoch.
+    pub fn order(&self, epoch: u64) -> SampleOrder {
+        SampleOrder::draw(self.seed, self.samples, epoch, self.shuffle)
     }
 
     /// The pending assignment, by ascending peer; positions in the epoch's order. A peer without samples is not in it.
@@ -252,7 +280,7 @@ impl Ledger {
     /// # Panics
     /// If a position is not below the number of samples.
     pub fn indices(&self, ranges: &[Range<u32>]) -> Vec<u32> {
-        SampleOrder::draw(self.seed, self.samples, self.epoch).indices(ranges)
+        self.order(self.epoch).indices(ranges)
     }
 
     /// Books the committed step, which was reduced by a view with the members `reduced_by`, and assigns the next one.

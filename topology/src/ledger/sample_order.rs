@@ -2,38 +2,37 @@
 
 use std::ops::Range;
 
-use crate::ledger::split_mix::SplitMix64Generator;
-
-/// Enough that nothing of the order before shows in sets of 2^31 samples; each costs about a nanosecond for each sample asked for.
-const ROUNDS: usize = 64;
+use super::block_order::BlockOrder;
+use super::permutation::Permutation;
+use super::shuffle_policy::ShufflePolicy;
+use super::split_mix::SplitMix64Generator;
 
 /// A seeded permutation of a run's training samples. It is computed where it is asked for, so that a set of any size takes no memory.
-///
-/// This is the swap-or-not shuffle (Hoang, Morris, Rogaway: "An Enciphering Scheme Based on a Card Shuffle", CRYPTO 2012): a round pairs each number with
-/// another one, and swaps a pair or not by one bit that both compute from the larger of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampleOrder {
     samples: u32,
-    rounds: [Round; ROUNDS],
+    kind: OrderKind,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Round {
-    /// What the two numbers of a pair add up to, modulo the number of samples.
-    sum: u32,
-    /// What the bits of this round are drawn by.
-    key: u32,
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum OrderKind {
+    Full(Permutation),
+    Blocks(BlockOrder),
 }
 
 impl SampleOrder {
     /// The order of `samples` samples in `epoch`.
-    pub fn draw(seed: u64, samples: u32, epoch: u64) -> Self {
-        let mut generator = SplitMix64Generator::for_purpose("starling sample order", seed, epoch);
-        let rounds = std::array::from_fn(|_| Round {
-            sum: generator.below(samples.max(1)),
-            key: (generator.next_u64() >> 32) as u32,
-        });
-        Self { samples, rounds }
+    pub fn draw(seed: u64, samples: u32, epoch: u64, shuffle: ShufflePolicy) -> Self {
+        let kind = match shuffle {
+            ShufflePolicy::Full => {
+                let mut generator = SplitMix64Generator::for_purpose("starling sample order", seed, epoch);
+                OrderKind::Full(Permutation::draw(&mut generator, samples))
+            }
+            ShufflePolicy::Blocks { rows, blocks } => {
+                OrderKind::Blocks(BlockOrder::draw(seed, samples, epoch, rows, blocks))
+            }
+        };
+        Self { samples, kind }
     }
 
     /// The samples at the given positions.
@@ -41,43 +40,110 @@ impl SampleOrder {
     /// # Panics
     /// If a position is not below the number of samples.
     pub fn indices(&self, ranges: &[Range<u32>]) -> Vec<u32> {
-        let mut indices: Vec<u32> = ranges.iter().cloned().flatten().collect();
-        assert!(indices.iter().all(|position| *position < self.samples), "a position is one of a sample");
-        // All of them round by round, which lets the compiler take several at once.
-        for round in &self.rounds {
-            for index in &mut indices {
-                *index = round.moved(*index, self.samples);
+        let are_in = ranges.iter().all(|range| range.is_empty() || range.end <= self.samples);
+        assert!(are_in, "a position is one of a sample");
+        match &self.kind {
+            OrderKind::Full(permutation) => {
+                let mut indices: Vec<u32> = ranges.iter().cloned().flatten().collect();
+                permutation.apply(&mut indices);
+                indices
             }
+            OrderKind::Blocks(order) => order.indices(ranges),
         }
-        indices
     }
-}
-
-impl Round {
-    /// Where `index`, one of `samples`, is after this round.
-    fn moved(self, index: u32, samples: u32) -> u32 {
-        let difference = self.sum.wrapping_sub(index);
-        let other = if index > self.sum { difference.wrapping_add(samples) } else { difference };
-        if bit(index.max(other) ^ self.key) { other } else { index }
-    }
-}
-
-/// One bit of all bits of `number` (the mixing of Wellons' `lowbias32`, public domain, whose top bit its last shift leaves as it is).
-fn bit(number: u32) -> bool {
-    let mut mixed = number ^ (number >> 16);
-    mixed = mixed.wrapping_mul(0x7feb_352d);
-    mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x846c_a68b);
-    mixed >> 31 == 1
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
 
     fn drawn(seed: u64, samples: u32, asked: Range<u32>) -> Vec<u32> {
-        SampleOrder::draw(seed, samples, 1).indices(std::slice::from_ref(&asked))
+        SampleOrder::draw(seed, samples, 1, ShufflePolicy::Full).indices(std::slice::from_ref(&asked))
+    }
+
+    fn all(order: &SampleOrder) -> Vec<u32> {
+        order.indices(std::slice::from_ref(&(0..order.samples)))
+    }
+
+    fn in_blocks(seed: u64, samples: u32, rows: u32, blocks: u32) -> Vec<u32> {
+        all(&SampleOrder::draw(seed, samples, 1, ShufflePolicy::Blocks { rows, blocks }))
+    }
+
+    #[test]
+    fn an_order_by_blocks_has_each_sample_once_and_those_of_a_window_together() {
+        for (samples, rows, window) in [(1, 8, 2), (7, 8, 2), (8, 8, 1), (100, 8, 3), (1_000, 7, 4), (50, 1, 1)] {
+            for seed in 0..20 {
+                let order = in_blocks(seed, samples, rows, window);
+                let mut sorted = order.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..samples).collect::<Vec<_>>());
+                // In turn, as many blocks as a window has, each of them whole.
+                let mut rest = &order[..];
+                while !rest.is_empty() {
+                    let of_window: BTreeSet<u32> = {
+                        let mut found = BTreeSet::new();
+                        for index in rest {
+                            if found.len() == window as usize && !found.contains(&(index / rows)) {
+                                break;
+                            }
+                            found.insert(index / rows);
+                        }
+                        found
+                    };
+                    let len: u32 = of_window.iter().map(|block| rows.min(samples - block * rows)).sum();
+                    let (taken, behind) = rest.split_at(len as usize);
+                    assert!(taken.iter().all(|index| of_window.contains(&(index / rows))), "{samples} {rows} {window}");
+                    rest = behind;
+                }
+            }
+        }
+        assert_ne!(in_blocks(1, 100, 8, 3), in_blocks(2, 100, 8, 3));
+        // Whatever part is asked for, it is that of the whole.
+        let order = SampleOrder::draw(3, 1_000, 2, ShufflePolicy::Blocks { rows: 7, blocks: 4 });
+        let (whole, asked) = (all(&order), [3..3, 5..90, 700..1_000]);
+        let expected: Vec<u32> =
+            asked.iter().flat_map(|range| &whole[range.start as usize..range.end as usize]).copied().collect();
+        assert_eq!(order.indices(&asked), expected);
+    }
+
+    /// A block that is shorter than the others comes as early as they, and a window that has all blocks has their samples in any order.
+    #[test]
+    fn a_short_block_comes_as_early_as_others() {
+        let (samples, seeds) = (10, 4_000);
+        for window in [1, 2, 9] {
+            let mut counts = vec![[0_u32; 10]; 10];
+            for seed in 0..seeds {
+                for (position, index) in in_blocks(seed, samples, 4, window).into_iter().enumerate() {
+                    counts[position][index as usize] += 1;
+                }
+            }
+            // Three blocks of 4, 4 and 2: the short one begins an epoch as often as another.
+            let first_is_short: u32 = counts[0][8..].iter().sum();
+            let expected = if window == 1 {
+                1.0 / 3.0
+            } else if window == 2 {
+                2.0 / 3.0 * (2.0 / 6.0)
+            } else {
+                0.2
+            };
+            let found = f64::from(first_is_short) / seeds as f64;
+            assert!((found - expected).abs() < 0.03, "{window}: {found} instead of {expected}");
+            let is_anywhere = counts.iter().flatten().all(|count| *count > 0);
+            assert!(is_anywhere || window < 3, "{window}: {counts:?}");
+        }
+    }
+
+    #[test]
+    fn orders_of_the_largest_sets_are_computed() {
+        let most = u32::MAX;
+        for (rows, blocks) in [(1, 1), (1, 1 << 16), (1 << 24, 1), (1 << 24, 1 << 16), (8192, 16)] {
+            let order = SampleOrder::draw(1, most, 0, ShufflePolicy::Blocks { rows, blocks });
+            let found = order.indices(&[0..100, 2_000_000_000..2_000_000_100, most - 100..most]);
+            assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), 300);
+            assert!(found.iter().all(|index| *index < most));
+        }
     }
 
     #[test]

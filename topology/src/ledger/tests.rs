@@ -1,6 +1,8 @@
 // A share is a list of ranges, often of one.
 #![allow(clippy::single_range_in_vec_init)]
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::assignment::{cut, sizes};
@@ -192,13 +194,15 @@ fn everybody_gets_a_sample_if_there_are_enough() {
 
 #[test]
 fn orders_differ_by_epoch_and_seed_and_never_change() {
-    let order = |seed, epoch| SampleOrder::draw(seed, 20, epoch).indices(&[0..20]);
+    let order = |seed, epoch| SampleOrder::draw(seed, 20, epoch, ShufflePolicy::Full).indices(&[0..20]);
     assert_ne!(order(1, 0), order(1, 1));
     assert_ne!(order(1, 0), order(2, 0));
     let ledger = Ledger::new(1, 20, 4);
     assert_eq!(ledger.indices(&[17..20, 0..1]), [&order(1, 0)[17..], &order(1, 0)[..1]].concat());
     // Pinned: members on different versions of Starling must agree.
-    assert_eq!(SampleOrder::draw(1, 10, 0).indices(&[0..10]), [0, 3, 1, 2, 6, 5, 7, 9, 8, 4]);
+    assert_eq!(SampleOrder::draw(1, 10, 0, ShufflePolicy::Full).indices(&[0..10]), [0, 3, 1, 2, 6, 5, 7, 9, 8, 4]);
+    let shuffle = ShufflePolicy::Blocks { rows: 3, blocks: 2 };
+    assert_eq!(SampleOrder::draw(1, 10, 0, shuffle).indices(&[0..10]), [5, 0, 2, 3, 1, 4, 8, 7, 9, 6]);
 }
 
 #[test]
@@ -242,6 +246,27 @@ fn without_micro_batches_a_share_is_one() {
     let bytes = ledger.encode();
     ledger.micro_batch = 2;
     assert_eq!(ledger.encode(), [&bytes[..], &[2, 0, 0, 0]].concat(), "others have the bytes that they had");
+}
+
+#[test]
+fn a_shuffle_by_blocks_is_in_the_bytes_and_full_ones_have_those_that_they_had() {
+    let shuffle = ShufflePolicy::Blocks { rows: 5, blocks: 2 };
+    for micro_batch in [0, 4] {
+        let mut plain = Ledger::new(42, 50, 12).with_micro_batch(micro_batch);
+        let mut ledger = plain.clone().with_shuffle(shuffle);
+        plain.assign(&peers(0..2));
+        ledger.assign(&peers(0..2));
+        assert_eq!(ledger.shares(), plain.shares(), "what is dealt does not depend on it");
+        assert_ne!(ledger.indices(&[0..12]), plain.indices(&[0..12]));
+        assert!(ledger.indices(&[0..10]).iter().map(|index| index / 5).collect::<BTreeSet<_>>().len() == 2);
+        let bytes = ledger.encode();
+        assert_eq!(bytes.len(), ledger.encoded_len());
+        assert_eq!(Ledger::decode(&bytes), Ok(ledger));
+        let refused = |bytes: &[u8]| Ledger::decode(bytes).expect_err("refused").reason;
+        assert_eq!(refused(&bytes[..bytes.len() - 4]), "more bytes follow it");
+        assert_eq!(refused(&[&bytes[..bytes.len() - 8], &[0; 8]].concat()), "no run shuffles by its blocks");
+        assert_eq!(refused(&[&bytes[..], &[0]].concat()), "more bytes follow it");
+    }
 }
 
 #[test]
@@ -381,7 +406,7 @@ fn no_ledger_is_longer_than_the_longest() {
         *ranges = (at * 1024..(at + 1) * 1024).map(|sample| 2 * sample..2 * sample + 1).collect();
     }
     largest.cursor = 2 * MAX_BATCH_SIZE;
-    largest.micro_batch = 1;
+    (largest.micro_batch, largest.shuffle) = (1, ShufflePolicy::BLOCKS);
     largest.doubtful = largest.shares.iter().flat_map(|(_, ranges)| ranges.clone()).collect();
     let bytes = largest.encode();
     assert_eq!((bytes.len(), largest.encoded_len()), (MAX_LEDGER_BYTES, MAX_LEDGER_BYTES));

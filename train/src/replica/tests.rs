@@ -7,6 +7,7 @@ mod weights;
 
 use starling_run::training::contribution;
 use starling_run::{BalancePolicy, DecayKind, OptimizerSpec, RunSpec, Schedule};
+use starling_topology::ShufflePolicy;
 use starling_topology::ledger::{GAVE_UP, UNMEASURED};
 
 use super::*;
@@ -437,7 +438,7 @@ fn states_that_do_not_fit_are_refused_and_change_nothing() {
     let mut trainer = trainer("mlp:4", OptimizerSpec::momentum(0.1), 16);
     let good = trainer.state();
     let digest = trainer.digest();
-    let changes: [(Change, &str); 8] = [
+    let changes: [(Change, &str); 9] = [
         (|state| state.run.0 = [9; 32], "the state belongs to run 0909"),
         (|state| Arc::make_mut(&mut state.parameters).truncate(5), "it has 5 parameters"),
         (|state| state.moments.clear(), "moments of [] and 0 scalars"),
@@ -445,6 +446,10 @@ fn states_that_do_not_fit_are_refused_and_change_nothing() {
         (|state| state.step = 3, "is of step 3, but its ledger waits for step 0"),
         (|state| state.ledger = Ledger::new(42, 1437, 16), "a ledger of 1437 samples with seed 42 and batches of 16"),
         (|state| state.ledger = Ledger::new(41, 1438, 16), "expected a ledger of 1438 samples with seed 42"),
+        (
+            |state| state.ledger = Ledger::new(42, 1438, 16).with_shuffle(ShufflePolicy::BLOCKS),
+            "batches of 16, shuffled blocks:8192x16, expected a ledger",
+        ),
         (
             |state| Arc::make_mut(&mut state.moments[0])[309] = f32::NAN,
             "number 309 of the state's moments is not finite",

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use starling_run::training::contribution::describe;
 use starling_run::{ContributionError, Learner, StepReport};
-use starling_topology::SampleOrder;
 use starling_topology::ledger::SkipSummary;
 
 use super::slot_watch::Rewritten;
@@ -57,7 +56,7 @@ impl Mishaps {
         }
         if !report.dropped.is_empty() && is_due(&mut self.dropped) {
             let ledger = learner.ledger();
-            let mut samples = SampleOrder::draw(ledger.seed(), ledger.samples(), epoch).indices(&report.dropped);
+            let mut samples = ledger.order(epoch).indices(&report.dropped);
             let count = u32::try_from(samples.len()).unwrap_or(u32::MAX);
             samples.truncate(MAX_NAMED);
             observer.report(&Report::Dropped { step, epoch, count, samples });

@@ -295,6 +295,16 @@ pub(super) static RUN: &[Key] = &[
     .flag("--precision", "NUMBERS")
     .under(TRAINING),
     Key::new(
+        "run.shuffle",
+        Kind::Text,
+        Is("full"),
+        "In what order an epoch visits samples: full (any), or blocks: 8192 samples that lie behind each other stay together, and 16 such blocks at \
+         a time are shuffled; blocks:ROWSxBLOCKS says other numbers. Fast where data stays in its files.",
+        KeyTarget::Run(put!(|run, value| run.shuffle = value.parse()?)),
+    )
+    .flag("--shuffle", "ORDER")
+    .under(TRAINING),
+    Key::new(
         "run.steps",
         Kind::Integer(1, MAX_STEPS),
         Unset("600, but at least 50 epochs and at most 100"),

@@ -23,7 +23,7 @@ use starling_collective::Codec;
 use starling_topology::ledger::GAVE_UP;
 pub use starling_topology::ledger::MAX_BATCH_SIZE;
 use starling_topology::plan::PlanPolicy;
-use starling_topology::{Digest, PeerId, Quorum, RunId};
+use starling_topology::{Digest, PeerId, Quorum, RunId, ShufflePolicy};
 use thiserror::Error;
 
 use crate::data::DataDescription;
@@ -41,7 +41,7 @@ use crate::training::loss_scale::LossScale;
 use crate::training::optimizer::{ClipKind, GroupSpec, OptimizerSpec};
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 29;
+pub const WIRE_VERSION: u32 = 30;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -104,6 +104,8 @@ pub struct Manifest {
     pub micro_batch: u32,
     /// In what numbers devices go forward and backward.
     pub precision: Precision,
+    /// How far the samples of an epoch are shuffled.
+    pub shuffle: ShufflePolicy,
     /// Whether samples count as much as the task says, which members tell, or all alike.
     pub weighted: bool,
     /// How a batch is divided among members.
@@ -265,6 +267,7 @@ impl Manifest {
             batch_size: 1,
             micro_batch: 0,
             precision: Precision::default(),
+            shuffle: ShufflePolicy::default(),
             weighted: false,
             balance: BalancePolicy::default(),
             steps: u64::MAX >> 1,
@@ -313,6 +316,7 @@ impl Manifest {
             quorum: spec.quorum,
             micro_batch: spec.micro_batch,
             precision: spec.precision,
+            shuffle: spec.shuffle,
             weighted: false,
         }
     }
@@ -358,6 +362,7 @@ impl Manifest {
             quorum: self.quorum,
             micro_batch: self.micro_batch,
             precision: self.precision,
+            shuffle: self.shuffle,
         }
     }
 
@@ -474,6 +479,12 @@ impl Manifest {
         }
         if self.model == ModelSpec::Raw && self.precision != Precision::F32 {
             return invalid("precision", "buffers are f32".to_owned());
+        }
+        if let Err(reason) = self.shuffle.check() {
+            return invalid("shuffle", reason);
+        }
+        if self.model == ModelSpec::Raw && self.shuffle != ShufflePolicy::Full {
+            return invalid("shuffle", "buffers have no samples".to_owned());
         }
         if !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
             return invalid("batch_size", format!("it is {}, but 1 to {MAX_BATCH_SIZE} are possible", self.batch_size));
@@ -659,6 +670,7 @@ mod tests {
             Manifest { early_stop: Some(EarlyStopPolicy { patience: 3, every: 50 }), ..manifest.clone() },
             Manifest { micro_batch: 16, ..manifest.clone() },
             Manifest { precision: Precision::F16, ..manifest.clone() },
+            Manifest { shuffle: ShufflePolicy::BLOCKS, ..manifest.clone() },
             Manifest { weighted: true, ..manifest.clone() },
             Manifest { given: true, ..manifest.clone() },
         ] {
@@ -681,6 +693,10 @@ mod tests {
                 "`micro_batch` is not usable: it is 128, more than the 64 samples of a batch",
             ),
             (|spec| spec.micro_batch = 24, "a batch of 64 samples is no multiple of 24"),
+            (
+                |spec| spec.shuffle = ShufflePolicy::Blocks { rows: 0, blocks: 1 },
+                "`shuffle` is not usable: it is blocks:0x1, but a block has 1 to",
+            ),
             (|spec| spec.steps = 0, "`steps` is not usable"),
             (|spec| spec.bound = 0.0, "`bound` is not usable: it is 0e0"),
             (|spec| spec.bound = f32::NAN, "`bound` is not usable"),
@@ -792,6 +808,8 @@ mod tests {
         assert_eq!(lines(|_| {}), Vec::<String>::new());
         assert_eq!(lines(|manifest| manifest.batch_size = 32), ["batch_size: ours 64, theirs 32"]);
         assert_eq!(lines(|manifest| manifest.micro_batch = 16), ["micro_batch: ours 0, theirs 16"]);
+        let theirs = ["shuffle: ours full, theirs blocks:8192x16"];
+        assert_eq!(lines(|manifest| manifest.shuffle = ShufflePolicy::BLOCKS), theirs);
         assert_eq!(lines(|manifest| manifest.balance = BalancePolicy::Equal), ["balance: ours speed, theirs equal"]);
         assert_eq!(lines(|manifest| manifest.codec = Codec::Int8), ["codec: ours f32, theirs int8"]);
         assert_eq!(lines(|manifest| manifest.plan = PlanPolicy::Mesh), ["plan: ours ring, theirs mesh"]);

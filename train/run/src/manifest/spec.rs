@@ -7,8 +7,8 @@ mod options;
 
 use serde::{Deserialize, Serialize};
 use starling_collective::Codec;
-use starling_topology::Quorum;
 use starling_topology::plan::PlanPolicy;
+use starling_topology::{Quorum, ShufflePolicy};
 
 pub(crate) use leaf::check_leaves;
 pub use leaf::{LeafSpec, MAX_LEAF_BYTES};
@@ -85,6 +85,8 @@ pub struct RunSpec {
     pub micro_batch: u32,
     /// In what numbers devices compute.
     pub precision: Precision,
+    /// How far the samples of an epoch are shuffled.
+    pub shuffle: ShufflePolicy,
     /// How a batch is divided among members.
     pub balance: BalancePolicy,
     /// How many steps the run takes.
@@ -123,6 +125,7 @@ impl Default for RunSpec {
             batch_size: 64,
             micro_batch: 0,
             precision: Precision::default(),
+            shuffle: ShufflePolicy::default(),
             balance: BalancePolicy::default(),
             steps: 1_000,
             seed: 42,

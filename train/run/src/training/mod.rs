@@ -111,7 +111,9 @@ impl TrainingState {
         let frozen = parameters.split_off(schema.parameters() - schema.numbers_of(LeafKind::Frozen));
         Ok(Self {
             run: manifest.run_id(),
-            ledger: Ledger::new(manifest.seed, samples, manifest.batch_size).with_micro_batch(manifest.micro_batch),
+            ledger: Ledger::new(manifest.seed, samples, manifest.batch_size)
+                .with_micro_batch(manifest.micro_batch)
+                .with_shuffle(manifest.shuffle),
             optimizer: OptimizerState::new(manifest.optimizer, parameters.len()).with_groups(groups),
             loss_scale: manifest.precision.is_scaled().then(LossScale::new),
             best: Terms::of(manifest).map(|terms| Best::new(terms, parameters.len())),
@@ -221,7 +223,8 @@ impl TrainingState {
             return false;
         }
         let mut ledger = Ledger::new(self.ledger.seed(), self.ledger.samples(), self.ledger.batch_size())
-            .with_micro_batch(self.ledger.micro_batch());
+            .with_micro_batch(self.ledger.micro_batch())
+            .with_shuffle(self.ledger.shuffle());
         ledger.assign(members);
         let has_changed = ledger != self.ledger;
         if has_changed {
@@ -306,10 +309,11 @@ impl TrainingState {
         let order = |ledger: &Ledger| {
             let (seed, samples, batch_size) = (ledger.seed(), ledger.samples(), ledger.batch_size());
             let batches = format!("a ledger of {samples} samples with seed {seed} and batches of {batch_size}");
-            match ledger.micro_batch() {
+            let batches = match ledger.micro_batch() {
                 0 => batches,
                 micro_batch => format!("{batches} in micro-batches of {micro_batch}"),
-            }
+            };
+            format!("{batches}, shuffled {}", ledger.shuffle())
         };
         let (expected, found) = (order(&self.ledger), order(&state.ledger));
         if expected != found {

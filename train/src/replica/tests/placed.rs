@@ -20,9 +20,13 @@ fn open(path: &Path, held_bytes: u64) -> ClassifierReplica {
 }
 
 fn open_ahead(path: &Path, held_bytes: u64, ahead_bytes: u64) -> ClassifierReplica {
+    open_shuffled(path, held_bytes, ahead_bytes, ShufflePolicy::Full)
+}
+
+fn open_shuffled(path: &Path, held_bytes: u64, ahead_bytes: u64, shuffle: ShufflePolicy) -> ClassifierReplica {
     let options = DataOptions { source: path.display().to_string(), held_bytes, ..DataOptions::default() };
     let model = "mlp:8+class-weights=balanced".parse().expect("a model");
-    let spec = RunSpec { model, micro_batch: 16, steps: 400, ..RunSpec::default() };
+    let spec = RunSpec { model, micro_batch: 16, steps: 400, shuffle, ..RunSpec::default() };
     let dataset = Dataset::load(&options).expect("a table");
     assert_eq!(dataset.training().are_held(), held_bytes > 0);
     let compute = ComputeSpec { ahead_bytes, ..DeviceSpec::Cpu.into() };
@@ -58,7 +62,16 @@ fn a_table_that_stays_in_its_file_makes_the_same_model_bit_by_bit() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("table.csv");
     fs::write(&path, table()).expect("written");
-    let [mut held, mut placed] = [u64::MAX, 0].map(|held_bytes| open(&path, held_bytes));
+    let blocks = ShufflePolicy::Blocks { rows: 300, blocks: 3 };
+    let digests = [ShufflePolicy::Full, blocks].map(|shuffle| {
+        let trainers = [u64::MAX, 0].map(|held_bytes| open_shuffled(&path, held_bytes, 64 << 20, shuffle));
+        same_bit_by_bit(trainers)
+    });
+    assert_ne!(digests[0], digests[1], "their rows come in another order");
+}
+
+/// Takes steps of both, and says what they come to.
+fn same_bit_by_bit([mut held, mut placed]: [ClassifierReplica; 2]) -> Digest {
     assert_eq!(held.manifest(), placed.manifest());
     for _ in 0..150 {
         for trainer in [&mut held, &mut placed] {
@@ -69,6 +82,7 @@ fn a_table_that_stays_in_its_file_makes_the_same_model_bit_by_bit() {
     assert!(held.ledger().epoch() > 0, "all rows were read");
     assert_eq!(held.digest(), placed.digest());
     assert_eq!(held.evaluate().expect("evaluated"), placed.evaluate().expect("evaluated"));
+    held.digest()
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl RowGroups {
         let (largest, all) = (self.largest(), bytes_of(self.rows(), width).div_ceil(HELD_OF_PACKED << 20));
         format!(
             "it is larger than memory, so that row groups of {largest} rows are decoded again wherever a batch has a row of one that is not held: hold \
-             all of it (--data-held {all}), or save it as CSV, whose rows are read one by one"
+             all of it (--data-held {all}), take --shuffle blocks, or save it as CSV, whose rows are read one by one"
         )
     }
 
