@@ -534,6 +534,11 @@ impl NodeError {
         Self::Unprepared { reason: starling_run::panics::said(payload).unwrap_or("it does not say why").to_owned() }
     }
 
+    /// Whether it may be over by itself after a while: others can't be reached.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::OnlyKeepers { .. } | Self::NobodyAnswers { .. })
+    }
+
     pub(crate) fn file(verb: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File { verb, path: path.to_owned(), source }
     }

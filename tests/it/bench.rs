@@ -61,6 +61,7 @@ fn members_on_several_machines_measure_together() {
         kib: 1024,
         rounds: 2,
         plan: "mesh".to_owned(),
+        hubs: 0,
         // How near it comes is not for a test to say.
         reach: 0.0,
         int8: f64::MIN_POSITIVE,

@@ -16,6 +16,10 @@ use crate::start::host;
 const MAX_WAITING: usize = 256;
 /// Steps that wait for their view to be told.
 const MAX_EARLY: u32 = 16;
+/// How long whoever can't come back yet waits at first, and at most: each time twice as long.
+const COMES_BACK_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// How often it tries, for about an hour.
+const MAX_TRIES: u32 = 64;
 /// How long the last reports may take to be shown.
 const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
@@ -41,7 +45,7 @@ where
     Life: Future<Output = Result<Lived, NodeError>>,
 {
     let reporter = Reporter::start(observer)?;
-    let mut comes_back = false;
+    let (mut comes_back, mut tries) = (false, 0);
     let lived = loop {
         let prepared = tokio::select! {
             () = stop.cancelled() => {
@@ -53,9 +57,18 @@ where
         match prepared {
             Ok(prepared) => match live(prepared, reporter.clone()).await {
                 Ok(Lived::Ended(summary)) => break Ok(*summary),
-                Ok(Lived::ComesBack) => comes_back = true,
+                Ok(Lived::ComesBack) => (comes_back, tries) = (true, 0),
                 Err(error) => break Err(error),
             },
+            // Nobody starts it again: it was there already, and its user may sleep.
+            Err(error) if comes_back && error.may_pass() && tries < MAX_TRIES => {
+                let (first, longest) = COMES_BACK_AFTER;
+                let after = first.saturating_mul(1 << tries.min(8)).min(longest);
+                tries += 1;
+                let message = format!("{error}. This machine was there, and tries again in {after:?}");
+                reporter.report(&Report::Warning { message });
+                let _ = tokio::time::timeout(after, stop.cancelled()).await;
+            }
             Err(error) => break Err(error),
         }
     };
