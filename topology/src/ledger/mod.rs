@@ -290,7 +290,7 @@ impl Ledger {
     /// before it was lost and came back is returned, [`UNMEASURED`] for one that is and cannot tell; those
     /// above [`MAX_SPEED`] are taken for it. The next batch is cut for the ready members among them, in proportion to
     /// their smoothed speeds, but nobody gets more than four equal shares, whatever it says of itself; equally while the
-    /// fastest is less than 1.5 times as fast as the slowest, and as before while no share would change by a quarter. If
+    /// fastest is less than 1.5 times as fast as the slowest, and as before while no share would change by an eighth. If
     /// none is ready, all get equal shares.
     ///
     /// The share of a member that [gave up](GAVE_UP) is returned as well, and the member gets none of the next batch, if

@@ -63,7 +63,7 @@ fn plan(paces: &mut BTreeMap<PeerId, Throughput>) {
     let is_off = |pace: &Throughput| {
         let (now, then) = (u64::from(pace.planned) * total_target, u64::from(target(pace)) * total_planned);
         let is_too_large = u64::from(pace.planned) * members > MOST_TIMES * total_planned;
-        pace.planned == 0 || 4 * now.abs_diff(then) >= now || is_too_large
+        pace.planned == 0 || 8 * now.abs_diff(then) >= now || is_too_large
     };
     if paces.values().any(is_off) {
         paces.values_mut().for_each(|pace| pace.planned = target(pace));
