@@ -46,6 +46,8 @@ pub struct Settings {
     pub weights: Option<String>,
     /// CSV: the column by which rows are held out.
     pub split_by: Option<String>,
+    /// CSV: a file of the rows that are held out.
+    pub held_out_file: Option<PathBuf>,
     /// A text: how many bytes of it a model sees at once; `None`: 128, or what the run says.
     pub context: Option<u32>,
     /// Images in folders: the size that all are brought to; `None`: the one that all have, or what the run says.
@@ -142,6 +144,7 @@ impl Settings {
             categories: Vec::new(),
             weights: None,
             split_by: None,
+            held_out_file: None,
             context: None,
             image_size: None,
             share_data: false,

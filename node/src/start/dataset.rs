@@ -60,6 +60,8 @@ pub fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
         categories: columns(&settings.categories),
         weights: settings.weights.clone().map(TableColumn::Written),
         split_by: settings.split_by.clone().map(TableColumn::Written),
+        // Without data of its own, a machine has the run's, which has these rows.
+        held_out_file: settings.held_out_file.clone().filter(|_| settings.data.is_some()),
         context: settings.context,
         image_size: settings.image_size,
         held_out,
@@ -73,6 +75,7 @@ pub fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
 fn unheeded(settings: &Settings) -> Option<String> {
     let options = options(settings, 0.0, 0);
     let mut said = options.said_of_tables();
+    said.extend(settings.held_out_file.as_ref().map(|_| "--held-out-file"));
     said.extend(options.context.map(|_| "--context"));
     said.extend(options.image_size.map(|_| "--image-size"));
     (!said.is_empty()).then(|| {

@@ -1,7 +1,7 @@
 //! What can be wrong with data.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use starling_run::manifest::hint::hint;
 use thiserror::Error;
@@ -103,6 +103,14 @@ impl DataError {
             Self::Row { path, row, column, reason } => {
                 Self::Row { path, row: row.saturating_add(rows), column, reason }
             }
+            other => other,
+        }
+    }
+
+    /// The same of a row of this file.
+    pub(crate) fn of_file(self, path: &Path) -> Self {
+        match self {
+            Self::Row { row, column, reason, .. } => Self::Row { path: path.to_owned(), row, column, reason },
             other => other,
         }
     }

@@ -109,6 +109,10 @@ impl Dataset {
         if options.image_size.is_some() && dataset.description.kind != IMAGES {
             dataset.doubts.push("--image-size says how large images in folders become; this data is none".to_owned());
         }
+        if options.held_out_file.is_some() && dataset.description.held_out_last.is_none() {
+            let reason = "--held-out-file has the held-out rows of a table, and this data is none; leave it out, or take --held-out";
+            return Err(DataError::Unusable { origin: options.source.clone(), reason: reason.to_owned() });
+        }
         if !dataset.description.is_table() && !options.said_of_tables().is_empty() {
             dataset.doubts.push(
                 "--label, --header, --delimiter, --ignore, --categories, --weights and --split-by say how a table is read; this data is none"
@@ -312,6 +316,7 @@ impl Dataset {
             categories: Vec::new(),
             weights: None,
             split_by: None,
+            held_out_last: None,
             held_out: permille,
             fingerprint,
             preprocessing: preprocessing.digest(),
@@ -381,6 +386,7 @@ impl Dataset {
             categories: columns.as_ref().map(|columns| columns.categories.clone()).unwrap_or_default(),
             weights: columns.as_ref().and_then(|columns| columns.weights),
             split_by: columns.as_ref().and_then(|columns| columns.split_by),
+            held_out_last: columns.as_ref().and_then(|columns| columns.held_out_last),
             held_out: permille,
             fingerprint: Digest([0; 32]),
             preprocessing: Digest([0; 32]),

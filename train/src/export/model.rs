@@ -487,7 +487,7 @@ impl Wanted {
         match (&rows, which) {
             (Some(rows), EvaluationSet::HeldOut) if rows.is_empty() => refused("the run held out none"),
             (None, EvaluationSet::HeldOut) if !reader.holds_out() => refused(
-                "the model does not say which they are: a column said it (--split-by), or the data held them out itself; name a file of these \
+                "the model does not say which they are: a column or a file said it (--split-by, --held-out-file), or the data held them out itself; name a file of these \
                      rows, without --held-out, or the folder with the files that the run had",
             ),
             _ => Ok(Self { which, rows, seen: 0, samples }),

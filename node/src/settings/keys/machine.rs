@@ -101,6 +101,16 @@ pub(super) static DATA: &[Key] = &[
     .under(TABLES)
     .of_run(),
     Key::new(
+        "data.held_out_file",
+        Kind::Text,
+        Unset("rows are drawn, or a column says it"),
+        "CSV: a file with the columns of the data, all of whose rows are held out, and none of the others.",
+        KeyTarget::Machine(put!(|machine, value| machine.held_out_file = Some(value.text().into()))),
+    )
+    .flag("--held-out-file", "FILE")
+    .under(TABLES)
+    .of_run(),
+    Key::new(
         "data.context",
         Kind::Integer(*CONTEXT.start() as i64, *CONTEXT.end() as i64),
         Unset("128"),

@@ -35,6 +35,8 @@ use crate::table::survey::bad_rows::{self, BadRowsReport};
 use crate::table::survey::sides::Sides;
 use crate::table::walk::Walk;
 
+mod joined;
+
 /// What is said of how a table is written. The rest is found out.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TableForm<'a> {
@@ -53,6 +55,10 @@ pub(crate) struct TableForm<'a> {
     pub(crate) split_by: Option<&'a TableColumn>,
     pub(crate) held_out: f32,
     pub(crate) seed: u64,
+    /// How many rows at the end are held out, if that is said.
+    pub(crate) held_out_last: Option<u64>,
+    /// Whether those of a file of their own are.
+    pub(crate) has_held_out_file: bool,
 }
 
 impl<'a> TableForm<'a> {
@@ -61,7 +67,22 @@ impl<'a> TableForm<'a> {
         let [label, weights, split_by] =
             [&options.label, &options.weights, &options.split_by].map(|column| column.as_ref());
         let (header, delimiter, held_out, seed) = (*header, *delimiter, *held_out, *seed);
-        Self { label, more_labels, header, delimiter, ignored, categories, weights, split_by, held_out, seed }
+        let has_held_out_file = options.held_out_file.is_some();
+        let held_out_last = options.held_out_last.filter(|_| !has_held_out_file);
+        Self {
+            label,
+            more_labels,
+            header,
+            delimiter,
+            ignored,
+            categories,
+            weights,
+            split_by,
+            held_out,
+            seed,
+            held_out_last,
+            has_held_out_file,
+        }
     }
 }
 
@@ -89,6 +110,13 @@ impl Source for Csv {
         Ok((KIND, vec![source.into()]))
     }
 
+    fn shared(&self, options: &DataOptions, folder: &Path) -> Result<(Kind, Vec<PathBuf>), DataError> {
+        match &options.held_out_file {
+            Some(held_out) => joined::shared(options, held_out, folder),
+            None => self.files(&options.source),
+        }
+    }
+
     fn bad_rows(&self, options: &DataOptions, most: usize) -> Result<BadRowsReport, DataError> {
         let path = Path::new(&options.source);
         let file = OpenedFile::open(path)?;
@@ -98,6 +126,9 @@ impl Source for Csv {
 
     fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
         let path = Path::new(&options.source);
+        if let Some(held_out) = &options.held_out_file {
+            return joined::read(options, held_out);
+        }
         let (form, limits) = (TableForm::of(options), TableLimits::of(options));
         let file = Arc::new(OpenedFile::open(path)?);
         if file.is_gzipped()? || file.is_utf16()? {
@@ -250,7 +281,7 @@ fn begin<'t>(source: &impl RowsSource<'t>, path: &Path, form: TableForm<'_>) -> 
     drop(reader);
     let table = Table::settle(path, delimiter, cells(&record), form)?;
     let form = source.form(delimiter, is_made)?;
-    let walk = Walk { path: path.to_owned(), form, is_header: table.is_header && !is_made };
+    let walk = Walk { path: path.to_owned(), joined: None, form, is_header: table.is_header && !is_made };
     Ok((table, walk))
 }
 
@@ -268,6 +299,8 @@ pub(crate) struct Table {
     pub(crate) categories: BTreeSet<usize>,
     pub(crate) weights: Option<usize>,
     pub(crate) sides: Option<Sides>,
+    /// How many rows at the end are held out, if that is said.
+    held_out_last: Option<u64>,
 }
 
 impl Table {
@@ -309,7 +342,12 @@ impl Table {
             .classify(self.labels.len())
             .map_err(|reason| fail(format!("{}: {reason}", self.rows.name(self.labels[0]))))?;
         let survey_doubts = survey.doubts(&self);
-        let held_out_rows = self.sides.as_ref().map(|sides| sides.held_out(&survey.sides)).transpose().map_err(fail)?;
+        let last = self.held_out_last.or_else(|| Some(survey.rows - survey.files.get(1)?));
+        let held_out_rows = match (&self.sides, last) {
+            (Some(sides), _) => Some(sides.held_out(&survey.sides).map_err(fail)?),
+            (None, Some(last)) => Some(last_rows(survey.rows, last).map_err(fail)?),
+            (None, None) => None,
+        };
         let is_plain = survey.is_plain;
         let codings = match is_plain {
             true => self.taken().map(|column| (column, ColumnKind::Number)).collect(),
@@ -347,6 +385,8 @@ impl Table {
                      more (`--data-held`)",
                     survey.rows,
                     match path.extension().is_some_and(|extension| extension == "gz") {
+                        _ if walk.joined.is_some() =>
+                            "say by a column of one file which rows are held out (`--split-by`)",
                         true => "unpack it (`gunzip --keep`) and name that file",
                         false => "save it as CSV, in UTF-8, and name that file",
                     }
@@ -402,6 +442,7 @@ impl Table {
                 categories: self.categories.iter().copied().map(column).collect(),
                 weights: self.weights.map(column),
                 split_by: self.sides.as_ref().map(|sides| column(sides.column)),
+                held_out_last: last,
             }),
             coded,
             weights: self.weights.map(|_| survey.weights.into()),
@@ -571,6 +612,10 @@ impl Table {
         if weights.is_some() && weights == split_by {
             return Err(fail("--weights and --split-by name the same column".to_owned()));
         }
+        if split_by.is_some() && (form.has_held_out_file || form.held_out_last.is_some()) {
+            let reason = "--split-by and --held-out-file both say which rows are held out; leave one of them out";
+            return Err(fail(reason.to_owned()));
+        }
         let permille = split::permille(form.held_out)?;
         let sides = split_by.map(|column| Sides { column, permille, seed: form.seed });
         let apart = usize::from(weights.is_some()) + usize::from(sides.is_some());
@@ -587,8 +632,33 @@ impl Table {
             taken: Vec::new(),
         };
         let (is_header_said, is_label_said) = (form.header.is_some() || is_proven, form.label.is_some());
-        let first = cells;
-        Ok(Self { rows, first, is_header, is_header_said, labels, is_label_said, ignored, categories, weights, sides })
+        Ok(Self {
+            rows,
+            first: cells,
+            is_header,
+            is_header_said,
+            labels,
+            is_label_said,
+            ignored,
+            categories,
+            weights,
+            sides,
+            held_out_last: form.held_out_last,
+        })
+    }
+}
+
+/// The last of all rows, which are held out.
+///
+/// # Errors
+/// If none is, or all are, as a sentence.
+fn last_rows(rows: u64, last: u64) -> Result<Arc<[u32]>, String> {
+    let [first, end] = [rows.checked_sub(last), Some(rows)].map(|row| row.and_then(|row| u32::try_from(row).ok()));
+    match (first, end) {
+        (Some(first), Some(end)) if 0 < first && first < end => Ok((first..end).collect()),
+        _ => Err(format!(
+            "of its {rows} rows the last {last} are to be held out (--held-out-file); have some of them held out, and some not"
+        )),
     }
 }
 

@@ -87,6 +87,10 @@ impl Source for Parquet {
 
     fn read(&self, options: &DataOptions) -> Result<Raw, DataError> {
         let path = Path::new(&options.source);
+        if options.held_out_file.is_some() {
+            let reason = "it is a Parquet file, which takes no --held-out-file: save both as CSV, or say by a column which rows are held out (--split-by)";
+            return Err(DataError::File { path: path.to_owned(), reason: reason.to_owned() });
+        }
         if options.max_file_bytes < u64::MAX {
             let reason = "it is a Parquet file, but members share such a table as text".to_owned();
             return Err(fault(path, reason));

@@ -50,6 +50,8 @@ pub(crate) struct Survey {
     /// Then the different ones of the first column, if they may be classes.
     pub(crate) distinct: Option<BTreeSet<u64>>,
     pub(crate) index: RowIndex,
+    /// Before how many rows each file begins.
+    pub(crate) files: Vec<u64>,
     /// Of each row how much it counts, if a column says that.
     pub(crate) weights: Vec<f32>,
     /// Of each row what its side follows from, if that is a column.
@@ -125,6 +127,7 @@ impl Survey {
             |part, record| part.note(table, &keeps, record),
             |walked| {
                 let fail = |reason| DataError::File { path: table.rows.path.clone(), reason };
+                survey.files.extend(walked.is_first.then_some(survey.rows));
                 survey.index.add(&walked).map_err(fail)?;
                 let of_label = |reason| fail(format!("{}: {reason}", table.rows.name(table.labels[0])));
                 survey.add(walked.of_rows.survey, walked.lines_before).map_err(of_label)?;

@@ -14,6 +14,8 @@ use crate::files::in_order::in_order;
 pub(crate) struct Walk {
     /// For messages.
     pub(crate) path: PathBuf,
+    /// The file that the rows behind those of `path` are in, if there is one.
+    pub(crate) joined: Option<PathBuf>,
     pub(crate) form: RowForm,
     /// Whether its first row holds names.
     pub(crate) is_header: bool,
@@ -22,6 +24,8 @@ pub(crate) struct Walk {
 /// What the rows of a piece came to.
 pub(crate) struct Walked<T> {
     pub(crate) of_rows: T,
+    /// Whether it is the first of its file.
+    pub(crate) is_first: bool,
     /// Where the piece begins, and its blocks end in it.
     pub(crate) at: u64,
     pub(crate) ends: Vec<usize>,
@@ -63,13 +67,20 @@ impl Walk {
         pass_over: impl Fn(&mut T, DataError) -> Result<(), DataError> + Sync,
         mut take: impl FnMut(Walked<T>) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
-        let mut lines = 0_u64;
+        // Of the present file.
+        let (mut lines, mut files) = (0_u64, 0);
         in_order(
             pieces,
             |piece| self.piece(piece, begin(), &note, &pass_over),
             |walked| {
-                let mut walked = walked.map_err(|error| error.behind(lines))?;
-                let fault = walked.fault.take().map(|fault| fault.behind(lines));
+                let found = walked.as_ref().is_ok_and(|walked| walked.is_first);
+                (lines, files) = if found { (0, files + 1) } else { (lines, files) };
+                let told = |error: DataError| match self.joined.as_ref().filter(|_| files > 1) {
+                    Some(path) => error.behind(lines).of_file(path),
+                    None => error.behind(lines),
+                };
+                let mut walked = walked.map_err(told)?;
+                let fault = walked.fault.take().map(told);
                 walked.lines_before = lines;
                 lines = lines.saturating_add(walked.lines);
                 // What was noted before it counts.
@@ -125,6 +136,6 @@ impl Walk {
             let reason = format!("it begins with {} bytes of blank lines; remove them", bytes.len());
             fault = Some(DataError::File { path: self.path.clone(), reason });
         }
-        Walked { of_rows, at, ends, rows, header, lines_before: 0, lines, fault }
+        Walked { of_rows, is_first, at, ends, rows, header, lines_before: 0, lines, fault }
     }
 }

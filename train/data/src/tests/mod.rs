@@ -68,6 +68,7 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
 
 mod bad_rows;
 mod columns;
+mod joined;
 mod labels;
 mod placed;
 mod rows;

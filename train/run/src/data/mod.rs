@@ -117,6 +117,8 @@ pub struct DataDescription {
     pub weights: Option<u32>,
     /// CSV: the column by which rows are held out: those that have the same text there are on the same side.
     pub split_by: Option<u32>,
+    /// CSV: how many rows at the end are held out, if a file of its own has said which.
+    pub held_out_last: Option<u64>,
     /// Share of the samples kept from training, in thousandths.
     pub held_out: u32,
     /// blake3 of the values and labels as they were read, before scaling.
@@ -141,6 +143,7 @@ impl DataDescription {
             categories: Vec::new(),
             weights: None,
             split_by: None,
+            held_out_last: None,
             held_out: 0,
             fingerprint: Digest([0; 32]),
             preprocessing: Digest([0; 32]),
@@ -229,6 +232,14 @@ impl DataDescription {
         if !self.is_table() && !apart.is_empty() {
             return Err("columns of weights, or by which rows are held out, belong to a table".to_owned());
         }
+        if let Some(last) = self.held_out_last {
+            if !self.is_table() || self.split_by.is_some() {
+                return Err("rows at its end are held out, which needs a table that has no column for that".to_owned());
+            }
+            if !(1..self.samples).contains(&last) {
+                return Err(format!("of its {} rows the last {last} are held out", self.samples));
+            }
+        }
         let is_taken =
             |column: &u32| [&self.label, &self.ignored, &self.categories].iter().any(|said| said.contains(column));
         if apart.iter().any(is_taken) || (apart.len() == 2 && self.weights == self.split_by) {
@@ -301,6 +312,7 @@ pub(crate) fn digits() -> DataDescription {
         categories: Vec::new(),
         weights: None,
         split_by: None,
+        held_out_last: None,
         held_out: 200,
         fingerprint: Digest([3; 32]),
         preprocessing: Digest([4; 32]),
@@ -326,7 +338,7 @@ mod tests {
     fn a_description_that_cannot_be_is_refused() {
         let good = digits();
         assert_eq!(good.check(), Ok(()));
-        let changes: [(Change, &str); 20] = [
+        let changes: [(Change, &str); 23] = [
             (|data| data.samples = 1, "1 samples"),
             (|data| data.samples = 1 << 40, "samples"),
             (|data| data.features = 0, "0 features"),
@@ -372,6 +384,21 @@ mod tests {
                 "2 label columns and 10 classes",
             ),
             (|data| data.weights = Some(3), "belong to a table"),
+            (|data| data.held_out_last = Some(3), "which needs a table"),
+            (
+                |data| {
+                    (data.label, data.header, data.delimiter) = (vec![1], Some(true), Some(Delimiter::Comma));
+                    data.held_out_last = Some(1_797);
+                },
+                "of its 1797 rows the last 1797 are held out",
+            ),
+            (
+                |data| {
+                    (data.label, data.header, data.delimiter) = (vec![1], Some(true), Some(Delimiter::Comma));
+                    (data.split_by, data.held_out_last) = (Some(2), Some(3));
+                },
+                "which needs a table that has no column for that",
+            ),
             (
                 |data| {
                     (data.label, data.header, data.delimiter) = (vec![1], Some(true), Some(Delimiter::Comma));

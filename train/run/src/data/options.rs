@@ -1,5 +1,7 @@
 //! Where data comes from and how it is read.
 
+use std::path::PathBuf;
+
 use starling_topology::Digest;
 
 use super::{DIGITS, Delimiter, IMAGES, ImageSize, is_text};
@@ -31,6 +33,10 @@ pub struct DataOptions {
     /// The column of a CSV file by which rows are held out: those with the same text there are on the same side, drawn by the seed; or, if it says `train` or
     /// `test` in all rows, on that. `None`: each row is drawn by itself.
     pub split_by: Option<TableColumn>,
+    /// A file of the rows of a table that are held out, with the columns of the others; then none of these is. `None`: there is none.
+    pub held_out_file: Option<PathBuf>,
+    /// How many rows at the end of a table are held out, if it says that: those of such a file, where both became one. It is the run's, and not a user's.
+    pub held_out_last: Option<u64>,
     /// Whether a file that is no table by its name is a text to be learned: what is trained on it says so.
     pub text: bool,
     /// How many tokens of a text a model sees at once, which are its bytes unless it was prepared. `None`: the [usual](super::USUAL_CONTEXT) number.
@@ -75,6 +81,8 @@ impl Default for DataOptions {
             categories: Vec::new(),
             weights: None,
             split_by: None,
+            held_out_file: None,
+            held_out_last: None,
             text: false,
             context: None,
             image_size: None,
@@ -99,6 +107,7 @@ impl DataOptions {
             (!self.categories.is_empty(), "--categories"),
             (self.weights.is_some(), "--weights"),
             (self.split_by.is_some(), "--split-by"),
+            (self.held_out_file.is_some(), "--held-out-file"),
         ];
         said.into_iter().filter(|(is_said, _)| *is_said).map(|(_, flag)| flag).collect()
     }
@@ -115,6 +124,7 @@ impl DataOptions {
         }
         self.weights = self.weights.or_else(|| manifest.data.weights.map(TableColumn::Index));
         self.split_by = self.split_by.or_else(|| manifest.data.split_by.map(TableColumn::Index));
+        self.held_out_last = manifest.data.held_out_last;
         self.header = self.header.or(manifest.data.header);
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
         self.text = is_text(&manifest.data.kind);

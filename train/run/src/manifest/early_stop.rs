@@ -55,8 +55,9 @@ impl EarlyStopPolicy {
         if *model == ModelSpec::Raw {
             return Err("buffers have no held-out loss that could stop falling".to_owned());
         }
-        // How many samples a program holds out, only the program knows.
-        if data.held_out == 0 && !data.is_of_program() {
+        // How many samples a program holds out, only the program knows, and how many a column does, who reads it.
+        let may_be_some = data.held_out > 0 || data.split_by.is_some() || data.held_out_last.is_some();
+        if !may_be_some && !data.is_of_program() {
             return Err(
                 "it goes by the loss over held-out samples, and none are held out; hold some out, or take all steps, and a schedule that \
                  goes by steps alone"
@@ -91,6 +92,8 @@ mod tests {
         }
         let stop = EarlyStopPolicy { patience: 3, every: 10 };
         let none = DataDescription { held_out: 0, ..digits() };
+        let of_a_file = DataDescription { held_out_last: Some(9), ..none.clone() };
+        assert_eq!(stop.check(&steps, &ModelSpec::default(), &of_a_file), Ok(()));
         assert!(
             stop.check(&steps, &ModelSpec::default(), &none).expect_err("nothing held out").contains("hold some out")
         );

@@ -41,7 +41,7 @@ use crate::training::loss_scale::LossScale;
 use crate::training::optimizer::{ClipKind, GroupSpec, OptimizerSpec};
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 30;
+pub const WIRE_VERSION: u32 = 31;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
