@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// The object that a benchmark prints.
 fn bench(args: &str) -> Value {
     let dir = TempDir::new().expect("a temp dir");
-    let output = starling(dir.path()).arg("bench").args(args.split_whitespace()).arg("--json").output();
+    let output = starling(dir.path()).args(["--json", "bench"]).args(args.split_whitespace()).output();
     let output = output.expect("starling starts");
     assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("one object")
@@ -98,4 +98,15 @@ fn all_plans_reduce_the_same_buffers() {
     // A ring's and a mesh's members send alike; a hub sends the whole to each of the others.
     assert_eq!([told("most_sent")[0], told("most_sent")[2], told("most_sent")[3]], [98_304, 98_304, 196_608]);
     assert!(told("all_sent").iter().all(|bytes| *bytes == 393_216), "{outcome}");
+}
+
+/// What `docs/bench.md` accounts for, and less than one number of four bytes per parameter beyond it: what a second copy of anything would take.
+#[test]
+fn a_member_takes_as_many_numbers_per_parameter_as_is_said() {
+    for (flags, numbers) in [("", 6.0), ("--micro-batch 4", 6.0), ("--ema 0.999 --evaluate-every 2", 7.0)] {
+        let model = "--model mlp:1500,1500,1500,1500,1500 --steps 4";
+        let outcome = bench(&format!("memory {model} -- --batch-size 8 {flags}"));
+        let taken = outcome["per_parameter"].as_f64().expect("a number") / 4.0;
+        assert!((numbers - 1.0..numbers + 1.0).contains(&taken), "{flags}: {taken} of {numbers}: {outcome}");
+    }
 }

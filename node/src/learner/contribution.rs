@@ -75,6 +75,15 @@ impl Contribution {
         self.elements() + self.slots.len()
     }
 
+    /// Memory for all of it: this, if it is large enough. What is new takes room only as it is written.
+    pub(crate) fn room(&self, mut memory: Vec<f32>) -> Vec<f32> {
+        if memory.capacity() < self.len() {
+            return vec![0.0; self.len()];
+        }
+        memory.resize(self.len(), 0.0);
+        memory
+    }
+
     fn has_given_up(&self) -> bool {
         match &self.source {
             Source::Gradient(gradient) => gradient.has_given_up(),

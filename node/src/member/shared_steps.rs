@@ -92,9 +92,12 @@ struct Inner {
 }
 
 impl Inner {
-    /// Takes the memory of a result that the steps have no use for any more, if nobody else reads it.
+    /// Takes the memory of a result that the steps have no use for any more, if nobody else reads it. Beside a model, which is computed with until
+    /// the next one, there is better use for it.
     fn reuse(&mut self, older: Option<Arc<ResultRecord>>) {
-        if let Some(older) = older.and_then(Arc::into_inner) {
+        if matches!(self.side, Side::Nothing)
+            && let Some(older) = older.and_then(Arc::into_inner)
+        {
             self.spare = older.mean;
         }
     }
@@ -364,7 +367,7 @@ impl SharedSteps {
             None => {
                 let mut own = None;
                 if let Some(contribution) = contribution {
-                    buffer.resize(contribution.len(), 0.0);
+                    buffer = contribution.room(buffer);
                     contribution.fill(0..buffer.len(), &mut buffer);
                     // Alone, it has all parts.
                     own = is_agreed.then(|| Own::whole(&buffer[..contribution.elements()]));

@@ -185,7 +185,7 @@ impl ReduceTask {
     ) -> Result<(), BrokenLink> {
         let Operation { step, mut buffer, mut contribution, is_agreed, divisor, dropped } = operation;
         if let Some(contribution) = &contribution {
-            buffer.resize(contribution.len(), 0.0);
+            buffer = contribution.room(buffer);
         }
         let workspace = Workspace::new(self.layout.clone(), self.config.codec, buffer, divisor);
         let mut workspace = workspace.within(self.magnitudes.clone()).with_slots(self.slots.clone());

@@ -2,9 +2,9 @@
 //! while a node runs.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,9 @@ const LAST_CHANCE: Duration = Duration::from_millis(200);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// How often the event loop is told of the last state, if it has no room for that.
 const LAST_TELLINGS: u32 = 100;
+/// What a copy of a state takes at least, in bytes per second, and how long one that is written is waited for at most.
+const COPIED_BYTES: u64 = 1 << 30;
+const LONGEST_COPY: Duration = Duration::from_secs(1);
 /// How often somebody who waits for the thread looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -57,6 +60,8 @@ pub(crate) struct CheckpointWriter {
     place: PathBuf,
     /// The step of the newest state that was handed over.
     step: u64,
+    /// Its vectors, which the trainer shares, and how many held each of them then.
+    vectors: Vec<(Weak<Vec<f32>>, usize)>,
     /// Whether the disk did not answer in time.
     hangs: bool,
     /// Whether it did not take the state after the last step.
@@ -88,8 +93,17 @@ impl CheckpointWriter {
         let pause = LAST_PAUSE.min(limit / (2 * LAST_TRIES));
         let writer = Writer { store: store.clone(), contacts, marks, busy: busy.clone(), told, observer, pause };
         let thread = host::thread("saver", move || writer.run(&queue)).map_err(NodeError::Thread)?;
-        let checkpoint_writer =
-            Self { tasks: tasks.clone(), busy, thread, limit, place, step: 0, hangs: false, is_lost: false };
+        let checkpoint_writer = Self {
+            tasks: tasks.clone(),
+            busy,
+            thread,
+            limit,
+            place,
+            step: 0,
+            vectors: Vec::new(),
+            hangs: false,
+            is_lost: false,
+        };
         Ok((checkpoint_writer, WriterHandle { tasks, store, saved }))
     }
 
@@ -101,11 +115,25 @@ impl CheckpointWriter {
     /// Saves the state, however busy the disk is.
     pub(crate) fn save(&mut self, state: ReplicatedState) {
         self.step = state.step;
+        let vectors = std::iter::once(&state.parameters).chain(&state.moments);
+        self.vectors = vectors.map(|vector| (Arc::downgrade(vector), Arc::strong_count(vector))).collect();
         // Before it is handed over: the thread may be done with it at once.
         self.busy.store(true, Ordering::Release);
         // It fails if the thread has ended, as `finish` tells, or notes have filled the queue: then a later one is saved.
         if self.tasks.try_send(Task::Save(state)).is_err() {
             self.busy.store(false, Ordering::Release);
+        }
+    }
+
+    /// Waits until the thread has given up the vectors of the state that it writes, which an update would have to copy: no longer than
+    /// that would take. They are given up as they are written, which the disk need not be through with.
+    pub(crate) fn wait_for_vectors(&mut self) {
+        let vectors = std::mem::take(&mut self.vectors);
+        let bytes: u64 = vectors.iter().filter_map(|(vector, _)| Some(4 * vector.upgrade()?.len() as u64)).sum();
+        let until = Instant::now() + LONGEST_COPY.min(Duration::from_millis(bytes * 1000 / COPIED_BYTES));
+        let is_held = |(vector, holders): &(Weak<Vec<f32>>, usize)| vector.strong_count() >= *holders;
+        while self.is_busy() && vectors.iter().any(is_held) && Instant::now() < until {
+            std::thread::sleep(LOOK);
         }
     }
 

@@ -1,9 +1,13 @@
 //! Gradients and parameters of a module to and from flat vectors of f32, each kind of leaf in visit order, in whatever numbers the module computes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn::module::{Flag, Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Device, ExecutionError, FloatDType, Gradients, Tensor, TensorData, Transaction};
+use burn::tensor::{
+    AllocationProperty, Bytes, DType, Device, ExecutionError, FloatDType, Gradients, Shape, Tensor, TensorData,
+    Transaction,
+};
 use starling_run::manifest::freeze::is_under;
 use starling_run::{LeafKind, Precision};
 
@@ -13,19 +17,86 @@ use crate::network::numbers::{float_type, in_f32};
 const NORMS: [&str; 5] =
     ["Struct:BatchNorm", "Struct:GroupNorm", "Struct:InstanceNorm", "Struct:LayerNorm", "Struct:RmsNorm"];
 
+/// Numbers that are written into leaves, one leaf after the other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LeafNumbers<'a> {
+    Copied(&'a [f32]),
+    /// Those of a vector from a position on: leaves on a CPU have no numbers of their own, and share it as long as they have these.
+    Shared(&'a Arc<Vec<f32>>, usize),
+}
+
+impl<'a> LeafNumbers<'a> {
+    /// Without the first `count`.
+    fn behind(self, count: usize) -> Self {
+        match self {
+            Self::Copied(numbers) => Self::Copied(&numbers[count..]),
+            Self::Shared(numbers, from) => Self::Shared(numbers, from + count),
+        }
+    }
+
+    /// The next ones, as a leaf of this shape.
+    fn take(&mut self, shape: Shape) -> TensorData {
+        let count = shape.num_elements();
+        let data = match *self {
+            Self::Copied(numbers) => TensorData::new(numbers[..count].to_vec(), shape),
+            Self::Shared(numbers, from) => {
+                let part = SharedPart { numbers: numbers.clone(), range: from..from + count };
+                let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Other);
+                TensorData::from_bytes(bytes, shape, DType::F32)
+            }
+        };
+        *self = self.behind(count);
+        data
+    }
+}
+
+impl<'a> From<&'a [f32]> for LeafNumbers<'a> {
+    fn from(numbers: &'a [f32]) -> Self {
+        Self::Copied(numbers)
+    }
+}
+
+impl<'a> From<&'a Arc<Vec<f32>>> for LeafNumbers<'a> {
+    fn from(numbers: &'a Arc<Vec<f32>>) -> Self {
+        Self::Shared(numbers, 0)
+    }
+}
+
+/// What a leaf has of a vector that several share.
+struct SharedPart {
+    numbers: Arc<Vec<f32>>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for SharedPart {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.numbers[self.range.clone()])
+    }
+}
+
 /// What is written into the leaves of a module, by what becomes of them. `None`: these leaves stay as they are.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafValues<'a> {
-    pub(crate) trained: Option<&'a [f32]>,
-    pub(crate) running: &'a [f32],
-    pub(crate) frozen: Option<&'a [f32]>,
+    pub(crate) trained: Option<LeafNumbers<'a>>,
+    pub(crate) running: LeafNumbers<'a>,
+    pub(crate) frozen: Option<LeafNumbers<'a>>,
 }
 
 impl<'a> LeafValues<'a> {
     /// Of numbers as those of a state's parameters, of which the first `trained` are trained, and the others run along. What is frozen stays.
-    pub(crate) fn changing(parameters: &'a [f32], trained: usize) -> Self {
-        let (trained, running) = parameters.split_at(trained);
-        Self { trained: Some(trained), running, frozen: None }
+    pub(crate) fn changing(parameters: impl Into<LeafNumbers<'a>>, trained: usize) -> Self {
+        let parameters = parameters.into();
+        Self { trained: Some(parameters), running: parameters.behind(trained), frozen: None }
+    }
+
+    /// Only what runs along.
+    pub(crate) fn running(numbers: impl Into<LeafNumbers<'a>>) -> Self {
+        Self { trained: None, running: numbers.into(), frozen: None }
+    }
+
+    /// What is frozen, too, if there is something to write.
+    pub(crate) fn with_frozen(self, numbers: Option<impl Into<LeafNumbers<'a>>>) -> Self {
+        Self { frozen: numbers.map(Into::into), ..self }
     }
 }
 
@@ -53,6 +124,11 @@ pub(crate) fn numbers(data: &TensorData) -> &[f32] {
     data.as_slice::<f32>().expect("invariant: what is read was converted to f32")
 }
 
+/// The same, to be changed.
+pub(crate) fn numbers_mut(data: &mut TensorData) -> &mut [f32] {
+    data.as_mut_slice::<f32>().expect("invariant: what is read was converted to f32")
+}
+
 /// The values of the leaves of `module` that run along, each flat, as its last forward pass left them. `kinds` are those of all its leaves.
 pub(crate) fn running_values<M: Module>(module: &M, kinds: &[LeafKind]) -> Vec<Tensor<1>> {
     let mut running = Running { kinds: kinds.iter(), values: Vec::new() };
@@ -66,7 +142,7 @@ pub(crate) fn running_values<M: Module>(module: &M, kinds: &[LeafKind]) -> Vec<T
 /// # Panics
 /// If `flat` is shorter than the parameters.
 pub(crate) fn write_parameters<M: Module>(module: M, flat: &[f32], device: &Device) -> M {
-    let values = LeafValues { trained: Some(flat), running: &[], frozen: None };
+    let values = LeafValues::changing(flat, flat.len());
     module.map(&mut Scatter { kinds: None, values, device, numbers: FloatDType::F32, inside: Vec::new() })
 }
 
@@ -84,6 +160,12 @@ pub(crate) fn write_leaves<M: Module>(
 ) -> M {
     let numbers = float_type(precision);
     module.map(&mut Scatter { kinds: Some(kinds.iter()), values, device, numbers, inside: Vec::new() })
+}
+
+/// `module`, whose leaves are of these `kinds` in visit order, without the values of those that change: who shares them has them for itself
+/// again. Such leaves are there to be [written](write_leaves), and for nothing else.
+pub(crate) fn release_leaves<M: Module>(module: M, kinds: &[LeafKind]) -> M {
+    module.map(&mut Release { kinds: kinds.iter() })
 }
 
 /// `module`, in which what is under one of `paths` no longer behaves as in training: there, dropout drops nothing, and a batch normalization takes
@@ -162,15 +244,30 @@ impl ModuleMapper for Scatter<'_> {
             LeafKind::Frozen => self.values.frozen.as_mut(),
         };
         let Some(from) = from else { return param };
-        let shape = param.lazy_shape();
-        let (values, rest) = from.split_at(shape.num_elements());
-        *from = rest;
-        let tensor = Tensor::<D>::from_data(TensorData::new(values.to_vec(), shape), self.device);
+        let tensor = Tensor::<D>::from_data(from.take(param.lazy_shape()), self.device);
         let is_whole = kind == LeafKind::Running || self.inside.last() == Some(&true);
         let tensor = if is_whole { tensor } else { tensor.cast(self.numbers) };
         let requires = kind == LeafKind::Trained && self.device.is_autodiff();
         // `initialized` keeps the id and never runs the lazy draw that the value replaces.
         Param::initialized(param.id, if requires { tensor.require_grad() } else { tensor })
+    }
+}
+
+struct Release<'a> {
+    /// Of the leaves that come next.
+    kinds: std::slice::Iter<'a, LeafKind>,
+}
+
+impl ModuleMapper for Release<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let kind = *self.kinds.next().expect("invariant: each leaf is of a kind");
+        if kind == LeafKind::Frozen {
+            return param;
+        }
+        let (shape, device) = (param.lazy_shape(), param.lazy_device());
+        let of = shape.clone();
+        let empty = move |device: &Device, _| Tensor::zeros(of, device);
+        Param::uninitialized(param.id, empty, device, kind == LeafKind::Trained, shape)
     }
 }
 

@@ -17,7 +17,6 @@ mod batch_reader;
 mod beyond;
 pub(crate) mod initial;
 pub(crate) mod loader;
-mod sums;
 mod warm_up;
 
 use std::borrow::Cow;
@@ -51,7 +50,6 @@ use crate::replica::loader::{AheadLimit, Loader};
 use crate::task::draw::beside_others;
 use crate::task::{DrawSeed, SampleSummary, Task, evaluation};
 use beyond::Factors;
-use sums::Sums;
 use warm_up::Delays;
 
 /// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
@@ -76,8 +74,6 @@ pub struct Replica<T: Task> {
     loading: Duration,
     /// What all held-out samples count together.
     held_out: f64,
-    /// Of the micro-batches of the present share that were computed.
-    sums: Sums,
     module: T::Module,
     /// What becomes of its leaves, in visit order.
     kinds: Vec<LeafKind>,
@@ -145,10 +141,8 @@ impl<T: Task> Replica<T> {
         // Where losses are scaled, an overflow leaves with none of the gradient.
         let least = if precision.is_scaled() { usize::MAX } else { BLOCK_PARAMETERS };
         let borders = cut::choose(&borders, training.trained(), least);
-        let values = LeafValues {
-            frozen: Some(training.frozen()),
-            ..LeafValues::changing(training.parameters(), training.trained())
-        };
+        let values = LeafValues::changing(training.shared_parameters(), training.trained())
+            .with_frozen(Some(training.shared_frozen()));
         let module = flatten::disable(module, &manifest.freeze);
         let module = flatten::write_leaves(module, &kinds, values, Precision::F32, &device);
         let probe = probe(&*task, &module.valid(), data.training, &open.device);
@@ -189,7 +183,6 @@ impl<T: Task> Replica<T> {
             reader,
             loader,
             loading: Duration::ZERO,
-            sums: Sums::default(),
             beyond: None,
             me: PeerId([0; 32]),
             judged: None,
@@ -213,7 +206,7 @@ impl<T: Task> Replica<T> {
         if self.kinds.contains(&LeafKind::Running) {
             running = flatten::running_values(&self.module, &self.kinds);
             let (module, before) = (self.module.clone(), &self.training.parameters()[self.training.trained()..]);
-            let values = LeafValues { trained: None, running: before, frozen: None };
+            let values = LeafValues::running(before);
             self.module = flatten::write_leaves(module, &self.kinds, values, self.precision, &self.device);
         }
         let loss = loss?;
@@ -223,30 +216,35 @@ impl<T: Task> Replica<T> {
         Ok(std::iter::once(loss).chain(running).collect())
     }
 
-    /// What was read, in pieces: the first `gradients` of them without the scale of the loss, which comes next; of leaves that run along, behind it, by
-    /// how much they change. All of it as a sample counts that is `worth` so much, and, with what is behind the gradients, that itself.
-    fn pieces<'a>(&self, read: &'a [TensorData], gradients: usize, worth: f32) -> Vec<Cow<'a, [f32]>> {
+    /// Makes of what was read what is brought: of the first `gradients` of them, without the scale of the loss, which comes next; of leaves that run
+    /// along, behind it, by how much they change. All of it as a sample counts that is `worth` so much, and, with what is behind the gradients, that itself.
+    fn settle(&self, read: &mut Vec<TensorData>, gradients: usize, worth: f32) {
         let mut before = &self.training.parameters()[self.training.trained()..];
         let factor = self.factors.of(self.training.ledger().step()).unwrap_or(1.0);
         // A power of two: no digit changes.
         let unscaled = 1.0 / self.training.loss_scale();
-        let piece = |(at, data): (usize, &'a TensorData)| {
-            let mut piece = Cow::Borrowed(flatten::numbers(data));
+        for (at, data) in read.iter_mut().enumerate() {
+            let factor = worth * if at < gradients { factor * unscaled } else { factor };
+            if at <= gradients && factor == 1.0 {
+                continue;
+            }
+            // In place: the gradients are there once.
+            let piece = flatten::numbers_mut(data);
             if at > gradients {
                 let (own, others) = before.split_at(piece.len());
                 before = others;
-                piece = Cow::Owned(piece.iter().zip(own).map(|(number, before)| number - before).collect());
+                piece.iter_mut().zip(own).for_each(|(number, before)| *number -= before);
             }
-            let factor = worth * if at < gradients { factor * unscaled } else { factor };
             match factor {
-                1.0 => piece,
+                1.0 => {}
                 // Whatever it is, a mean over nothing.
-                _ if worth == 0.0 => Cow::Owned(vec![0.0; piece.len()]),
-                _ => Cow::Owned(piece.iter().map(|number| number * factor).collect()),
+                _ if worth == 0.0 => piece.fill(0.0),
+                _ => piece.iter_mut().for_each(|number| *number *= factor),
             }
-        };
-        let counted = self.training.manifest().weighted && read.len() > gradients;
-        read.iter().enumerate().map(piece).chain(counted.then(|| Cow::Owned(vec![worth]))).collect()
+        }
+        if self.training.manifest().weighted && read.len() > gradients {
+            read.push(TensorData::from([worth]));
+        }
     }
 
     /// The gradient over these micro-batches of the pending step, block by block; how many samples they have.
@@ -262,7 +260,6 @@ impl<T: Task> Replica<T> {
         }
         self.me = me;
         self.beyond = None;
-        self.sums.clear();
         let Some(last) = micro_batches.pop() else {
             gradient.set_nothing();
             progressed(0);
@@ -272,7 +269,7 @@ impl<T: Task> Replica<T> {
             |ranges: &[Range<u32>]| -> u64 { ranges.iter().map(|range| u64::from(range.end - range.start)).sum() };
         for ranges in &micro_batches {
             let (batch, draw) = (self.loaded(ranges)?, loader::draw(self.training.ledger(), ranges));
-            if !self.add(batch, draw, weight(ranges))? {
+            if !self.add(batch, draw, weight(ranges), gradient)? {
                 gradient.give_up();
                 progressed(0);
                 return Ok(0);
@@ -284,20 +281,27 @@ impl<T: Task> Replica<T> {
     }
 
     /// Adds the gradient over a batch of `weight` samples to what this share comes to. Says whether it may be contributed.
-    fn add(&mut self, (batch, worth): (T::Batch, f32), draw: DrawSeed, weight: u64) -> Result<bool, Error> {
+    fn add(
+        &mut self,
+        (batch, worth): (T::Batch, f32),
+        draw: DrawSeed,
+        weight: u64,
+        gradient: &Gradient,
+    ) -> Result<bool, Error> {
         self.delays.pass();
         let figures = self.forward(batch, draw, &mut Cut::nowhere())?;
         let (mut gradients, figures) = backward(figures, self.training.loss_scale());
         let behind = figures.len();
         let all = 0..self.training.trained();
         let read = flatten::read_gradients(&self.module, all, &mut gradients, figures);
-        let read = read.map_err(|source| self.failed(source))?;
-        let pieces = self.pieces(&read, read.len() - behind, worth);
-        let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
+        let mut read = read.map_err(|source| self.failed(source))?;
+        let at = read.len() - behind;
+        self.settle(&mut read, at, worth);
+        let pieces: Vec<&[f32]> = read.iter().map(flatten::numbers).collect();
         let beyond = self.find_beyond(0, &pieces, weight);
         let is_within = beyond.is_none();
         match beyond {
-            None => self.sums.add(weight, &pieces),
+            None => gradient.add(weight, &pieces),
             Some(beyond) => self.note(ContributionError { is_whole: true, ..beyond }),
         }
         Ok(is_within)
@@ -332,23 +336,17 @@ impl<T: Task> Replica<T> {
             let others = std::mem::take(&mut behind_them);
             let count = others.len();
             let read = flatten::read_gradients(&self.module, start..end, &mut gradients, others);
-            let read = read.map_err(|source| self.failed(source))?;
-            let pieces = self.pieces(&read, read.len() - count, worth);
-            let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
+            let mut read = read.map_err(|source| self.failed(source))?;
+            let at = read.len() - count;
+            self.settle(&mut read, at, worth);
+            let pieces: Vec<&[f32]> = read.iter().map(flatten::numbers).collect();
             if let Some(beyond) = self.find_beyond(start, &pieces, weight) {
                 self.note(ContributionError { is_whole: end == parameters, ..beyond });
                 gradient.give_up();
                 progressed(0);
                 return Ok(());
             }
-            match self.sums.weight() {
-                // The numbers as they are.
-                0 => gradient.prepend(weight, pieces.iter().copied().chain([figures])),
-                before => {
-                    let means = self.sums.mean_with(start, weight, &pieces);
-                    gradient.prepend(before + weight, [means, figures].into_iter());
-                }
-            }
+            gradient.prepend(weight, pieces.iter().copied().chain([figures]));
             figures = &[];
             progressed(start);
             let Some(behind) = behind else { return Ok(()) };
@@ -404,10 +402,10 @@ impl<T: Task> Replica<T> {
 
     /// The model that is evaluated, and after which step it was that.
     fn model(&self, best: bool) -> (T::Module, u64) {
-        match (self.training.best().filter(|_| best), self.training.model()) {
-            (Some((best, step, _)), _) => (self.written(best), step),
+        match (self.training.shared_best().filter(|_| best), self.training.model()) {
+            (Some((best, step)), _) => (self.written(best), step),
             (None, Cow::Borrowed(_)) => (self.present(), self.training.step()),
-            (None, Cow::Owned(average)) => (self.written(&average), self.training.step()),
+            (None, Cow::Owned(average)) => (self.written(&Arc::new(average)), self.training.step()),
         }
     }
 
@@ -436,14 +434,14 @@ impl<T: Task> Replica<T> {
     fn present(&self) -> T::Module {
         match self.precision {
             Precision::F32 => self.module.valid(),
-            _ => self.written(self.training.parameters()),
+            _ => self.written(self.training.shared_parameters()),
         }
     }
 
     /// The same with these parameters, of those that change.
-    fn written(&self, numbers: &[f32]) -> T::Module {
-        let frozen = Some(self.training.frozen()).filter(|_| self.precision != Precision::F32);
-        let values = LeafValues { frozen, ..LeafValues::changing(numbers, self.training.trained()) };
+    fn written(&self, numbers: &Arc<Vec<f32>>) -> T::Module {
+        let frozen = Some(self.training.shared_frozen()).filter(|_| self.precision != Precision::F32);
+        let values = LeafValues::changing(numbers, self.training.trained()).with_frozen(frozen);
         // Not of a clone: that would share what runs along.
         flatten::write_leaves(self.module.valid(), &self.kinds, values, Precision::F32, &self.inner)
     }
@@ -472,17 +470,22 @@ impl<T: Task> Replica<T> {
 
     /// Writes the parameters that a step has changed.
     fn write_parameters(&mut self) {
-        // The module is moved out and back: Burn maps modules by value. The clone shares its tensors.
-        let (module, values) =
-            (self.module.clone(), LeafValues::changing(self.training.parameters(), self.training.trained()));
-        self.module = flatten::write_leaves(module, &self.kinds, values, self.precision, &self.device);
+        let values = LeafValues::changing(self.training.shared_parameters(), self.training.trained());
+        self.module = flatten::write_leaves(self.module.clone(), &self.kinds, values, self.precision, &self.device);
     }
 
     /// The same, and the frozen ones.
     fn write_all(&mut self) {
-        let frozen = Some(self.training.frozen());
-        let values = LeafValues { frozen, ..LeafValues::changing(self.training.parameters(), self.training.trained()) };
+        let values = LeafValues::changing(self.training.shared_parameters(), self.training.trained())
+            .with_frozen(Some(self.training.shared_frozen()));
         self.module = flatten::write_leaves(self.module.clone(), &self.kinds, values, self.precision, &self.device);
+    }
+
+    /// Lets go of the parameters that a step changes: on a CPU, the module shares them with the state, which would have to copy them. They have to
+    /// be written again before anything else.
+    fn release_parameters(&mut self) {
+        // The module is moved out and back: Burn maps modules by value. The clone shares its tensors.
+        self.module = flatten::release_leaves(self.module.clone(), &self.kinds);
     }
 
     fn failed(&self, source: ExecutionError) -> Error {
@@ -649,11 +652,10 @@ impl<T: Task> Learner for Replica<T> {
     }
 
     fn apply_staged(&mut self, record: &ResultRecord) -> Result<StepReport, starling_run::Error> {
-        let report = self.training.apply_staged(record)?;
-        if report.samples > 0 && report.skipped.is_none() {
-            self.write_parameters();
-        }
-        Ok(report)
+        self.release_parameters();
+        let applied = self.training.apply_staged(record);
+        self.write_parameters();
+        applied
     }
 
     fn is_over(&self) -> bool {

@@ -33,7 +33,6 @@ impl<T: Task> Replica<T> {
         let halvings = if self.compiles && micro_batch == 0 { HALVINGS } else { 0 };
         let share = if micro_batch == 0 { share } else { share.min(micro_batch) };
         let draw = DrawSeed::new(self.training.manifest().seed, 0, 0);
-        self.sums.clear();
         let mut seen = 0;
         for halving in 0..=halvings {
             let share = (share >> halving).clamp(1, samples.max(1));

@@ -232,7 +232,7 @@ mod tests {
         let parameters = task.initial(&schema, 3);
         let kinds: Vec<LeafKind> = schema.entries().iter().map(|entry| entry.kind).collect();
         let of = |precision| {
-            let values = LeafValues { trained: Some(&parameters), running: &[], frozen: None };
+            let values = LeafValues::changing(&*parameters, parameters.len());
             let module = write_leaves(module.clone(), &kinds, values, precision, &device);
             let loss = task.loss(&module, task.training_batch(&[1, 2, 3], &DrawSeed::new(1, 0, 0), &device));
             let mut gradients = loss.backward();

@@ -75,7 +75,7 @@ impl<T: Task> TaskProgram<T> {
         let module = replica::initial::settled(module, &leaves);
         let module = replica::initial::separate(module, &leaves, &device);
         let model = state.model(manifest);
-        let values = LeafValues { frozen: Some(&state.frozen), ..LeafValues::changing(&model, manifest.trained()) };
+        let values = LeafValues::changing(&*model, manifest.trained()).with_frozen(Some(&state.frozen));
         let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();
         Ok((flatten::write_leaves(module, &kinds, values, Precision::F32, &device).valid(), open.device))
     }

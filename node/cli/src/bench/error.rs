@@ -26,6 +26,14 @@ pub enum BenchError {
     /// A member ended early; its own error went to stderr.
     #[error("member {0} of the benchmark ended early")]
     Member(usize),
+    /// A member that trains has failed.
+    #[error("member {member} of the benchmark: {error}")]
+    Failed {
+        /// Which.
+        member: usize,
+        /// Why, as it says.
+        error: String,
+    },
     /// A member does not answer.
     #[error("member {member} of the benchmark did not answer within {seconds} s")]
     Silent {

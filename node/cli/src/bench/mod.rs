@@ -9,6 +9,7 @@ mod bound;
 mod error;
 mod live;
 mod member;
+mod memory;
 mod outcome;
 mod process;
 mod topologies;
@@ -25,6 +26,7 @@ pub use bound::Bound;
 pub use error::BenchError;
 pub use live::{LiveOutcome, LivePlan, live};
 pub use member::serve;
+pub use memory::{MemoryOutcome, MemoryPlan, memory};
 pub use outcome::{LinkOutcome, Outcome};
 pub use topologies::topologies;
 

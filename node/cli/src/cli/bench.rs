@@ -17,6 +17,8 @@ pub enum BenchVerb {
     Link(LinkFlags),
     /// Be one member of a reduction over the real links between several machines
     Swarm(SwarmFlags),
+    /// Measure how much memory members on this machine take at most while they train
+    Memory(MemoryFlags),
     /// Be one member of a benchmark, which talks to it over stdin and stdout
     #[command(hide = true)]
     Member,
@@ -124,6 +126,23 @@ pub struct SwarmFlags {
     /// told]
     #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u32).range(1..))]
     pub mbit: Option<u32>,
+}
+
+/// `starling bench memory`.
+#[derive(Debug, Clone, Args)]
+pub struct MemoryFlags {
+    /// The model that is trained; what any member takes is measured with `softmax`
+    #[arg(long, value_name = "MODEL", default_value = "mlp:3000,3000,3000,3000,3000,3000,3000")]
+    pub model: String,
+    /// How many members train it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub peers: u32,
+    /// For how many steps
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: u64,
+    /// What else `starling run` is told
+    #[arg(last = true, value_name = "FLAGS")]
+    pub flags: Vec<String>,
 }
 
 /// How the members of a benchmark reduce.

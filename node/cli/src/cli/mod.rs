@@ -24,7 +24,7 @@ use clap_complete::Shell;
 use starling::ResumePolicy;
 use starling_run::WIRE_VERSION;
 
-pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
+pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, MemoryFlags, ReductionFlags, SwarmFlags};
 pub use data::{CheckFlags, DataVerb, PrepareFlags, SampleFlags};
 pub use help::{command, one_line, parse};
 use invite::APPOINT_EXAMPLES;

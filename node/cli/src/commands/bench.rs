@@ -1,4 +1,4 @@
-//! `starling bench`: how fast this machine reduces.
+//! `starling bench`: how fast this machine reduces, and what members take.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use starling::parts::PlanPolicy;
 use starling_node::reducer::bench::ReductionSpec;
 
 use super::{CommandError, Context, EXIT_DONE, print};
-use crate::bench::{self, LivePlan, Plan};
-use crate::cli::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags, read_argument};
+use crate::bench::{self, LivePlan, MemoryPlan, Plan};
+use crate::cli::{AllReduceFlags, BenchVerb, LinkFlags, MemoryFlags, ReductionFlags, SwarmFlags, read_argument};
 use crate::config::{Layers, parse_ticket};
 
 pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, CommandError> {
@@ -45,6 +45,11 @@ pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, Com
             // It waits in threads of its own for the others, which may take long.
             let measured = tokio::task::spawn_blocking(move || bench::live(&plan, &console, invite)).await;
             let outcome = measured.map_err(|_| NodeError::Stopped("benchmark"))??;
+            print(context.global.json, || json!(outcome), || outcome.describe())?;
+        }
+        BenchVerb::Memory(flags) => {
+            let MemoryFlags { model, peers, steps, flags } = flags.clone();
+            let outcome = bench::memory(&MemoryPlan { model, peers, steps, flags }).await?;
             print(context.global.json, || json!(outcome), || outcome.describe())?;
         }
         BenchVerb::Member => bench::serve().await?,

@@ -343,6 +343,7 @@ impl Worker {
         // Alone, there is nobody to wait for.
         let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
         let (began, loading) = (self.began.take(), self.learner.take_loading());
+        checkpoint_writer.wait_for_vectors();
         let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
         let report = if is_drafted { self.learner.apply_staged(record) } else { self.learner.apply(record) }?;
         self.turns.settle(report.step, report.skipped.is_none());

@@ -22,6 +22,9 @@ struct Inner {
     given_up: bool,
     /// What is behind this position is there.
     ready: usize,
+    /// Before it: the sums of what was [added](Gradient::add), each times its samples, as many numbers and samples as these.
+    summed: usize,
+    samples: u64,
     values: Vec<f32>,
 }
 
@@ -29,13 +32,14 @@ impl Gradient {
     /// Nothing yet, of what a member brings; of so many parameters, and the loss.
     pub fn new(reduced: impl Into<ReducedSize>) -> Self {
         let values = vec![0.0; reduced.into().elements()];
-        Self(RwLock::new(Inner { weight: 0, given_up: false, ready: values.len(), values }))
+        Self(RwLock::new(Inner { weight: 0, given_up: false, ready: values.len(), summed: 0, samples: 0, values }))
     }
 
     /// Forgets what was computed.
     pub fn clear(&mut self) {
         let inner = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         (inner.weight, inner.given_up, inner.ready) = (0, false, inner.values.len());
+        (inner.summed, inner.samples) = (0, 0);
     }
 
     /// How many samples it is the mean of; 0 as long as nothing is there.
@@ -95,17 +99,49 @@ impl Gradient {
         self.read(|inner| inner.given_up)
     }
 
-    /// Takes in the numbers before those that are there, in pieces of ascending positions.
+    /// Adds means over `weight` samples, in pieces of ascending positions from the first one on, to what is there in the end: nothing is there of
+    /// it yet. However often, no memory is taken. All have as many numbers; behind them, there may be more.
+    ///
+    /// # Panics
+    /// If they are more than are missing.
+    pub fn add(&self, weight: u64, pieces: &[&[f32]]) {
+        self.write(|inner| {
+            let (mut at, is_first) = (0, inner.summed == 0);
+            for piece in pieces {
+                let sums = inner.values[..inner.ready][at..at + piece.len()].iter_mut().zip(*piece);
+                match is_first {
+                    true => sums.for_each(|(sum, value)| *sum = value * weight as f32),
+                    false => sums.for_each(|(sum, value)| *sum += value * weight as f32),
+                }
+                at += piece.len();
+            }
+            (inner.summed, inner.samples) = (at, inner.samples + weight);
+        });
+    }
+
+    /// Takes in the numbers before those that are there, in pieces of ascending positions: means over `weight` samples, which become means over these
+    /// and all that were [added](Self::add).
     ///
     /// # Panics
     /// If there are more than are missing.
     pub fn prepend<'a>(&self, weight: u64, pieces: impl DoubleEndedIterator<Item = &'a [f32]>) {
         self.write(|inner| {
-            inner.weight = weight;
+            inner.weight = inner.samples + weight;
+            let total = inner.weight as f32;
             for piece in pieces.rev() {
                 let start =
                     inner.ready.checked_sub(piece.len()).expect("invariant: a gradient is as long as its model");
-                inner.values[start..inner.ready].copy_from_slice(piece);
+                let values = &mut inner.values[start..inner.ready];
+                match start < inner.summed {
+                    // The numbers as they are.
+                    false => values.copy_from_slice(piece),
+                    true => {
+                        values
+                            .iter_mut()
+                            .zip(piece)
+                            .for_each(|(sum, value)| *sum = (*sum + value * weight as f32) / total);
+                    }
+                }
                 inner.ready = start;
             }
         });
@@ -140,6 +176,28 @@ mod tests {
         assert_eq!((gradient.ready_from(), gradient.weight()), (5, 0));
         gradient.set_nothing();
         assert_eq!((gradient.ready_from(), gradient.weight(), gradient.values()), (0, 0, vec![0.0; 5]));
+    }
+
+    #[test]
+    fn means_are_weighted_by_their_samples() {
+        let mut gradient = Gradient::new(3);
+        let of_two = |gradient: &Gradient| {
+            gradient.add(2, &[&[1.0, 2.0], &[4.0]]);
+            assert_eq!((gradient.ready_from(), gradient.weight()), (4, 0), "nothing of it is there");
+            gradient.add(4, &[&[4.0], &[-1.0, 1.0]]);
+        };
+        of_two(&gradient);
+        // The last number is none of those that are added.
+        gradient.prepend(2, [&[6.0][..], &[0.5]].into_iter());
+        gradient.prepend(2, [&[3.0, 4.0][..]].into_iter());
+        assert_eq!((gradient.weight(), gradient.values()), (8, vec![3.0, 1.0, 3.0, 0.5]));
+        gradient.clear();
+        gradient.prepend(3, [&[1.0, -0.0, 3.0, 4.0][..]].into_iter());
+        assert_eq!((gradient.weight(), gradient.values()), (3, vec![1.0, -0.0, 3.0, 4.0]));
+        gradient.clear();
+        of_two(&gradient);
+        gradient.give_up();
+        assert_eq!((gradient.weight(), gradient.values()), (0, vec![0.0; 4]));
     }
 
     #[test]

@@ -148,8 +148,13 @@ impl TrainingState {
         &self.parameters
     }
 
-    /// The frozen ones.
-    pub fn frozen(&self) -> &[f32] {
+    /// The same, to be shared until the next update: one that finds others who have them copies them.
+    pub fn shared_parameters(&self) -> &Arc<Vec<f32>> {
+        &self.parameters
+    }
+
+    /// The frozen ones, to be shared for as long as the run has them.
+    pub fn shared_frozen(&self) -> &Arc<Vec<f32>> {
         &self.frozen
     }
 
@@ -169,6 +174,12 @@ impl TrainingState {
         let best = self.best.as_ref()?;
         let (step, loss) = best.found()?;
         Some((best.values()?.as_slice(), step, loss))
+    }
+
+    /// The parameters of that, and the step, to be shared.
+    pub fn shared_best(&self) -> Option<(&Arc<Vec<f32>>, u64)> {
+        let best = self.best.as_ref()?;
+        Some((best.values()?, best.found()?.0))
     }
 
     /// What the loss of the next step is multiplied by before backward, and its gradient divided by: a power of two.

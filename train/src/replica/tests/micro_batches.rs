@@ -95,6 +95,21 @@ fn whoever_computes_a_micro_batch_comes_to_the_same_bits_also_after_a_loss() {
     }
 }
 
+/// Leaves share the numbers of the state, and let go of them before they are updated: no second state comes about.
+#[test]
+fn a_state_is_updated_where_it_is() {
+    for (model, micro_batch) in all().map(|model| (model, 6)).chain([("mlp:700,700", 0), ("cnn:2,3", 0)]) {
+        let mut trainer = Run::new(model, 60, micro_batch).trainer();
+        let place = |trainer: &ClassifierReplica| trainer.training().parameters().as_ptr();
+        let before = place(&trainer);
+        for _ in 0..3 {
+            advance(&mut trainer, &mut Vec::new());
+            trainer.evaluate().expect("evaluated");
+            assert_eq!(place(&trainer), before, "{model}");
+        }
+    }
+}
+
 /// With nothing random, a micro-batch as large as the batch is no other computation, and smaller ones are another order of sums.
 #[test]
 fn a_batch_of_one_micro_batch_has_the_bits_of_a_batch_without() {
