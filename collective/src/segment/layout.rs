@@ -183,8 +183,13 @@ impl Layout {
     /// The first bucket that, with all behind it, lies at or behind the element `position`; one more than the last if none
     /// does.
     pub fn bucket_from(&self, position: usize) -> u32 {
-        let behind = |bucket: &u32| self.bucket(*bucket).start >= position;
-        (0..self.buckets).rev().take_while(behind).last().unwrap_or(self.buckets)
+        let shortened = self.shortened().div_ceil(self.config.bucket_elements);
+        let at = match position.div_ceil(self.config.bucket_elements) {
+            at if at < shortened => at,
+            // The exact one, if there is one and it lies there.
+            _ => shortened + usize::from(position > self.shortened()),
+        };
+        u32::try_from(at).map_or(self.buckets, |at| at.min(self.buckets))
     }
 
     /// The elements of one chunk of `bucket`, as positions in the flat buffer; may be empty.

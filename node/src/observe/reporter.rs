@@ -28,7 +28,10 @@ pub(crate) enum Lived {
     /// For good.
     Ended(Box<Summary>),
     /// The run has gone on without it: it comes back to it, as a process that was killed and started again.
-    ComesBack,
+    ComesBack {
+        /// Whether it tries again where it finds nobody: not if it was never there, or the run is over.
+        persists: bool,
+    },
 }
 
 /// Prepares, and then lives on until its end, which it tells itself; `prepare` is told whether it has lived before. Nothing of it
@@ -45,7 +48,7 @@ where
     Life: Future<Output = Result<Lived, NodeError>>,
 {
     let reporter = Reporter::start(observer)?;
-    let (mut comes_back, mut tries) = (false, 0);
+    let (mut comes_back, mut tries) = (false, MAX_TRIES);
     let lived = loop {
         let prepared = tokio::select! {
             () = stop.cancelled() => {
@@ -57,17 +60,21 @@ where
         match prepared {
             Ok(prepared) => match live(prepared, reporter.clone()).await {
                 Ok(Lived::Ended(summary)) => break Ok(*summary),
-                Ok(Lived::ComesBack) => (comes_back, tries) = (true, 0),
+                Ok(Lived::ComesBack { persists }) => {
+                    (comes_back, tries) = (true, if persists { 0 } else { MAX_TRIES });
+                }
                 Err(error) => break Err(error),
             },
             // Nobody starts it again: it was there already, and its user may sleep.
-            Err(error) if comes_back && error.may_pass() && tries < MAX_TRIES => {
+            Err(error) if error.may_pass() && tries < MAX_TRIES => {
                 let (first, longest) = COMES_BACK_AFTER;
                 let after = first.saturating_mul(1 << tries.min(8)).min(longest);
                 tries += 1;
                 let message = format!("{error}. This machine was there, and tries again in {after:?}");
                 reporter.report(&Report::Warning { message });
-                let _ = tokio::time::timeout(after, stop.cancelled()).await;
+                if tokio::time::timeout(after, stop.cancelled()).await.is_ok() {
+                    break Err(error); // It took part, and is not where it should be.
+                }
             }
             Err(error) => break Err(error),
         }

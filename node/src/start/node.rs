@@ -218,11 +218,11 @@ async fn take_part(
         history.change(PeerRole::Leaf);
         let why = "its links to other members fail again and again, and no ring or star leads around them".to_owned();
         observer.report(&Report::Becomes { role: PeerRole::Leaf.to_string(), why });
-        return Ok(Lived::ComesBack);
+        return Ok(Lived::ComesBack { persists: true });
     }
     let is_told_of_the_end = matches!(&end, End::Event(event) if is_end(event));
     if matches!(end, End::ComesBack) || (is_told_of_the_end && !is_refused.swap(true, Ordering::Relaxed)) {
-        return Ok(Lived::ComesBack);
+        return Ok(Lived::ComesBack { persists: matches!(end, End::ComesBack) });
     }
 
     if let End::Event(Event::Refused { refusal: RefusalReason::Full { .. }, .. }) = &end
@@ -233,7 +233,7 @@ async fn take_part(
         history.change(PeerRole::Leaf);
         let why = "the run has as many members as it may have".to_owned();
         observer.report(&Report::Becomes { role: PeerRole::Leaf.to_string(), why });
-        return Ok(Lived::ComesBack);
+        return Ok(Lived::ComesBack { persists: true });
     }
     let outcome = match end {
         End::Event(Event::Complete { .. }) => Outcome::Complete,

@@ -514,7 +514,7 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             each: Duration::from_secs(flags.seconds),
             kills: flags.kills,
             life: Duration::from_secs(flags.life),
-            of_speeds: 0.9,
+            of_speeds: 0.87,
             of_step: 1.1,
             max_stall: Duration::from_millis(flags.max_stall_ms),
             seed: flags.common.seed(),

@@ -183,28 +183,48 @@ fn whom_a_hub_reaches_stays_and_a_ring_comes_back_with_the_link() {
     }
 }
 
-/// Whoever comes reaches one member and nobody else, be that the proposer or not.
+/// Whoever comes reaches one member and nobody else, be that the proposer, the next one or the last.
 #[test]
 fn who_reaches_a_hub_alone_is_let_in() {
     for seed in 0..30 {
-        let mut cluster = formed(seed, 1_000_000, &[1, 2]);
+        let (members, hub): (&[u8], u8) = [(&[1, 2][..], 1), (&[1, 2], 2), (&[1, 2, 3, 4, 5], 5)][seed as usize % 3];
+        let mut cluster = formed(seed, 1_000_000, members);
         cluster.run_for(Duration::from_millis(500));
-        let hub = peer(1 + (seed % 2) as u8);
-        for name in [3, 4, 5] {
+        for name in [6, 7, 8] {
             let name = peer(name);
-            let others: Vec<PeerId> = everybody(&cluster).into_iter().filter(|other| *other != hub).collect();
+            let others: Vec<PeerId> = everybody(&cluster).into_iter().filter(|other| *other != peer(hub)).collect();
             cluster.cut.extend(others.iter().flat_map(|other| [(name, *other), (*other, name)]));
-            cluster.join(name, &[hub]);
-            let (asked, mut members) = (cluster.now, [others, vec![hub, name]].concat());
+            cluster.join(name, &[peer(hub)]);
+            let asked = cluster.now;
+            cluster.run_until(|cluster| cluster.peers[&name].machine.view().is_some());
+            assert!(cluster.now - asked <= cluster.config.max_stall * 3, "seed {seed}: {:?}", cluster.now - asked);
+            let mut members = [others, vec![peer(hub), name]].concat();
             members.sort_unstable();
-            cluster.run_until(|cluster| cluster.is_formed(&members));
-            let step = cluster.peers[&hub].step;
-            cluster.run_until(|cluster| cluster.peers[&name].step > step + 3);
-            assert!(cluster.now - asked <= cluster.config.max_stall * 8, "seed {seed}: {:?}", cluster.now - asked);
+            let step = cluster.peers[&peer(hub)].step;
+            cluster.run_until(|cluster| cluster.is_formed(&members) && cluster.peers[&name].step > step + 3);
         }
         for name in everybody(&cluster) {
             assert!(!cluster.has_event(name, |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
         }
+    }
+}
+
+/// Where no plan would go with whoever comes, nobody takes it in for the proposer, and nobody stands still for it.
+#[test]
+fn who_reaches_no_hub_waits_outside() {
+    for seed in 0..10 {
+        let mut cluster = formed(seed, 1_000_000, &[1, 2, 3, 4]);
+        cluster.run_for(Duration::from_millis(500));
+        sever(&mut cluster, peer(3), peer(4));
+        cluster.run_for(cluster.config.max_stall * 3);
+        let joiner = peer(6);
+        cluster.cut.extend([1, 2, 3].map(peer).iter().flat_map(|other| [(joiner, *other), (*other, joiner)]));
+        let generation = generation(&cluster, peer(1));
+        cluster.join(joiner, &[peer(4)]);
+        cluster.run_for(cluster.config.max_stall * 8);
+        let view = cluster.peers[&peer(1)].machine.view().expect("it is there");
+        assert_eq!(view.members(), [1, 2, 3, 4].map(peer), "seed {seed}");
+        assert!(view.generation.0 <= generation + 2, "seed {seed}: {} after {generation}", view.generation.0);
     }
 }
 

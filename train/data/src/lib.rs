@@ -51,6 +51,8 @@ use text::folder::{self, TokenFolder};
 const MAX_TOLD: usize = 100;
 /// With fewer samples to train on, something is likely missing.
 const FEW_SAMPLES: usize = 10;
+/// What counts less beside the mean counts nothing.
+const LEAST_WEIGHT: f64 = 1e-6;
 
 /// A data set, split into training and held-out samples, scaled for training.
 #[derive(Debug, Clone)]
@@ -400,7 +402,8 @@ impl Dataset {
             [others, SampleNumbers::Listed(held_out_rows)]
                 .map(|numbers| (0..numbers.len() as u32).map(|at| weights[numbers.get(at) as usize]).collect())
         });
-        check_weights(weights.as_ref()).map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
+        let weights = weights.map(relative_weights).transpose();
+        let weights = weights.map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
         description.fingerprint = fingerprint;
         let label = columns.map(|columns| columns.label_names).unwrap_or_default();
         let count = |is_counted: fn(&ColumnKind) -> bool| {
@@ -517,16 +520,29 @@ fn constant_features(
     })
 }
 
-/// Checks that of the samples to train on, and of those that are held out, one counts.
-fn check_weights(weights: Option<&[Arc<[f32]>; 2]>) -> Result<(), String> {
-    let counts_nothing = |weights: &&Arc<[f32]>| !weights.is_empty() && weights.iter().all(|weight| *weight == 0.0);
-    let Some(which) = weights.and_then(|sides| sides.iter().position(|side| counts_nothing(&side))) else {
-        return Ok(());
+/// How much samples to train on, and those that are held out, count beside the mean of the first: so it is the same in which unit
+/// their column says it. What is less than a millionth of that mean is nothing.
+///
+/// # Errors
+/// If of either none counts, as a sentence.
+fn relative_weights(weights: [Arc<[f32]>; 2]) -> Result<[Arc<[f32]>; 2], String> {
+    let [training, held_out] = &weights;
+    let mean = training.iter().map(|weight| f64::from(*weight)).sum::<f64>() / training.len().max(1) as f64;
+    let relative = |weight: &f32| {
+        let relative = f64::from(*weight) / mean;
+        if relative < LEAST_WEIGHT { 0.0 } else { relative as f32 }
     };
-    let rows = ["to train on", "held out"][which];
-    Err(format!(
-        "the column of weights (--weights) is 0 in all rows {rows}; take another column, or another --held-out or --seed"
-    ))
+    let counts_nothing = |weights: &[f32]| !weights.is_empty() && weights.iter().all(|weight| relative(weight) == 0.0);
+    let refused = |rows: &str| {
+        Err(format!(
+            "the column of weights (--weights) is 0 in all rows {rows}; take another column, or another --held-out or --seed"
+        ))
+    };
+    match mean > 0.0 {
+        true if counts_nothing(held_out) => refused("held out"),
+        true => Ok(weights.map(|weights| weights.iter().map(relative).collect())),
+        false => refused("to train on"),
+    }
 }
 
 /// Some features for messages, by their columns; `None` if there are none.

@@ -89,7 +89,7 @@ pub(crate) async fn take_part(
     let becomes_member = |why: &str| {
         history.change(PeerRole::Member);
         observer.report(&Report::Becomes { role: PeerRole::Member.to_string(), why: why.to_owned() });
-        Lived::ComesBack
+        Lived::ComesBack { persists: true }
     };
     let outcome = match end {
         LeafEnd::Complete(digest) => {

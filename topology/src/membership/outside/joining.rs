@@ -14,7 +14,10 @@ use crate::time::Time;
 use crate::vote::proposal::{JoinRequest, MAX_JOINERS, Reason};
 
 /// A joiner that has not asked again for this many of its intervals is forgotten.
-const PATIENCE: u32 = 6;
+const PATIENCE: u32 = 8;
+/// In larger views nobody is let in for whom all would have to reduce through one hub: it may be a leaf of that one. Nor would each be
+/// asked again in time.
+const MOST_AROUND_A_HUB: usize = 6;
 /// Joiners wait for members that sync for so many of the longest stalls.
 const SYNC_STALLS: u32 = 3;
 
@@ -22,8 +25,9 @@ const SYNC_STALLS: u32 = 3;
 #[derive(Debug)]
 pub(in crate::membership) struct PendingJoiner {
     pub(in crate::membership) joiner: JoinRequest,
-    /// Since when it has asked us again and again.
+    /// When it asked us first, and after which step.
     since: Time,
+    after: u64,
     asked_at: Time,
 }
 
@@ -110,8 +114,8 @@ impl Membership {
             let for_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
             return self.send(peer, Body::Refuse(RefusalReason::Quarantined { for_ms }));
         }
-        let since = self.joiners.get(&peer).map(|waiting| waiting.since);
-        let known = since.is_some();
+        let first = self.joiners.get(&peer).map(|waiting| (waiting.since, waiting.after));
+        let known = first.is_some();
         let present = seat.view.members().iter().filter(|member| **member != peer && seat.trusts(**member)).count();
         let waiting = self.joiners.len() - usize::from(known);
         if present + waiting >= self.config.max_members {
@@ -119,7 +123,8 @@ impl Membership {
             self.joiners.remove(&peer);
             return self.send(peer, Body::Refuse(RefusalReason::Full { max_members }));
         }
-        self.joiners.insert(peer, PendingJoiner { joiner, since: since.unwrap_or(now), asked_at: now });
+        let (since, after) = first.unwrap_or((now, self.reached));
+        self.joiners.insert(peer, PendingJoiner { joiner, since, after, asked_at: now });
         if !known {
             self.tell(Event::Joining(peer));
         }
@@ -137,14 +142,19 @@ impl Membership {
         self.admitted().filter(move |joiner| !waits && !self.is_in_the_way(now, joiner.contact.peer))
     }
 
-    /// Whether one that may be let in has asked us for so long that the proposer, who let it in at once, does not hear it: there may
-    /// be no link between those two. Then we do, who hear it.
+    /// Whether one that may be let in has asked us for so long that the proposer, who lets it in behind the step under way, does not
+    /// hear it: there may be no link between those two. Then we do, who hear it, if we reach all the others: else no plan may go with it.
     pub(in crate::membership) fn is_passed_over(&self, now: Time) -> bool {
+        let Some(seat) = &self.seat else { return false };
+        let is_hub = seat.severed_from(self.me.peer).next().is_none();
         let has_waited = |joiner: &JoinRequest| {
-            let waiting = self.joiners.get(&joiner.contact.peer);
-            waiting.is_some_and(|waiting| now - waiting.since >= self.config.max_stall)
+            self.joiners.get(&joiner.contact.peer).is_some_and(|waiting| {
+                let is_behind = seat.waiting || self.reached > waiting.after.saturating_add(1);
+                // Who has asked once may be gone.
+                waiting.asked_at > waiting.since && now - waiting.since >= self.config.max_stall && is_behind
+            })
         };
-        self.candidates(now).any(has_waited)
+        is_hub && seat.view.members().len() <= MOST_AROUND_A_HUB && self.candidates(now).any(has_waited)
     }
 
     /// Whether our view left this peer out because no ring went with it, and has taken no step since: that one comes first.

@@ -95,7 +95,10 @@ impl TrainingState {
             .loss_scale
             .as_mut()
             .is_some_and(|scale| scale.follow(given_up.iter().any(|(_, samples)| *samples > 0)));
+        // None of the rows that were dealt counts, as rare ones may: there is nothing to learn, and nothing wrong.
+        let counts_nothing = given_up.is_empty() && self.counted(figures, weight) == Some(0.0);
         let skipped = match weight {
+            _ if counts_nothing => None,
             0 if given_up.is_empty() => None,
             0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
             // Nobody is to blame: with half the scale, the same samples come again.
@@ -234,13 +237,17 @@ impl TrainingState {
     fn weigh(&self, members: &[PeerId], figures: &[f32], slots: &[f32]) -> (Vec<u32>, u64, f32) {
         let speeds = self.speeds(slots);
         let weight = self.ledger.total(members, &speeds);
-        let counted = figures.get(1 + self.manifest.running()).filter(|_| self.manifest.weighted && weight > 0);
-        let scale = match counted {
-            Some(counted) if *counted >= LEAST_COUNT => 1.0 / counted,
+        let scale = match self.counted(figures, weight) {
+            Some(counted) if counted >= LEAST_COUNT => 1.0 / counted,
             Some(_) => f32::INFINITY,
             None => contribution::scale(self.manifest.batch_size, weight, self.ledger.pending()),
         };
         (speeds, weight, scale)
+    }
+
+    /// What the samples that were contributed count, over a batch, where they do not count alike.
+    fn counted(&self, figures: &[f32], weight: u64) -> Option<f32> {
+        figures.get(1 + self.manifest.running()).copied().filter(|_| self.manifest.weighted && weight > 0)
     }
 
     /// The speeds that the ledger is told: with equal shares, only who is ready.

@@ -9,7 +9,8 @@ use crate::table::rows::Rows;
 
 /// What the texts of such a column are where they say the side itself.
 const TRAINED_ON: [&str; 2] = ["train", "training"];
-const HELD_OUT: [&str; 5] = ["test", "valid", "validation", "held_out", "held-out"];
+const HELD_OUT: [&str; 11] =
+    ["test", "testing", "val", "valid", "validation", "dev", "eval", "held_out", "held-out", "holdout", "hold-out"];
 /// In what is noted of a row: that its text is one of the first, or one of the others. Else, where it lies among a thousand.
 const SAYS_TRAINED_ON: u16 = 1 << 10;
 const SAYS_HELD_OUT: u16 = 1 << 11;
@@ -56,10 +57,19 @@ impl Sides {
     /// The rows that are held out of all, of which this was noted.
     ///
     /// # Errors
-    /// If none is left to train on, or none is held out although some should be, as a sentence.
+    /// If none is left to train on, or none is held out although some should be, or only some texts say a side, as a sentence.
     pub(crate) fn held_out(&self, noted: &[u16]) -> Result<Arc<[u32]>, String> {
         let says = SAYS_TRAINED_ON | SAYS_HELD_OUT;
-        let are_said = noted.iter().all(|noted| noted & says != 0);
+        let other = noted.iter().position(|noted| noted & says == 0);
+        let are_said = other.is_none();
+        let is_said = |side: u16| noted.iter().any(|noted| noted & side != 0);
+        if let Some(other) = other.filter(|_| is_said(SAYS_TRAINED_ON) && is_said(SAYS_HELD_OUT)) {
+            return Err(format!(
+                "the column of --split-by says of some rows that they are to train on, and of others that they are held out, and neither of sample {other} (counted from 0); write one of {} or {} there, or leave the row out",
+                TRAINED_ON.join(", "),
+                HELD_OUT.join(", "),
+            ));
+        }
         let is_held_out = |noted: u16| match are_said {
             true => noted & SAYS_HELD_OUT != 0,
             false => u32::from(noted & !says) < self.permille,
