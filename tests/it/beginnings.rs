@@ -1,8 +1,11 @@
 //! Runs that begin with values from a file.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
-use starling_tests::{Outcome, Peer, PeerOptions, starling};
+use safetensors::tensor::{Dtype, TensorView, serialize};
+use serde_json::Value;
+use starling_tests::{Outcome, Peer, PeerOptions, newest, starling};
 use tempfile::TempDir;
 
 const FLAGS: &str = "--model mlp:16 --learning-rate 0.01";
@@ -45,6 +48,81 @@ fn members_without_the_file_begin_with_its_values() {
     let diverged = |member: &Peer| member.told().iter().any(|event| event["event"] == "diverged");
     assert!(!members.iter().any(diverged), "digests are compared each 64 steps");
     members.iter().for_each(|member| member.signal("INT"));
+}
+
+/// What a few steps from the values there come to.
+fn stepped(from: &Path, flags: &str) -> Value {
+    let flags = PeerOptions::networked(&format!("--steps 5 --seed 7 {flags}"));
+    Peer::run(&flags.with("--init", from)).finish().summary()["values"].clone()
+}
+
+/// A safetensors file of f32 in this layout.
+fn write_tensors(path: &Path, layout: &str, tensors: &[(String, Vec<usize>, Vec<u8>)]) {
+    let views = tensors
+        .iter()
+        .map(|(name, shape, bytes)| (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor")));
+    let layout = HashMap::from([("layout".to_owned(), layout.to_owned())]);
+    std::fs::write(path, serialize(views, Some(layout)).expect("a file")).expect("written");
+}
+
+/// Its model is what a run begins with, whichever way it is named; not its optimizer, and not its step.
+#[test]
+fn a_checkpoint_and_a_data_directory_begin_a_run_as_their_export_does() {
+    let folder = TempDir::new().expect("a temp dir");
+    let file = folder.path().join("model.safetensors");
+    let trained = Peer::run(&PeerOptions::networked(&format!("--steps 60 --ema 0.9 {FLAGS}")).with("--export", &file));
+    let (dir, state) = (trained.dir(), trained.data_dir());
+    trained.finish().summary();
+    let checkpoint = PathBuf::from(newest(&dir)["path"].as_str().expect("a path"));
+    let expected = stepped(&file, FLAGS);
+    assert!(expected.is_string());
+    for from in [&checkpoint, &state] {
+        assert_eq!(stepped(from, FLAGS), expected, "{}", from.display());
+    }
+    let other = Peer::run(&PeerOptions::networked("--model mlp:8").with("--init", &state)).finish();
+    assert!(other.error().contains("`hidden.0.weight` is [64, 16]"), "{}", other.error());
+}
+
+/// What is called otherwise, is called by the model's names.
+#[test]
+fn names_of_tensors_are_mapped() {
+    let folder = TempDir::new().expect("a temp dir");
+    let (file, renamed) = (folder.path().join("model.safetensors"), folder.path().join("renamed.safetensors"));
+    let _ = exported(&file);
+    let bytes = std::fs::read(&file).expect("read");
+    let read = safetensors::SafeTensors::deserialize(&bytes).expect("whole");
+    let tensor = |(name, tensor): (String, TensorView<'_>)| {
+        let name = name.replace("hidden.0", "net.layers.0").replace("output", "net.head");
+        (name, tensor.shape().to_vec(), tensor.data().to_vec())
+    };
+    write_tensors(&renamed, "burn", &read.tensors().into_iter().map(tensor).collect::<Vec<_>>());
+    let maps = r"--init-map ^net\.layers\.(\d+)=hidden.$1 --init-map ^net\.head=output";
+    assert_eq!(stepped(&renamed, &format!("{FLAGS} {maps}")), stepped(&file, FLAGS));
+    let one = Peer::run(&PeerOptions::networked(&format!("{FLAGS} --init-map .*=a")).with("--init", &renamed)).finish();
+    assert!(one.error().contains("are called `a` by --init-map"), "{}", one.error());
+}
+
+/// One machine has the file, and the other gets its values; both learn what they would from the same numbers in another file.
+#[test]
+fn members_begin_with_what_pytorch_saved() {
+    let folder = TempDir::new().expect("a temp dir");
+    let flags = "--model softmax --steps 20 --seed 7 --learning-rate 0.01";
+    let saved = starling_tests::root().join("tests/data/softmax.pt");
+    let founder = Peer::run(&PeerOptions::networked(&format!("{flags} --min-peers 2")).with("--init", &saved));
+    let joins = Peer::join(&founder.ticket(), &PeerOptions::networked(""));
+    let [first, second] = [founder, joins].map(Peer::finish);
+    assert_eq!(first.summary()["digest"], second.summary()["digest"]);
+    // `(arange(640) % 17 - 8) / 100` and `(arange(10) - 5) / 100`, in f32.
+    let bytes = |numbers: Vec<f32>| numbers.into_iter().flat_map(|number| (number * 0.01).to_le_bytes()).collect();
+    let weight = (0..640).map(|at| (at % 17) as f32 - 8.0).collect();
+    let bias = (0..10).map(|at| at as f32 - 5.0).collect();
+    let same = folder.path().join("same.safetensors");
+    let tensors = [("output.weight", vec![10, 64], bytes(weight)), ("output.bias", vec![10], bytes(bias))];
+    write_tensors(&same, "torch", &tensors.map(|(name, shape, bytes)| (name.to_owned(), shape, bytes)));
+    let run = |from: &Path| {
+        Peer::run(&PeerOptions::networked(flags).with("--init", from)).finish().summary()["values"].clone()
+    };
+    assert_eq!(run(&saved), run(&same));
 }
 
 /// Scaling, which is part of the graph, becomes part of no weight.

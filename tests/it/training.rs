@@ -53,6 +53,12 @@ fn dropout_and_augmentation_on_three_machines_as_on_one() {
             "--steps 140 --model cnn:8,16 --optimizer momentum --learning-rate 0.1 --batch-size 48 --micro-batch 8",
             "--dropout 0.2 --augment flip,crop",
         ),
+        // All at once.
+        (
+            "--steps 60 --model cnn:8,16 --optimizer momentum --learning-rate 0.05 --batch-size 48 --micro-batch 16 \
+             --schedule cosine --warm-up 10 --clip 1.0 --ema 0.9",
+            "--batch-norm true --dropout 0.1 --augment flip,crop",
+        ),
     ] {
         let alone = |flags: &str| loss(&Peer::run(&PeerOptions::networked(flags)).finish());
         let (plain, all) = (alone(flags), format!("{flags} {random}"));
@@ -69,6 +75,21 @@ fn dropout_and_augmentation_on_three_machines_as_on_one() {
             assert!((loss(outcome) - expected).abs() < 1e-4, "{} and {expected}", loss(outcome));
         }
     }
+}
+
+/// A frozen part is sent by nobody: what members send falls by its share.
+#[test]
+fn what_is_frozen_does_not_travel() {
+    let sent = |flags: &str| {
+        let flags = format!("--min-peers 2 --steps 60 --model mlp:256,16 --checkpoint-every 0 {flags}");
+        let founder = Peer::run(&PeerOptions::networked(&flags));
+        let joiner = Peer::join(&founder.ticket(), &PeerOptions::networked("--checkpoint-every 0"));
+        let bytes = |peer: Peer| peer.finish().summary()["bytes_sent"].as_u64().expect("a number") as f64;
+        bytes(joiner) + bytes(founder)
+    };
+    let (stem, all) = (64.0 * 256.0 + 256.0, 64.0 * 256.0 + 256.0 + 256.0 * 16.0 + 16.0 + 16.0 * 10.0 + 10.0);
+    let share = sent("--freeze hidden.0") / sent("");
+    assert!((share - (1.0 - stem / all)).abs() < 0.03, "{share} of {}", 1.0 - stem / all);
 }
 
 /// All end in the same step with the same model, long before the last one, and know it when they are started again.

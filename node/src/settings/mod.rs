@@ -15,7 +15,7 @@ use starling_engine::leaf::MAX_LEAVES;
 use starling_engine::leaf::reach_search::RolePolicy;
 use starling_links::TransportPolicy;
 use starling_run::data::{HELD_BYTES, ImageSize};
-use starling_run::{Delimiter, RunSpec};
+use starling_run::{Delimiter, RenameSpec, RunSpec};
 use starling_topology::PeerId;
 
 use crate::credentials::invitation::InvitationKey;
@@ -190,8 +190,11 @@ pub struct FoundOptions {
     pub alone: bool,
     /// Begin a new run with this checkpoint, or with the newest one of this data directory.
     pub from: Option<PathBuf>,
-    /// Begin a new run with the values in this file: a safetensors file, or one of another kind that the program reads.
+    /// Begin a new run with the values in this file: a safetensors file, or one of another kind that the program reads; or with those of the
+    /// model in this checkpoint or data directory.
     pub init: Option<PathBuf>,
+    /// What the model calls the tensors there.
+    pub init_names: Vec<RenameSpec>,
 }
 
 impl FoundOptions {
@@ -199,7 +202,7 @@ impl FoundOptions {
     pub fn new(run: RunSpec) -> Self {
         let length = RunLimit::default();
         let (resume, from, init) = (ResumePolicy::Fresh, None, None);
-        Self { run, length, min_peers: 1, public: false, resume, alone: false, from, init }
+        Self { run, length, min_peers: 1, public: false, resume, alone: false, from, init, init_names: Vec::new() }
     }
 }
 

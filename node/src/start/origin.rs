@@ -103,9 +103,18 @@ fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path
     Ok(Manifest { from: Some(state.digest()), ..ours })
 }
 
+/// Whether a path names a checkpoint or a data directory, by what lies there: not whether that can be read.
+pub(crate) fn is_saved(path: &Path) -> bool {
+    let is_named = || {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("step-") && name.ends_with(".json"))
+    };
+    if path.is_dir() { path.join(CHECKPOINTS).is_dir() } else { is_named() }
+}
+
 /// Reads the checkpoint that a path names: its manifest file, or the newest one of a data directory, of the run that was
 /// saved last.
-fn read(path: &Path) -> Result<(Manifest, ReplicatedState), NodeError> {
+pub(crate) fn read(path: &Path) -> Result<(Manifest, ReplicatedState), NodeError> {
     let none = || NodeError::NoOrigin(path.to_owned());
     let (data_dir, step) = if path.is_dir() {
         (path.to_owned(), None)

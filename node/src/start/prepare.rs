@@ -10,8 +10,8 @@ use starling_engine::leaf::reach_search::PeerRole;
 use starling_engine::return_engine::{Decision, ReturnOptions, WaitStatus};
 use starling_run::program::export;
 use starling_run::{
-    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Learner, Manifest, PreprocessingSpec,
-    Program, RecoveryResult, ReplicatedState, RunSpec, Workload, check_probe,
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, InitialOrigin, Learner, Manifest,
+    PreprocessingSpec, Program, RecoveryResult, RenameSpec, ReplicatedState, RunSpec, Workload, check_probe,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -447,8 +447,8 @@ fn describe(settings: &Settings, founding: &FoundOptions, program: &dyn Program)
     let mut manifest = workload.found(&spec)?;
     let given = match (&founding.init, &founding.from) {
         (Some(init), Some(from)) => return Err(NodeError::TwoBeginnings { init: init.clone(), from: from.clone() }),
-        (Some(init), None) => Some(workload.read_initial(&spec, init)?),
-        (None, _) => None,
+        (Some(init), None) => Some(read_initial(workload.as_ref(), &spec, init, &founding.init_names)?),
+        (None, _) => workload.own_initial(&spec)?,
     };
     if let Some(values) = &given {
         (manifest.initial, manifest.given) = (starling_run::state::initial::digest(values), true);
@@ -468,6 +468,18 @@ fn describe(settings: &Settings, founding: &FoundOptions, program: &dyn Program)
         store.save(ReplicatedState { run, lineage: Lineage::NONE, ..state })?;
     }
     Ok(Described { manifest, given, workload, store, begun_from })
+}
+
+/// The values in a file, or those of the model in a checkpoint.
+fn read_initial(
+    workload: &dyn Workload,
+    spec: &RunSpec,
+    path: &Path,
+    names: &[RenameSpec],
+) -> Result<Vec<f32>, NodeError> {
+    let saved = origin::is_saved(path).then(|| origin::read(path)).transpose()?;
+    let state = saved.as_ref().map(|(manifest, state)| (manifest, state));
+    Ok(workload.read_initial(spec, &InitialOrigin { path, state, names })?)
 }
 
 /// Opens the learner, and checks that what it holds is as long as the run's states are: all that follows relies on it.

@@ -38,7 +38,7 @@ pub use starling_run::training::optimizer;
 #[doc(inline)]
 pub use starling_run::{
     AugmentPolicy, BalancePolicy, ClassWeightPolicy, DecayKind, DecaySpec, EarlyStopPolicy, LayoutSpec, LossKind,
-    ModelOptions, ModelSpec, OptimizerSpec, Precision, RunSpec, Schedule, Schema,
+    ModelOptions, ModelSpec, OptimizerSpec, Precision, RenameSpec, RunSpec, Schedule, Schema,
 };
 #[cfg(feature = "burn")]
 #[doc(inline)]

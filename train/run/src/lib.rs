@@ -44,7 +44,8 @@ pub use manifest::spec::{
 };
 pub use manifest::{CLIP, Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
 pub use program::learner::{ContributionError, DataRecord, EvaluationReport, Learner, StateReplica, check_probe};
-pub use program::{Program, Workload};
+pub use program::rename::RenameSpec;
+pub use program::{InitialOrigin, Program, Workload};
 pub use sharing::{DataManifest, Download, SharedDataset, SharedFile, SharingError};
 pub use state::record::{RecordError, ResultRecord};
 pub use state::snapshot::{PartialSnapshot, SnapshotError, SnapshotManifest, StateSnapshot};

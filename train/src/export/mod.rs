@@ -24,7 +24,7 @@ mod text_generator;
 pub use crate::task::confusion::{ClassSummary, ConfusionTable, DetailReport, NumberSummary, macro_f1};
 pub use description::{DataOrigin, Description, Origin};
 pub use error::ModelError;
-pub(crate) use exchange::read_weights;
+pub(crate) use exchange::read_origin;
 pub use exchange::{ExportOptions, Layout, NumberFormat, write_exported, write_exported_onnx};
 pub use file::Export;
 pub use model::{EvaluationSet, Model, Prediction, PredictionReport};

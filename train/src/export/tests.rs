@@ -6,7 +6,7 @@ use std::sync::Arc;
 use starling_data::stream::{LabelPolicy, Reader};
 use starling_run::program::export::{DESCRIPTION, MODEL, SCRIPT};
 use starling_run::training::contribution;
-use starling_run::{Gradient, Learner, OptimizerSpec, Program, RunSpec};
+use starling_run::{Gradient, InitialOrigin, Learner, OptimizerSpec, Program, RunSpec};
 use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
 
@@ -499,7 +499,8 @@ fn a_run_begins_with_a_folder_and_with_nothing_that_its_description_denies() {
     learner.export(&exported).expect("exported");
     let spec = RunSpec { model: "mlp:2".parse().expect("a model"), ..RunSpec::default() };
     let workload = ModelProgram::new(CPU).read(&options(&directory.path().join("table.csv"))).expect("good data");
-    let begin = |path: &Path| workload.read_initial(&spec, path).map_err(|error| error.to_string());
+    let begin =
+        |path: &Path| workload.read_initial(&spec, &InitialOrigin::file(path)).map_err(|error| error.to_string());
     let file = exported.join(MODEL);
     let values = begin(&file).expect("an export");
     assert_eq!(values[..], learner.state().parameters[..]);

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use starling_data::{Dataset, files, kinds, shared_files};
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataOptions, DataRecord, Error, Kind, Learner, Manifest, ModelSpec, PreprocessingSpec, Program,
-    RunSpec, Workload,
+    DataDescription, DataOptions, DataRecord, Error, InitialOrigin, Kind, Learner, Manifest, ModelSpec,
+    PreprocessingSpec, Program, RunSpec, Workload,
 };
 
 use crate::device::ComputeSpec;
 use crate::error::{self, TrainingKind};
-use crate::export::read_weights;
+use crate::export::read_origin;
 use crate::network::forward::OutputKind;
 use crate::network::models::{self, AnyTask, ClassifierModel};
 use crate::replica::Replica;
@@ -102,9 +102,9 @@ impl Workload for OnData {
         Ok(found_on(spec, &self.dataset)?)
     }
 
-    fn read_initial(&self, spec: &RunSpec, path: &Path) -> Result<Vec<f32>, Error> {
+    fn read_initial(&self, spec: &RunSpec, origin: &InitialOrigin<'_>) -> Result<Vec<f32>, Error> {
         let (_, task) = models::describe(spec, &self.dataset)?;
-        Ok(read_weights(path, &task.schema(&spec.freeze)?).map_err(error::Error::from)?)
+        Ok(read_origin(origin, &task.schema(&spec.freeze)?).map_err(error::Error::from)?)
     }
 
     fn open_with(self: Box<Self>, manifest: &Manifest, given: Option<Vec<f32>>) -> Result<Box<dyn Learner>, Error> {

@@ -125,7 +125,7 @@ pub trait Task: Send + Sync + 'static {
     }
 
     /// Whether a run begins with what the module's own initializers draw, rather than with [`Self::initial`]: drawn once on the CPU, from the run's seed.
-    /// Platforms may draw other bits, and are told so when they join; between such, found a run with given values. As it is, `false`.
+    /// Platforms may draw other bits: what the founder has drawn, those who join get from members. As it is, `false`.
     fn draws_itself(&self) -> bool {
         false
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -11,13 +11,13 @@ use starling_run::manifest::freeze;
 use starling_run::manifest::schema::Entry;
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataOptions, DataRecord, Error, Kind, LeafKind, Learner, Manifest, ManifestError, ModelOptions,
-    ModelSpec, Precision, Program, ReplicatedState, RunSpec, Schema, Workload,
+    DataDescription, DataOptions, DataRecord, Error, InitialOrigin, Kind, LeafKind, Learner, Manifest, ManifestError,
+    ModelOptions, ModelSpec, Precision, Program, ReplicatedState, RunSpec, Schema, Workload,
 };
 
 use crate::device::ComputeSpec;
 use crate::error::{self, TrainingKind};
-use crate::export::read_weights;
+use crate::export::read_origin;
 use crate::network::flatten::{self, LeafValues};
 use crate::network::models;
 use crate::network::schema::{self, LazyLeaf};
@@ -225,8 +225,15 @@ impl<T: Task> Workload for Own<T> {
         Ok(manifest)
     }
 
-    fn read_initial(&self, spec: &RunSpec, path: &Path) -> Result<Vec<f32>, Error> {
-        Ok(read_weights(path, &self.schema(&spec.freeze)?).map_err(error::Error::from)?)
+    fn read_initial(&self, spec: &RunSpec, origin: &InitialOrigin<'_>) -> Result<Vec<f32>, Error> {
+        Ok(read_origin(origin, &self.schema(&spec.freeze)?).map_err(error::Error::from)?)
+    }
+
+    fn own_initial(&self, spec: &RunSpec) -> Result<Option<Vec<f32>>, Error> {
+        if !self.task.draws_itself() {
+            return Ok(None);
+        }
+        Ok(Some(replica::initial::values(&*self.task, &self.leaves, &self.schema(&spec.freeze)?, spec.seed)?))
     }
 
     fn open_with(self: Box<Self>, manifest: &Manifest, given: Option<Vec<f32>>) -> Result<Box<dyn Learner>, Error> {

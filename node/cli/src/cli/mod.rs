@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use starling::ResumePolicy;
-use starling_run::WIRE_VERSION;
+use starling_run::{RenameSpec, WIRE_VERSION};
 
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, MemoryFlags, ReductionFlags, SwarmFlags};
 pub use data::{CheckFlags, DataVerb, PrepareFlags, SampleFlags};
@@ -246,10 +246,13 @@ pub struct RunFlags {
     /// optimizer, ledger and step [default: initial parameters]
     #[arg(long, value_name = "CHECKPOINT|DIR")]
     pub from: Option<PathBuf>,
-    /// Begin a new run with the values of an export, a file or a folder, or of a safetensors, PyTorch or ONNX file with the same names and
-    /// shapes; joiners get them from members [default: values drawn from the seed]
+    /// Begin a new run with the values of an export, a file or a folder, of a safetensors, PyTorch or ONNX file with the same names and
+    /// shapes, or of a checkpoint or data directory; joiners get them from members [default: values drawn from the seed]
     #[arg(long, value_name = "FILE|DIR", conflicts_with = "from")]
     pub init: Option<PathBuf>,
+    /// In the names of tensors that --init takes, replace what a regular expression matches; may be given several times [default: as they are]
+    #[arg(long, value_name = "OLD=NEW", requires = "init")]
+    pub init_map: Vec<RenameSpec>,
 }
 
 /// `starling join`.

@@ -19,7 +19,8 @@ use crate::program::program;
 pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
     let loaded = context.load(flags.keys.values())?;
     let founding = loaded.founding(flags.resume.unwrap_or(ResumePolicy::Fresh))?;
-    let founding = FoundOptions { alone: flags.alone, from: flags.from.clone(), init: flags.init.clone(), ..founding };
+    let (from, init, init_names) = (flags.from.clone(), flags.init.clone(), flags.init_map.clone());
+    let founding = FoundOptions { alone: flags.alone, from, init, init_names, ..founding };
     let settings = loaded.settings()?;
     let program = program(&loaded)?;
     context.start_logs(&loaded)?;

@@ -3,6 +3,7 @@
 
 pub mod export;
 pub mod learner;
+pub mod rename;
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,8 @@ use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::manifest::spec::{ModelSpec, RunSpec};
 use crate::program::learner::Learner;
+use crate::program::rename::RenameSpec;
+use crate::state::ReplicatedState;
 
 /// What computes, and what it can compute.
 pub trait Program: Send + Sync {
@@ -52,6 +55,24 @@ pub trait Program: Send + Sync {
     fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error>;
 }
 
+/// Where the values lie that a run begins with.
+#[derive(Debug, Clone, Copy)]
+pub struct InitialOrigin<'a> {
+    /// A file with tensors, or where the state was found.
+    pub path: &'a Path,
+    /// A state of another run, with the manifest of that: of its values, those of its model are meant.
+    pub state: Option<(&'a Manifest, &'a ReplicatedState)>,
+    /// What the model calls the tensors there.
+    pub names: &'a [RenameSpec],
+}
+
+impl<'a> InitialOrigin<'a> {
+    /// This file, whose tensors are called as the model's.
+    pub fn file(path: &'a Path) -> Self {
+        Self { path, state: None, names: &[] }
+    }
+}
+
 /// A program with its data: what a run can be made of.
 pub trait Workload: Send {
     /// What members compare of the data.
@@ -83,13 +104,23 @@ pub trait Workload: Send {
     /// If a value is out of range, or the model can't work on the data.
     fn found(&self, spec: &RunSpec) -> Result<Manifest, Error>;
 
-    /// The values of the parameters of `spec`'s model in a file, `[parameters]`, for a run to begin with. As it is, no file is read.
+    /// The values of the parameters of `spec`'s model in a file or a state, `[parameters]`, for a run to begin with. As it is, none are read.
     ///
     /// # Errors
     /// If it can't be read, or holds the values of another model.
-    fn read_initial(&self, spec: &RunSpec, path: &Path) -> Result<Vec<f32>, Error> {
+    fn read_initial(&self, spec: &RunSpec, origin: &InitialOrigin<'_>) -> Result<Vec<f32>, Error> {
         let _ = spec;
-        Err(Error::NoInitialFile { path: path.to_owned() })
+        Err(Error::NoInitialFile { path: origin.path.to_owned() })
+    }
+
+    /// The values that a run of `spec`'s model begins with, `[parameters]`, where other machines may draw others and have to get them from members; `None`
+    /// if all draw the same, which is as it is.
+    ///
+    /// # Errors
+    /// If they can't be drawn.
+    fn own_initial(&self, spec: &RunSpec) -> Result<Option<Vec<f32>>, Error> {
+        let _ = spec;
+        Ok(None)
     }
 
     /// The learner of a member at step 0 of the run that `manifest` describes, whose initial parameters are drawn.

@@ -32,7 +32,9 @@ use super::{Description, Export, ModelError, file, folder};
 
 pub use layout::Layout;
 pub use numbers::NumberFormat;
-pub(crate) use weights::read_weights;
+pub(crate) use weights::read_origin;
+#[cfg(test)]
+use weights::read_weights;
 
 /// What of the metadata a Llama's file has, besides what its tensors are called.
 const OF_LLAMA: [&str; 6] = ["run", "step", "model", "best_step", "best_loss", "ema"];

@@ -6,6 +6,7 @@ use std::path::Path;
 use pytorch_reader::{DType, PytorchReader};
 use starling_run::data::shorten;
 use starling_run::manifest::schema::Entry;
+use starling_run::{Manifest, RenameSpec, ReplicatedState};
 
 use super::super::ModelError;
 use super::super::read::{self, Tensors};
@@ -30,6 +31,8 @@ pub(super) enum Source<'a> {
     Pytorch(BTreeMap<String, pytorch_reader::Tensor>),
     /// Likewise.
     Burnpack(BTreeMap<String, burn_pack::Tensor>),
+    /// Those of a state, with their shapes.
+    State(BTreeMap<String, (Vec<usize>, Vec<f32>)>),
 }
 
 /// The largest pickle, which has the names of tensors and not what they hold.
@@ -102,6 +105,26 @@ pub(super) fn part(names: &[String], found: &BTreeSet<&str>) -> Result<Option<St
     }
 }
 
+/// Tensors as a model calls them.
+///
+/// # Errors
+/// That two are called alike then, as a sentence.
+fn renamed<T>(
+    tensors: impl IntoIterator<Item = (String, T)>,
+    renames: &[RenameSpec],
+) -> Result<BTreeMap<String, T>, String> {
+    let mut all = BTreeMap::new();
+    for (name, tensor) in tensors {
+        let name = RenameSpec::rename(renames, &name);
+        let is_second = all.contains_key(&name);
+        if is_second && !renames.is_empty() {
+            return Err(format!("two of its tensors are called `{}` by --init-map", shorten(&name).escape_debug()));
+        }
+        all.insert(name, tensor);
+    }
+    Ok(all)
+}
+
 /// Of the tensors of a file those in the part that has all `names`, without what that puts before them; all, as they are called, if no part has.
 ///
 /// # Errors
@@ -118,9 +141,12 @@ impl<'a> Source<'a> {
     /// The tensors in the bytes of a safetensors file.
     ///
     /// # Errors
-    /// If they are none.
-    pub(super) fn safetensors(bytes: &'a [u8], path: &Path) -> Result<Self, ModelError> {
-        Ok(Self::Safetensors(read::tensors(bytes, path)?))
+    /// If they are none, or two are called alike by the `renames`.
+    pub(super) fn safetensors(bytes: &'a [u8], path: &Path, renames: &[RenameSpec]) -> Result<Self, ModelError> {
+        let read::Tensors { metadata, tensors } = read::tensors(bytes, path)?;
+        let unfit = |reason| ModelError::OtherWeights { path: path.to_owned(), reason };
+        let tensors = renamed(tensors, renames).map_err(unfit)?.into_iter().collect();
+        Ok(Self::Safetensors(read::Tensors { metadata, tensors }))
     }
 
     /// Those of the constants in the bytes of an ONNX file that are these parameters.
@@ -137,14 +163,18 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// If it can't be read, is none, or has the names in several parts.
-    pub(super) fn pytorch(path: &Path, names: &[String]) -> Result<Source<'static>, ModelError> {
+    pub(super) fn pytorch(
+        path: &Path,
+        names: &[String],
+        renames: &[RenameSpec],
+    ) -> Result<Source<'static>, ModelError> {
         let unfit = |reason: String| ModelError::OtherWeights { path: path.to_owned(), reason };
         check_archive(path).map_err(|reason| unfit(format!("it is no file that `torch.save` wrote: {reason}")))?;
         let reader = PytorchReader::new(path).map_err(|error| {
             let reason = error.to_string();
             unfit(format!("it is no file of PyTorch's that could be read: {}", shorten(&reason).escape_debug()))
         })?;
-        let tensors: BTreeMap<String, _> = reader.into_tensors().into_iter().collect();
+        let tensors = renamed(reader.into_tensors(), renames).map_err(unfit)?;
         in_part(names, tensors).map(Source::Pytorch).map_err(unfit)
     }
 
@@ -152,7 +182,12 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// If it is none, or has the names in several parts.
-    pub(super) fn burnpack(bytes: Vec<u8>, path: &Path, names: &[String]) -> Result<Source<'static>, ModelError> {
+    pub(super) fn burnpack(
+        bytes: Vec<u8>,
+        path: &Path,
+        names: &[String],
+        renames: &[RenameSpec],
+    ) -> Result<Source<'static>, ModelError> {
         let unfit = |reason: String| ModelError::OtherWeights { path: path.to_owned(), reason };
         let told = |reason: String| {
             unfit(format!("it is no burnpack file that could be read: {}", shorten(&reason).escape_debug()))
@@ -164,8 +199,32 @@ impl<'a> Source<'a> {
         }
         let read = || burn_pack::Reader::from_bytes(burn_pack::Bytes::from_bytes_vec(bytes))?.into_tensors();
         let tensors = read().map_err(|error| told(error.to_string()))?;
-        let tensors: BTreeMap<String, _> = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+        let tensors = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor));
+        let tensors = renamed(tensors, renames).map_err(unfit)?;
         in_part(names, tensors).map(Source::Burnpack).map_err(unfit)
+    }
+
+    /// Those of the model in a state of a run.
+    ///
+    /// # Errors
+    /// If its tensors are too many to be listed by its manifest.
+    pub(super) fn state(
+        (manifest, state): (&Manifest, &ReplicatedState),
+        path: &Path,
+        renames: &[RenameSpec],
+    ) -> Result<Source<'static>, ModelError> {
+        let unfit = |reason| ModelError::OtherWeights { path: path.to_owned(), reason };
+        if manifest.leaves.is_empty() {
+            let reason = "it is of a model with more tensors than a manifest lists; export it, and begin with that";
+            return Err(unfit(reason.to_owned()));
+        }
+        let (listed, model) = (manifest.listed(), state.model(manifest));
+        let mut numbers = model.iter().chain(&*state.frozen).copied();
+        let tensor = |entry: &Entry| {
+            let values = numbers.by_ref().take(entry.elements()).collect();
+            (entry.path.clone(), (entry.shape.clone(), values))
+        };
+        renamed(listed.entries().iter().map(tensor), renames).map(Source::State).map_err(unfit)
     }
 
     /// What the tensors are called.
@@ -175,6 +234,7 @@ impl<'a> Source<'a> {
             Self::Onnx(constants) => constants.names(),
             Self::Pytorch(tensors) => tensors.keys().collect(),
             Self::Burnpack(tensors) => tensors.keys().collect(),
+            Self::State(tensors) => tensors.keys().collect(),
         }
     }
 
@@ -187,6 +247,7 @@ impl<'a> Source<'a> {
             Self::Onnx(constants) => constants.shape(name),
             Self::Pytorch(tensors) => tensors.get(name).map(|tensor| tensor.shape().to_vec()),
             Self::Burnpack(tensors) => tensors.get(name).map(|tensor| tensor.shape.to_vec()),
+            Self::State(tensors) => tensors.get(name).map(|(shape, _)| shape.clone()),
         }
     }
 
@@ -204,6 +265,7 @@ impl<'a> Source<'a> {
                 Ok(format.decode(tensor.data()))
             }
             Self::Onnx(constants) => constants.numbers(name),
+            Self::State(tensors) => Ok(tensors.get(name).ok_or("is not there")?.1.clone()),
             Self::Burnpack(tensors) => {
                 let tensor = tensors.get(name).ok_or("is not there")?;
                 let format = match tensor.dtype {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use starling_run::Schema;
 use starling_run::data::shorten;
+use starling_run::{InitialOrigin, Schema};
 
 use super::super::{ModelError, read};
 use super::source::{self, Source};
@@ -19,7 +19,7 @@ const MADE: &str = "onnx::";
 /// How many names an error repeats.
 const MAX_NAMED: usize = 4;
 
-/// The values of all parameters of `schema`, in its order, from the file at `path`: a tensor for each, by its name and in its shape in the
+/// The values of all parameters of `schema`, in its order, of the model in a state, or from a file: a tensor for each, by its name and in its shape in the
 /// file's layout, and no other. It is a safetensors file, or a folder with such a one that was exported, whose metadata say which layout that is; where they don't, it is Burn's, or that of a
 /// Llama if the tensors are called so. Or it is one that `torch.save` wrote, in PyTorch's layout, a burnpack file of Burn's, or an ONNX file, whose operations say how its
 /// constants lie. Numbers of 16 bits are taken as they are.
@@ -28,24 +28,33 @@ const MAX_NAMED: usize = 4;
 /// If it can't be read, is none, is cut off or changed, holds other tensors than these, others than F32, BF16 or F16, or a number that is
 /// not finite. Of a safetensors or ONNX file, nothing is reserved on its word; a pickle of PyTorch's, of which a few MiB are taken, may ask for more than it
 /// is long.
-pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, ModelError> {
+pub(crate) fn read_origin(origin: &InitialOrigin<'_>, schema: &Schema) -> Result<Vec<f32>, ModelError> {
+    let InitialOrigin { path, state, names: renames } = *origin;
+    if let Some(of) = state {
+        return values(&Source::state(of, path, renames)?, Layout::Burn, path, schema);
+    }
     if source::is_pytorch(path) {
         let names: Vec<String> = schema.entries().iter().filter_map(|entry| Layout::Torch.tensor(entry)).collect();
-        return values(&Source::pytorch(path, &names)?, Layout::Torch, path, schema);
+        return values(&Source::pytorch(path, &names, renames)?, Layout::Torch, path, schema);
     }
     let numbers = 4 * schema.parameters() as u64;
     if source::is_burnpack(path) {
         let names: Vec<String> = schema.entries().iter().filter_map(|entry| Layout::Burn.tensor(entry)).collect();
         let bytes = read::read(path, numbers + MAX_HEADER_BYTES)?;
-        return values(&Source::burnpack(bytes, path, &names)?, Layout::Burn, path, schema);
+        return values(&Source::burnpack(bytes, path, &names, renames)?, Layout::Burn, path, schema);
     }
     if source::is_onnx(path) {
+        if !renames.is_empty() {
+            let reason = "the tensors of an ONNX file are known by what its graph calls them; leave --init-map out, or save the `state_dict` with \
+                          `torch.save`, and begin with that";
+            return Err(ModelError::OtherWeights { path: path.to_owned(), reason: reason.to_owned() });
+        }
         let bytes = read::read(path, numbers + MAX_GRAPH_BYTES)?;
         return values(&Source::onnx(&bytes, path, schema.entries())?, Layout::Burn, path, schema);
     }
     let (file, bytes) = read::file_of(path, numbers + MAX_HEADER_BYTES)?;
     read::check(path, &bytes)?;
-    let source = Source::safetensors(&bytes, &file)?;
+    let source = Source::safetensors(&bytes, &file, renames)?;
     let Source::Safetensors(file) = &source else { unreachable!("invariant: it was opened as one") };
     let layout = match file.metadata.get("layout") {
         Some(name) => Layout::named(name).ok_or_else(|| ModelError::OtherWeights {
@@ -56,6 +65,12 @@ pub(crate) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, Mod
         None => Layout::Burn,
     };
     values(&source, layout, path, schema)
+}
+
+/// The same of a file whose tensors are called as the model's.
+#[cfg(test)]
+pub(super) fn read_weights(path: &Path, schema: &Schema) -> Result<Vec<f32>, ModelError> {
+    read_origin(&InitialOrigin::file(path), schema)
 }
 
 /// The values of all parameters, of the tensors of a file in this layout.
@@ -221,6 +236,61 @@ mod tests {
         let values = read(OF_PYTORCH).expect("PyTorch's");
         assert_eq!(values[..8], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 1.0]);
         assert_eq!(values[8..], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    }
+
+    /// What `torch.save` would make of this pickle, without any numbers.
+    fn archive(pickle: &[u8]) -> Vec<u8> {
+        let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+        for (name, bytes) in [("a/data.pkl", pickle), ("a/byteorder", b"little"), ("a/version", b"3\n")] {
+            archive.start_file(name, stored).expect("a file");
+            std::io::Write::write_all(&mut archive, bytes).expect("in memory");
+        }
+        archive.finish().expect("an archive").into_inner()
+    }
+
+    /// A pickle is a program: what is none of tensors is not run, and what asks for more than is there does not get it.
+    #[test]
+    fn a_hostile_pickle_runs_nothing_and_takes_nothing() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let mark = folder.path().join("it ran");
+        let call = |module: &str, name: &str, argument: &str| {
+            let length = argument.len() as u32;
+            let mut pickle = format!("\u{0}\u{0}c{module}\n{name}\nX").into_bytes();
+            pickle[..2].copy_from_slice(&[0x80, 2]);
+            pickle.extend([&length.to_le_bytes()[..], argument.as_bytes(), b"\x85R."].concat());
+            pickle
+        };
+        let touch = format!("touch '{}'", mark.display());
+        let write = format!("open({:?}, 'w')", mark.display().to_string());
+        let (deep, long) = (1 << 20, u64::MAX.to_le_bytes());
+        for pickle in [
+            call("os", "system", &touch),
+            call("posix", "system", &touch),
+            call("builtins", "exec", &write),
+            call("builtins", "eval", &write),
+            call("torch._utils", "_rebuild_tensor_v2", &touch),
+            // Lists in lists, and tuples in tuples.
+            [b"\x80\x02", &vec![b']'; deep][..], &vec![b'a'; deep - 1], b"."].concat(),
+            [b"\x80\x02)", &vec![0x85; deep][..], b"."].concat(),
+            // Marks that nothing takes back, and what is not there.
+            [b"\x80\x02", &vec![b'('; deep][..], b"."].concat(),
+            b"\x80\x02ttttR0000.".to_vec(),
+            // Texts, bytes and numbers that are longer than all there is.
+            [b"\x80\x04\x8d", &long[..], b"a."].concat(),
+            [b"\x80\x04\x8e", &long[..], b"a."].concat(),
+            b"\x80\x02X\xff\xff\xff\xffa.".to_vec(),
+            b"\x80\x02T\xff\xff\xff\x7fa.".to_vec(),
+            b"\x80\x02\x8b\xff\xff\xff\x7fa.".to_vec(),
+            // A value that is fetched again and again, each time twice as long.
+            [b"\x80\x02X\x04\0\0\0aaaaq\0", &[&b"h\0h\0\x86q\0"[..]; 64].concat()[..], b"."].concat(),
+        ] {
+            let shown = String::from_utf8_lossy(&pickle[..pickle.len().min(40)]).into_owned();
+            assert!(read(&archive(&pickle)).is_err(), "{shown:?}");
+            assert!(!mark.exists(), "{shown:?} ran");
+        }
+        let large = read(&archive(&vec![b'.'; (4 << 20) + 1])).expect_err("no names are so long");
+        assert!(large.contains("its pickle has 4194305 bytes"), "{large}");
     }
 
     /// Whatever is done to it, nothing panics, and nothing is taken that the model can't have.
