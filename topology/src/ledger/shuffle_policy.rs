@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The most rows of a block.
 const MAX_ROWS: u32 = 1 << 24;
+/// Blocks of a window where nobody says otherwise.
+const USUAL_BLOCKS: u32 = 16;
 /// The most blocks of a window.
 const MAX_BLOCKS: u32 = 1 << 16;
 
@@ -31,7 +33,7 @@ pub enum ShufflePolicy {
 
 impl ShufflePolicy {
     /// Blocks as they are if nothing else is said of them: some 130,000 samples at a time.
-    pub const BLOCKS: Self = Self::Blocks { rows: 8192, blocks: 16 };
+    pub const BLOCKS: Self = Self::Blocks { rows: 8192, blocks: USUAL_BLOCKS };
 
     /// Checks numbers that may be a stranger's.
     ///
@@ -75,14 +77,13 @@ impl FromStr for ShufflePolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Self::Blocks { blocks: usual, .. } = Self::BLOCKS else { unreachable!("that it is blocks is above") };
         let read = || match text.split_once(':') {
             None if text == "full" => Some(Self::Full),
             None if text == "blocks" => Some(Self::BLOCKS),
             None => None,
             Some(("blocks", sizes)) => {
                 let (rows, blocks) = sizes.split_once('x').map_or((sizes, None), |(rows, blocks)| (rows, Some(blocks)));
-                let blocks = blocks.map_or(Some(usual), |blocks| blocks.parse().ok())?;
+                let blocks = blocks.map_or(Some(USUAL_BLOCKS), |blocks| blocks.parse().ok())?;
                 Some(Self::Blocks { rows: rows.parse().ok()?, blocks })
             }
             Some(_) => None,
