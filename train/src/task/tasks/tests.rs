@@ -532,7 +532,7 @@ fn samples_count_as_much_as_their_task_says() {
 }
 
 #[test]
-fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_is_skipped() {
+fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_changes_nothing() {
     let found = |says: fn(f64) -> Option<f64>| {
         let workload = sequences(says);
         let manifest = workload.found(&spec()).expect("a run");
@@ -552,9 +552,9 @@ fn what_is_no_weight_is_refused_and_a_batch_that_counts_nothing_is_skipped() {
     assert!(values.iter().all(|value| *value == 0.0));
     let record = starling_run::training::contribution::alone(1, values, weight, manifest.batch_size, ME, UNMEASURED);
     let report = learner.apply(&record).expect("applied");
-    assert_eq!(report.loss, 0.0);
-    assert!(report.skipped.expect("skipped").contains("count nothing"));
-    assert_eq!((learner.state().parameters, learner.ledger().skips().total), (before.parameters, 1));
+    assert_eq!((report.loss, report.skipped), (0.0, None));
+    // Of rare events most batches may have none: no run stops for it.
+    assert_eq!((learner.state().parameters, learner.ledger().skips().total), (before.parameters, 0));
     // Whoever does not weigh is in no such run.
     let plain = sequences(|_| None);
     let error = plain.open(&manifest).expect_err("another program").to_string();
