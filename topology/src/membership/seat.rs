@@ -473,8 +473,8 @@ impl Seat {
         match self.suspects.get(&peer) {
             None | Some(Evidence::LinkFailed | Evidence::Misbehaved) => true,
             Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Revoked) => false,
-            // Two connections that close are a death.
-            Some(Evidence::Closed) if is_told => false,
+            // Two connections that close are a death. One that never was tells nothing: whoever has joined may reach others alone.
+            Some(Evidence::Closed) if is_told && self.heard.contains(&peer) => false,
             // All who watch notice silence at about the same time: who does not say so may hear it.
             Some(Evidence::Silent(_) | Evidence::Unanswered) if is_told => {
                 let watching = self.neighbours(peer);
@@ -571,6 +571,7 @@ mod tests {
     fn silence_is_waited_for_while_one_that_watches_does_not_tell_of_it() {
         let expects = |evidence, promises: &[(u8, &[u8])], told: &[u8]| {
             let (mut seat, decree) = promised(promises);
+            seat.heard.insert(peer(5));
             seat.suspects.insert(peer(5), evidence);
             told.iter().for_each(|by| _ = seat.suspicion_reports.report(peer(*by), peer(5), evidence));
             seat.expects(peer(5), &decree)
@@ -581,6 +582,10 @@ mod tests {
         assert!(!expects(silent, &[(2, &[5]), (3, &[5])], &[2]));
         assert!(expects(Evidence::Closed, &[(2, &[]), (3, &[])], &[]));
         assert!(!expects(Evidence::Closed, &[(2, &[5]), (3, &[])], &[2]), "so deaths look");
+        let (mut seat, decree) = promised(&[(2, &[5]), (3, &[])]);
+        seat.suspects.insert(peer(5), Evidence::Closed);
+        seat.suspicion_reports.report(peer(2), peer(5), Evidence::Closed);
+        assert!(seat.expects(peer(5), &decree), "it never spoke here, and the third may reach it");
     }
 
     #[test]

@@ -140,7 +140,7 @@ pub struct MemoryFlags {
     /// For how many steps
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
-    /// What else `starling run` is told
+    /// What else `starling run` is told; paths are absolute, as members run in folders of their own
     #[arg(last = true, value_name = "FLAGS")]
     pub flags: Vec<String>,
 }

@@ -62,10 +62,10 @@ impl Sides {
         let says = SAYS_TRAINED_ON | SAYS_HELD_OUT;
         let other = noted.iter().position(|noted| noted & says == 0);
         let are_said = other.is_none();
-        let is_said = |side: u16| noted.iter().any(|noted| noted & side != 0);
-        if let Some(other) = other.filter(|_| is_said(SAYS_TRAINED_ON) && is_said(SAYS_HELD_OUT)) {
+        let is_said = noted.iter().any(|noted| noted & says != 0);
+        if let Some(other) = other.filter(|_| is_said) {
             return Err(format!(
-                "the column of --split-by says of some rows that they are to train on, and of others that they are held out, and neither of sample {other} (counted from 0); write one of {} or {} there, or leave the row out",
+                "the column of --split-by says of some rows whether they are to train on or held out, and not of sample {other} (counted from 0); write one of {} or {} there, or leave the row out",
                 TRAINED_ON.join(", "),
                 HELD_OUT.join(", "),
             ));
