@@ -189,5 +189,14 @@ pub(crate) fn most_useful_first(addresses: &mut Vec<Multiaddr>) {
     addresses.sort_by_key(|address| (worth(address).is_none(), worth(address)));
 }
 
+/// The address of a machine that a multiaddr begins with; one of IPv4 written as IPv6 is of IPv4.
+pub(crate) fn ip(address: &Multiaddr) -> Option<IpAddr> {
+    match address.iter().next()? {
+        Protocol::Ip4(ip) => Some(IpAddr::from(ip)),
+        Protocol::Ip6(ip) => Some(ip.to_canonical()),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests;

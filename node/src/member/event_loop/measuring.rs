@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use libp2p::Multiaddr;
-use libp2p::multiaddr::Protocol;
 use starling_topology::plan::Link;
 use starling_topology::view::MAX_COSTED;
 use starling_topology::{Input, PeerId, StallReport};
 
 use super::EventLoop;
 use crate::credentials::identity::{from_libp2p, to_libp2p};
+use crate::net::listen;
 use crate::observe::report::{MeasuredLink, Report};
 
 /// Between two processes of one machine: what is measured there is how busy it is.
@@ -35,8 +35,8 @@ impl EventLoop {
     /// A connection to `peer` is there, from or to this address.
     pub(super) fn on_connected(&mut self, peer: libp2p::PeerId, address: &Multiaddr) {
         let Some(peer) = from_libp2p(&peer) else { return };
-        let ours: Vec<IpAddr> = self.network.swarm.listeners().filter_map(ip).collect();
-        let near = ip(address).is_some_and(|ip| ip.is_loopback() || ours.contains(&ip));
+        let ours: Vec<IpAddr> = self.network.swarm.listeners().filter_map(listen::ip).collect();
+        let near = listen::ip(address).is_some_and(|ip| ip.is_loopback() || ours.contains(&ip));
         if near {
             self.nearby.insert(peer);
         } else {
@@ -70,13 +70,5 @@ impl EventLoop {
         let report = Report::Measured { links: measured.collect::<BTreeMap<_, _>>() };
         self.observer.report(&report);
         self.handle(Input::Measured { links });
-    }
-}
-
-fn ip(address: &Multiaddr) -> Option<IpAddr> {
-    match address.iter().next()? {
-        Protocol::Ip4(ip) => Some(IpAddr::from(ip)),
-        Protocol::Ip6(ip) => Some(ip.to_canonical()),
-        _ => None,
     }
 }

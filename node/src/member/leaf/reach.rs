@@ -84,7 +84,8 @@ impl ReachProvider {
 /// Where a peer is but for its loopback addresses, which are others' here: this machine's own, if it listens at the same port. One that is
 /// nowhere else may be on this machine.
 fn beyond_this_machine(contact: &Contact) -> Contact {
-    let is_loopback = |address: &&String| address.starts_with("/ip4/127.") || address.starts_with("/ip6/::1/");
+    let ip = |address: &String| listen::ip(&address.parse().ok()?);
+    let is_loopback = |address: &&String| ip(address).is_some_and(|ip| ip.is_loopback());
     let others: Vec<String> = contact.addresses.iter().filter(|address| !is_loopback(address)).cloned().collect();
     let addresses = if others.is_empty() { contact.addresses.clone() } else { others };
     Contact { peer: contact.peer, addresses }

@@ -14,9 +14,9 @@ const STEPS_EACH: u64 = 20;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Five hosts, of which one reaches all others, and those reach nobody else; one of these dies, and a new machine comes in its
-/// place; then a second one reaches all, and the first one's process is
-/// killed; then all reach all. Promised: nobody is ever left out, steps go on by a star and with the other hub soon after the death, and
-/// by a ring, or whatever is fastest, in the end, all with the same state.
+/// place; then a second one reaches all, and the first one's process is killed; then all reach all. Promised: nobody is ever left out,
+/// steps go on by a star and with the other hub soon after the death, and by a ring, or whatever is fastest, in the end, all with the
+/// same state.
 #[derive(Debug, Clone)]
 pub struct Star {
     /// How many processes, 4 at least.
