@@ -1,6 +1,7 @@
 //! Tests of the real binary, and of the house rules. One test binary, so that it links once.
 
 mod access;
+mod arriving;
 mod attempts;
 mod beginnings;
 mod bench;

@@ -224,6 +224,7 @@ impl Swarm {
             manifest,
             credentials,
             start,
+            rest: None,
         };
         let opened =
             runtime.block_on(node::open(settings, ready, (0, Lineage::NONE), Arc::<Logged>::clone(&logged)))?;

@@ -12,6 +12,7 @@ mod progress_meter;
 mod slot_watch;
 mod speed;
 mod stalls;
+mod starvation;
 mod turns;
 mod work_clock;
 mod worker;
@@ -46,6 +47,7 @@ use progress_meter::ProgressMeter;
 use slot_watch::SlotWatch;
 use speed::Speed;
 use stalls::Stalls;
+use starvation::Starvation;
 use worker::Worker;
 
 /// Events that wait for the event loop.
@@ -172,6 +174,7 @@ pub(crate) fn start(
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
         learner,
         is_unable: false,
+        starvation: Starvation::new(max_stall),
         observer,
         saving: SaveSchedule::new(learner_options.checkpoint_every, steps),
         learner_options,

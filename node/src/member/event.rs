@@ -6,6 +6,8 @@ use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::Link;
 use starling_topology::{Envelope, PeerId, StallReport, ViewId};
 
+use crate::error::NodeError;
+
 /// One thing that happened on a stream.
 #[derive(Debug)]
 pub(crate) enum NetworkEvent {
@@ -33,4 +35,6 @@ pub(crate) enum NetworkEvent {
     ResultFetched { number: u64, result: Result<ResultRecord, String> },
     /// The state of our sync of this number is here, or why not.
     StateFetched { number: u64, state: Result<Box<ReplicatedState>, String> },
+    /// What is missing of this machine's data can't be had.
+    DataMissing { error: NodeError },
 }

@@ -3,6 +3,7 @@
 
 mod change;
 mod completion;
+mod data_fetch;
 mod denials;
 mod guests;
 pub(crate) mod heads;
@@ -43,12 +44,14 @@ use crate::net::control::Link;
 use crate::net::network::Network;
 use crate::observe::report::{Observer, Report};
 use crate::reducer::ReducerHandle;
+use crate::start::dataset::arriving::ArrivingData;
 use crate::store::checkpoint_writer::WriterHandle;
 use crate::transfer::ChunkProviders;
 use crate::transfer::providers::IncomingStreams;
 use crate::transfer::state::Shape;
 use change::Change;
 use completion::Questions;
+use data_fetch::DataFetch;
 use denials::Denials;
 pub(crate) use join_wait::{Books, Departure, JoinWait};
 pub(crate) use look_back::LookBack;
@@ -120,6 +123,8 @@ pub(crate) struct EventLoopParts {
     pub(crate) join_wait: JoinWait,
     pub(crate) quest: Quest,
     pub(crate) twins: TwinWatch,
+    /// What is to come of this member's data.
+    pub(crate) rest: Option<ArrivingData>,
     pub(crate) observer: Arc<dyn Observer>,
 }
 
@@ -163,6 +168,7 @@ pub(crate) struct EventLoop {
     /// What is fetched on the way into a view.
     result: Option<Fetch>,
     state: Option<Fetch>,
+    data: DataFetch,
     /// Why the next view comes.
     change: Option<Change>,
     /// A view that was resumed and that the user has yet to be told of.
@@ -201,7 +207,7 @@ impl EventLoop {
     pub(crate) fn new(parts: EventLoopParts, feed: LearnerEvents, config: LoopConfig) -> Self {
         let EventLoopParts { identity, network, incoming, member, shared_steps, snapshots, chunk_providers, .. } =
             parts;
-        let EventLoopParts { leaves, books, writer_handle, join_wait, quest, twins, observer, .. } = parts;
+        let EventLoopParts { leaves, books, writer_handle, join_wait, quest, twins, rest, observer, .. } = parts;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let named = member.membership().contacts().map(|contact| to_libp2p(contact.peer));
@@ -238,6 +244,7 @@ impl EventLoop {
             early: Vec::new(),
             result: None,
             state: None,
+            data: DataFetch::new(rest),
             change: None,
             shown: None,
             traffic: Arc::default(),
@@ -263,7 +270,7 @@ impl EventLoop {
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Ended {
         let end = self.work(stop).await;
         // Whoever waits for the reducer must see it closed, and the trainer must not wait for it either.
-        (self.reducer, self.result, self.state) = (None, None, None);
+        (self.reducer, self.result, self.state, self.data) = (None, None, None, DataFetch::default());
         self.prober = None;
         let in_order = matches!(end, End::Event(Event::Complete { .. } | Event::Left { .. }) | End::LeftAlone);
         let took_part = self.join_wait.took_part();

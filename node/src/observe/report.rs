@@ -143,6 +143,16 @@ pub enum Report {
         /// Bytes that it has.
         of: u64,
     },
+    /// This machine trains with a part of the data set; the rest comes from members meanwhile. Told when it begins so, and with each file; the
+    /// last one has all.
+    Arriving {
+        /// Files that are here.
+        files: usize,
+        /// Files that it has.
+        of: usize,
+        /// Bytes that came from members since this process began.
+        fetched_bytes: u64,
+    },
     /// What was understood of the data set.
     Data(DataSummary),
     /// Peers are asked what the run is, before this one joins it.

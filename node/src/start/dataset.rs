@@ -1,5 +1,7 @@
 //! Where a member's samples come from: its own disk, or, for a joiner that has none, other members.
 
+pub(crate) mod arriving;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
@@ -26,6 +28,7 @@ use crate::start::client::ask::Member;
 use crate::start::node::blocking;
 use crate::transfer::data::{self, DataRequest, Failure, FileSet};
 use crate::transfer::questions;
+use arriving::ArrivingData;
 
 /// The folder of the data directory that holds downloaded data sets, in one folder for each.
 const DATA: &str = "data";
@@ -41,6 +44,8 @@ pub(crate) struct Samples {
     pub(crate) source: String,
     /// Members that we heard of on the way.
     pub(crate) told: Vec<Contact>,
+    /// What is to come while it is trained on.
+    pub(crate) rest: Option<ArrivingData>,
 }
 
 /// The data that this machine's user named; the digits if none.
@@ -120,23 +125,47 @@ pub(crate) async fn of_run(
         let source = kind.map_or_else(|| source(settings), |kind| kind.name).to_owned();
         let options = DataOptions { source: source.clone(), ..options(settings, 0.0, 0).for_run(manifest) };
         let workload = blocking(move || Ok(program.read(&options)?)).await?;
-        return Ok(Samples { workload, source, told: Vec::new() });
+        return Ok(Samples { workload, source, told: Vec::new(), rest: None });
     };
     if let Some(message) = unheeded(settings) {
         observer.report(&Report::Warning { message });
     }
     let place = Place::new(settings, manifest, program, kind);
     let source = place.source(&place.folder);
-    if let Some(workload) = place.look(&*observer).await? {
-        return Ok(Samples { workload, source, told: Vec::new() });
+    let can_arrive = arriving::can_arrive(manifest);
+    if place.is_arriving() && !can_arrive {
+        place.stop_arriving().await?;
+    }
+    if !place.is_arriving()
+        && let Some(workload) = place.look(&*observer).await?
+    {
+        return Ok(Samples { workload, source, told: Vec::new(), rest: None });
     }
     let protocol = Protocols::new(manifest.run_id()).state;
     let access = Access::visiting(identity.peer_id(), Some(manifest.run_id()), &member.credentials);
     let client = Client::start(identity, access, settings.mdns, protocol)?;
     let members = Members::ask(&client, identity, member).await;
     let open = |peer: PeerId| client.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
-    let workload = download(&open, &members.asked, &place, settings.data_limit, &*observer).await?;
-    Ok(Samples { workload, source, told: members.told })
+    let (workload, rest) = match can_arrive {
+        true => arriving::begin(&open, &members.asked, &place, settings.data_limit, &*observer).await?,
+        false => (download(&open, &members.asked, &place, settings.data_limit, &*observer).await?, None),
+    };
+    Ok(Samples { workload, source, told: members.told, rest })
+}
+
+/// Fetches what is missing of a data set, before it is used.
+pub(crate) async fn complete(
+    settings: &Settings,
+    manifest: &Manifest,
+    rest: &ArrivingData,
+    (identity, member): (&Identity, &Member),
+    observer: &dyn Observer,
+) -> Result<(), NodeError> {
+    let access = Access::visiting(identity.peer_id(), Some(manifest.run_id()), &member.credentials);
+    let client = Client::start(identity, access, settings.mdns, Protocols::new(manifest.run_id()).state)?;
+    let members = Members::ask(&client, identity, member).await;
+    let open = |peer: PeerId| client.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
+    rest.complete(&open, || members.asked.clone(), || 0, observer).await
 }
 
 /// What a member says was done to the run's data before training; `None` if it does not say it, or not soon.
@@ -199,21 +228,24 @@ where
         };
         Ok(())
     };
-    let description = &place.manifest.data;
-    let wanted =
-        DataRequest { files: FileSet::DataSet, names: place.kind.files, folder: &place.part, max_bytes: limit };
+    let (files, names) = (FileSet::DataSet, place.kind.files);
+    let wanted = DataRequest { files, names, folder: &place.part, only: None, max_bytes: limit };
     let fetched = data::fetch(open, members, wanted, downloading(observer), check).await;
-    let Err(Failure { reason, is_shared, too_large }) = fetched else {
-        return taken.ok_or(NodeError::Stopped("download"));
-    };
-    Err(match too_large {
+    fetched.map_err(|failure| not_there(place, limit, failure))?;
+    taken.ok_or(NodeError::Stopped("download"))
+}
+
+/// Why the data set of a run can't be had.
+fn not_there(place: &Place, limit: u64, Failure { reason, is_shared, too_large }: Failure) -> NodeError {
+    match too_large {
         Some(bytes) => NodeError::DataTooLarge { bytes, limit },
         None if is_shared => NodeError::NoData { reason },
         None => {
+            let description = &place.manifest.data;
             let (kind, samples) = (description.kind.clone(), description.samples);
             NodeError::NotShared { kind, samples, reason }
         }
-    })
+    }
 }
 
 /// Whom to ask, and where they are.
@@ -303,11 +335,26 @@ impl Place {
         Ok(None)
     }
 
+    /// What is asked for of these files, to be put where they stay.
+    fn wanted<'a>(&'a self, only: &'a [usize], max_bytes: u64) -> DataRequest<'a> {
+        let (files, names) = (FileSet::DataSet, self.kind.files);
+        DataRequest { files, names, folder: &self.folder, only: Some(only), max_bytes }
+    }
+
     /// Reads the files in `folder` as the run's members read theirs, and checks that they are the run's data.
     async fn read(&self, folder: &Path, max_file_bytes: u64) -> Result<Box<dyn Workload>, String> {
+        self.read_as(folder, max_file_bytes, false).await
+    }
+
+    /// The same of what may be here in part, where it stays.
+    async fn read_arriving(&self, max_file_bytes: u64) -> Result<Box<dyn Workload>, String> {
+        self.read_as(&self.folder, max_file_bytes, true).await
+    }
+
+    async fn read_as(&self, folder: &Path, max_file_bytes: u64, arriving: bool) -> Result<Box<dyn Workload>, String> {
         let expects = Some(self.manifest.data.fingerprint);
         let (source, held_bytes) = (self.source(folder), self.held_bytes);
-        let options = DataOptions { source, max_file_bytes, held_bytes, expects, ..DataOptions::default() };
+        let options = DataOptions { source, max_file_bytes, held_bytes, expects, arriving, ..DataOptions::default() };
         let options = options.for_run(&self.manifest);
         let program = self.program.clone();
         let read = blocking(move || Ok(program.read(&options)?)).await;

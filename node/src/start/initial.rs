@@ -85,7 +85,8 @@ pub(crate) async fn of_run(
         taken = Some(values);
         Ok(())
     };
-    let wanted = DataRequest { files: FileSet::Initial, names: &[NAME], folder: &place.part, max_bytes: place.bytes() };
+    let (files, names) = (FileSet::Initial, &[NAME]);
+    let wanted = DataRequest { files, names, folder: &place.part, only: None, max_bytes: place.bytes() };
     match data::fetch(&open, &members.asked, wanted, downloading(observer), check).await {
         Ok(()) => taken.map(Some).ok_or(NodeError::Stopped("download")),
         Err(Failure { reason, .. }) => Err(NodeError::NoInitial { reason }),

@@ -325,7 +325,7 @@ pub(crate) async fn open(
     (step, lineage): (u64, Lineage),
     observer: Arc<dyn Observer>,
 ) -> Result<Opened, NodeError> {
-    let Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins } = ready;
+    let Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins, rest } = ready;
     let run = manifest.run_id();
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?;
@@ -481,6 +481,7 @@ pub(crate) async fn open(
         join_wait,
         quest,
         twins,
+        rest,
         observer,
     };
     Ok(Opened { parts, config, checkpoint_writer, ticket })

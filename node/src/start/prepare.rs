@@ -30,6 +30,7 @@ use crate::observe::report::{Observer, Report};
 use crate::settings::{FoundOptions, JoinOptions, ResumePolicy, Settings};
 use crate::start::catch_up::SearchOutcome;
 use crate::start::client::ask::{Member, ask, ask_any};
+use crate::start::dataset::arriving::ArrivingData;
 use crate::start::dataset::{self, Samples};
 use crate::start::initial;
 use crate::start::node::{CHECKPOINTS, blocking, layout_config};
@@ -71,6 +72,8 @@ pub(crate) struct Ready {
     pub(crate) memory: Memory,
     /// Whether another process is this machine.
     pub(crate) twins: TwinWatch,
+    /// What is to come of its data while it trains.
+    pub(crate) rest: Option<ArrivingData>,
 }
 
 /// How a peer takes part.
@@ -173,7 +176,8 @@ pub(crate) async fn founder(
     }
     let membership = membership(settings, &manifest, founding.min_peers);
     let probe = learner.probe();
-    let ready = Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins };
+    let rest = None;
+    let ready = Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins, rest };
     Ok(Prepared { ready, role: PeerRole::Member, learner, damaged, searched })
 }
 
@@ -232,7 +236,7 @@ pub(crate) async fn joiner(
         bearer: Some(identity.clone()),
     };
     let member = Member { credentials: credentials.clone(), ..member };
-    let Samples { workload, source, told: sharers } =
+    let Samples { workload, source, told: sharers, mut rest } =
         dataset::of_run(settings, program.clone(), &manifest, (&identity, &member), observer.clone()).await?;
     let ours = as_we_see_it(&manifest, joining, workload.as_ref())?;
     if ours != manifest {
@@ -283,6 +287,18 @@ pub(crate) async fn joiner(
     let (members, before) = (memory.members(), (was_here, history));
     let role =
         role::role(settings, (&identity, &credentials), &manifest, (&members, min_members), before, &*observer).await?;
+    if role == PeerRole::Leaf
+        && let Some(rest) = rest.take()
+    {
+        // What its carrier deals it, it has to have.
+        dataset::complete(settings, &manifest, &rest, (&identity, &member), &*observer).await?;
+    }
+    let shares = rest.is_none();
+    if settings.share_data && !shares {
+        let message =
+            "this machine does not share the data before all of it is here and it is started again".to_owned();
+        observer.report(&Report::Warning { message });
+    }
     let Decided { outcome, found: searched, loaded } = match role {
         PeerRole::Member => {
             let choice = ReturnOptions { joins: true, alone: joining.alone, goes_back: false };
@@ -305,7 +321,8 @@ pub(crate) async fn joiner(
         let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
             let mut memory = memory;
-            let data = dataset::share(&settings, program.as_ref(), (&source, &manifest))?;
+            let shared = || dataset::share(&settings, program.as_ref(), (&source, &manifest));
+            let data = if shares { shared()? } else { None };
             let shared = SharedFiles { data, initial: initial::share(&settings.data_dir, &manifest)? };
             let mut learner = open(workload, &manifest, given)?;
             check_probe(learner.probe(), probe).map_err(|reason| NodeError::Probe { peer: asked, reason })?;
@@ -324,7 +341,7 @@ pub(crate) async fn joiner(
     secret::store_first(&settings.data_dir, run, &credentials)?;
     let membership = membership(settings, &manifest, min_members);
     let probe = learner.probe();
-    let ready = Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins };
+    let ready = Ready { identity, manifest, probe, shared, store, credentials, membership, start, memory, twins, rest };
     Ok(Prepared { ready, role, learner, damaged, searched })
 }
 

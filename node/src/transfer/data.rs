@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use starling_engine::download::DownloadConfig;
 use starling_run::sharing::MAX_DATA_MANIFEST_BYTES;
-use starling_run::{DataManifest, Download};
+use starling_run::{DataManifest, Download, SharingError};
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
 use starling_topology::{Contact, Digest, PeerId};
 
@@ -49,6 +49,9 @@ pub(crate) struct DataRequest<'a> {
     pub(crate) names: &'a [&'a str],
     /// Where it is put, and may be in part.
     pub(crate) folder: &'a Path,
+    /// Which of them are, by their numbers in their kind's order, ascending; all if `None`.
+    pub(crate) only: Option<&'a [usize]>,
+    /// How many bytes all of them may have.
     pub(crate) max_bytes: u64,
 }
 
@@ -63,7 +66,7 @@ pub(crate) struct Failure {
 }
 
 /// Fetches from `members` what `wanted.folder` does not hold yet of files that `check` takes for the run's data, those first that
-/// most of them have. `progress` is told how many bytes are here, and of how many.
+/// most of them have. `progress` is told how many bytes are here of those that are asked for, and how many all files have.
 ///
 /// # Errors
 /// Why it can't be had.
@@ -73,6 +76,39 @@ pub(crate) async fn fetch<S, Open>(
     wanted: DataRequest<'_>,
     progress: impl FnMut(u64, u64),
     check: impl AsyncFnMut() -> Result<(), String>,
+) -> Result<(), Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
+{
+    fetch_for(open, members, wanted, progress, AsClosure(check)).await
+}
+
+/// Says whether files that have come are what they have to be.
+pub(crate) trait FileCheck {
+    /// # Errors
+    /// Why they are not.
+    async fn check(&mut self) -> Result<(), String>;
+}
+
+struct AsClosure<C>(C);
+
+impl<C: AsyncFnMut() -> Result<(), String>> FileCheck for AsClosure<C> {
+    async fn check(&mut self) -> Result<(), String> {
+        (self.0)().await
+    }
+}
+
+/// As [`fetch`]; of one that is no closure, tasks can be made.
+///
+/// # Errors
+/// Why it can't be had.
+pub(crate) async fn fetch_for<S, Open>(
+    open: &impl Fn(PeerId) -> Open,
+    members: &[PeerId],
+    wanted: DataRequest<'_>,
+    progress: impl FnMut(u64, u64),
+    check: impl FileCheck,
 ) -> Result<(), Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -100,7 +136,7 @@ struct Arriving<'a, Progress, Check> {
 impl<Progress, Check> Whole for Arriving<'_, Progress, Check>
 where
     Progress: FnMut(u64, u64),
-    Check: AsyncFnMut() -> Result<(), String>,
+    Check: FileCheck,
 {
     type Manifest = DataManifest;
 
@@ -126,6 +162,13 @@ where
         if self.of > max_bytes {
             self.too_large = Some(self.too_large.map_or(self.of, |smallest| smallest.min(self.of)));
         }
+        let manifest = match self.wanted.only {
+            Some(_) if self.of > max_bytes => {
+                return Err(SharingError::TooLong { found: self.of, limit: max_bytes }.to_string());
+            }
+            Some(only) => manifest.part(only).ok_or("it has not as many files as the data")?,
+            None => manifest,
+        };
         let folder = folder.to_owned();
         // What is here already is read, and may be much.
         let opened = tokio::task::spawn_blocking(move || Download::open(&folder, manifest, max_bytes)).await;
@@ -135,16 +178,25 @@ where
         Ok(self.download.insert(opened).missing())
     }
 
-    /// Writes at once: whoever downloads has nothing else to do yet.
+    /// Where it may be a member that downloads, nothing else may wait for the disk.
     async fn insert(&mut self, chunk: Vec<u8>) -> Result<(), String> {
-        let Some(download) = &mut self.download else { return Ok(()) };
-        self.here += download.insert(&chunk).map_err(|error| error.to_string())?;
+        let Some(mut download) = self.download.take() else { return Ok(()) };
+        let inserted = tokio::task::spawn_blocking(move || {
+            let inserted = download.insert(&chunk);
+            (download, inserted)
+        });
+        let (download, inserted) = inserted.await.map_err(|error| error.to_string())?;
+        self.download = Some(download);
+        self.here += inserted.map_err(|error| error.to_string())?;
         (self.progress)(self.here, self.of);
         Ok(())
     }
 
     async fn finish(&mut self) -> Result<(), String> {
-        (self.check)().await.inspect_err(|reason| tracing::warn!(reason, "a data set that members share can't be had"))
+        self.check
+            .check()
+            .await
+            .inspect_err(|reason| tracing::warn!(reason, "a data set that members share can't be had"))
     }
 }
 

@@ -56,6 +56,23 @@ impl BlockOrder {
         indices
     }
 
+    /// The samples of each window, from that of this position on, block by block. None of no window.
+    pub(super) fn windows_from(&self, position: u32) -> impl ExactSizeIterator<Item = Vec<Range<u32>>> + '_ {
+        let windows = self.blocks.div_ceil(self.window);
+        let first = if position < self.samples { self.block_at(position) / self.window } else { windows };
+        (first..windows).map(|window| {
+            let start = window * self.window;
+            let end = (u64::from(start) + u64::from(self.window)).min(self.blocks.into()) as u32;
+            let mut numbers: Vec<u32> = (start..end).collect();
+            self.order.apply(&mut numbers);
+            let of = |number: u32| {
+                let first = number * self.rows;
+                first..(u64::from(first) + u64::from(self.rows)).min(self.samples.into()) as u32
+            };
+            numbers.into_iter().map(of).collect()
+        })
+    }
+
     /// Adds the samples at positions of this window.
     fn add(&self, indices: &mut Vec<u32>, window: u32, positions: &Range<u32>, asked: Range<u32>) {
         let mut places: Vec<u32> = asked.map(|position| position - positions.start).collect();

@@ -56,6 +56,8 @@ pub const SYNCING: u32 = 0;
 pub const UNMEASURED: u32 = 1;
 /// The speed of a member whose share came to numbers that no contribution may have: it gave zeros.
 pub const GAVE_UP: u32 = MAX_SPEED + 1;
+/// The speed of a member that lacks the data of its samples, or of those that come next, for as long as it is on its way: it gave zeros.
+pub const STARVED: u32 = MAX_SPEED + 2;
 
 /// The samples of a run: which are done, and who computes the next ones. Part of the replicated state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,6 +220,23 @@ impl Ledger {
         self.shuffle
     }
 
+    /// The first position of the epoch that was never handed out.
+    pub fn cursor(&self) -> u32 {
+        self.cursor
+    }
+
+    /// So many of the samples that were never handed out, in their order; of the next epoch, too, where this one has fewer left.
+    pub fn ahead(&self, count: u32) -> Vec<u32> {
+        let count = count.min(self.samples);
+        let end = self.cursor.saturating_add(count).min(self.samples);
+        let mut samples = self.order(self.epoch).indices(std::slice::from_ref(&(self.cursor..end)));
+        let left = count - (end - self.cursor);
+        if left > 0 {
+            samples.extend(self.order(self.epoch + 1).indices(std::slice::from_ref(&(0..left))));
+        }
+        samples
+    }
+
     /// The order of the samples in an epoch.
     pub fn order(&self, epoch: u64) -> SampleOrder {
         SampleOrder::draw(self.seed, self.samples, epoch, self.shuffle)
@@ -262,7 +281,7 @@ impl Ledger {
 
     /// How many samples of the pending step the members of `reduced_by` contribute together: the weight of its mean.
     /// One whose speed is [`SYNCING`] gave zeros, even if it was assigned a share: before it was lost and came back. So did
-    /// one whose speed is [`GAVE_UP`].
+    /// one whose speed is [`GAVE_UP`] or [`STARVED`].
     ///
     /// # Panics
     /// If `speeds` is not as long as `reduced_by`.
@@ -295,6 +314,9 @@ impl Ledger {
     ///
     /// The share of a member that [gave up](GAVE_UP) is returned as well, and the member gets none of the next batch, if
     /// there are others: they try. What is given up twice is dropped, so that no sample comes for ever.
+    ///
+    /// So is the share of a member that is [starved](STARVED), however often: nothing is wrong with its samples. It gets none of the
+    /// next batch either, if there are others.
     ///
     /// # Panics
     /// If `step` is not the pending one, `reduced_by` is not sorted and distinct, or `speeds` is not as long as it.
@@ -334,8 +356,9 @@ impl Ledger {
             self.epoch += 1;
             self.cursor = 0;
         }
-        // Who has given up rests for a step: what it could not compute, another one tries.
-        let speeds: Vec<u32> = speeds.iter().map(|speed| if *speed == GAVE_UP { SYNCING } else { *speed }).collect();
+        // Who has given up rests for a step: what it could not compute, another one tries. Who is starved can compute nothing yet.
+        let paced = |speed: &u32| if matches!(*speed, GAVE_UP | STARVED) { SYNCING } else { *speed };
+        let speeds: Vec<u32> = speeds.iter().map(paced).collect();
         self.paces = throughput::follow(&self.paces, reduced_by, &speeds);
         self.hand_out(returned);
         committed
@@ -368,7 +391,11 @@ fn fits(batch_size: u32, micro_batch: u32) -> bool {
 /// Those members that gave their share, if they had one.
 fn contributors(reduced_by: &[PeerId], speeds: &[u32]) -> impl Iterator<Item = PeerId> {
     assert_eq!(reduced_by.len(), speeds.len(), "one speed per member");
-    reduced_by.iter().zip(speeds).filter(|(_, speed)| !matches!(**speed, SYNCING | GAVE_UP)).map(|(peer, _)| *peer)
+    reduced_by
+        .iter()
+        .zip(speeds)
+        .filter(|(_, speed)| !matches!(**speed, SYNCING | GAVE_UP | STARVED))
+        .map(|(peer, _)| *peer)
 }
 
 fn check_members(members: &[PeerId]) {

@@ -51,6 +51,15 @@ impl SampleOrder {
             OrderKind::Blocks(order) => order.indices(ranges),
         }
     }
+
+    /// The samples of each window of an order by blocks, from that of this position on, block by block: positions of a window are of no other
+    /// samples. `None` of one in which any sample may come at any time.
+    pub fn windows_from(&self, position: u32) -> Option<impl ExactSizeIterator<Item = Vec<Range<u32>>> + '_> {
+        match &self.kind {
+            OrderKind::Full(_) => None,
+            OrderKind::Blocks(order) => Some(order.windows_from(position)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +115,31 @@ mod tests {
         let expected: Vec<u32> =
             asked.iter().flat_map(|range| &whole[range.start as usize..range.end as usize]).copied().collect();
         assert_eq!(order.indices(&asked), expected);
+    }
+
+    #[test]
+    fn windows_are_told_without_their_samples() {
+        for (samples, rows, window) in [(1, 8, 2), (7, 8, 2), (100, 8, 3), (1_000, 7, 4), (50, 1, 1), (64, 8, 100)] {
+            let order = SampleOrder::draw(4, samples, 2, ShufflePolicy::Blocks { rows, blocks: window });
+            let whole = all(&order);
+            let windows: Vec<_> = order.windows_from(0).expect("by blocks").collect();
+            let mut at = 0;
+            for told in &windows {
+                assert!(told.len() <= window as usize && told.iter().all(|block| block.start % rows == 0));
+                let told: BTreeSet<u32> = told.iter().cloned().flatten().collect();
+                let found: BTreeSet<u32> = whole[at..at + told.len()].iter().copied().collect();
+                assert_eq!(told, found, "{samples} {rows} {window}");
+                // From any position within it.
+                for position in [at, at + told.len() - 1] {
+                    let from = order.windows_from(position as u32).expect("by blocks").next().expect("a window");
+                    assert_eq!(from.into_iter().flatten().collect::<BTreeSet<_>>(), found);
+                }
+                at += told.len();
+            }
+            assert_eq!(at, samples as usize);
+            assert_eq!(order.windows_from(samples).expect("by blocks").count(), 0);
+        }
+        assert!(SampleOrder::draw(4, 100, 2, ShufflePolicy::Full).windows_from(0).is_none());
     }
 
     /// A block that is shorter than the others comes as early as they, and a window that has all blocks has their samples in any order.

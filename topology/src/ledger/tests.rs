@@ -306,6 +306,46 @@ fn what_one_gives_up_others_try_once() {
 }
 
 #[test]
+fn whoever_is_starved_gives_its_share_back_as_often_as_it_takes() {
+    let mut ledger = begun(100, 12, 3);
+    let members = peers(0..3);
+    assert_eq!(ledger.total(&members, &[1, STARVED, 1]), 8);
+    for step in 1..=5 {
+        // Now one, now another.
+        let speeds = if step % 2 == 1 { [1, STARVED, 1] } else { [STARVED, 1, 1] };
+        let committed = ledger.commit(step, &members, &speeds);
+        assert!(committed.returned > 0 && committed.dropped.is_empty(), "{committed:?}");
+        assert!(ledger.doubtful.is_empty(), "nothing is wrong with its samples");
+        let starved = if step % 2 == 1 { 1 } else { 0 };
+        assert_eq!((ledger.share_len(peer(starved)), ledger.pending()), (0, 12), "others compute them");
+    }
+    ledger.commit(6, &members, &[1, 1, 1]);
+    assert_eq!(lens(&ledger, 3), [4; 3], "and once it is ready, it has its part");
+    // If nobody has the data, the samples go round, and none is lost.
+    let mut all = begun(20, 12, 2);
+    for step in 1..=3 {
+        let committed = all.commit(step, &peers(0..2), &[STARVED; 2]);
+        assert_eq!((committed.returned, committed.samples()), (12, 0));
+    }
+    assert_eq!(all.commit(4, &peers(0..2), &[1; 2]).samples(), 12);
+}
+
+#[test]
+fn what_comes_next_is_known_before_it_is_handed_out() {
+    let mut ledger = begun(20, 6, 1);
+    for step in 1..=9 {
+        let ahead = ledger.ahead(6);
+        let (epoch, expected) = (ledger.epoch(), ahead.clone());
+        ledger.commit(step, &peers([0]), &[1]);
+        let next = ledger.indices(ledger.share_of(peer(0)));
+        let whole = next.len().min(expected.len());
+        assert_eq!(next[..], expected[..whole], "step {step} of epoch {epoch}");
+    }
+    assert!(ledger.epoch() > 1);
+    assert_eq!(ledger.ahead(u32::MAX).len(), 20);
+}
+
+#[test]
 fn what_all_give_up_ends() {
     let mut alone = begun(100, 12, 1);
     let returned = alone.commit(1, &peers([0]), &[GAVE_UP]).returned;
@@ -415,7 +455,7 @@ fn no_ledger_is_longer_than_the_longest() {
 
 /// Some of ten peers, and what each measured.
 fn views() -> impl Strategy<Value = Vec<Vec<(u8, u32)>>> {
-    let speed = prop_oneof![Just(SYNCING), Just(UNMEASURED), Just(GAVE_UP), 2..=MAX_SPEED, 90..110_u32];
+    let speed = prop_oneof![Just(SYNCING), Just(UNMEASURED), Just(GAVE_UP), Just(STARVED), 2..=MAX_SPEED, 90..110_u32];
     let view = prop::collection::btree_map(0..10_u8, speed, 1..10).prop_map(|view| view.into_iter().collect());
     prop::collection::vec(view, 1..60)
 }

@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use starling_run::data::columns::ColumnKind;
-use starling_run::data::{DIGITS, IMAGES, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
+use starling_run::data::{DIGITS, DataArrivals, IMAGES, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
 use starling_run::manifest::MAX_CLASSES;
 use starling_run::{DataDescription, Delimiter, FeatureScale, Kind, PreprocessingSpec};
 use starling_topology::Digest;
@@ -160,6 +160,25 @@ impl Dataset {
         }
     }
 
+    /// The files of a text that was prepared, which may come while it is trained on; `None` of other data.
+    pub fn arrivals(&self) -> Option<Arc<dyn DataArrivals>> {
+        self.training.arrivals()
+    }
+
+    /// Whether all samples can be read: those of a text that is [arriving](DataOptions::arriving) once it is here.
+    pub fn is_whole(&self) -> bool {
+        self.training.is_whole()
+    }
+
+    /// Whether the samples of these numbers can be read, as [`Self::numbered`] has them.
+    pub fn are_here(&self, numbers: &[u32]) -> bool {
+        let training = self.training.len();
+        numbers.iter().all(|number| match (*number as usize).checked_sub(training) {
+            Some(place) => self.held_out.is_here(place as u32),
+            None => self.training.is_here(*number),
+        })
+    }
+
     /// How much the samples of these numbers count in the loss, as [`Self::numbered`] has them. `None`: each counts 1.
     pub fn weights(&self, numbers: &[u32]) -> Option<Vec<f32>> {
         let [training, held_out] = self.weights.as_ref()?;
@@ -272,7 +291,8 @@ impl Dataset {
     fn load_tokens(options: &DataOptions, permille: u32) -> Result<Self, DataError> {
         check_text(options)?;
         let context = options.context.unwrap_or(USUAL_CONTEXT);
-        let folder = TokenFolder::open(Path::new(&options.source))?;
+        let open = if options.arriving { TokenFolder::open_arriving } else { TokenFolder::open };
+        let folder = open(Path::new(&options.source))?;
         let (windows, fingerprint) = (folder.windows(context, 2)?, folder.fingerprint(context));
         // What opening a tokenizer takes is up to its file: it has to be the run's.
         if options.expects.is_some_and(|expected| expected != fingerprint) {
@@ -280,7 +300,9 @@ impl Dataset {
             return Err(DataError::File { path: Path::new(&options.source).to_owned(), reason });
         }
         let tokenizer = folder.tokenizer()?;
-        folder.check(&mut |_, _| {})?;
+        if !options.arriving {
+            folder.check(&mut |_, _| {})?;
+        }
         let (doubt, scales) = (folder.summary().doubt(), FeatureScale::Tokenize(folder.tokenizer.clone()));
         let kind = (folder::KIND, folder.told.vocabulary);
         let windows = (context, windows, fingerprint);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use starling_data::{Dataset, files, kinds, shared_files};
+use starling_run::data::DataArrivals;
 use starling_run::state::initial;
 use starling_run::{
     DataDescription, DataOptions, DataRecord, Error, InitialOrigin, Kind, Learner, Manifest, ModelSpec,
@@ -92,6 +93,10 @@ impl Workload for OnData {
 
     fn preprocessing(&self) -> Option<&PreprocessingSpec> {
         Some(self.dataset.preprocessing())
+    }
+
+    fn arrivals(&self) -> Option<Arc<dyn DataArrivals>> {
+        self.dataset.arrivals()
     }
 
     fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {

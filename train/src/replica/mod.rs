@@ -56,6 +56,9 @@ use warm_up::Delays;
 /// pause costs a read-back, and models that are smaller have none.
 const BLOCK_PARAMETERS: usize = 1 << 18;
 
+/// Whoever computes nothing because it lacks data begins again once it has that of so many batches: one may come its way each step.
+const BATCHES_AHEAD: u32 = 4;
+
 /// One member's copy of a task's module and of the run's replicated state.
 pub struct Replica<T: Task> {
     task: Arc<T>,
@@ -501,6 +504,9 @@ impl<T: Task> Replica<T> {
 /// time, as of a loss that draws. A task that fails here fails again where that is told.
 fn probe<T: Task>(task: &T, module: &T::Module, training: u32, device: &Device) -> Option<f32> {
     let samples: Vec<u32> = (0..training.min(PROBED)).collect();
+    if !task.are_here(&samples) {
+        return None;
+    }
     let loss = || {
         let compute = || beside_others(|| task.loss(module, task.batch(&samples, device)).try_into_data());
         let loss = caught(task.name(), "loss", compute).ok()?.ok()?;
@@ -618,6 +624,22 @@ impl<T: Task> Learner for Replica<T> {
 
     fn judge_while(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<(), starling_run::Error> {
         Ok(self.evaluate_own(me, goes_on).map(|_| ())?)
+    }
+
+    fn is_starved(&self, me: PeerId) -> bool {
+        let ledger = self.training.ledger();
+        if self.task.is_whole() || !ledger.is_assigned() {
+            return false;
+        }
+        let samples = match ledger.share_of(me) {
+            [] => ledger.ahead(ledger.batch_size().saturating_mul(BATCHES_AHEAD)),
+            share => ledger.indices(share),
+        };
+        !self.task.are_here(&samples)
+    }
+
+    fn has_all_data(&self) -> bool {
+        self.task.is_whole()
     }
 
     fn take_beyond(&mut self) -> Option<ContributionError> {

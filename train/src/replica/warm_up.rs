@@ -1,6 +1,7 @@
 //! A cold device: what it computes for the first time it compiles, tunes and allocates for, which may take minutes.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use starling_run::Gradient;
@@ -40,7 +41,7 @@ impl<T: Task> Replica<T> {
                 continue;
             }
             seen = share;
-            let indices: Vec<u32> = (0..share).collect();
+            let Some(indices) = self.first_here(0..share) else { continue };
             let batch = self.batch(&indices, draw)?;
             let gradient = Gradient::new(self.training.manifest().reduced());
             self.differentiate(batch, draw, u64::from(share), &gradient, &mut |_| ())?;
@@ -49,10 +50,19 @@ impl<T: Task> Replica<T> {
         self.beyond = None;
         self.write_parameters();
         let held_out: Vec<u32> = (samples..samples + held_out.min(self.task.measured_at_once().max(1))).collect();
-        if !held_out.is_empty() {
+        if !held_out.is_empty() && self.task.are_here(&held_out) {
             self.measure(&self.present(), &held_out)?;
         }
         Ok(())
+    }
+
+    /// So many samples of those that are here of the first: all of them, or some several times. What they are does not matter. `None` if none is here.
+    fn first_here(&self, samples: Range<u32>) -> Option<Vec<u32>> {
+        let mut here = samples.len() as u32;
+        while here > 0 && !self.task.are_here(&(0..here).collect::<Vec<_>>()) {
+            here /= 2;
+        }
+        (here > 0).then(|| samples.map(|at| at % here).collect())
     }
 }
 

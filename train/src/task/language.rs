@@ -105,6 +105,14 @@ impl Task for LanguageTask {
         Ok(WindowBatch { draw: Some(*draw), ..WindowBatch::new(&windows, self.size.context, device) })
     }
 
+    fn are_here(&self, samples: &[u32]) -> bool {
+        self.dataset.are_here(samples)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.dataset.is_whole()
+    }
+
     fn loads_beside(&self) -> Option<u64> {
         // Each token is there twice, as a number of twice as many bytes.
         self.dataset.training().bytes_read().map(|bytes| 4 * bytes)

@@ -100,6 +100,17 @@ pub trait Task: Send + Sync + 'static {
         Ok(self.training_batch(samples, draw, device))
     }
 
+    /// Whether all samples of these numbers can be read by now: data may come while it is trained on. None is asked for before. As it is, they can.
+    fn are_here(&self, samples: &[u32]) -> bool {
+        let _ = samples;
+        true
+    }
+
+    /// Whether all samples can be read by now. As it is, they can.
+    fn is_whole(&self) -> bool {
+        true
+    }
+
     /// How many bytes a sample of a batch takes, if batches may be read beside what is computed, some micro-batches ahead: several threads of their own
     /// then call [`Self::read_batch`] and [`Self::weight`], which must not draw from Burn's generator. It pays where samples are read from files, or
     /// changed. As it is, `None`: each is read in its turn.

@@ -26,6 +26,8 @@ pub struct Narrator {
     links: String,
     /// Whether something was said to slow the steps down.
     is_limited: bool,
+    /// Whether it was said that data comes while this peer trains.
+    has_data_coming: bool,
 }
 
 impl Narrator {
@@ -98,6 +100,16 @@ impl Narrator {
             }
             Report::Downloading { bytes, of } => {
                 plain(format!("data set: {} of {}", format::bytes(*bytes), format::bytes(*of)))
+            }
+            Report::Arriving { files, of, .. } if files == of => plain(format!("all {of} files of the data are here")),
+            Report::Arriving { files, of, .. } => {
+                let begins = format!("begins with {files} of {of} files of the data; the rest comes while it trains");
+                let has_begun = std::mem::replace(&mut self.has_data_coming, true);
+                if has_begun {
+                    only_if(everything, plain(format!("{files} of {of} files of the data are here")))
+                } else {
+                    plain(begins)
+                }
             }
             Report::Data(summary) => plain(summary.to_string()),
             Report::Connecting { .. }

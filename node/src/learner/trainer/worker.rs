@@ -13,6 +13,7 @@ use starling_run::panics::said;
 use starling_run::training::contribution;
 use starling_run::{Gradient, Learner, ReducedSize, ResultRecord, StepReport};
 use starling_topology::Digest;
+use starling_topology::ledger::STARVED;
 use tokio::sync::watch;
 
 use super::{
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::error::NodeError;
 use crate::learner::contribution::{Brought, Contribution};
+use crate::learner::trainer::starvation::{self, Starvation};
 use crate::member::shared_steps::{CarrierInput, LeafInput, LearnerTask, Part, PartTask, SharedSteps, Task};
 use crate::observe::report::{Observer, Report};
 use crate::store::checkpoint_writer::CheckpointWriter;
@@ -40,6 +42,8 @@ pub(super) struct Worker {
     pub(super) learner: Box<dyn Learner>,
     /// Whether nothing is computed here any more.
     pub(super) is_unable: bool,
+    /// Whether data is missing for the pending step.
+    pub(super) starvation: Starvation,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) learner_options: LearnerOptions,
     pub(super) saving: SaveSchedule,
@@ -150,6 +154,13 @@ impl Worker {
             self.turns.at.prepared = true;
             return;
         }
+        if self.is_starved() {
+            self.clear();
+            self.gradient.set_nothing();
+            self.progress.send_replace(0);
+            self.turns.at.prepared = true;
+            return;
+        }
         let (ledger, me, step) = (self.learner.ledger(), self.turns.me, self.turns.at.step + 1);
         let (epoch, micro_batch, share) = (ledger.epoch(), ledger.micro_batch(), ledger.share_of(me).to_vec());
         let shared_steps = self.turns.shared_steps.clone();
@@ -180,6 +191,29 @@ impl Worker {
                 PartTask::Over => return,
             }
         }
+    }
+
+    /// Whether data is missing for what this member computes, or will. Where nobody computes anything, it waits for that a while.
+    fn is_starved(&mut self) -> bool {
+        let (me, step) = (self.turns.me, self.turns.at.step + 1);
+        let mut looks = self.starvation.looks();
+        while self.learner.is_starved(me) {
+            if looks == 0 {
+                if self.starvation.begin(Instant::now()) {
+                    let message = format!(
+                        "step {step}: the data that comes next is still on its way here; other members compute this machine's part until it is there"
+                    );
+                    self.observer.report(&Report::Warning { message });
+                }
+                return true;
+            }
+            looks -= 1;
+            self.work_clock.stop();
+            self.turns.shared_steps.rest(starvation::LOOK);
+            self.work_clock.start();
+        }
+        self.starvation.end();
+        false
     }
 
     /// Begins a gradient in which there is nothing.
@@ -310,7 +344,11 @@ impl Worker {
         if active.number != std::mem::replace(&mut self.view, active.number) {
             self.audit_log.settle();
         }
-        let (step, speed) = (self.turns.at.step + 1, self.turns.shared_steps.told_speed(self.speed.told()));
+        let speed = match self.starvation.lasts() {
+            true => STARVED,
+            false => self.turns.shared_steps.told_speed(self.speed.told()),
+        };
+        let step = self.turns.at.step + 1;
         let mut slots: Vec<f32> = contribution::slots(&active.members, self.turns.me, speed).collect();
         self.word.say(step, active, speed, &mut slots);
         if self.turns.at.prepared {
@@ -343,6 +381,7 @@ impl Worker {
         // Alone, there is nobody to wait for.
         let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
         let (began, loading) = (self.began.take(), self.learner.take_loading());
+        let loading = if self.starvation.lasts() { Duration::MAX } else { loading };
         checkpoint_writer.wait_for_vectors();
         let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
         let report = if is_drafted { self.learner.apply_staged(record) } else { self.learner.apply(record) }?;
@@ -360,6 +399,7 @@ impl Worker {
         if let Some(judged) = report.judged {
             self.observer.report(&Report::from(judged));
         }
+        self.starvation.step(report.samples);
         self.look_whether_it_is_over();
         self.totals.loss = Some(report.loss);
         let view = self.turns.shared_steps.view().unwrap_or(AuditView::NONE);
@@ -369,7 +409,8 @@ impl Worker {
             let took = began.elapsed();
             self.totals.stepping += took;
             self.totals.waiting += waited;
-            self.totals.loading += loading.min(took);
+            let loading = loading.min(took);
+            self.totals.loading += loading;
             self.totals.samples += report.samples;
             self.pace.count(report.samples, took, waited, loading);
             if let Some(members) = self.census.count(&record.members, &report, took) {
@@ -437,6 +478,15 @@ impl Worker {
 
     /// Evaluates the present model, or the one that is exported; gives it up after `limit`.
     fn evaluate(&mut self, limit: Option<Duration>, is_outcome: bool) -> Result<(), NodeError> {
+        if !self.learner.has_all_data() {
+            // To wait for it here would hold up everybody's steps.
+            let message = "the held-out samples lie all over the data, which is not all here yet: they are not evaluated; `starling eval` does it \
+                           with an export"
+                .to_owned();
+            self.observer.report(&Report::Warning { message });
+            self.totals.evaluation = None;
+            return Ok(());
+        }
         let begun = Instant::now();
         // Each batch is work of its own: all members evaluate after the same step, and none may end for having much to evaluate.
         let goes_on = || {

@@ -99,6 +99,7 @@ impl EventLoop {
             NetworkEvent::Awaits { view, awaited } => self.awaited = Some((view, awaited)),
             NetworkEvent::ResultFetched { number, result } => self.on_result(number, result),
             NetworkEvent::StateFetched { number, state } => self.on_state(number, state),
+            NetworkEvent::DataMissing { error } => self.on_data_missing(error),
         }
     }
 

@@ -66,6 +66,7 @@ impl EventLoop {
             self.show_view();
         }
         self.chunk_providers.checkpoints.enter(view);
+        self.fetch_data();
         self.look_back();
 
         let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());

@@ -313,6 +313,7 @@ impl Status {
             Report::Syncing { .. } => self.enter(Phase::Syncing),
             Report::Waiting { .. } | Report::Evicted { .. } | Report::Synced { .. } => self.enter(Phase::Waiting),
             Report::WarmingUp { .. }
+            | Report::Arriving { .. }
             | Report::Becomes { .. }
             | Report::Data(_)
             | Report::Suspected { .. }

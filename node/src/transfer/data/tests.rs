@@ -114,6 +114,7 @@ impl Files {
             files: FileSet::DataSet,
             names: &["table.csv"],
             folder: &self.0.path().join("here"),
+            only: None,
             max_bytes,
         };
         let progress = |here, of| told.push((here, of));
@@ -159,7 +160,8 @@ async fn what_most_members_have_is_offered_first() {
     let swarm = Swarm::default().with(1, Some(other)).with(2, Some(ours.clone())).with(3, Some(ours.clone()));
     let members = [peer(1), peer(2), peer(3)];
     let (folder, mut tried) = (files.0.path().join("here"), Vec::new());
-    let wanted = DataRequest { files: FileSet::DataSet, names: &["table.csv"], folder: &folder, max_bytes: u64::MAX };
+    let (files, names, only) = (FileSet::DataSet, &["table.csv"], None);
+    let wanted = DataRequest { files, names, folder: &folder, only, max_bytes: u64::MAX };
     let check = async || -> Result<(), String> {
         tried.push(files.downloaded());
         Err("it is not the run's".to_owned())
@@ -231,8 +233,13 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
             tokio::spawn(liar(answer.clone())(theirs.compat()));
             Box::pin(std::future::ready(Ok(ours.compat())))
         };
-        let wanted =
-            DataRequest { files: FileSet::DataSet, names: &["table.csv"], folder: folder.path(), max_bytes: u64::MAX };
+        let wanted = DataRequest {
+            files: FileSet::DataSet,
+            names: &["table.csv"],
+            folder: folder.path(),
+            only: None,
+            max_bytes: u64::MAX,
+        };
         let members = [peer(2), peer(1), peer(3)];
         fetch(&open, &members, wanted, |_, _| {}, async || Ok(())).await.expect("one is honest");
         assert_eq!(std::fs::read(folder.path().join("table.csv")).expect("here"), content(0));
@@ -259,4 +266,37 @@ async fn members_tell_of_each_other_within_bounds() {
     let swarm = Swarm { chunk_providers: [(1, chunk_providers)].into(), dying: BTreeMap::new() };
     let told = members(swarm.open()(peer(1)).await.expect("open")).await.expect("it tells");
     assert_eq!(told, (0..MAX_TOLD).map(contact).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn files_that_are_asked_for_alone_are_fetched_and_others_are_left_as_they_are() {
+    let files = Files::new();
+    let paths: Vec<_> = (0..3).map(|at| files.0.path().join(format!("{at}.bin"))).collect();
+    (0..3).for_each(|at| std::fs::write(&paths[usize::from(at)], content(at)).expect("written"));
+    let names = ["part-*.bin"];
+    let shared = Arc::new(SharedDataset::open(&names, &paths).expect("readable").expect("files"));
+    let whole = shared.manifest().bytes();
+    let swarm = Swarm::default().with(1, Some(shared));
+    let folder = files.0.path().join("here");
+    std::fs::create_dir(&folder).expect("made");
+    // Nobody writes to what is not asked for, whatever it holds.
+    std::fs::write(folder.join("part-00000.bin"), b"other").expect("written");
+    let wanted =
+        |only, max_bytes| DataRequest { files: FileSet::DataSet, names: &names, folder: &folder, only, max_bytes };
+    let mut told = Vec::new();
+    let progress = |here, of| told.push((here, of));
+    let fetched = fetch(&swarm.open(), &[peer(1)], wanted(Some(&[1]), u64::MAX), progress, async || Ok(())).await;
+    fetched.expect("it has it");
+    let one = content(1).len() as u64;
+    assert_eq!((told.first(), told.last(), told.len()), (Some(&(0, whole)), Some(&(one, whole)), CHUNKS + 1));
+    let read = |name| std::fs::read(folder.join(name)).ok();
+    assert_eq!(read("part-00001.bin"), Some(content(1)));
+    assert_eq!((read("part-00000.bin"), read("part-00002.bin")), (Some(b"other".to_vec()), None));
+    // What is too large as a whole is too large, and nobody has a file that the data does not have.
+    for (only, max_bytes, part) in [(1, whole - 1, "may have"), (3, whole, "not as many files")] {
+        let asked = wanted(Some(std::slice::from_ref(&only)), max_bytes);
+        let failure = fetch(&swarm.open(), &[peer(1)], asked, |_, _| {}, async || Ok(())).await.expect_err("refused");
+        assert!(failure.is_shared && failure.reason.contains(part), "{failure:?}");
+        assert_eq!(failure.too_large, (max_bytes < whole).then_some(whole));
+    }
 }

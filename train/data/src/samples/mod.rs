@@ -11,8 +11,11 @@ pub(crate) mod standards;
 use std::fmt;
 use std::sync::Arc;
 
+use starling_run::data::DataArrivals;
+
 use crate::error::DataError;
 use crate::text::Words;
+use crate::text::arrivals::TokenArrivals;
 use numbers::SampleNumbers;
 use placed::PlacedRows;
 
@@ -92,6 +95,32 @@ impl SampleSet {
             Held::Windows { text, .. } if matches!(**text, Words::Tokens(_)) => Some(4 * values),
             Held::Rows { .. } | Held::Windows { .. } => None,
         }
+    }
+
+    /// Whether all samples can be read.
+    pub(crate) fn is_whole(&self) -> bool {
+        match &self.held {
+            Held::Windows { text, .. } => text.is_whole(),
+            Held::Rows { .. } | Held::Placed { .. } => true,
+        }
+    }
+
+    /// Whether sample `at` can be read.
+    pub(crate) fn is_here(&self, at: u32) -> bool {
+        match &self.held {
+            Held::Windows { text, numbers } => {
+                let start = u64::from(numbers.get(at)) * self.features as u64;
+                text.are_here(start..start + self.features as u64 + 1)
+            }
+            Held::Rows { .. } | Held::Placed { .. } => true,
+        }
+    }
+
+    /// Of a text that was prepared: its files.
+    pub(crate) fn arrivals(&self) -> Option<Arc<dyn DataArrivals>> {
+        let Held::Windows { text, numbers } = &self.held else { return None };
+        let arrivals = TokenArrivals::new(text, self.features as u32, numbers)?;
+        Some(Arc::new(arrivals))
     }
 
     /// The features of sample `at`.

@@ -66,6 +66,7 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
     }
 }
 
+mod arrivals;
 mod bad_rows;
 mod columns;
 mod joined;

@@ -10,13 +10,13 @@ const STORY: &str =
     "The cat sat on the mat. Die Katze saß auf der Matte.\n\tThe rat, the hat & the bat: 1, 2, 3, 4321!\n\n";
 
 /// A folder with these texts, and what is prepared of them in `out`.
-struct Prepared {
-    directory: TempDir,
-    options: PrepareOptions,
+pub(super) struct Prepared {
+    pub(super) directory: TempDir,
+    pub(super) options: PrepareOptions,
 }
 
 impl Prepared {
-    fn new(tokenizer: &str, texts: &[&str]) -> Self {
+    pub(super) fn new(tokenizer: &str, texts: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let write = |(at, text): (usize, &&str)| {
             let path = directory.path().join(format!("{at}.txt"));
@@ -28,15 +28,15 @@ impl Prepared {
         Self { options: PrepareOptions { documents, tokenizer, end: None, out }, directory }
     }
 
-    fn make(&self) -> Result<TokensSummary, DataError> {
+    pub(super) fn make(&self) -> Result<TokensSummary, DataError> {
         prepare_by(&self.options, 2, &mut |_| {})
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.options.out.join(name)
     }
 
-    fn load(&self, context: u32) -> Result<Dataset, DataError> {
+    pub(super) fn load(&self, context: u32) -> Result<Dataset, DataError> {
         let options = options(&self.options.out);
         Dataset::load(&DataOptions { text: true, context: Some(context), ..options })
     }
@@ -50,7 +50,7 @@ impl Prepared {
     }
 }
 
-fn story() -> String {
+pub(super) fn story() -> String {
     (0..60).map(|at| format!("{STORY}{at} é→{}", at * at)).collect()
 }
 

@@ -8,7 +8,9 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use starling_run::data::{CONTEXT, TOKENS};
@@ -125,6 +127,21 @@ impl Told {
     }
 }
 
+/// What a folder has before its files of tokens.
+pub(super) const NAMED_FILES: usize = 2;
+
+/// A file of tokens that a folder has, or will have.
+#[derive(Debug)]
+struct ShardPlace {
+    path: PathBuf,
+    /// As `tokens.json` says.
+    header: ShardHeader,
+    /// Whether it stays open.
+    stays: bool,
+    /// Once it is here.
+    shard: OnceLock<Shard>,
+}
+
 /// A file of tokens.
 #[derive(Debug)]
 struct Shard {
@@ -141,7 +158,7 @@ pub(crate) struct TokenFolder {
     path: PathBuf,
     pub(crate) told: Told,
     pub(crate) tokenizer: TokenizerSpec,
-    shards: Vec<Shard>,
+    shards: Vec<ShardPlace>,
 }
 
 /// Checks all of such a folder: that each file has the hash, the length and the counts that it should, each token is one of the vocabulary, and
@@ -184,6 +201,16 @@ impl TokenFolder {
     /// # Errors
     /// If a file is not there, or another one than `tokens.json` says.
     pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
+        let folder = Self::open_arriving(path)?;
+        folder.shards.iter().try_for_each(|place| place.open().map(|shard| drop(place.shard.set(shard))))?;
+        Ok(folder)
+    }
+
+    /// The same of one whose files of tokens are still to come: each of them is to be [taken in](Self::take_in).
+    ///
+    /// # Errors
+    /// If `tokens.json` or the tokenizer is not there, or they don't fit each other.
+    pub(crate) fn open_arriving(path: &Path) -> Result<Self, DataError> {
         let fail = |path: &Path, reason: String| DataError::File { path: path.to_owned(), reason };
         let place = path.join(TOLD);
         let told = Told::decode(&read(&place, MAX_TOLD_BYTES)?).map_err(|reason| fail(&place, reason))?;
@@ -201,22 +228,14 @@ impl TokenFolder {
         }
         let mut shards = Vec::with_capacity(told.shards.len());
         for (at, said) in told.shards.iter().enumerate() {
+            let digest = blake3::Hash::from_hex(&said.blake3).ok().map(|hash| Digest(*hash.as_bytes()));
+            let digest = digest.filter(|digest| digest.to_string() == said.blake3).ok_or_else(|| {
+                let said = crate::shorten(&said.blake3);
+                fail(&path.join(TOLD), format!("`{said}` is no blake3, in hex; prepare the text again"))
+            })?;
+            let header = ShardHeader { vocabulary: told.vocabulary, tokens: said.tokens, digest };
             let place = path.join(numbered(SHARD, at));
-            let shard = Shard::open(place, at < MAX_OPEN)?;
-            let expected = (told.vocabulary, said.tokens, said.blake3.clone());
-            if (shard.header.vocabulary, shard.header.tokens, shard.header.digest.to_string()) != expected {
-                let reason = format!(
-                    "it has {} tokens of a vocabulary of {} with the blake3 {}, but `{TOLD}` says {} of {} with {}; prepare the text again",
-                    shard.header.tokens,
-                    shard.header.vocabulary,
-                    shard.header.digest,
-                    said.tokens,
-                    told.vocabulary,
-                    crate::shorten(&said.blake3)
-                );
-                return Err(fail(&shard.path, reason));
-            }
-            shards.push(shard);
+            shards.push(ShardPlace { path: place, header, stays: at < MAX_OPEN, shard: OnceLock::new() });
         }
         Ok(Self { path: path.to_owned(), told, tokenizer, shards })
     }
@@ -227,13 +246,55 @@ impl TokenFolder {
     /// # Errors
     /// The first that is wrong, by its file.
     pub(crate) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), DataError> {
-        let of = self.shards.iter().map(|shard| shard.stamp.bytes).sum();
+        let of = self.shards.iter().map(|place| place.header.file_bytes()).sum();
         let mut done = 0;
-        for shard in &self.shards {
-            shard.check(&mut |bytes| {
+        for place in &self.shards {
+            place.get()?.check(&mut |bytes| {
                 done += bytes;
                 progress(done, of);
             })?;
+        }
+        Ok(())
+    }
+
+    /// Whether this file of tokens is here.
+    pub(super) fn is_here(&self, shard: usize) -> bool {
+        self.shards[shard].shard.get().is_some()
+    }
+
+    /// How many files of tokens there are, those that are not here yet among them.
+    pub(super) fn told_shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// The file that has this token, by its number among all that are shared.
+    pub(super) fn file_of(&self, token: u64) -> usize {
+        let shard = usize::try_from(token / shard::most_tokens(self.told.vocabulary));
+        NAMED_FILES + shard.expect("invariant: files are few").min(self.shards.len() - 1)
+    }
+
+    /// Whether all of these tokens are here.
+    pub(crate) fn are_here(&self, tokens: Range<u64>) -> bool {
+        let [first, last] = [tokens.start, tokens.end.saturating_sub(1)].map(|token| self.file_of(token));
+        (first..=last).all(|file| self.is_here(file - NAMED_FILES))
+    }
+
+    /// Whether all files are here.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.shards.iter().all(|place| place.shard.get().is_some())
+    }
+
+    /// Checks a file that has come, all of it, and reads from it from now on.
+    ///
+    /// # Errors
+    /// If it is another one than `tokens.json` says.
+    pub(super) fn take_in(&self, shard: usize) -> Result<(), DataError> {
+        let place = &self.shards[shard];
+        if place.shard.get().is_none() {
+            let shard = place.open()?;
+            shard.check(&mut |_| {})?;
+            // If another thread was faster, it has found the same.
+            drop(place.shard.set(shard));
         }
         Ok(())
     }
@@ -313,11 +374,35 @@ impl TokenFolder {
         while left > 0 {
             let (shard, within) = (usize::try_from(at / full).expect("invariant: files are few"), at % full);
             let taken = left.min(self.shards[shard].header.tokens - within);
-            self.shards[shard].read(within, taken, tokens)?;
+            self.shards[shard].get()?.read(within, taken, tokens)?;
             at += taken;
             left -= taken;
         }
         Ok(())
+    }
+}
+
+impl ShardPlace {
+    /// The file, once it is here.
+    fn get(&self) -> Result<&Shard, DataError> {
+        self.shard.get().ok_or_else(|| {
+            let reason = "it is not here yet: it is on its way from other members".to_owned();
+            DataError::File { path: self.path.clone(), reason }
+        })
+    }
+
+    /// Opens it, if it says of itself what `tokens.json` says of it.
+    fn open(&self) -> Result<Shard, DataError> {
+        let shard = Shard::open(self.path.clone(), self.stays)?;
+        let (found, said) = (shard.header, self.header);
+        if found == said {
+            return Ok(shard);
+        }
+        let reason = format!(
+            "it has {} tokens of a vocabulary of {} with the blake3 {}, but `{TOLD}` says {} of {} with {}; prepare the text again",
+            found.tokens, found.vocabulary, found.digest, said.tokens, said.vocabulary, said.digest
+        );
+        Err(DataError::File { path: self.path.clone(), reason })
     }
 }
 

@@ -9,6 +9,7 @@
 //! From each byte, or token, of a window the model learns the next one. So each byte but the first is learned once in an epoch, and none of a window
 //! that is held out is learned in another.
 
+pub(super) mod arrivals;
 mod engine;
 pub(super) mod folder;
 mod merges;
@@ -19,6 +20,7 @@ pub(super) mod tokenizer;
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use starling_run::Kind;
@@ -52,6 +54,22 @@ pub(super) enum Words {
 }
 
 impl Words {
+    /// Whether all of it is here.
+    pub(super) fn is_whole(&self) -> bool {
+        match self {
+            Self::Tokens(folder) => folder.is_whole(),
+            Self::Bytes(_) | Self::Encoded(_) => true,
+        }
+    }
+
+    /// Whether these tokens are here.
+    pub(super) fn are_here(&self, tokens: Range<u64>) -> bool {
+        match self {
+            Self::Tokens(folder) => folder.are_here(tokens),
+            Self::Bytes(_) | Self::Encoded(_) => true,
+        }
+    }
+
     /// Adds `count` tokens to `tokens`, from that of the number `first` on.
     ///
     /// # Errors

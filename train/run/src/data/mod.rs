@@ -1,5 +1,6 @@
 //! What a run's manifest says of its data: enough to tell whether a machine has the same. Reading it is not done here.
 
+mod arrivals;
 pub mod columns;
 mod delimiter;
 mod difference;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
+pub use arrivals::{ArrivalOrder, DataArrivals, SampleSchedule};
 pub use delimiter::Delimiter;
 pub use image_size::ImageSize;
 pub use options::{DataOptions, HELD_BYTES, TableColumn};
@@ -24,6 +26,7 @@ pub use summary::{ClassSummary, DataSummary, shorten};
 
 use crate::manifest::spec::ModelSpec;
 use crate::manifest::{MAX_CLASSES, MAX_FEATURES};
+use crate::sharing::numbered;
 
 /// The kind of the embedded digits, and the `source` that names them: what a machine has whose user names no data.
 pub const DIGITS: &str = "digits";
@@ -86,6 +89,15 @@ impl Kind {
             [file] => folder.join(file),
             _ => folder.to_owned(),
         }
+    }
+
+    /// What the file of this number is called where it is copied to, from 0: of those that are [numbered](crate::sharing::numbered), there may be
+    /// any number.
+    pub fn file(&self, at: usize) -> Option<String> {
+        let last = self.files.len().checked_sub(1)?;
+        let name = self.files[at.min(last)];
+        let numbered = numbered(name, at.saturating_sub(last));
+        (at <= last || numbered != name).then_some(numbered)
     }
 }
 

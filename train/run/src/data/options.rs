@@ -58,6 +58,9 @@ pub struct DataOptions {
     /// The fingerprint that the data has to have, where that can be known before it is read: of a text that was prepared, whose tokenizer is
     /// not opened if it is another's. `None`: whatever it is.
     pub expects: Option<Digest>,
+    /// Whether files of a text that was prepared may not be here yet, because they come while it is trained on: as of
+    /// [`DataArrivals`](super::DataArrivals), which each of them is to be taken in by.
+    pub arriving: bool,
 }
 
 /// A column of a CSV file.
@@ -92,6 +95,7 @@ impl Default for DataOptions {
             max_file_bytes: u64::MAX,
             held_bytes: HELD_BYTES,
             expects: None,
+            arriving: false,
         }
     }
 }

@@ -20,8 +20,8 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use starling_collective::Codec;
-use starling_topology::ledger::GAVE_UP;
 pub use starling_topology::ledger::MAX_BATCH_SIZE;
+use starling_topology::ledger::STARVED;
 use starling_topology::plan::PlanPolicy;
 use starling_topology::{Digest, PeerId, Quorum, RunId, ShufflePolicy};
 use thiserror::Error;
@@ -41,7 +41,7 @@ use crate::training::loss_scale::LossScale;
 use crate::training::optimizer::{ClipKind, GroupSpec, OptimizerSpec};
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 31;
+pub const WIRE_VERSION: u32 = 32;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -222,7 +222,7 @@ impl Manifest {
     /// The largest magnitude of a number of a contribution, which is a mean times samples. What tells of a member's speed goes
     /// with it in any case.
     pub fn most(&self) -> f32 {
-        (self.bound * self.batch_size as f32).max(GAVE_UP as f32)
+        (self.bound * self.batch_size as f32).max(STARVED as f32)
     }
 
     /// How long the canonical bytes of a state of this run may be.

@@ -113,6 +113,18 @@ pub trait Learner: StateReplica + fmt::Debug {
         Ok(())
     }
 
+    /// Whether samples that `me` computes in the pending step are not on this machine yet; if it computes none, whether some that come soon are not.
+    /// As it is, all are there.
+    fn is_starved(&self, me: PeerId) -> bool {
+        let _ = me;
+        false
+    }
+
+    /// Whether all samples are on this machine by now, those that are held out among them. As it is, they are.
+    fn has_all_data(&self) -> bool {
+        true
+    }
+
     /// What was wrong with the gradient that was computed last; `None` if nothing was.
     fn take_beyond(&mut self) -> Option<ContributionError>;
 

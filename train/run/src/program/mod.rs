@@ -6,8 +6,9 @@ pub mod learner;
 pub mod rename;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::data::{DataDescription, DataOptions, Kind, PreprocessingSpec};
+use crate::data::{DataArrivals, DataDescription, DataOptions, Kind, PreprocessingSpec};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::manifest::spec::{ModelSpec, RunSpec};
@@ -88,6 +89,11 @@ pub trait Workload: Send {
 
     /// What is done to its values, and what its numbers stand for; `None` of data that a program brings.
     fn preprocessing(&self) -> Option<&PreprocessingSpec> {
+        None
+    }
+
+    /// The files that it reads samples from, if they can come while it is trained on. As it is, they can't.
+    fn arrivals(&self) -> Option<Arc<dyn DataArrivals>> {
         None
     }
 

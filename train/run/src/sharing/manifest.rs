@@ -54,6 +54,12 @@ impl DataManifest {
         self.files.iter().fold(0, |bytes: u64, file| bytes.saturating_add(file.bytes))
     }
 
+    /// That of some of its files alone, by their numbers; `None` if it has not so many.
+    pub fn part(&self, files: &[usize]) -> Option<Self> {
+        let files = files.iter().map(|file| self.files.get(*file).cloned()).collect::<Option<_>>()?;
+        Some(Self { files })
+    }
+
     /// Reads the manifest of a data set whose files have these names, which may end with a [numbered](super::numbered) one, from its canonical bytes, which may come from anybody.
     ///
     /// # Errors

@@ -16,7 +16,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use starling_topology::ledger::{GAVE_UP, MAX_SPEED, SYNCING, UNMEASURED};
+use starling_topology::ledger::{MAX_SPEED, STARVED, SYNCING, UNMEASURED};
 use starling_topology::{Lineage, PeerId};
 
 use crate::state::record::ResultRecord;
@@ -47,6 +47,7 @@ pub fn describe(word: u32) -> String {
         (_, Some(per_s)) => format!("{per_s} samples per second"),
         (SYNCING, _) => "it has no state yet".to_owned(),
         (UNMEASURED, _) => "it measured no speed".to_owned(),
+        (STARVED, _) => "the data of its samples is on its way".to_owned(),
         _ => "it gave up its share".to_owned(),
     }
 }
@@ -59,7 +60,7 @@ pub fn slots(members: &[PeerId], me: PeerId, speed: u32) -> impl Iterator<Item =
 /// What a member may say in its slot, on its way into a view that `syncing` entered without the state: only they can be
 /// without it, and they may have got it.
 pub fn words(member: &PeerId, syncing: &[PeerId]) -> RangeInclusive<u32> {
-    if syncing.contains(member) { SYNCING..=GAVE_UP } else { UNMEASURED..=GAVE_UP }
+    if syncing.contains(member) { SYNCING..=STARVED } else { UNMEASURED..=STARVED }
 }
 
 /// What makes of a sum over `batch_size` the mean of the `weight` samples that were contributed, of the `pending` ones that the
@@ -86,29 +87,31 @@ pub fn slot(speed: u32) -> f32 {
 
 /// The same, as the others read it.
 pub fn word(speed: u32) -> u32 {
-    speed.clamp(UNMEASURED, GAVE_UP)
+    speed.clamp(UNMEASURED, STARVED)
 }
 
 /// The speeds that were reduced in `slots`, divided by the batch size.
 pub fn speeds(slots: &[f32], batch_size: u32) -> Vec<u32> {
     // The product of two such numbers is exact in f64. A cast from a negative number gives 0.
     let speed = |slot: &f32| (f64::from(*slot) * f64::from(batch_size) + 0.5) as u32;
-    slots.iter().map(|slot| speed(slot).clamp(SYNCING, GAVE_UP)).collect()
+    slots.iter().map(|slot| speed(slot).clamp(SYNCING, STARVED)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use starling_topology::ledger::GAVE_UP;
+
     use super::*;
 
     #[test]
     fn speeds_survive_the_reduction() {
         for batch_size in (1..200).chain([1_000, 4_096, 65_537, (1 << 20) - 1, 1 << 20]) {
-            for speed in (0..200).chain([4_097, 99_999, 654_321, MAX_SPEED - 1, MAX_SPEED, GAVE_UP]) {
+            for speed in (0..200).chain([4_097, 99_999, 654_321, MAX_SPEED - 1, MAX_SPEED, GAVE_UP, STARVED]) {
                 let slots = [0.0, 0.0 + speed as f32, 0.0].map(|slot: f32| slot / batch_size as f32);
                 assert_eq!(speeds(&slots, batch_size), [0, speed, 0], "{speed} with batches of {batch_size}");
             }
         }
-        assert_eq!(speeds(&[-1.0, f32::MAX, -0.0], 64), [SYNCING, GAVE_UP, SYNCING]);
+        assert_eq!(speeds(&[-1.0, f32::MAX, -0.0], 64), [SYNCING, STARVED, SYNCING]);
     }
 
     #[test]
@@ -126,7 +129,7 @@ mod tests {
     fn who_has_the_state_is_not_without_it() {
         let [ready, syncing] = [1, 2].map(|name| PeerId([name; 32]));
         assert!(!words(&ready, &[syncing]).contains(&SYNCING) && words(&syncing, &[syncing]).contains(&SYNCING));
-        for said in [UNMEASURED, MAX_SPEED, GAVE_UP] {
+        for said in [UNMEASURED, MAX_SPEED, GAVE_UP, STARVED] {
             assert!([ready, syncing].iter().all(|member| words(member, &[syncing]).contains(&said)));
         }
     }
@@ -138,7 +141,7 @@ mod tests {
         assert_eq!(speed(1, Duration::from_secs(3_600)), UNMEASURED + 1);
         assert_eq!(speed(u64::MAX, Duration::from_nanos(1)), MAX_SPEED);
         assert_eq!(samples_per_s(speed(64, Duration::from_millis(250))), Some(256.0));
-        assert_eq!([SYNCING, UNMEASURED, GAVE_UP].map(samples_per_s), [None; 3]);
+        assert_eq!([SYNCING, UNMEASURED, GAVE_UP, STARVED].map(samples_per_s), [None; 4]);
         assert_eq!(describe(20), "2.5 samples per second");
         assert_eq!(describe(GAVE_UP), "it gave up its share");
         assert_eq!((speed(0, Duration::from_secs(1)), speed(5, Duration::ZERO)), (UNMEASURED, UNMEASURED));

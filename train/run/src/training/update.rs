@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use starling_collective::codec::kernel;
 use starling_topology::PeerId;
-use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
+use starling_topology::ledger::{GAVE_UP, STARVED, SYNCING, UNMEASURED};
 
 use super::{StepReport, TrainingState};
 use crate::error::Error;
@@ -267,5 +267,5 @@ fn retried(speeds: Vec<u32>) -> Vec<u32> {
 
 /// What matters of a speed where shares are equal.
 fn equal(speed: u32) -> u32 {
-    if matches!(speed, SYNCING | GAVE_UP) { speed } else { UNMEASURED }
+    if matches!(speed, SYNCING | GAVE_UP | STARVED) { speed } else { UNMEASURED }
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use starling_topology::ledger::{GAVE_UP, SYNCING};
+use starling_topology::ledger::{GAVE_UP, STARVED, SYNCING};
 use starling_topology::{Config, PeerId, Quorum, Record, Time, View, ViewId};
 
 use crate::steps::state::ResultRecord;
@@ -50,7 +50,7 @@ impl VotesGiven {
     pub fn committed(&mut self, view: ViewId, record: &ResultRecord) {
         self.stepped.insert(view);
         for (peer, speed) in record.members.iter().zip(record.speeds()) {
-            if !matches!(*speed, SYNCING | GAVE_UP) {
+            if !matches!(*speed, SYNCING | GAVE_UP | STARVED) {
                 self.shares.entry((view, *peer)).or_default().insert(record.step);
             }
         }

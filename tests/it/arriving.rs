@@ -1,0 +1,132 @@
+//! A joiner of a run by blocks trains before all of its data is there.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use starling_tests::{Outcome, Peer, PeerOptions, audit, starling};
+use tempfile::TempDir;
+
+/// How long a file of tokens is.
+const SHARD: u64 = 64 << 20;
+/// Blocks of a thirtieth of a file each, of which two are needed at a time; by this seed the first ones lie in the first file.
+const RUN: &str =
+    "--model gpt:1x8 --context 128 --batch-size 16 --held-out 0 --shuffle blocks:8192x1 --seed SEED --share-data";
+/// What is handed out per second, in MiB: files take long enough for a step to be taken between two of them, on any machine.
+const RATE: &str = "--state-rate 6";
+
+/// A text whose tokens take two files and a part of a third.
+fn prepared() -> (TempDir, PathBuf) {
+    let folder = TempDir::new().expect("a temp dir");
+    let path = folder.path().join("text.txt");
+    let mut text = BufWriter::new(File::create(&path).expect("created"));
+    // Each byte is a token of two bytes, and no two chunks are equal.
+    let bytes = SHARD + SHARD / 8;
+    let mut written = 0;
+    while written < bytes {
+        let line = format!("line {} of a text that is long enough\n", written / 7);
+        text.write_all(line.as_bytes()).expect("written");
+        written += line.len() as u64;
+    }
+    text.flush().expect("written");
+    let output = starling(folder.path()).args(["data", "prepare", "text.txt", "--tokenizer", "bytes", "--out", "text"]);
+    let output = output.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let out = folder.path().join("text");
+    (folder, out)
+}
+
+/// Where a thing was told first among the events of a peer.
+fn first(outcome: &Outcome, what: &str, is_it: impl Fn(&Value) -> bool) -> usize {
+    let found = outcome.events.iter().position(|(_, event)| is_it(event));
+    found.unwrap_or_else(|| panic!("{what} was not told"))
+}
+
+fn has_all(event: &Value) -> bool {
+    event["event"] == "arriving" && event["files"] == event["of"]
+}
+
+/// Checks that a data directory has the text, and nothing beside it.
+fn check_copy(state: &Path, text: &Path) {
+    let mut entries = fs::read_dir(state.join("data")).expect("a folder").map(|entry| entry.expect("read").path());
+    let copy = entries.next().expect("a data set");
+    assert_eq!(entries.next(), None, "nothing says that files are missing");
+    for file in fs::read_dir(text).expect("a folder") {
+        let file = file.expect("read").path();
+        let own = copy.join(file.file_name().expect("a name"));
+        assert!(fs::read(&own).expect("there") == fs::read(&file).expect("there"), "{}", own.display());
+    }
+}
+
+/// Waits until a peer has all of its data.
+fn wait_for_all(peer: &Peer) -> Value {
+    peer.wait_for("all of the data", has_all)
+}
+
+#[test]
+fn a_joiner_takes_steps_before_all_of_its_data_is_there() {
+    let (_folder, text) = prepared();
+    let audited = |flags: &str| PeerOptions::networked(flags).with("--audit", "audit.jsonl");
+    let founder = Peer::run(&audited(&format!("{RUN} {RATE} --min-peers 2 --steps 4000")).with("--data", &text));
+    let joiner = Peer::join(&founder.ticket(), &audited(""));
+    let begun = joiner.wait_for("a part of the data", |event| event["event"] == "arriving");
+    assert_eq!((&begun["files"], &begun["of"]), (&3.into(), &5.into()), "of two and three files: {begun}");
+    let state = joiner.data_dir();
+    let dirs = [founder.dir(), joiner.dir()];
+    let [first_outcome, outcome] = [founder, joiner].map(Peer::finish);
+    let (all, step) =
+        (first(&outcome, "that all is here", has_all), first(&outcome, "a step", |event| event["event"] == "progress"));
+    assert!(step < all, "its first step was taken while files were missing");
+    let is_joiners = |event: &Value| {
+        event["event"] == "members"
+            && event["members"].as_array().is_some_and(|members| {
+                members.iter().all(|member| member["samples"].as_u64() > Some(0)) && members.len() == 2
+            })
+    };
+    assert!(first(&outcome, "samples that it computed", is_joiners) < all, "and it had samples in them");
+    assert_eq!(
+        (&outcome.summary()["outcome"], &outcome.summary()["digest"]),
+        (&"complete".into(), &first_outcome.summary()["digest"])
+    );
+    check_copy(&state, &text);
+    let report = audit(dirs.iter().map(|dir| dir.path().join("audit.jsonl")));
+    assert_eq!((&report["samples_lost"], &report["samples_repeated"]), (&0.into(), &0.into()), "{report}");
+    assert_eq!((&report["first_step"], &report["steps"]), (&1.into(), &4000.into()), "{report}");
+}
+
+#[test]
+fn a_joiner_that_is_killed_while_data_comes_goes_on_from_what_is_there() {
+    let (_folder, text) = prepared();
+    let flags = format!("{RUN} {RATE} --min-peers 2 --steps 1000000 --checkpoint-every 50");
+    let founder = Peer::run(&PeerOptions::networked(&flags).with("--data", &text));
+    let ticket = founder.ticket();
+    let joiner = Peer::join(&ticket, &PeerOptions::networked(""));
+    joiner.wait_for("a step", |event| event["event"] == "progress");
+    let (dir, state) = (joiner.dir(), joiner.data_dir());
+    let here = || {
+        let data = fs::read_dir(state.join("data")).expect("a folder").map(|entry| entry.expect("read").path());
+        let folder = data.into_iter().find(|path| path.is_dir()).expect("a data set");
+        let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("read"));
+        // Blocks that were written: what is missing is a hole.
+        files.map(|file| std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("read")) * 512).sum::<u64>()
+    };
+    let whole: u64 =
+        fs::read_dir(&text).expect("a folder").map(|file| file.expect("read").metadata().expect("read").len()).sum();
+    // Some chunks of the second file.
+    starling_tests::eventually("a part of the next file", || (here() > SHARD + (4 << 20)).then_some(()));
+    joiner.signal("KILL");
+    drop(joiner);
+    let before = here();
+    assert!(before < whole, "{before} of {whole}");
+    let joiner = Peer::join_in(dir, &ticket, &PeerOptions::networked(""));
+    let said = wait_for_all(&joiner);
+    joiner.signal("TERM");
+    assert_eq!(joiner.finish().summary()["outcome"], "left");
+    check_copy(&state, &text);
+    // What was there is not fetched again, but for a chunk that was half written.
+    let fetched = said["fetched_bytes"].as_u64().expect("a number");
+    assert!(fetched <= whole - before + (2 << 20), "{fetched} of {whole} bytes, of which {before} were there");
+    founder.signal("TERM");
+    founder.finish();
+}
