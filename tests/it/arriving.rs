@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const SHARD: u64 = 64 << 20;
 /// Blocks of a thirtieth of a file each, of which two are needed at a time; by this seed the first ones lie in the first file.
 const RUN: &str =
-    "--model gpt:1x8 --context 128 --batch-size 16 --held-out 0 --shuffle blocks:8192x1 --seed SEED --share-data";
+    "--model gpt:1x8 --context 128 --batch-size 16 --held-out 0.001 --shuffle blocks:8192x1 --seed 1 --share-data";
 /// What is handed out per second, in MiB: files take long enough for a step to be taken between two of them, on any machine.
 const RATE: &str = "--state-rate 6";
 

@@ -66,6 +66,7 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
     }
 }
 
+#[cfg(feature = "tokenizers")]
 mod arrivals;
 mod bad_rows;
 mod columns;

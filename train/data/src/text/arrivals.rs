@@ -89,7 +89,8 @@ impl DataArrivals for TokenArrivals {
             let drawn = order(epoch);
             let windows = drawn.windows_from(if epoch == first_epoch { position } else { 0 })?;
             if epoch == last_epoch {
-                // The one that has the last position, and the next.
+                // The one that has the last position of the pending batch, and the next.
+                let last = last.saturating_add(schedule.batch_size.saturating_sub(1)).min(samples - 1);
                 let left = drawn.windows_from(last).map_or(0, |left| left.len());
                 needed = Some(windows.len() - left + 2);
             }
