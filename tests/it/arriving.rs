@@ -10,11 +10,15 @@ use tempfile::TempDir;
 
 /// How long a file of tokens is.
 const SHARD: u64 = 64 << 20;
-/// Blocks of a thirtieth of a file each, of which two are needed at a time; by this seed the first ones lie in the first file.
-const RUN: &str =
-    "--model gpt:1x8 --context 128 --batch-size 16 --held-out 0.001 --shuffle blocks:8192x1 --seed 1 --share-data";
+const RUN: &str = "--model gpt:1x8 --context 128 --batch-size 16 --held-out 0.001 --min-peers 2 --share-data";
+/// Blocks of which a file has thirty, or five hundred, one at a time; by these seeds the first ones lie in the first file.
+const LARGE: &str = "--shuffle blocks:8192x1 --seed 1";
+const SMALL: &str = "--shuffle blocks:512x1 --seed 6";
+/// The steps of a whole run take longer than its data, on any machine: each computation takes some milliseconds more.
+const SLOW: [&str; 2] = ["env", "STARLING_TEST_DEVICE_DELAYS_MS=2+"];
+const STEPS: u64 = 4_000;
 /// What is handed out per second, in MiB: files take long enough for a step to be taken between two of them, on any machine.
-const RATE: &str = "--state-rate 6";
+const RATE: &str = "--state-rate 12";
 
 /// A text whose tokens take two files and a part of a third.
 fn prepared() -> (TempDir, PathBuf) {
@@ -30,8 +34,9 @@ fn prepared() -> (TempDir, PathBuf) {
         written += line.len() as u64;
     }
     text.flush().expect("written");
-    let output = starling(folder.path()).args(["data", "prepare", "text.txt", "--tokenizer", "bytes", "--out", "text"]);
-    let output = output.output().expect("it runs");
+    let mut prepare = starling(folder.path());
+    prepare.args(["data", "prepare", "text.txt", "--tokenizer", "bytes", "--out", "text"]);
+    let output = prepare.output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let out = folder.path().join("text");
     (folder, out)
@@ -67,8 +72,12 @@ fn wait_for_all(peer: &Peer) -> Value {
 #[test]
 fn a_joiner_takes_steps_before_all_of_its_data_is_there() {
     let (_folder, text) = prepared();
-    let audited = |flags: &str| PeerOptions::networked(flags).with("--audit", "audit.jsonl");
-    let founder = Peer::run(&audited(&format!("{RUN} {RATE} --min-peers 2 --steps 4000")).with("--data", &text));
+    let audited = |flags: &str| {
+        let slow = PeerOptions { prefix: SLOW.map(str::to_owned).to_vec(), ..PeerOptions::networked(flags) };
+        slow.with("--audit", "audit.jsonl")
+    };
+    let flags = format!("{RUN} {SMALL} {RATE} --checkpoint-every 0 --steps {STEPS}");
+    let founder = Peer::run(&audited(&flags).with("--data", &text));
     let joiner = Peer::join(&founder.ticket(), &audited(""));
     let begun = joiner.wait_for("a part of the data", |event| event["event"] == "arriving");
     assert_eq!((&begun["files"], &begun["of"]), (&3.into(), &5.into()), "of two and three files: {begun}");
@@ -92,13 +101,13 @@ fn a_joiner_takes_steps_before_all_of_its_data_is_there() {
     check_copy(&state, &text);
     let report = audit(dirs.iter().map(|dir| dir.path().join("audit.jsonl")));
     assert_eq!((&report["samples_lost"], &report["samples_repeated"]), (&0.into(), &0.into()), "{report}");
-    assert_eq!((&report["first_step"], &report["steps"]), (&1.into(), &4000.into()), "{report}");
+    assert_eq!((&report["first_step"], &report["steps"]), (&1.into(), &STEPS.into()), "{report}");
 }
 
 #[test]
 fn a_joiner_that_is_killed_while_data_comes_goes_on_from_what_is_there() {
     let (_folder, text) = prepared();
-    let flags = format!("{RUN} {RATE} --min-peers 2 --steps 1000000 --checkpoint-every 50");
+    let flags = format!("{RUN} {LARGE} {RATE} --steps 1000000 --checkpoint-every 50");
     let founder = Peer::run(&PeerOptions::networked(&flags).with("--data", &text));
     let ticket = founder.ticket();
     let joiner = Peer::join(&ticket, &PeerOptions::networked(""));
@@ -119,7 +128,7 @@ fn a_joiner_that_is_killed_while_data_comes_goes_on_from_what_is_there() {
     drop(joiner);
     let before = here();
     assert!(before < whole, "{before} of {whole}");
-    let joiner = Peer::join_in(dir, &ticket, &PeerOptions::networked(""));
+    let joiner = Peer::join_in(dir.clone(), &ticket, &PeerOptions::networked(""));
     let said = wait_for_all(&joiner);
     joiner.signal("TERM");
     assert_eq!(joiner.finish().summary()["outcome"], "left");

@@ -274,13 +274,18 @@ impl ArrivingData {
         let (mut came, mut retry) = (Instant::now(), FIRST_RETRY);
         loop {
             let (this, at, before) = (self.clone(), step(), self.fetched.load(Relaxed));
-            let Some(file) = blocking(move || Ok(this.next(at))).await? else { break };
+            let Some(file) = blocking(move || Ok(this.next(at))).await? else { return Ok(()) };
             let fetched = self.fetch(open, &members(), file, |_, _| {}).await;
             if fetched.is_ok() || self.fetched.load(Relaxed) > before {
                 (came, retry) = (Instant::now(), FIRST_RETRY);
             }
             match fetched {
-                Ok(()) => self.tell(observer),
+                Ok(()) => {
+                    if self.arrivals.here() == self.arrivals.files() {
+                        self.place.end_arriving().await?;
+                    }
+                    self.tell(observer);
+                }
                 Err(Failure { reason, .. }) if came.elapsed() >= PATIENCE => return Err(NodeError::NoData { reason }),
                 Err(Failure { reason, .. }) => {
                     tracing::info!(file, reason, "a file of the data can't be had yet");
@@ -289,7 +294,6 @@ impl ArrivingData {
                 }
             }
         }
-        self.place.end_arriving().await
     }
 }
 
