@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use starling_run::data::columns::ColumnKind;
-use starling_run::data::{DIGITS, DataArrivals, IMAGES, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
+use starling_run::data::{ArrivalTracker, DIGITS, IMAGES, MAX_PREPROCESSING_BYTES, USUAL_CONTEXT, shorten};
 use starling_run::manifest::MAX_CLASSES;
 use starling_run::{DataDescription, Delimiter, FeatureScale, Kind, PreprocessingSpec};
 use starling_topology::Digest;
@@ -161,7 +161,7 @@ impl Dataset {
     }
 
     /// The files of a text that was prepared, which may come while it is trained on; `None` of other data.
-    pub fn arrivals(&self) -> Option<Arc<dyn DataArrivals>> {
+    pub fn arrivals(&self) -> Option<Arc<dyn ArrivalTracker>> {
         self.training.arrivals()
     }
 

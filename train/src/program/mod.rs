@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use starling_data::{Dataset, files, kinds, shared_files};
-use starling_run::data::DataArrivals;
+use starling_run::data::ArrivalTracker;
 use starling_run::state::initial;
 use starling_run::{
     DataDescription, DataOptions, DataRecord, Error, InitialOrigin, Kind, Learner, Manifest, ModelSpec,
@@ -95,7 +95,7 @@ impl Workload for OnData {
         Some(self.dataset.preprocessing())
     }
 
-    fn arrivals(&self) -> Option<Arc<dyn DataArrivals>> {
+    fn arrivals(&self) -> Option<Arc<dyn ArrivalTracker>> {
         self.dataset.arrivals()
     }
 

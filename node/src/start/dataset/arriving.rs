@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use starling_engine::download::MAX_DONORS;
-use starling_run::data::{DataArrivals, TOKENS};
+use starling_run::data::{ArrivalTracker, TOKENS};
 use starling_run::{Manifest, Workload};
 use starling_topology::{PeerId, ShufflePolicy};
 use tokio::time::{Instant, timeout};
@@ -51,7 +51,7 @@ pub(super) fn can_arrive(manifest: &Manifest) -> bool {
 #[derive(Clone)]
 pub(crate) struct ArrivingData {
     place: Place,
-    arrivals: Arc<dyn DataArrivals>,
+    arrivals: Arc<dyn ArrivalTracker>,
     /// How many bytes all of it may have.
     limit: u64,
     /// How many came since this process began.
@@ -299,7 +299,7 @@ impl ArrivingData {
 
 /// Takes a file in that has come. What one has handed out that is not the run's, another one may have.
 struct TakeIn {
-    arrivals: Arc<dyn DataArrivals>,
+    arrivals: Arc<dyn ArrivalTracker>,
     file: usize,
 }
 

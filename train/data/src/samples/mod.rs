@@ -11,7 +11,7 @@ pub(crate) mod standards;
 use std::fmt;
 use std::sync::Arc;
 
-use starling_run::data::DataArrivals;
+use starling_run::data::ArrivalTracker;
 
 use crate::error::DataError;
 use crate::text::Words;
@@ -117,7 +117,7 @@ impl SampleSet {
     }
 
     /// Of a text that was prepared: its files.
-    pub(crate) fn arrivals(&self) -> Option<Arc<dyn DataArrivals>> {
+    pub(crate) fn arrivals(&self) -> Option<Arc<dyn ArrivalTracker>> {
         let Held::Windows { text, numbers } = &self.held else { return None };
         let arrivals = TokenArrivals::new(text, self.features as u32, numbers)?;
         Some(Arc::new(arrivals))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use starling_run::data::{DataArrivals, SampleSchedule};
+use starling_run::data::{ArrivalTracker, SampleSchedule};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Ledger, PeerId, ShufflePolicy};
 
@@ -123,7 +123,7 @@ fn what_is_not_what_it_has_to_be_is_never_a_sample() {
 }
 
 /// The file that a sample to train on begins in: by what is missing where nothing is here, so that nothing of how windows are numbered is known.
-fn file_of(dataset: &Dataset, arrivals: &dyn DataArrivals, sample: u32) -> usize {
+fn file_of(dataset: &Dataset, arrivals: &dyn ArrivalTracker, sample: u32) -> usize {
     let error = dataset.training().windows(&[sample]).expect_err("nothing is here").to_string();
     (2..arrivals.files()).find(|file| error.contains(&Coming::name(*file))).expect("it names one")
 }

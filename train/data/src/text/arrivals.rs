@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use starling_run::data::{ArrivalOrder, DataArrivals, SampleSchedule};
+use starling_run::data::{ArrivalOrder, ArrivalTracker, SampleSchedule};
 use starling_run::program::learner::PROBED;
 use starling_topology::ledger::SampleOrder;
 
@@ -54,7 +54,7 @@ impl TokenArrivals {
     }
 }
 
-impl DataArrivals for TokenArrivals {
+impl ArrivalTracker for TokenArrivals {
     fn files(&self) -> usize {
         NAMED_FILES + self.folder().told_shards()
     }

@@ -9,7 +9,7 @@ use crate::manifest::Manifest;
 
 /// The files of a data set of which some may still be on their way, as whoever reads samples of it sees them. They are numbered from 0, in the
 /// order of their [`Kind`](super::Kind).
-pub trait DataArrivals: Send + Sync + fmt::Debug {
+pub trait ArrivalTracker: Send + Sync + fmt::Debug {
     /// How many there are.
     fn files(&self) -> usize;
 
@@ -55,7 +55,7 @@ pub struct ArrivalOrder {
     pub to_begin: usize,
 }
 
-impl dyn DataArrivals + '_ {
+impl dyn ArrivalTracker + '_ {
     /// How many files are here.
     pub fn here(&self) -> usize {
         (0..self.files()).filter(|file| self.is_here(*file)).count()

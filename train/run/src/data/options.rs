@@ -59,7 +59,7 @@ pub struct DataOptions {
     /// not opened if it is another's. `None`: whatever it is.
     pub expects: Option<Digest>,
     /// Whether files of a text that was prepared may not be here yet, because they come while it is trained on: as of
-    /// [`DataArrivals`](super::DataArrivals), which each of them is to be taken in by.
+    /// [`ArrivalTracker`](super::ArrivalTracker), which each of them is to be taken in by.
     pub arriving: bool,
 }
 

@@ -8,7 +8,7 @@ pub mod rename;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::data::{DataArrivals, DataDescription, DataOptions, Kind, PreprocessingSpec};
+use crate::data::{ArrivalTracker, DataDescription, DataOptions, Kind, PreprocessingSpec};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::manifest::spec::{ModelSpec, RunSpec};
@@ -93,7 +93,7 @@ pub trait Workload: Send {
     }
 
     /// The files that it reads samples from, if they can come while it is trained on. As it is, they can't.
-    fn arrivals(&self) -> Option<Arc<dyn DataArrivals>> {
+    fn arrivals(&self) -> Option<Arc<dyn ArrivalTracker>> {
         None
     }
 
