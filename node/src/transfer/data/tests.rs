@@ -160,8 +160,8 @@ async fn what_most_members_have_is_offered_first() {
     let swarm = Swarm::default().with(1, Some(other)).with(2, Some(ours.clone())).with(3, Some(ours.clone()));
     let members = [peer(1), peer(2), peer(3)];
     let (folder, mut tried) = (files.0.path().join("here"), Vec::new());
-    let (files, names, only) = (FileSet::DataSet, &["table.csv"], None);
-    let wanted = DataRequest { files, names, folder: &folder, only, max_bytes: u64::MAX };
+    let (set, names) = (FileSet::DataSet, &["table.csv"]);
+    let wanted = DataRequest { files: set, names, folder: &folder, only: None, max_bytes: u64::MAX };
     let check = async || -> Result<(), String> {
         tried.push(files.downloaded());
         Err("it is not the run's".to_owned())
@@ -293,8 +293,8 @@ async fn files_that_are_asked_for_alone_are_fetched_and_others_are_left_as_they_
     assert_eq!(read("part-00001.bin"), Some(content(1)));
     assert_eq!((read("part-00000.bin"), read("part-00002.bin")), (Some(b"other".to_vec()), None));
     // What is too large as a whole is too large, and nobody has a file that the data does not have.
-    for (only, max_bytes, part) in [(1, whole - 1, "may have"), (3, whole, "not as many files")] {
-        let asked = wanted(Some(std::slice::from_ref(&only)), max_bytes);
+    for (only, max_bytes, part) in [(&[1], whole - 1, "may have"), (&[3], whole, "not as many files")] {
+        let asked = wanted(Some(only), max_bytes);
         let failure = fetch(&swarm.open(), &[peer(1)], asked, |_, _| {}, async || Ok(())).await.expect_err("refused");
         assert!(failure.is_shared && failure.reason.contains(part), "{failure:?}");
         assert_eq!(failure.too_large, (max_bytes < whole).then_some(whole));
