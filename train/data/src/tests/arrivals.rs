@@ -161,7 +161,7 @@ fn files_come_in_the_order_in_which_steps_need_them() {
                 assert_eq!(order.files[..2], [0, 1]);
                 let begun: BTreeSet<usize> = order.files[..order.to_begin].iter().copied().collect();
                 // All steps that it may stand before, and as many as the next window has at least: that of the last block alone may be one.
-                let least = (samples.min(rows)).min(if samples % rows == 0 { rows } else { samples % rows });
+                let least = (samples.min(rows)).min(if samples.is_multiple_of(rows) { rows } else { samples % rows });
                 let ahead = (least / batch_size) as usize;
                 for step in &needed[from as usize..=to as usize + ahead] {
                     assert!(step.is_subset(&begun), "{rows}x{blocks} from {from} to {to}: {step:?} of {order:?}");

@@ -106,7 +106,7 @@ impl ArrivalTracker for TokenArrivals {
                 }
             }
         }
-        let to_begin = to_begin.unwrap_or(self.files());
+        let to_begin = to_begin.unwrap_or_else(|| self.files());
         wanted.add(NAMED_FILES..=self.files() - 1);
         Some(ArrivalOrder { files: wanted.files, to_begin })
     }
