@@ -22,9 +22,9 @@ fn members_without_the_file_begin_with_its_values() {
     let file = folder.path().join("model.safetensors");
     let before = exported(&file).summary()["held_out_loss"].as_f64().expect("a loss");
     let flags = format!("--steps 1000000 --min-peers 2 --max-stall 2s {FLAGS}");
-    let founder = Peer::run(&PeerOptions::networked(&flags).with("--init", &file));
+    let founder = Peer::run(&PeerOptions::networked(&format!("{flags} --evaluate-every 1")).with("--init", &file));
     let ticket = founder.ticket();
-    let first = Peer::join(&ticket, &PeerOptions::networked("--evaluate-every 1"));
+    let first = Peer::join(&ticket, &PeerOptions::networked(""));
     let evaluated = first.wait_for("its evaluation", |event| event["event"] == "evaluated" && event["step"] == 1);
     let loss = evaluated["loss"].as_f64().expect("a loss");
     assert!((loss / before - 1.0).abs() < 0.5, "it goes on from {before}, and comes to {loss} with a step");

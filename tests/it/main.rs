@@ -9,6 +9,7 @@ mod checkpoints;
 mod churn;
 mod contributions;
 mod disks;
+mod evaluations;
 mod fuzz;
 mod keepers;
 mod languages;

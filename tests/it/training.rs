@@ -95,7 +95,7 @@ fn what_is_frozen_does_not_travel() {
 /// All end in the same step with the same model, long before the last one, and know it when they are started again.
 #[test]
 fn members_end_early_together_and_stay_ended() {
-    let flags = "--steps 100000 --model mlp:16 --learning-rate 0.05 --early-stop 3 --early-stop-every 10";
+    let flags = "--steps 100000 --model mlp:16 --learning-rate 0.05 --early-stop 3 --evaluate-every 10";
     let founder = Peer::run(&PeerOptions::networked(&format!("--min-peers 3 {flags}")));
     let ticket = founder.ticket();
     let joiners = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::networked("")));
@@ -125,7 +125,7 @@ fn members_end_early_together_and_stay_ended() {
 fn devices_compute_in_less_precise_numbers() {
     for precision in ["bf16", "f16"] {
         let model = "--steps 40 --model mlp:16 --batch-norm true --dropout 0.1 --micro-batch 16";
-        let schedule = "--schedule cosine:0.5*plateau:0.5,2 --early-stop-every 5 --clip 1 --clip-by tensor";
+        let schedule = "--schedule cosine:0.5*plateau:0.5,2 --evaluate-every 5 --clip 1 --clip-by tensor";
         three_peers_agree(&format!("{model} {schedule} --precision {precision}"), None);
     }
 }

@@ -126,13 +126,23 @@ pub enum Error {
         /// Held out.
         held_out: u32,
     },
-    /// A run that may end early goes by held-out samples, and the task has none.
+    /// Members evaluate held-out samples together, and the task has none.
     #[error(
-        "the run ends early by its held-out loss, and the task `{task}` holds no samples out; say some in its `data`, or take all steps"
+        "members of the run evaluate held-out samples together, and the task `{task}` holds none out; say some in its `data`, or take a run in          which nobody evaluates before the end"
     )]
     NothingHeldOut {
         /// The task.
         task: String,
+    },
+    /// A task does not measure what it says.
+    #[error(
+        "the task `{task}` measures no `{name}` of its held-out samples; sum the `loss` in its `measure`, and what its `measures` names"
+    )]
+    Unmeasured {
+        /// The task.
+        task: String,
+        /// What is missing.
+        name: &'static str,
     },
     /// A task's module can't be trained.
     #[error("the module of the task `{task}` can't be trained: {reason}")]

@@ -118,7 +118,6 @@ pub(crate) struct LearnerOptions {
     pub(crate) checkpoint_every: u64,
     /// Whether the last state is saved here.
     pub(crate) keeps_state: bool,
-    pub(crate) evaluate_every: u64,
     /// Which share of the time it computes.
     pub(crate) duty: f64,
     /// Memory for an update that begins before its step is committed; one that needs more begins after.

@@ -106,10 +106,6 @@ impl MetricsRecord {
                 let held_out = held_out.into_iter().filter(|(_, mean)| mean.is_finite()).collect();
                 Some(Self { time, step: *step, training: None, held_out })
             }
-            Report::Judged { step, loss, .. } => {
-                let held_out = [("loss".to_owned(), *loss)].into_iter().filter(|(_, mean)| mean.is_finite()).collect();
-                Some(Self { time, step: *step, training: None, held_out })
-            }
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use starling_links::Transport;
-use starling_run::{DataSummary, JudgedReport};
+use starling_run::{DataSummary, HeldOutReport, JudgedReport};
 use starling_topology::Quorum;
 use starling_topology::plan::Link;
 
@@ -451,7 +451,7 @@ pub enum Report {
         /// What the loss is multiplied by from now on.
         scale: f32,
     },
-    /// The model was evaluated on held-out samples.
+    /// The model was evaluated on held-out samples: by all members together, who come to the same figures, and at the end by this one alone.
     Evaluated {
         /// After this step.
         step: u64,
@@ -551,6 +551,13 @@ pub trait Observer: Send + Sync {
     fn report_at(&self, at: SystemTime, report: &Report) {
         let _ = at;
         self.report(report);
+    }
+}
+
+impl From<HeldOutReport> for Report {
+    fn from(evaluated: HeldOutReport) -> Self {
+        let HeldOutReport { step, loss, measures } = evaluated;
+        Self::Evaluated { step, loss, measures: measures.into_iter().collect() }
     }
 }
 

@@ -88,8 +88,6 @@ pub struct Settings {
     pub checkpoint_keep: usize,
     /// Memory for an update that begins while its step is being reduced; a model that needs more begins after it.
     pub update_ahead_bytes: u64,
-    /// Evaluate on held-out samples every so many steps; 0 evaluates only at the end.
-    pub evaluate_every: u64,
     /// Which share of the time it computes.
     pub duty: f64,
     /// How many buckets are reduced at a time.
@@ -164,7 +162,6 @@ impl Settings {
             state_rate: 64 << 20,
             checkpoint_keep: 3,
             update_ahead_bytes: 0,
-            evaluate_every: 0,
             duty: 1.0,
             buckets_in_flight: 4,
             export: None,

@@ -183,7 +183,6 @@ async fn take_part(
     let learner_options = LearnerOptions {
         checkpoint_every: learner.manifest().checkpoint_every,
         keeps_state: true,
-        evaluate_every: settings.evaluate_every,
         duty: settings.duty,
         update_ahead_bytes: settings.update_ahead_bytes,
         export: settings.export.clone(),

@@ -37,8 +37,8 @@ pub use starling_run::state::initial;
 pub use starling_run::training::optimizer;
 #[doc(inline)]
 pub use starling_run::{
-    AugmentPolicy, BalancePolicy, ClassWeightPolicy, DecayKind, DecaySpec, EarlyStopPolicy, LayoutSpec, LossKind,
-    ModelOptions, ModelSpec, OptimizerSpec, Precision, RenameSpec, RunSpec, Schedule, Schema,
+    AugmentPolicy, BalancePolicy, ClassWeightPolicy, DecayKind, DecaySpec, LayoutSpec, LossKind, ModelOptions,
+    ModelSpec, OptimizerSpec, Precision, RenameSpec, RunSpec, Schedule, Schema,
 };
 #[cfg(feature = "burn")]
 #[doc(inline)]

@@ -35,7 +35,7 @@ pub use data::{
 pub use error::Error;
 pub use manifest::balance::{BalanceError, BalancePolicy};
 pub use manifest::call_header::CallHeader;
-pub use manifest::early_stop::{EarlyStopPolicy, MAX_PATIENCE};
+pub use manifest::evaluation::{EvaluationSpec, MAX_PATIENCE};
 pub use manifest::precision::Precision;
 pub use manifest::schedule::{DecayKind, DecaySpec, Schedule};
 pub use manifest::schema::{LeafKind, Schema};
@@ -55,6 +55,7 @@ pub use training::buffer::{BufferLayout, ReducedSize};
 pub use training::buffer_learner::{BufferLearner, BufferStepReport};
 pub use training::call::{CallDecision, CallKind};
 pub use training::gradient::Gradient;
+pub use training::held_out::HeldOutReport;
 pub use training::optimizer::{GroupSpec, Optimizer, OptimizerSpec, OptimizerState, StepError, StepFactors};
 pub use training::staged_update::StagedUpdate;
 pub use training::{StepReport, TrainingState};

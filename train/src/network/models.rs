@@ -138,6 +138,9 @@ pub trait AnyTask: Send + Sync {
         Ok(Schema::new(freeze::freeze(self.leaves(), frozen).map_err(replica::unfreezable)?))
     }
 
+    /// The manifest with what members evaluate together, if they do.
+    fn with_measures(&self, manifest: Manifest) -> Manifest;
+
     /// The values that a run of this `seed` begins with.
     ///
     /// # Errors
@@ -162,6 +165,10 @@ impl<T: Task> AnyTask for T {
         // Parameters are lazy: the visit reads shapes and draws nothing. A model of the command line trains all of them.
         let leaves = schema::leaves(self.module(&Device::flex().autodiff()), LazyLeaf::IsTrained);
         leaves.expect("invariant: the module is on the device that it was given")
+    }
+
+    fn with_measures(&self, manifest: Manifest) -> Manifest {
+        manifest.with_measures(self.data().held_out, &self.measures())
     }
 
     fn initial(&self, schema: &Schema, seed: u64) -> Result<Vec<f32>, Error> {
@@ -299,7 +306,7 @@ pub(crate) fn describe(spec: &RunSpec, dataset: &Arc<Dataset>) -> Result<(Manife
     let task = chosen.model.task(&chosen.sizes, &chosen.options, dataset).map_err(unusable)?;
     let (model, weighted) = (chosen.spec(), dataset.is_weighted());
     let manifest = Manifest { model, weighted, ..Manifest::of(spec, dataset.description()) };
-    Ok((manifest.with_schema(&task.schema(&spec.freeze)?), task))
+    Ok((task.with_measures(manifest.with_schema(&task.schema(&spec.freeze)?)), task))
 }
 
 fn unusable(reason: String) -> Error {

@@ -31,9 +31,11 @@ use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData};
 use starling_run::manifest::freeze;
 use starling_run::manifest::schema::Entry;
 use starling_run::program::learner::PROBED;
+use starling_run::training::held_out::MeasureRange;
 use starling_run::{
-    ContributionError, DataRecord, EvaluationReport, Gradient, LeafKind, Learner, Manifest, ManifestError, Precision,
-    PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport, TrainingState,
+    ContributionError, DataRecord, EvaluationReport, Gradient, HeldOutReport, LeafKind, Learner, Manifest,
+    ManifestError, Precision, PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport,
+    TrainingState,
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
@@ -90,8 +92,10 @@ pub struct Replica<T: Task> {
     probe: Option<f32>,
     /// Whose share was computed last.
     me: PeerId,
-    /// The sum of the losses that the last part came to which this member evaluated for all, of the state after which step.
-    judged: Option<(u64, Range<u32>, f64)>,
+    /// What is measured besides the loss where members evaluate together.
+    measures: Vec<&'static str>,
+    /// What the last part came to which this member evaluated for all, of the state after which step: the sums of the losses, and of each measure.
+    judged: Option<(u64, Range<u32>, Vec<f64>)>,
     /// What was measured last, of the model after which step.
     evaluated: Option<(u64, EvaluationReport)>,
     delays: Delays,
@@ -137,7 +141,7 @@ impl<T: Task> Replica<T> {
             None if !manifest.given => initial::values(&*task, &own, &schema, manifest.seed)?,
             _ => return Err(starling_run::Error::NotGiven { theirs: manifest.initial }.into()),
         };
-        if manifest.early_stop.is_some() && data.held_out == 0 {
+        if manifest.evaluation.is_some() && data.held_out == 0 {
             return Err(Error::NothingHeldOut { task: task.name().to_owned() });
         }
         let training = TrainingState::new(manifest, schema, parameters, data.training)?;
@@ -162,6 +166,10 @@ impl<T: Task> Replica<T> {
             }
             false => data.held_out.into(),
         };
+        let measures = match manifest.evaluation {
+            Some(_) => caught(task.name(), "measures", || task.measures())?,
+            None => Vec::new(),
+        };
         let (is_weighted, micro_batch) = (manifest.weighted, manifest.micro_batch);
         let reader = Arc::new(BatchReader { task: task.clone(), device: device.clone(), is_weighted, micro_batch });
         let beside = task.loads_beside().filter(|_| compute.ahead_bytes > 0);
@@ -170,6 +178,7 @@ impl<T: Task> Replica<T> {
         let loader = Loader::new(move |samples, draw| of_loader.read(samples, draw), beside, manifest.steps);
         Ok(Self {
             held_out,
+            measures,
             probe,
             module,
             kinds,
@@ -324,14 +333,14 @@ impl<T: Task> Replica<T> {
         gradient: &Gradient,
         progressed: &mut dyn FnMut(usize),
     ) -> Result<(), Error> {
-        let held_out_loss = self.held_out_loss()?;
+        let held_out = self.held_out_figures(self.me, &|| true)?;
         self.delays.pass();
         let borders = self.borders.clone();
         let mut cut = Cut::new(&borders);
         let figures = self.forward(batch, draw, &mut cut)?;
         let (mut gradients, mut behind_them) = backward(figures, self.training.loss_scale());
         let mut passed = cut.passed();
-        let mut figures = held_out_loss.as_slice();
+        let mut figures = held_out.as_slice();
         let parameters = self.training.trained();
         let mut end = parameters;
         loop {
@@ -358,39 +367,48 @@ impl<T: Task> Replica<T> {
         }
     }
 
-    /// What is told of the present state behind all else, where something goes by its held-out loss: if it is judged, what the part of the held-out
-    /// samples that falls to this member comes to, so that the mean over the samples of the step is the mean over all of these; else 0.
-    /// What no contribution may have counts as the worst that one may.
-    fn held_out_loss(&mut self) -> Result<Vec<f32>, Error> {
+    /// What is told of the present state behind all else, where members evaluate together: if it is evaluated, what the part of the held-out
+    /// samples that falls to this member comes to, so that the mean over the samples of the step is the mean over all of these; else zeros.
+    fn held_out_figures(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<Vec<f32>, Error> {
         let manifest = self.training.manifest();
-        let most = manifest.bound;
-        if manifest.early_stop.is_none() {
+        let (figures, range) = (manifest.held_out_figures(), MeasureRange::of(manifest));
+        if figures == 0 {
             return Ok(Vec::new());
         }
-        Ok(vec![match self.evaluate_own(self.me, &|| true)? {
-            Some(loss) if loss.abs() <= f64::from(most) => loss as f32,
-            Some(_) => most,
-            None => 0.0,
-        }])
+        let Some(means) = self.evaluate_own(me, goes_on)? else { return Ok(vec![0.0; figures]) };
+        let (loss, measures) = means.split_first().expect("invariant: a loss is told with them");
+        Ok([range.loss(*loss)].into_iter().chain(measures.iter().map(|mean| range.tell(*mean))).collect())
     }
 
-    /// What `me` tells of a state that is judged, once it is evaluated, which it is once; `None` if there is nothing to tell, or it does not go on.
-    fn evaluate_own(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<Option<f64>, Error> {
+    /// What `me` tells of a state that is evaluated, once it is, which it is once: the loss, and each measure; `None` if there is nothing to tell, or it does
+    /// not go on.
+    fn evaluate_own(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<Option<Vec<f64>>, Error> {
         let part = self.training.held_out_part(me, self.data.held_out).filter(|_| self.training.is_judged());
         let Some((part, worth)) = part else { return Ok(None) };
         let step = self.training.step();
         let known = self.judged.take().filter(|(of, range, _)| (*of, range) == (step, &part));
-        let sum = match known {
-            Some((.., sum)) => sum,
-            None if part.is_empty() => 0.0,
+        let sums = match known {
+            Some((.., sums)) => sums,
+            None if part.is_empty() => vec![0.0; 1 + self.measures.len()],
             None => {
                 let (module, _) = self.model(false);
                 let Some(sums) = self.evaluate_part(&module, part.clone(), goes_on)? else { return Ok(None) };
-                sums.mean(1.0).loss
+                let unmeasured = |name| Error::Unmeasured { task: self.task.name().to_owned(), name };
+                let names = ["loss"].into_iter().chain(self.measures.iter().copied());
+                names.map(|name| sums.sum(name).ok_or_else(|| unmeasured(name))).collect::<Result<_, _>>()?
             }
         };
-        self.judged = Some((step, part, sum));
-        Ok(Some(sum / self.held_out * worth))
+        let means = sums.iter().map(|sum| sum / self.held_out * worth).collect();
+        self.judged = Some((step, part, sums));
+        Ok(Some(means))
+    }
+
+    /// Makes measures of the means that members have told.
+    fn measured(&self, report: HeldOutReport) -> HeldOutReport {
+        let mut means = evaluation::Sums::default();
+        means.add(self.measures.iter().copied().zip(report.measures.iter().map(|(_, mean)| *mean)).collect());
+        let measures = means.mean(1.0).measures.into_iter().map(|(name, mean)| (name.to_owned(), mean)).collect();
+        HeldOutReport { measures, ..report }
     }
 
     /// As [`Learner::evaluate_while`]; of the `best` model if there is one, else of the present one.
@@ -622,8 +640,8 @@ impl<T: Task> Learner for Replica<T> {
         Ok(self.compute_micro_batches(me, micro_batches, gradient, &mut |_| {})?)
     }
 
-    fn judge_while(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<(), starling_run::Error> {
-        Ok(self.evaluate_own(me, goes_on).map(|_| ())?)
+    fn judge_while(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<Vec<f32>, starling_run::Error> {
+        Ok(self.held_out_figures(me, goes_on)?)
     }
 
     fn is_starved(&self, me: PeerId) -> bool {
@@ -677,7 +695,7 @@ impl<T: Task> Learner for Replica<T> {
         self.release_parameters();
         let applied = self.training.apply_staged(record);
         self.write_parameters();
-        applied
+        applied.map(|report| StepReport { evaluated: report.evaluated.map(|means| self.measured(means)), ..report })
     }
 
     fn is_over(&self) -> bool {

@@ -1,5 +1,6 @@
 mod churn;
 mod early_stopping;
+mod evaluated;
 mod micro_batches;
 mod placed;
 mod precision;

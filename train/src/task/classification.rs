@@ -159,6 +159,10 @@ impl Task for ClassificationTask {
         let (samples, places) = self.dataset.numbered(samples);
         evaluation::measure(network, samples, &places, weights, device)
     }
+
+    fn measures(&self) -> Vec<&'static str> {
+        evaluation::of_classes(self.dataset.description().classes as usize)
+    }
 }
 
 /// How much a sample of each of some classes counts, which have so many, so that each class counts as much as any other: *N* / (*K* *n*), which is 1 in the

@@ -82,6 +82,19 @@ pub(crate) fn classified(
     sums
 }
 
+/// What [`classified`] sums besides the loss, of so many classes.
+pub(crate) fn of_classes(classes: usize) -> Vec<&'static str> {
+    ["accuracy"].into_iter().chain((classes > TOP).then_some("top_5_accuracy")).collect()
+}
+
+/// What [`estimated`] sums besides the loss, of so many columns.
+pub(crate) fn of_numbers(columns: usize) -> Vec<&'static str> {
+    if columns == 1 { vec!["absolute_error", ROOT_MEAN_SQUARE, "r2"] } else { vec!["r2"] }
+}
+
+/// What [`marked`] sums besides the loss.
+pub(crate) const OF_MARKS: [&str; 2] = ["accuracy", "exact_match"];
+
 /// Sums over samples, each as much as it counts, with these outputs, one for each column of labels, and these labels, which are scaled for training: the loss as `loss`, of what is scaled; how
 /// far off the labels are as `absolute_error`, and the square of that as `rmse`; and as `r2` 1 less this square by the variance of those to
 /// train on. Of several columns they are means over these, without distances, since each has a unit of its own. Computed in f64 on the CPU.
@@ -176,12 +189,17 @@ impl Sums {
         }
     }
 
+    /// What is summed under this name; `None` if nothing is.
+    pub(crate) fn sum(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, sum)| *sum)
+    }
+
     /// The means over so many samples, or over what these count.
     pub(crate) fn mean(self, count: f64) -> starling_run::EvaluationReport {
         let samples = count as u64;
         // Without samples there is nothing to divide by.
         let count = if count > 0.0 { count } else { 1.0 };
-        let bytes = self.0.iter().find(|(name, _)| *name == BYTES_PER_TOKEN).map(|(_, sum)| *sum);
+        let bytes = self.sum(BYTES_PER_TOKEN);
         let mean = |name, sum: f64| match name {
             PERPLEXITY => (sum / count).exp(),
             ROOT_MEAN_SQUARE => (sum / count).sqrt(),

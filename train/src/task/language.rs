@@ -143,6 +143,11 @@ impl Task for LanguageTask {
         measure(transformer, &windows, self.dataset.tokenizer(), device)
     }
 
+    fn measures(&self) -> Vec<&'static str> {
+        let bytes = self.dataset.tokenizer().map(|_| evaluation::BYTES_PER_TOKEN);
+        ["accuracy", evaluation::PERPLEXITY, evaluation::BITS_PER_BYTE].into_iter().chain(bytes).collect()
+    }
+
     fn measured_at_once(&self) -> u32 {
         self.size.measured_at_once().min(evaluation::AT_ONCE)
     }

@@ -162,6 +162,14 @@ pub trait Task: Send + Sync + 'static {
         Ok(vec![("loss", f64::from(loss) * weight)])
     }
 
+    /// What [`Self::measure`] sums besides the `loss`, by name, each time alike. Where members evaluate together ([`RunSpec::evaluate_every`]), it is these that
+    /// they agree on; what is not named here is told at the end of a run alone. As it is, nothing.
+    ///
+    /// [`RunSpec::evaluate_every`]: starling_run::RunSpec::evaluate_every
+    fn measures(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// How many samples are measured together: bounds the memory that it needs. As it is, 512.
     fn measured_at_once(&self) -> u32 {
         evaluation::AT_ONCE

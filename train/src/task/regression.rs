@@ -197,6 +197,13 @@ impl Task for RegressionTask {
             LabelKind::Marks => evaluation::marked(outputs, &labels, self.scales.len(), &counts),
         })
     }
+
+    fn measures(&self) -> Vec<&'static str> {
+        match self.policy {
+            LabelKind::Numbers => evaluation::of_numbers(self.scales.len()),
+            LabelKind::Marks => evaluation::OF_MARKS.to_vec(),
+        }
+    }
 }
 
 /// The mean of `[samples, labels]`, by what the samples count: `[samples, 1]`.

@@ -188,6 +188,12 @@ fn frozen(leaves: Vec<Entry>, paths: &[String]) -> Result<Vec<Entry>, error::Err
 }
 
 impl<T: Task> Own<T> {
+    /// The manifest with what members evaluate together, if they do.
+    fn with_measures(&self, manifest: Manifest) -> Result<Manifest, error::Error> {
+        let measures = caught(self.task.name(), "measures", || self.task.measures())?;
+        Ok(manifest.with_measures(self.task.data().held_out, &measures))
+    }
+
     /// Whether its samples do not all count 1.
     fn is_weighted(&self) -> Result<bool, error::Error> {
         caught(self.task.name(), "weight", || self.task.weight(&[0]).is_some())
@@ -210,7 +216,7 @@ impl<T: Task> Workload for Own<T> {
     fn describe(&self, spec: &RunSpec) -> Result<Manifest, Error> {
         let spec = RunSpec { model: self.model.clone(), ..spec.clone() };
         let manifest = Manifest::of(&spec, self.description()).with_schema(&self.schema(&spec.freeze)?);
-        Ok(Manifest { weighted: self.is_weighted()?, ..manifest })
+        Ok(self.with_measures(Manifest { weighted: self.is_weighted()?, ..manifest })?)
     }
 
     fn found(&self, spec: &RunSpec) -> Result<Manifest, Error> {
@@ -244,7 +250,7 @@ impl<T: Task> Workload for Own<T> {
         let ours =
             Manifest { model: self.model.clone(), data, seed, weighted: self.is_weighted()?, ..manifest.clone() }
                 .with_schema(&self.schema(&manifest.freeze)?);
-        error::Error::unless_alike(manifest, &ours)?;
+        error::Error::unless_alike(manifest, &self.with_measures(ours)?)?;
         let notes = DataRecord::default();
         Ok(Box::new(Replica::open(self.task, self.leaves, manifest, given, notes, self.compute)?))
     }

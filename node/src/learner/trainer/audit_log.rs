@@ -154,6 +154,7 @@ mod tests {
                 speeds: vec![1],
                 skipped: None,
                 given_up: Vec::new(),
+                evaluated: None,
                 judged: None,
                 rescaled: None,
                 dropped: Vec::new(),

@@ -96,6 +96,7 @@ mod tests {
             speeds: speeds.to_vec(),
             skipped: None,
             given_up: Vec::new(),
+            evaluated: None,
             judged: None,
             rescaled: None,
             dropped: Vec::new(),

@@ -9,17 +9,22 @@ pub(super) struct Gathering {
     weight: u64,
     /// Whether a part could not be computed: then nothing of the share is brought.
     has_given_up: bool,
-    /// What falls to this member of the held-out loss, in a run that is judged by that: leaves know nothing of it.
-    held_out: Option<f32>,
+    /// What falls to this member of the held-out samples, where members evaluate together: leaves know nothing of it, and all of the share may be theirs.
+    held_out: Vec<f32>,
     /// What was computed here last, until it counts or is dropped.
     own: Option<(u64, Gradient)>,
 }
 
 impl Gathering {
-    /// Forgets all, but memory.
+    /// The last of its numbers will be these, whoever computes the others.
+    pub(super) fn tell_of_held_out(&mut self, figures: Vec<f32>) {
+        self.held_out = figures;
+    }
+
+    /// Forgets all but these, and memory.
     pub(super) fn clear(&mut self) {
         self.sums.clear();
-        (self.weight, self.has_given_up, self.held_out, self.own) = (0, false, None, None);
+        (self.weight, self.has_given_up, self.own) = (0, false, None);
     }
 
     /// This part was computed here, as `number`.
@@ -27,14 +32,13 @@ impl Gathering {
         self.own = Some((number, part));
     }
 
-    /// It counts; its last number is of the held-out loss if the run `is_judged` by that.
-    pub(super) fn count(&mut self, number: u64, is_judged: bool) {
+    /// It counts.
+    pub(super) fn count(&mut self, number: u64) {
         let Some((_, part)) = self.own.take_if(|(own, _)| *own == number) else { return };
         if part.has_given_up() {
             self.has_given_up = true;
         } else if part.weight() > 0 {
             let values = part.values();
-            self.held_out = self.held_out.or_else(|| values.last().copied().filter(|_| is_judged));
             self.add(part.weight(), &values);
         }
     }
@@ -60,9 +64,8 @@ impl Gathering {
         } else {
             let total = self.weight as f32;
             self.sums.iter_mut().for_each(|sum| *sum /= total);
-            if let (Some(held_out), Some(last)) = (self.held_out, self.sums.last_mut()) {
-                *last = held_out;
-            }
+            let at = self.sums.len().saturating_sub(self.held_out.len());
+            self.sums[at..].copy_from_slice(&self.held_out);
             gradient.prepend(self.weight, std::iter::once(&self.sums[..]));
         }
         // They are means by now.
@@ -85,22 +88,29 @@ mod tests {
     fn the_mean_is_weighted_and_what_is_dropped_does_not_count() {
         let (mut gathering, gradient) = (Gathering::default(), Gradient::new(2));
         gathering.keep(1, part(2, [1.0, 2.0, 0.5]));
-        gathering.count(1, false);
+        gathering.count(1);
         gathering.add(6, &[5.0, 2.0, 1.5]);
         gathering.keep(2, part(9, [9.0; 3]));
-        gathering.count(3, false);
+        gathering.count(3);
         gathering.finish(&gradient);
         assert_eq!((gradient.weight(), gradient.values()), (8, vec![4.0, 2.0, 1.25]));
     }
 
     #[test]
-    fn what_falls_to_the_member_of_the_held_out_loss_stays_as_it_is() {
+    fn what_falls_to_the_member_of_held_out_samples_stays_as_it_is() {
         let (mut gathering, gradient) = (Gathering::default(), Gradient::new(2));
+        gathering.tell_of_held_out(vec![8.0]);
         gathering.add(3, &[1.0, 1.0, 0.0]);
         gathering.keep(1, part(1, [5.0, 1.0, 8.0]));
-        gathering.count(1, true);
+        gathering.count(1);
         gathering.finish(&gradient);
         assert_eq!((gradient.weight(), gradient.values()), (4, vec![2.0, 1.0, 8.0]));
+        // Nothing of it was computed here.
+        let gradient = Gradient::new(2);
+        gathering.clear();
+        gathering.add(3, &[1.0, 1.0, 0.0]);
+        gathering.finish(&gradient);
+        assert_eq!(gradient.values(), vec![1.0, 1.0, 8.0]);
     }
 
     #[test]
@@ -110,7 +120,7 @@ mod tests {
         let given_up = Gradient::new(2);
         given_up.give_up();
         gathering.keep(1, given_up);
-        gathering.count(1, false);
+        gathering.count(1);
         gathering.finish(&gradient);
         assert!(gradient.has_given_up() && gradient.weight() == 0);
         let gradient = Gradient::new(2);

@@ -141,10 +141,11 @@ impl Worker {
             self.work_clock.start();
             true
         };
-        if !self.is_unable
-            && let Err(error) = self.learner.judge_while(self.turns.me, &goes_on)
-        {
-            self.tell_unable(error.into());
+        if !self.is_unable {
+            match self.learner.judge_while(self.turns.me, &goes_on) {
+                Ok(figures) => self.gathering.tell_of_held_out(figures),
+                Err(error) => self.tell_unable(error.into()),
+            }
         }
         self.work_clock.start();
         self.began.get_or_insert_with(Instant::now);
@@ -184,7 +185,7 @@ impl Worker {
                     shared_steps.carry(CarrierInput::Computed(number));
                 }
                 PartTask::Count(number) => {
-                    self.gathering.count(number, self.learner.manifest().early_stop.is_some());
+                    self.gathering.count(number);
                 }
                 PartTask::Add { weight, part } => self.gathering.add(weight, part.numbers()),
                 PartTask::Whole => return self.complete(),
@@ -396,6 +397,9 @@ impl Worker {
             self.totals.skips = Some(skips.in_row);
             self.turns.shared_steps.act(|steps| steps.end_after(report.step));
         }
+        if let Some(evaluated) = report.evaluated.clone() {
+            self.observer.report(&Report::from(evaluated));
+        }
         if let Some(judged) = report.judged {
             self.observer.report(&Report::from(judged));
         }
@@ -451,12 +455,6 @@ impl Worker {
         if self.saving.takes(report.step, checkpoint_writer.is_busy()) {
             checkpoint_writer.save(self.learner.state());
         }
-        if is_due(report.step, self.learner_options.evaluate_every)
-            && !self.is_unable
-            && let Err(error) = self.evaluate(None, false)
-        {
-            self.tell_unable(error);
-        }
         if let Some(digest) = digest {
             self.turns.shared_steps.act(|steps| steps.compare(report.step, digest));
         }
@@ -476,8 +474,8 @@ impl Worker {
         }
     }
 
-    /// Evaluates the present model, or the one that is exported; gives it up after `limit`.
-    fn evaluate(&mut self, limit: Option<Duration>, is_outcome: bool) -> Result<(), NodeError> {
+    /// Evaluates the model that is exported, all held-out samples by itself; gives it up after `limit`.
+    fn evaluate(&mut self, limit: Option<Duration>) -> Result<(), NodeError> {
         if !self.learner.has_all_data() {
             // To wait for it here would hold up everybody's steps.
             let message = "the held-out samples lie all over the data, which is not all here yet: they are not evaluated; `starling eval` does it \
@@ -493,10 +491,7 @@ impl Worker {
             self.work_clock.start();
             limit.is_none_or(|limit| begun.elapsed() < limit)
         };
-        let evaluation = match is_outcome {
-            true => self.learner.evaluate_outcome_while(&goes_on),
-            false => self.learner.evaluate_while(&goes_on),
-        };
+        let evaluation = self.learner.evaluate_outcome_while(&goes_on);
         self.work_clock.stop();
         let Some(evaluation) = evaluation? else {
             let seconds = begun.elapsed().as_secs();
@@ -513,7 +508,7 @@ impl Worker {
         self.totals.evaluation = Some((loss, measures.clone()));
         let step = self.learner.step();
         // What an earlier model comes to is told in the summary alone: as news it would be of this step.
-        if !(is_outcome && self.learner.best_step().is_some()) {
+        if self.learner.best_step().is_none() {
             self.observer.report(&Report::Evaluated { step, loss, measures });
         }
         Ok(())
@@ -561,7 +556,7 @@ impl Worker {
         } else if evaluate {
             // Each is tried, also when the one before it failed.
             // Who is about to leave does not wait for long.
-            outcomes.push(self.evaluate((!self.is_over()).then_some(LEAVING_EVALUATION), true));
+            outcomes.push(self.evaluate((!self.is_over()).then_some(LEAVING_EVALUATION)));
             outcomes.push(self.export());
         }
         self.totals.trouble = outcomes.into_iter().find_map(Result::err);

@@ -73,7 +73,6 @@ pub(crate) async fn take_part(
         checkpoint_every: 0,
         keeps_state: false,
         // Its carrier would wait.
-        evaluate_every: 0,
         duty: settings.duty,
         update_ahead_bytes: 0,
         export: settings.export.clone(),

@@ -10,7 +10,7 @@ use starling_run::sharing::MAX_DATA_BYTES;
 use starling_topology::PeerId;
 
 use super::DefaultValue::{Like, None as Unset, Value as Is};
-use super::run::{MAX_PEERS, MAX_STEPS};
+use super::run::MAX_PEERS;
 use super::{FILES, Key, KeyTarget, Kind, NETWORKS, TABLES, TRAINING, VerbSet, duration};
 use crate::credentials::identity::from_libp2p;
 use crate::net::listen;
@@ -192,15 +192,6 @@ pub(super) static TRAIN: &[Key] = &[
     )
     .flag("--data-dir", "DIR")
     .also(VerbSet::ALL),
-    Key::new(
-        "train.evaluate_every_steps",
-        Kind::Integer(0, MAX_STEPS),
-        Is("0"),
-        "Measure accuracy every so many steps; 0 measures only at the end.",
-        KeyTarget::Machine(put!(|machine, value| machine.evaluate_every = value.count())),
-    )
-    .flag("--evaluate-every", "N")
-    .under(TRAINING),
     Key::new(
         "train.duty",
         Kind::Float(0.01, 1.0),

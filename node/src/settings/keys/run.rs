@@ -322,23 +322,24 @@ pub(super) static RUN: &[Key] = &[
     .flag("--epochs", "N")
     .under(TRAINING),
     Key::new(
+        "run.evaluate_every_steps",
+        Kind::Integer(0, MAX_STEPS),
+        Is("0"),
+        "Members evaluate the held-out samples together every so many steps. 0: at the end alone, or every 100 steps if --early-stop or a \
+         schedule goes by it.",
+        KeyTarget::Run(put!(|run, value| run.evaluate_every = value.count())),
+    )
+    .flag("--evaluate-every", "N")
+    .under(TRAINING),
+    Key::new(
         "run.early_stop",
         Kind::Integer(0, MAX_PATIENCE as i64),
         Is("0"),
         "Evaluations in a row without a lower held-out loss after which the run ends before its last step; its model is the best one \
          that was evaluated. 0: it takes all steps, and its model is the last one.",
-        KeyTarget::Run(put!(|run, value| run.early_stop.patience = value.small())),
+        KeyTarget::Run(put!(|run, value| run.early_stop = value.small())),
     )
     .flag("--early-stop", "N")
-    .under(TRAINING),
-    Key::new(
-        "run.early_stop_every_steps",
-        Kind::Integer(1, MAX_STEPS),
-        Is("100"),
-        "Steps from one of those evaluations to the next; each member makes them all.",
-        KeyTarget::Run(put!(|run, value| run.early_stop.every = value.count())),
-    )
-    .flag("--early-stop-every", "N")
     .under(TRAINING),
     Key::new(
         "run.seed",

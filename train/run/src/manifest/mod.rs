@@ -1,10 +1,10 @@
 //! What all members of a run share: the model by its [`spec`] and [`schema`], the [`schedule`] of the learning rate, how a batch is divided
-//! ([`balance`], [`micro_batch`]) and computed ([`precision`]), whether it ends early ([`early_stop`]), what of the model stays as it is ([`freeze`]); and for programs'
+//! ([`balance`], [`micro_batch`]) and computed ([`precision`]), when members evaluate ([`evaluation`]), what of the model stays as it is ([`freeze`]); and for programs'
 //! buffers their [`call_header`].
 
 pub mod balance;
 pub mod call_header;
-pub mod early_stop;
+pub mod evaluation;
 pub mod freeze;
 pub mod hint;
 pub mod micro_batch;
@@ -29,7 +29,7 @@ use thiserror::Error;
 use crate::data::DataDescription;
 use crate::error::Error;
 use crate::manifest::balance::BalancePolicy;
-use crate::manifest::early_stop::EarlyStopPolicy;
+use crate::manifest::evaluation::{EvaluationSpec, check_schedule};
 use crate::manifest::precision::Precision;
 use crate::manifest::schedule::Schedule;
 use crate::manifest::schema::{Entry, LeafKind, Schema};
@@ -94,8 +94,8 @@ pub struct Manifest {
     pub clip: Option<f32>,
     /// Whether that is the norm of all of it, or of each tensor, or the size of each number.
     pub clip_by: ClipKind,
-    /// When members evaluate together, and when the run ends before its last step; `None`: it takes all steps, and nothing goes by the held-out loss.
-    pub early_stop: Option<EarlyStopPolicy>,
+    /// When members evaluate together, and when the run ends by that before its last step; `None`: nobody evaluates before the end.
+    pub evaluation: Option<EvaluationSpec>,
     /// Paths of parameters, or of modules, that are frozen though the model would train them: sorted, each once.
     pub freeze: Vec<String>,
     /// Samples per step, over all members.
@@ -239,13 +239,18 @@ impl Manifest {
     /// what is known of that.
     pub fn scalars(&self) -> usize {
         let scale = if self.precision.is_scaled() { LossScale::SCALARS } else { 0 };
-        self.optimizer.scalars() + scale + self.early_stop.map_or(0, |_| Best::SCALARS)
+        self.optimizer.scalars() + scale + Terms::of(self).map_or(0, |_| Best::SCALARS)
     }
 
     /// What each member brings to a step, besides its slot.
     pub fn reduced(&self) -> ReducedSize {
-        let others = usize::from(self.weighted) + usize::from(self.early_stop.is_some());
+        let others = usize::from(self.weighted) + self.held_out_figures();
         ReducedSize { trained: self.trained(), figures: 1 + self.running() + others }
+    }
+
+    /// How many of these, the last ones, are of held-out samples.
+    pub fn held_out_figures(&self) -> usize {
+        self.evaluation.as_ref().map_or(0, EvaluationSpec::figures)
     }
 
     /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
@@ -262,7 +267,7 @@ impl Manifest {
             schedule: Schedule::default(),
             clip: None,
             clip_by: ClipKind::default(),
-            early_stop: None,
+            evaluation: None,
             freeze: Vec::new(),
             batch_size: 1,
             micro_batch: 0,
@@ -296,7 +301,7 @@ impl Manifest {
             schedule: spec.schedule.clone(),
             clip: spec.clip,
             clip_by: spec.clip_by,
-            early_stop: spec.early_stop.in_manifest(&spec.schedule),
+            evaluation: EvaluationSpec::of(spec),
             freeze: freeze::frozen(spec.freeze.iter().cloned()),
             batch_size: spec.batch_size,
             balance: spec.balance,
@@ -329,6 +334,16 @@ impl Manifest {
         Self { parameters, running, frozen, leaves, schema: schema.fingerprint(), ..self }
     }
 
+    /// The manifest of a task that holds out so many samples, and measures this of them besides the loss.
+    #[must_use]
+    pub fn with_measures(mut self, held_out: u32, measures: &[&str]) -> Self {
+        if let Some(evaluation) = &mut self.evaluation {
+            evaluation.held_out = held_out;
+            evaluation.measures = measures.iter().map(|name| (*name).to_owned()).collect();
+        }
+        self
+    }
+
     /// The parameters as it lists them; one row of numbers if it lists none.
     pub fn listed(&self) -> Schema {
         if self.leaves.is_empty() {
@@ -346,7 +361,8 @@ impl Manifest {
             schedule: self.schedule.clone(),
             clip: self.clip,
             clip_by: self.clip_by,
-            early_stop: self.early_stop.unwrap_or_default(),
+            evaluate_every: self.evaluation.as_ref().map_or(0, |evaluation| evaluation.every),
+            early_stop: self.evaluation.as_ref().map_or(0, |evaluation| evaluation.patience),
             freeze: self.freeze.clone(),
             batch_size: self.batch_size,
             balance: self.balance,
@@ -468,11 +484,12 @@ impl Manifest {
         if self.clip.is_none() && self.clip_by != ClipKind::Norm {
             return invalid("clip_by", "nothing is clipped".to_owned());
         }
-        if let Some(Err(reason)) = self.early_stop.map(|stop| stop.check(&self.schedule, &self.model, &self.data)) {
-            return invalid("early_stop", reason);
+        if let Some(Err(reason)) = self.evaluation.as_ref().map(|evaluation| evaluation.check(&self.model, &self.data))
+        {
+            return invalid("evaluation", reason);
         }
-        if self.early_stop.is_none() && self.schedule.decay.evaluations().is_some() {
-            return invalid("schedule", "it goes by the held-out loss, and nobody evaluates".to_owned());
+        if let Err(reason) = check_schedule(self.evaluation.as_ref(), &self.schedule) {
+            return invalid("schedule", reason);
         }
         if self.model == ModelSpec::Raw && self.weighted {
             return invalid("weighted", "buffers have no samples".to_owned());
@@ -667,7 +684,8 @@ mod tests {
             Manifest { quorum: Quorum::TwoThirds, ..manifest.clone() },
             Manifest { clip: Some(1.0), ..manifest.clone() },
             Manifest { clip: Some(1.0), clip_by: ClipKind::Value, ..manifest.clone() },
-            Manifest { early_stop: Some(EarlyStopPolicy { patience: 3, every: 50 }), ..manifest.clone() },
+            Manifest::of(&RunSpec { evaluate_every: 50, ..RunSpec::default() }, digits()).with_schema(&schema(64)),
+            Manifest::of(&RunSpec { early_stop: 3, ..RunSpec::default() }, digits()).with_schema(&schema(64)),
             Manifest { micro_batch: 16, ..manifest.clone() },
             Manifest { precision: Precision::F16, ..manifest.clone() },
             Manifest { shuffle: ShufflePolicy::BLOCKS, ..manifest.clone() },

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::manifest::early_stop::MAX_PATIENCE;
+use crate::manifest::evaluation::MAX_PATIENCE;
 
 /// The most steps that a schedule may speak of.
 const MAX_STEPS: u64 = u64::MAX >> 1;

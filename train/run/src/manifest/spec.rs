@@ -17,7 +17,6 @@ pub use model::{MAX_MODEL_NAME, MAX_MODEL_SETTINGS, ModelSpec, ModelSpecError};
 pub use options::{AugmentPolicy, ClassWeightPolicy, MAX_DROPOUT, ModelOptions};
 
 use crate::manifest::balance::BalancePolicy;
-use crate::manifest::early_stop::EarlyStopPolicy;
 use crate::manifest::precision::Precision;
 use crate::manifest::schedule::Schedule;
 use crate::training::optimizer::{ClipKind, GroupSpec, OptimizerSpec};
@@ -75,8 +74,12 @@ pub struct RunSpec {
     pub clip: Option<f32>,
     /// Whether that is the norm of all of it, or of each tensor, or the size of each number.
     pub clip_by: ClipKind,
-    /// When the run ends before its last step.
-    pub early_stop: EarlyStopPolicy,
+    /// After how many steps, again and again, members evaluate the held-out samples together; 0: at the end alone, or each 100 steps if
+    /// `early_stop` or the schedule goes by that.
+    pub evaluate_every: u64,
+    /// After how many evaluations in a row without a lower held-out loss the run ends before its last step, with the best model that was
+    /// evaluated; 0: it takes all steps.
+    pub early_stop: u32,
     /// Paths of parameters, or of modules, that are frozen though the model would train them, as `convolutions` or `hidden.0.weight`.
     pub freeze: Vec<String>,
     /// Samples per step, over all members.
@@ -120,7 +123,8 @@ impl Default for RunSpec {
             schedule: Schedule::default(),
             clip: None,
             clip_by: ClipKind::default(),
-            early_stop: EarlyStopPolicy::default(),
+            evaluate_every: 0,
+            early_stop: 0,
             freeze: Vec::new(),
             batch_size: 64,
             micro_batch: 0,

@@ -96,21 +96,22 @@ pub trait Learner: StateReplica + fmt::Debug {
     /// If nothing is assigned yet, or it can't be computed here.
     fn compute(&mut self, me: PeerId, gradient: &Gradient, progressed: &mut dyn FnMut(usize)) -> Result<u64, Error>;
 
-    /// As [`Self::compute`], over a part of a share of the pending step, all of it at once: these positions of the epoch's order. In its place in
-    /// the held-out loss, if a gradient has that, is what falls to `me`, which may be nothing.
+    /// As [`Self::compute`], over a part of a share of the pending step, all of it at once: these positions of the epoch's order. In their places
+    /// are the figures of held-out samples, if a gradient has those, of what falls to `me`, which may be nothing.
     ///
     /// # Errors
     /// As [`Self::compute`].
     fn compute_part(&mut self, me: PeerId, positions: &[Range<u32>], gradient: &Gradient) -> Result<u64, Error>;
 
-    /// Evaluates, if members judge the present state by its held-out loss, the part of that which falls to `me`, for [`Self::compute`] to tell. It asks
-    /// before each batch whether it `goes_on`, and without this is a part of computing. As it is, there is nothing to do.
+    /// Evaluates, if members evaluate the present state together, the part of the held-out samples that falls to `me`, for [`Self::compute`] to tell, and
+    /// returns what that will: as many figures as the [manifest](Manifest::held_out_figures) says, or none. It asks before each batch whether it `goes_on`, and
+    /// without this is a part of computing. As it is, there is nothing to do.
     ///
     /// # Errors
     /// If it can't be computed here.
-    fn judge_while(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
+    fn judge_while(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<Vec<f32>, Error> {
         let _ = (me, goes_on);
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Whether samples that `me` computes in the pending step are not on this machine yet; if it computes none, whether some that come soon are not.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::manifest::Manifest;
-use crate::manifest::early_stop::EarlyStopPolicy;
+use crate::manifest::evaluation::EvaluationSpec;
 use crate::training::scalar::{of_word, whole, word};
 
 /// What steps are divided by.
@@ -36,7 +36,10 @@ pub struct JudgedReport {
 /// By what members judge a held-out loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
-    stop: EarlyStopPolicy,
+    /// After how many steps, again and again, it is found out.
+    every: u64,
+    /// After how many evaluations that are no better the run ends; 0: it does not go by them.
+    patience: u32,
     /// After how many evaluations that are no better the learning rate falls; `None`: it does not go by them.
     fall: Option<u32>,
 }
@@ -44,12 +47,14 @@ pub(crate) struct Terms {
 impl Terms {
     /// Those of a run; `None` if nothing goes by its held-out loss.
     pub(crate) fn of(manifest: &Manifest) -> Option<Self> {
-        manifest.early_stop.map(|stop| Self { stop, fall: manifest.schedule.decay.evaluations() })
+        let EvaluationSpec { every, patience, .. } = *manifest.evaluation.as_ref()?;
+        let fall = manifest.schedule.decay.evaluations();
+        (patience > 0 || fall.is_some()).then_some(Self { every, patience, fall })
     }
 
     /// Whether the best model is kept.
     pub(crate) fn keeps_model(self) -> bool {
-        self.stop.patience > 0
+        self.patience > 0
     }
 }
 
@@ -83,13 +88,13 @@ impl Best {
         let &[step, loss, without, since_fall, falls] = scalars else { return None };
         let (step, loss) = (whole(step, STEP)?, f32::from_bits(word(loss)?));
         let [without, since_fall, falls] = [word(without)?, word(since_fall)?, word(falls)?];
-        let is_due = step == 0 || terms.stop.is_due(step);
+        let is_due = step.is_multiple_of(terms.every);
         let has_begun = step > 0 || (without, since_fall, falls) == (0, 0, 0);
         let fits = match terms.fall {
             Some(fall) => since_fall < fall,
             None => (since_fall, falls) == (0, 0),
         };
-        let goes_on = !terms.keeps_model() || without <= terms.stop.patience;
+        let goes_on = !terms.keeps_model() || without <= terms.patience;
         let is_possible = loss.is_finite() && goes_on && has_begun && fits && is_due;
         is_possible.then_some(Self { terms, values, step, loss, without, since_fall, falls })
     }
@@ -118,12 +123,7 @@ impl Best {
 
     /// Whether the run has ended: the evaluations that it waits for were no better.
     pub(crate) fn is_over(&self) -> bool {
-        self.terms.keeps_model() && self.without >= self.terms.stop.patience
-    }
-
-    /// Whether the state after `step` is evaluated. Once the run has ended, none is.
-    pub(crate) fn is_due(&self, step: u64) -> bool {
-        self.terms.stop.is_due(step) && !self.is_over()
+        self.terms.keeps_model() && self.without >= self.terms.patience
     }
 
     /// Takes in the held-out loss of the state after `step`, whose `model` is kept if it is the best.
@@ -149,8 +149,8 @@ impl Best {
 mod tests {
     use super::*;
 
-    const TERMS: Terms = Terms { stop: EarlyStopPolicy { patience: 2, every: 10 }, fall: None };
-    const FALLING: Terms = Terms { stop: EarlyStopPolicy { patience: 0, every: 10 }, fall: Some(2) };
+    const TERMS: Terms = Terms { every: 10, patience: 2, fall: None };
+    const FALLING: Terms = Terms { every: 10, patience: 0, fall: Some(2) };
 
     fn judged(best: &mut Best, step: u64, loss: f32) -> (u64, u32, bool) {
         let JudgedReport { best_step, without, is_over, .. } = best.judge(step, loss, || Arc::new(vec![loss; 3]));
@@ -165,7 +165,7 @@ mod tests {
         let seen: Vec<_> = losses.map(|(step, loss)| judged(&mut best, step, loss)).to_vec();
         assert_eq!(seen, [(10, 0, false), (10, 1, false), (30, 0, false), (30, 1, false), (30, 2, true)]);
         assert_eq!((best.found(), best.values()), (Some((30, 1.5)), Some(&Arc::new(vec![1.5; 3]))));
-        assert!(!best.is_due(60), "it is over");
+        assert!(best.is_over());
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         let losses = [2.0, 2.0, 1.5, 1.75, 1.75, 1.75, 1.75, 1.0, 2.0, 2.0];
         let falls: Vec<u32> = (1..).zip(losses).map(|(at, loss)| judged_falls(&mut best, at * 10, loss)).collect();
         assert_eq!(falls, [0, 0, 0, 0, 1, 1, 2, 2, 2, 3]);
-        assert_eq!((best.values(), best.is_over(), best.is_due(110)), (None, false, true), "it takes all steps");
+        assert_eq!((best.values(), best.is_over()), (None, false), "it takes all steps");
         let back = Best::restore(FALLING, Arc::default(), &best.scalars()).expect("a state's");
         assert_eq!((back.falls, back.since_fall, back.found()), (3, 0, Some((80, 1.0))));
         let mut bad = best.scalars();

@@ -8,7 +8,7 @@ pub struct ReducedSize {
     /// How many numbers are trained, or a program's own.
     pub trained: usize,
     /// How many means follow that are no gradients: the loss; by how much each parameter that runs along changes; where samples do not
-    /// count alike, what one counts; where something goes by it, the held-out loss.
+    /// count alike, what one counts; where members evaluate together, what they come to on held-out samples.
     pub figures: usize,
 }
 

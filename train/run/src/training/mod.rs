@@ -9,6 +9,7 @@ pub mod buffer_learner;
 pub mod call;
 pub mod contribution;
 pub mod gradient;
+pub mod held_out;
 pub(crate) mod loss_scale;
 pub mod optimizer;
 mod scalar;
@@ -30,6 +31,7 @@ use crate::state::record::ResultRecord;
 use crate::state::{ReplicatedState, StateView, model_of};
 use crate::training::best::{Best, JudgedReport, Terms};
 use crate::training::gradient::Gradient;
+use crate::training::held_out::HeldOutReport;
 use crate::training::loss_scale::LossScale;
 use crate::training::optimizer::{GroupLayout, OptimizerState};
 use crate::training::staged_update::{StagedUpdate, UpdateWorkspace};
@@ -58,7 +60,9 @@ pub struct StepReport {
     pub given_up: Vec<(PeerId, u32)>,
     /// Positions of the epoch's order that nobody computes again in this epoch: their share was given up twice.
     pub dropped: Vec<Range<u32>>,
-    /// What the held-out loss of the state before it came to, if that was judged.
+    /// What the state before it came to on held-out samples, if members evaluated that and all have told their parts.
+    pub evaluated: Option<HeldOutReport>,
+    /// What becomes of the held-out loss of that, if something goes by it.
     pub judged: Option<JudgedReport>,
     /// What losses are multiplied by from the next step on, if a gradient overflowed: its samples come again.
     pub rescaled: Option<f32>,
@@ -187,9 +191,10 @@ impl TrainingState {
         self.loss_scale.map_or(1.0, LossScale::factor)
     }
 
-    /// Whether members tell the held-out loss of the present state with the gradient of the next step.
+    /// Whether members tell what the present state comes to on held-out samples with the gradient of the next step. Once the run has ended, they do not.
     pub fn is_judged(&self) -> bool {
-        self.best.as_ref().is_some_and(|best| best.is_due(self.step))
+        let is_due = self.manifest.evaluation.as_ref().is_some_and(|evaluation| evaluation.is_due(self.step));
+        is_due && !self.best.as_ref().is_some_and(Best::is_over)
     }
 
     /// Which of `held_out` samples `me` evaluates of a state that is judged: as large a part of them as its share of the next step is of that; and by

@@ -15,6 +15,7 @@ use crate::manifest::schema::{Entry, LeafKind};
 use crate::state::record::ResultRecord;
 use crate::training::best::{Best, JudgedReport};
 use crate::training::contribution;
+use crate::training::held_out::{self, HeldOutReport};
 use crate::training::optimizer::{ClipKind, StepError, StepFactors};
 use crate::training::staged_update::StagedUpdate;
 
@@ -90,7 +91,8 @@ impl TrainingState {
         let is_denied = weight == 0 && record.mean[..reduced.elements()].iter().any(|number| *number != 0.0);
         // A rate that falls for it does so from the next step on: this one may have begun.
         let falls = self.falls();
-        let judged = self.judge(figures, weight);
+        let evaluated = self.evaluated(figures, weight);
+        let judged = evaluated.as_ref().and_then(|(_, loss)| self.judge(*loss));
         let is_rescaled = self
             .loss_scale
             .as_mut()
@@ -128,17 +130,29 @@ impl TrainingState {
             skipped,
             given_up,
             dropped: committed.dropped,
+            evaluated: evaluated.map(|(report, _)| report),
             judged,
             rescaled: is_rescaled.then(|| self.loss_scale()),
         })
     }
 
-    /// Judges the present state by the held-out loss that was reduced with the step after it, if that is due and all have told their parts.
-    fn judge(&mut self, figures: &[f32], weight: u64) -> Option<JudgedReport> {
-        if !self.is_judged() || weight == 0 || weight < self.ledger.pending().into() {
+    /// What the present state comes to on held-out samples, as was reduced with the step after it, and the loss as it was reduced; `None` if it is not
+    /// evaluated, or not all have told their parts.
+    fn evaluated(&self, figures: &[f32], weight: u64) -> Option<(HeldOutReport, f32)> {
+        let names = &self.manifest.evaluation.as_ref().filter(|_| self.is_judged())?.measures;
+        if weight == 0 || weight < self.ledger.pending().into() {
             return None;
         }
-        let loss = self.mean(*figures.last()?, weight);
+        let told = figures.get(figures.len() - self.manifest.held_out_figures()..)?;
+        let means: Vec<f32> = told.iter().map(|figure| self.mean(*figure, weight)).collect();
+        let (loss, measures) = means.split_first()?;
+        let range = held_out::MeasureRange::of(&self.manifest);
+        let measures = names.iter().cloned().zip(measures.iter().map(|mean| range.read(*mean))).collect();
+        Some((HeldOutReport { step: self.step, loss: f64::from(*loss), measures }, *loss))
+    }
+
+    /// Judges the present state by this held-out loss, if something goes by that.
+    fn judge(&mut self, loss: f32) -> Option<JudgedReport> {
         let mut best = self.best.take();
         let model = || match self.model() {
             Cow::Borrowed(_) => self.parameters.clone(),

@@ -1,15 +1,14 @@
 //! Runs that end before their last step: all members find so in the same step, whoever was there.
 
-use starling_run::{EarlyStopPolicy, JudgedReport, PartialSnapshot, StateSnapshot};
+use starling_run::{JudgedReport, PartialSnapshot, StateSnapshot};
 
 use super::churn::{Swarm, peer};
 use super::*;
 
 /// A run that learns too fast to go on getting better for long.
 fn ending(optimizer: OptimizerSpec) -> (Manifest, Dataset) {
-    let early_stop = EarlyStopPolicy { patience: 3, every: 4 };
     let model = "mlp:8".parse().expect("a model");
-    let spec = RunSpec { model, optimizer, early_stop, steps: 400, ..RunSpec::default() };
+    let spec = RunSpec { model, optimizer, early_stop: 3, evaluate_every: 4, steps: 400, ..RunSpec::default() };
     let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
     (found(&spec, &dataset).expect("a run"), dataset)
 }
@@ -127,9 +126,9 @@ fn a_loss_that_no_contribution_may_have_counts_as_the_worst() {
     let mut buffer = Vec::new();
     (0..4).for_each(|_| drop(advance(&mut trainer, &mut buffer)));
     for loss in [f64::NAN, f64::INFINITY, 1e30] {
-        trainer.judged = Some((4, 0..359, loss));
-        let told = computed(&mut trainer, ME).expect("computed").values().last().copied();
-        assert_eq!(told, Some(run.0.bound));
+        trainer.judged = Some((4, 0..359, vec![loss, 1.0, loss]));
+        let told = computed(&mut trainer, ME).expect("computed").values();
+        assert_eq!(told[told.len() - 3], run.0.bound);
     }
 }
 
@@ -157,9 +156,8 @@ fn states_that_say_what_no_run_comes_to_are_refused() {
 #[test]
 fn a_rate_that_goes_by_the_loss_falls_after_the_evaluations_that_it_waits_for() {
     let schedule = Schedule { decay: "plateau:0.5,2".parse().expect("a schedule"), ..Schedule::default() };
-    let early_stop = EarlyStopPolicy { patience: 0, every: 3 };
     let model = "mlp:8".parse().expect("a model");
-    let spec = RunSpec { model, optimizer: OptimizerSpec::sgd(4.0), early_stop, schedule, ..RunSpec::default() };
+    let spec = RunSpec { model, optimizer: OptimizerSpec::sgd(4.0), evaluate_every: 3, schedule, ..RunSpec::default() };
     let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
     let run = (found(&spec, &dataset).expect("a run"), dataset);
     let (mut trainer, mut falls, mut buffer) = (open(&run), 0, Vec::new());
@@ -189,8 +187,7 @@ fn a_rate_that_goes_by_the_loss_falls_after_the_evaluations_that_it_waits_for() 
 #[test]
 fn nothing_held_out_ends_no_run() {
     let dataset = Dataset::load(&DataOptions { held_out: 0.0, ..DataOptions::default() }).expect("all to train on");
-    let early_stop = EarlyStopPolicy { patience: 3, every: 4 };
-    let spec = RunSpec { early_stop, held_out: 0.0, ..RunSpec::default() };
+    let spec = RunSpec { early_stop: 3, held_out: 0.0, ..RunSpec::default() };
     let error = found(&spec, &dataset).expect_err("nothing to go by").to_string();
-    assert!(error.contains("`early_stop` is not usable") && error.contains("none are held out"), "{error}");
+    assert!(error.contains("`evaluation` is not usable") && error.contains("none are held out"), "{error}");
 }

@@ -190,14 +190,15 @@ fn averages_and_best_models_have_the_running_values_of_their_step() {
     let spec = RunSpec {
         model: "mlp:8+batch-norm".parse().expect("a model"),
         optimizer: OptimizerSpec::sgd(0.5).with("ema", 0.9),
-        early_stop: starling_run::EarlyStopPolicy { patience: 90, every: 3 },
+        early_stop: 90,
+        evaluate_every: 3,
         micro_batch: 16,
         steps: 60,
         ..RunSpec::default()
     };
     let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
     let manifest = found(&spec, &dataset).expect("a run");
-    assert_eq!((manifest.running(), manifest.reduced().figures, manifest.frozen()), (16, 18, 0));
+    assert_eq!((manifest.running(), manifest.reduced().figures, manifest.frozen()), (16, 20, 0));
     let mut trainer = ClassifierReplica::new(&manifest, dataset, DeviceSpec::Cpu).expect("a trainer");
     let mut told = Vec::new();
     for _ in 0..20 {
