@@ -40,7 +40,8 @@ pub use manifest::precision::Precision;
 pub use manifest::schedule::{DecayKind, DecaySpec, Schedule};
 pub use manifest::schema::{LeafKind, Schema};
 pub use manifest::spec::{
-    AugmentPolicy, ClassWeightPolicy, LayoutSpec, LeafSpec, LossKind, ModelOptions, ModelSpec, RunSpec,
+    AugmentPolicy, ClassWeightPolicy, ConstantKind, ConstantSpec, LayoutSpec, LeafSpec, LossKind, ModelOptions,
+    ModelSpec, RunSpec,
 };
 pub use manifest::{CLIP, Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
 pub use program::learner::{ContributionError, DataRecord, EvaluationReport, Learner, StateReplica, check_probe};

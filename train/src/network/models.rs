@@ -135,6 +135,7 @@ pub trait AnyTask: Send + Sync {
     /// # Errors
     /// If a path is of none, or nothing is left to be trained.
     fn schema(&self, frozen: &[String]) -> Result<Schema, Error> {
+        // Of whole numbers and truths no model of the command line has any.
         Ok(Schema::new(freeze::freeze(self.leaves(), frozen).map_err(replica::unfreezable)?))
     }
 

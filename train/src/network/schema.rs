@@ -1,9 +1,10 @@
 //! The parameters of a model, as Burn visits them.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::Tensor;
+use burn::tensor::{Bool, DType, Int, Tensor};
 use starling_run::manifest::schema::Entry;
-use starling_run::{LeafKind, Schema};
+use starling_run::{ConstantKind, ConstantSpec, LeafKind, Schema};
+use starling_topology::Digest;
 
 /// The float leaves of a built model, as Burn visits them, as if all were trained: what a file of them holds.
 pub fn of_module<M: Module>(module: &M) -> Schema {
@@ -54,6 +55,28 @@ pub(crate) fn leaves<M: Module>(module: M, lazy: LazyLeaf) -> Result<Vec<Entry>,
     Ok(leaves)
 }
 
+/// What a module has of whole numbers and truths, as Burn visits them: they are what the program says, on all members alike.
+pub(crate) fn constants<M: Module>(module: &M) -> Vec<ConstantSpec> {
+    let mut constants = Constants { path: Vec::new(), found: Vec::new() };
+    module.visit(&mut constants);
+    constants.found
+}
+
+/// Checks that all float leaves of a module hold numbers.
+///
+/// # Errors
+/// The first that is quantised, and what to do, as a sentence: numbers that are rounded to a few levels can't be trained.
+pub(crate) fn check_numbers<M: Module>(module: &M) -> Result<(), String> {
+    let mut numbers = Numbers { path: Vec::new(), quantised: None };
+    module.visit(&mut numbers);
+    numbers.quantised.map_or(Ok(()), |path| {
+        Err(format!(
+            "its leaf `{path}` is quantised; dequantise it where `module` builds it (`param.map(|tensor| tensor.dequantize())`), and quantise what was \
+             trained"
+        ))
+    })
+}
+
 /// What is known of a leaf that is visited.
 struct Leaf<'a> {
     is_initialized: bool,
@@ -91,6 +114,70 @@ impl<K: Fn(Leaf<'_>) -> LeafKind> ModuleVisitor for Collect<K> {
         };
         let kind = (self.kind)(leaf);
         self.entries.push(Entry { kind, ..Entry::trained(&self.path.join("."), &param.lazy_shape().to_vec()) });
+    }
+}
+
+struct Constants {
+    path: Vec<String>,
+    found: Vec<ConstantSpec>,
+}
+
+impl Constants {
+    fn add(&mut self, kind: ConstantKind, shape: &[usize], values: impl Iterator<Item = Vec<u8>>) {
+        let mut hasher = blake3::Hasher::new();
+        values.for_each(|value| _ = hasher.update(&value));
+        let values = Digest(*hasher.finalize().as_bytes());
+        // No tensor has a dimension beyond that.
+        let shape = shape.iter().map(|size| u32::try_from(*size).unwrap_or(u32::MAX)).collect();
+        self.found.push(ConstantSpec { path: self.path.join("."), shape, kind, values });
+    }
+}
+
+impl ModuleVisitor for Constants {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
+        // Devices hold them in unlike widths.
+        let data = param.val().into_data();
+        self.add(
+            ConstantKind::Int,
+            data.shape().as_slice(),
+            data.iter::<i64>().map(|value| value.to_le_bytes().to_vec()),
+        );
+    }
+
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
+        let data = param.val().into_data();
+        self.add(ConstantKind::Bool, data.shape().as_slice(), data.iter::<bool>().map(|value| vec![value.into()]));
+    }
+}
+
+struct Numbers {
+    path: Vec<String>,
+    /// The first that is.
+    quantised: Option<String>,
+}
+
+impl ModuleVisitor for Numbers {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        // What is not drawn yet is drawn as numbers.
+        if self.quantised.is_none() && param.is_initialized() && matches!(param.val().dtype(), DType::QFloat(_)) {
+            self.quantised = Some(self.path.join("."));
+        }
     }
 }
 

@@ -130,12 +130,13 @@ impl<T: Task> Replica<T> {
             let reason = "built once more, it has other leaves; build it from the task's settings alone".to_owned();
             return Err(Error::Module { task: task.name().to_owned(), reason });
         }
+        let constants = schema::constants(&module);
         let module = initial::separate(module, &leaves, &device);
         let own = leaves.clone();
         let leaves = freeze::freeze(leaves, &manifest.freeze).map_err(unfreezable)?;
         let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();
         let borders = trained_before(&leaves, &task.borders(&module));
-        let schema = Schema::new(leaves);
+        let schema = Schema::new(leaves).with_constants(constants);
         let parameters = match given {
             Some(given) if given.len() == schema.parameters() => given,
             None if !manifest.given => initial::values(&*task, &own, &schema, manifest.seed)?,

@@ -53,7 +53,8 @@ impl From<&Dataset> for SampleSummary {
 /// ends this member and no other.
 pub trait Task: Send + Sync + 'static {
     /// What is trained: its float leaves, but for those that require no gradient, which are frozen, and what its forward passes change, such as the
-    /// running mean of a `BatchNorm`, which is averaged over members.
+    /// running mean of a `BatchNorm`, which is averaged over members. Leaves of whole numbers and of truths are constants: members compare them, and nobody
+    /// sends them.
     type Module: Module;
     /// Samples on a device.
     type Batch: Send;

@@ -11,8 +11,8 @@ use starling_run::manifest::freeze;
 use starling_run::manifest::schema::Entry;
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataOptions, DataRecord, Error, InitialOrigin, Kind, LeafKind, Learner, Manifest, ManifestError,
-    ModelOptions, ModelSpec, Precision, Program, ReplicatedState, RunSpec, Schema, Workload,
+    ConstantSpec, DataDescription, DataOptions, DataRecord, Error, InitialOrigin, Kind, LeafKind, Learner, Manifest,
+    ManifestError, ModelOptions, ModelSpec, Precision, Program, ReplicatedState, RunSpec, Schema, Workload,
 };
 
 use crate::device::ComputeSpec;
@@ -38,20 +38,25 @@ impl<T: Task> TaskProgram<T> {
         Self { task: Arc::new(task), compute: compute.into() }
     }
 
-    /// The leaves of the module, which is built and visited twice.
-    fn leaves(&self) -> Result<Vec<Entry>, error::Error> {
+    /// The leaves of the module, which is built and visited twice, and its constants.
+    fn leaves(&self) -> Result<(Vec<Entry>, Vec<ConstantSpec>), error::Error> {
         let (_, device) = self.compute.open()?;
         let unfit = |reason| error::Error::Module { task: self.task.name().to_owned(), reason };
-        let leaves = || -> Result<Vec<Entry>, error::Error> {
+        let leaves = || -> Result<(Vec<Entry>, Vec<ConstantSpec>), error::Error> {
             // The visit draws the values.
             beside_others(|| {
-                caught(self.task.name(), "module", || schema::leaves(self.task.module(&device), LazyLeaf::IsDrawn))
+                caught(self.task.name(), "module", || {
+                    let module = self.task.module(&device);
+                    schema::check_numbers(&module)?;
+                    let constants = schema::constants(&module);
+                    Ok((schema::leaves(module, LazyLeaf::IsDrawn)?, constants))
+                })
             })
             .and_then(|leaves| leaves.map_err(unfit))
         };
-        let (leaves, again) = (leaves()?, leaves()?);
-        check_leaves(&leaves, &again).map_err(unfit)?;
-        Ok(leaves)
+        let ((leaves, constants), (again, constants_again)) = (leaves()?, leaves()?);
+        check_leaves(&leaves, &again).and_then(|()| check_constants(&constants, &constants_again)).map_err(unfit)?;
+        Ok((leaves, constants))
     }
 
     /// The module with the values of `state`, which is of the run that `manifest` describes, on the device without autodiff.
@@ -60,8 +65,9 @@ impl<T: Task> TaskProgram<T> {
     /// If it is another task's run, the module has other leaves, or the device can't be opened.
     pub fn module(&self, manifest: &Manifest, state: &ReplicatedState) -> Result<(T::Module, Device), error::Error> {
         self.check_task(manifest)?;
-        let leaves = frozen(self.leaves()?, &manifest.freeze)?;
-        let schema = Schema::new(leaves.clone());
+        let (leaves, constants) = self.leaves()?;
+        let leaves = frozen(leaves, &manifest.freeze)?;
+        let schema = Schema::new(leaves.clone()).with_constants(constants);
         let ours = Manifest { model: self.model()?, ..manifest.clone() }.with_schema(&schema);
         error::Error::unless_alike(manifest, &ours)?;
         if (state.parameters.len(), state.frozen.len()) != (manifest.changing(), manifest.frozen()) {
@@ -156,8 +162,8 @@ impl<T: Task> Program for TaskProgram<T> {
 
     fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {
         self.check_samples()?;
-        let leaves = self.leaves()?;
-        Ok(Box::new(Own { model: self.model()?, leaves, task: self.task.clone(), compute: self.compute }))
+        let (leaves, constants) = self.leaves()?;
+        Ok(Box::new(Own { model: self.model()?, leaves, constants, task: self.task.clone(), compute: self.compute }))
     }
 }
 
@@ -173,13 +179,15 @@ struct Own<T> {
     compute: ComputeSpec,
     /// In visit order.
     leaves: Vec<Entry>,
+    /// What is no number to train, in visit order.
+    constants: Vec<ConstantSpec>,
     model: ModelSpec,
 }
 
 impl<T> Own<T> {
     /// Its parameters in a run that freezes what is under these paths.
     fn schema(&self, paths: &[String]) -> Result<Schema, error::Error> {
-        Ok(Schema::new(frozen(self.leaves.clone(), paths)?))
+        Ok(Schema::new(frozen(self.leaves.clone(), paths)?).with_constants(self.constants.clone()))
     }
 }
 
@@ -271,6 +279,19 @@ fn check_leaves(leaves: &[Entry], again: &[Entry]) -> Result<(), String> {
         Some(leaf) => Err(format!("two of its leaves are called `{}`", leaf.path)),
         None => Ok(()),
     }
+}
+
+/// What of a module's constants can't be, as a sentence.
+fn check_constants(constants: &[ConstantSpec], again: &[ConstantSpec]) -> Result<(), String> {
+    if constants == again {
+        return Ok(());
+    }
+    let differs = constants.iter().zip(again).find(|(first, second)| first != second);
+    let place = differs.map(|(constant, _)| format!(", from `{}` on", constant.path)).unwrap_or_default();
+    Err(format!(
+        "built twice, what it has of whole numbers and truths is something else{place}; such leaves are constants, on all members alike: build \
+         them from the task's settings alone"
+    ))
 }
 
 #[cfg(test)]

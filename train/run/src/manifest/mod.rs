@@ -33,7 +33,7 @@ use crate::manifest::evaluation::{EvaluationSpec, check_schedule};
 use crate::manifest::precision::Precision;
 use crate::manifest::schedule::Schedule;
 use crate::manifest::schema::{Entry, LeafKind, Schema};
-use crate::manifest::spec::{LayoutSpec, LeafSpec, ModelSpec, RunSpec, check_leaves};
+use crate::manifest::spec::{ConstantSpec, LayoutSpec, LeafSpec, ModelSpec, RunSpec, check_constants, check_leaves};
 use crate::state::max_encoded_len;
 use crate::training::best::{Best, Terms};
 use crate::training::buffer::ReducedSize;
@@ -61,7 +61,7 @@ pub const CLIP: RangeInclusive<f64> = 1e-6..=1e6;
 pub const MAX_STALL_MS: RangeInclusive<u64> = 500..=3_600_000;
 
 /// What a manifest says of its model: each follows from those before it.
-pub const FROM_MODEL: [&str; 6] = ["model", "leaves", "parameters", "running", "frozen", "schema"];
+pub const FROM_MODEL: [&str; 7] = ["model", "leaves", "constants", "parameters", "running", "frozen", "schema"];
 
 /// What a manifest has as a hash alone.
 const DIGESTS: [&str; 5] = ["data.fingerprint", "data.preprocessing", "schema", "initial", "from"];
@@ -82,6 +82,8 @@ pub struct Manifest {
     pub frozen: u64,
     /// What the parameters are, in their order; none if they are too many to be listed.
     pub leaves: Vec<LeafSpec>,
+    /// What it has besides of whole numbers and truths, in order, as far as that has a place here.
+    pub constants: Vec<ConstantSpec>,
     /// The data, as each member must find it on its own disk.
     pub data: DataDescription,
     /// The optimizer.
@@ -295,6 +297,7 @@ impl Manifest {
             running: 0,
             frozen: 0,
             leaves: Vec::new(),
+            constants: Vec::new(),
             data,
             optimizer: spec.optimizer,
             groups: spec.groups.clone(),
@@ -331,7 +334,8 @@ impl Manifest {
     pub fn with_schema(self, schema: &Schema) -> Self {
         let [running, frozen] = [LeafKind::Running, LeafKind::Frozen].map(|kind| schema.numbers_of(kind) as u64);
         let (parameters, leaves) = (schema.parameters() as u64, LeafSpec::list(schema));
-        Self { parameters, running, frozen, leaves, schema: schema.fingerprint(), ..self }
+        let constants = ConstantSpec::list(schema);
+        Self { parameters, running, frozen, leaves, constants, schema: schema.fingerprint(), ..self }
     }
 
     /// The manifest of a task that holds out so many samples, and measures this of them besides the loss.
@@ -452,6 +456,12 @@ impl Manifest {
         };
         if let Err(reason) = check_leaves(&self.leaves, [trained, self.running, self.frozen]) {
             return invalid("model", reason);
+        }
+        if let Err(reason) = check_constants(&self.constants) {
+            return invalid("constants", reason);
+        }
+        if self.model == ModelSpec::Raw && !self.constants.is_empty() {
+            return invalid("constants", "buffers have none".to_owned());
         }
         if let Err(reason) = freeze::check(&self.freeze) {
             return invalid("freeze", reason);
@@ -591,6 +601,8 @@ fn compare(field: String, ours: &Value, theirs: &Value, into: &mut Vec<Differenc
         (Value::Array(a), Value::Array(b)) if !a.is_empty() && !b.is_empty() && a.iter().chain(b).all(is_leaf) => {
             return compare_leaves(&field, a, b, into);
         }
+        // No leaves are listed if they are too many; of constants, those that are.
+        (Value::Array(a), Value::Array(b)) if field == "constants" => return compare_leaves(&field, a, b, into),
         other => other,
     };
     into.push(Difference { field, ours: show(ours), theirs: show(theirs) });
@@ -603,10 +615,11 @@ fn is_leaf(value: &Value) -> bool {
 
 /// Names the parameters in which two modules differ, by their paths.
 fn compare_leaves(field: &str, ours: &[Value], theirs: &[Value], into: &mut Vec<Difference>) {
-    let listed = |leaves: &[Value]| -> BTreeMap<String, String> {
+    // Of a constant, behind its shape, what its values are.
+    let listed = |leaves: &[Value]| -> BTreeMap<String, (String, Value)> {
         let described = |leaf: &Value| {
             let kind = leaf["kind"].as_str().filter(|kind| *kind != "trained").map(|kind| format!(", {kind}"));
-            format!("[{}]{}", show(&leaf["shape"]), kind.unwrap_or_default())
+            (format!("[{}]{}", show(&leaf["shape"]), kind.unwrap_or_default()), leaf["values"].clone())
         };
         leaves.iter().map(|leaf| (show(&leaf["path"]), described(leaf))).collect()
     };
@@ -616,9 +629,13 @@ fn compare_leaves(field: &str, ours: &[Value], theirs: &[Value], into: &mut Vec<
         return into.push(Difference { field: field.to_owned(), ours, theirs });
     }
     let paths: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let of = |leaves: &BTreeMap<String, String>, path| leaves.get(path).map_or("none", String::as_str).to_owned();
     for path in paths.into_iter().filter(|path| a.get(*path) != b.get(*path)) {
-        into.push(Difference { field: format!("{field}.{path}"), ours: of(&a, path), theirs: of(&b, path) });
+        let [ours, mut theirs] =
+            [&a, &b].map(|leaves| leaves.get(path).map_or("none", |(shape, _)| shape.as_str()).to_owned());
+        if ours == theirs {
+            theirs.push_str(", with other values");
+        }
+        into.push(Difference { field: format!("{field}.{path}"), ours, theirs });
     }
 }
 
@@ -661,6 +678,7 @@ mod tests {
     use super::*;
     use crate::data::digits;
     use crate::manifest::schedule::DecayKind;
+    use crate::manifest::spec::ConstantKind;
 
     fn manifest() -> Manifest {
         Manifest::of(&RunSpec::default(), digits()).with_schema(&schema(64))
@@ -734,6 +752,36 @@ mod tests {
             let message = refused(change);
             assert!(message.contains(reason), "{message}");
         }
+    }
+
+    #[test]
+    fn constants_differ_by_path_shape_or_values() {
+        let constant = |path: &str, shape: &[u32], values: u8| ConstantSpec {
+            path: path.to_owned(),
+            shape: shape.to_vec(),
+            kind: ConstantKind::Int,
+            values: Digest([values; 32]),
+        };
+        let with = |constants: &[ConstantSpec]| manifest().with_schema(&schema(64).with_constants(constants.to_vec()));
+        let ours = with(&[constant("mask", &[3], 1)]);
+        assert_eq!(Manifest::decode(&ours.encode()), Ok(ours.clone()));
+        let lines = |theirs: &Manifest| ours.differences(theirs).iter().map(Difference::to_string).collect::<Vec<_>>();
+        for (theirs, line) in [
+            (with(&[constant("mask", &[3], 2)]), "constants.mask: ours [3], int, theirs [3], int, with other values"),
+            (with(&[constant("mask", &[4], 2)]), "constants.mask: ours [3], int, theirs [4], int"),
+            (with(&[]), "constants.mask: ours [3], int, theirs none"),
+            (
+                with(&[constant("mask", &[3], 1), constant("table", &[2, 2], 1)]),
+                "constants.table: ours none, theirs [2,2], int",
+            ),
+        ] {
+            assert_eq!(lines(&theirs), [line]);
+        }
+        let kind = ConstantKind::Bool;
+        let truths = with(&[ConstantSpec { kind, ..constant("mask", &[3], 1) }]);
+        assert_eq!(lines(&truths), ["constants.mask: ours [3], int, theirs [3], bool"]);
+        // What has none is what it was.
+        assert_eq!(with(&[]).schema, manifest().schema);
     }
 
     #[test]

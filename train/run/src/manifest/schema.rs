@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
+use crate::manifest::spec::ConstantSpec;
+
 /// What becomes of a leaf of a model's module in training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -45,10 +47,11 @@ impl Entry {
 
 /// A model's parameters: those that are trained, then those that [run](LeafKind::Running) along, then those that are frozen; each in the order in
 /// which Burn visits them, by field, then by index. The flat vectors of a run's parameters, its gradients and its optimizer's moments have this
-/// order.
+/// order. Besides them, what a model has of whole numbers and truths: its constants, which no vector holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     entries: Vec<Entry>,
+    constants: Vec<ConstantSpec>,
 }
 
 impl Schema {
@@ -56,7 +59,18 @@ impl Schema {
     pub fn new(mut entries: Vec<Entry>) -> Self {
         // Stable: among those of a kind the order stays.
         entries.sort_by_key(|entry| entry.kind);
-        Self { entries }
+        Self { entries, constants: Vec::new() }
+    }
+
+    /// The same of a model with these constants, in the order in which Burn visits them.
+    #[must_use]
+    pub fn with_constants(self, constants: Vec<ConstantSpec>) -> Self {
+        Self { constants, ..self }
+    }
+
+    /// The constants, in order.
+    pub fn constants(&self) -> &[ConstantSpec] {
+        &self.constants
     }
 
     /// The parameters, in order.
@@ -87,8 +101,8 @@ impl Schema {
         &entry.expect("invariant: only places of parameters are looked up").path
     }
 
-    /// blake3 of the list of (path, shape, dtype) and, where it is not trained, the kind: two models with equal fingerprints have the same flat
-    /// vector.
+    /// blake3 of the list of (path, shape, dtype) and, where it is not trained, the kind; and of what is known of the constants, if there are any: two models with
+    /// equal fingerprints have the same flat vector, and are the same in all that is not in it.
     pub fn fingerprint(&self) -> Digest {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&(self.entries.len() as u64).to_le_bytes());
@@ -102,6 +116,15 @@ impl Schema {
             if entry.kind != LeafKind::Trained {
                 hasher.update(&[entry.kind as u8]);
             }
+        }
+        for constant in &self.constants {
+            hasher.update(&[u8::MAX, constant.kind as u8]);
+            hasher.update(&(constant.path.len() as u64).to_le_bytes()).update(constant.path.as_bytes());
+            hasher.update(&(constant.shape.len() as u64).to_le_bytes());
+            for dimension in &constant.shape {
+                hasher.update(&dimension.to_le_bytes());
+            }
+            hasher.update(&constant.values.0);
         }
         Digest(*hasher.finalize().as_bytes())
     }

@@ -1,5 +1,6 @@
 //! What a founder chooses: model, optimizer, batch size, steps, seed.
 
+mod constant;
 mod leaf;
 mod loss;
 mod model;
@@ -10,6 +11,8 @@ use starling_collective::Codec;
 use starling_topology::plan::PlanPolicy;
 use starling_topology::{Quorum, ShufflePolicy};
 
+pub(crate) use constant::check_constants;
+pub use constant::{ConstantKind, ConstantSpec};
 pub(crate) use leaf::check_leaves;
 pub use leaf::{LeafSpec, MAX_LEAF_BYTES};
 pub use loss::LossKind;

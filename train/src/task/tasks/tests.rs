@@ -1,5 +1,7 @@
 //! Tasks of users: one that learns, and all that can't be trained.
 
+mod constants;
+
 use burn::module::{Lora, Module, Param};
 use burn::nn::{BatchNorm, BatchNormConfig, Initializer, Linear, LinearConfig, LinearLayout};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};

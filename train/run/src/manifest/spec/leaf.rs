@@ -8,9 +8,9 @@ use crate::manifest::schema::{Entry, LeafKind, Schema};
 /// What all leaves of a module may take in a manifest, in bytes: a module that needs more is known by its fingerprint alone.
 pub const MAX_LEAF_BYTES: usize = 40 * 1024;
 /// The longest path of a leaf, in bytes.
-const MAX_PATH: usize = 256;
+pub(super) const MAX_PATH: usize = 256;
 /// The most dimensions of a leaf.
-const MAX_DIMENSIONS: usize = 8;
+pub(super) const MAX_DIMENSIONS: usize = 8;
 
 /// A parameter of a model's module, as other members are told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
