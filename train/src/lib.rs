@@ -33,4 +33,4 @@ pub use starling_data::{
 };
 pub use task::classification::ClassificationTask;
 pub use task::tasks::TaskProgram;
-pub use task::{DrawSeed, SampleSummary, Task, fingerprint};
+pub use task::{DrawSeed, MeasureError, SampleSummary, Task, fingerprint};

@@ -43,7 +43,7 @@ pub use starling_run::{
 #[cfg(feature = "burn")]
 #[doc(inline)]
 pub use starling_train::{
-    ComputeSpec, Cut, DeviceSpec, DrawSeed, SampleSummary, Task, fingerprint, in_f32, like, normalize,
+    ComputeSpec, Cut, DeviceSpec, DrawSeed, MeasureError, SampleSummary, Task, fingerprint, in_f32, like, normalize,
 };
 
 /// Data as the command line reads it: the built-in digits, tables and images.

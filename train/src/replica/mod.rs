@@ -50,7 +50,7 @@ use crate::panics::caught;
 use crate::replica::batch_reader::{BatchError, BatchReader, drawing};
 use crate::replica::loader::{AheadLimit, Loader};
 use crate::task::draw::beside_others;
-use crate::task::{DrawSeed, SampleSummary, Task, evaluation};
+use crate::task::{DrawSeed, MeasureError, SampleSummary, Task, evaluation};
 use beyond::Factors;
 use warm_up::Delays;
 
@@ -487,7 +487,11 @@ impl<T: Task> Replica<T> {
             // A loss may draw: not from the numbers of who has set a seed.
             beside_others(|| self.task.measure(module, samples, &self.inner))
         })?;
-        measured.map_err(|source| self.failed(source))
+        let step = self.training.step();
+        measured.map_err(|error| match error {
+            MeasureError::Device(source) => self.failed(source),
+            MeasureError::Samples(source) => Error::Samples { step, source },
+        })
     }
 
     /// Writes the parameters that a step has changed.
@@ -512,9 +516,6 @@ impl<T: Task> Replica<T> {
 
     fn failed(&self, source: ExecutionError) -> Error {
         let step = self.training.step();
-        if let Some(reason) = evaluation::why_unread(&source) {
-            return Error::Samples { step, source: std::io::Error::other(reason.to_owned()) };
-        }
         Error::Execution { device: self.device_name.clone(), step, source }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::activation::log_softmax;
-use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use starling_data::Dataset;
 use starling_run::{ClassWeightPolicy, ModelOptions};
 
@@ -14,7 +14,7 @@ use crate::network::dropout::Dropout;
 use crate::network::{LayerSpec, Network};
 use crate::task::augment::augment;
 use crate::task::evaluation;
-use crate::task::{DrawSeed, SampleSummary, Task};
+use crate::task::{DrawSeed, MeasureError, SampleSummary, Task};
 
 /// Samples on a device.
 #[derive(Debug, Clone)]
@@ -154,7 +154,7 @@ impl Task for ClassificationTask {
         network: &Network,
         samples: &[u32],
         device: &Device,
-    ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
+    ) -> Result<Vec<(&'static str, f64)>, MeasureError> {
         let weights = self.dataset.weights(samples);
         let (samples, places) = self.dataset.numbered(samples);
         evaluation::measure(network, samples, &places, weights, device)

@@ -1,10 +1,13 @@
 //! How good a model is on some samples, by what it puts out for them.
 
-use burn::tensor::{Device, ExecutionError};
+use std::io;
+
+use burn::tensor::Device;
 
 use crate::network::Network;
+use crate::task::MeasureError;
 use crate::task::classification::Batch;
-use starling_data::{DataError, SampleSet};
+use starling_data::SampleSet;
 use starling_run::LossKind;
 use starling_run::data::LabelScale;
 
@@ -28,8 +31,8 @@ pub(crate) fn measure(
     places: &[u32],
     weights: Option<Vec<f32>>,
     device: &Device,
-) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-    let (rows, labels) = samples.read(places).map_err(unread)?;
+) -> Result<Vec<(&'static str, f64)>, MeasureError> {
+    let (rows, labels) = samples.read(places).map_err(io::Error::other)?;
     let logits = network.forward(Batch::new(rows, &labels, device).rows).try_into_data()?;
     let logits = logits.as_slice::<f32>().expect("invariant: every device computes in f32");
     Ok(classified(logits, labels.iter().copied(), &counts(weights, labels.len())))
@@ -38,21 +41,6 @@ pub(crate) fn measure(
 /// What each of so many samples counts: 1, if that is not said.
 pub(crate) fn counts(weights: Option<Vec<f32>>, samples: usize) -> Vec<f64> {
     weights.map_or_else(|| vec![1.0; samples], |weights| weights.into_iter().map(f64::from).collect())
-}
-
-/// What an error begins with that stands for samples that can't be read, where only a device can fail.
-const UNREAD: &str = "the samples can't be read: ";
-
-pub(crate) fn unread(error: DataError) -> ExecutionError {
-    ExecutionError::WithContext { reason: format!("{UNREAD}{error}") }
-}
-
-/// Why samples could not be read, if it is that.
-pub(crate) fn why_unread(error: &ExecutionError) -> Option<&str> {
-    match error {
-        ExecutionError::WithContext { reason } => reason.strip_prefix(UNREAD),
-        _ => None,
-    }
 }
 
 /// Sums over samples with these logits and labels, each as much as it counts: cross-entropy, in nats, as `loss`; how many have their label's logit as

@@ -12,7 +12,7 @@ use starling_run::ModelOptions;
 use crate::network::cut::Cut;
 use crate::network::dropout::Dropout;
 use crate::network::transformer::{Size, TransformerNetwork};
-use crate::task::{DrawSeed, SampleSummary, Task, evaluation};
+use crate::task::{DrawSeed, MeasureError, SampleSummary, Task, evaluation};
 
 /// A [`TransformerNetwork`] that learns the windows of a text by cross-entropy.
 #[derive(Debug)]
@@ -138,9 +138,9 @@ impl Task for LanguageTask {
         transformer: &TransformerNetwork,
         samples: &[u32],
         device: &Device,
-    ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-        let windows = self.windows(samples).map_err(evaluation::unread)?;
-        measure(transformer, &windows, self.dataset.tokenizer(), device)
+    ) -> Result<Vec<(&'static str, f64)>, MeasureError> {
+        let windows = self.windows(samples).map_err(io::Error::other)?;
+        Ok(measure(transformer, &windows, self.dataset.tokenizer(), device)?)
     }
 
     fn measures(&self) -> Vec<&'static str> {

@@ -18,6 +18,7 @@ use starling_data::{Dataset, SampleSet};
 use starling_run::state::initial;
 use starling_run::{ModelSpec, Schema};
 use starling_topology::Digest;
+use thiserror::Error;
 
 use crate::network::cut::Cut;
 use crate::network::numbers::in_f32;
@@ -44,6 +45,18 @@ impl From<&Dataset> for SampleSummary {
             fingerprint: dataset.description().fingerprint,
         }
     }
+}
+
+/// Why held-out samples can't be measured, which ends this member.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MeasureError {
+    /// The device failed.
+    #[error("the device failed: {0}")]
+    Device(#[from] ExecutionError),
+    /// They can't be read: which, where and why.
+    #[error("the samples can't be read: {0}")]
+    Samples(#[from] io::Error),
 }
 
 /// A module, how samples become batches, and the loss of a batch. All members of a run have the same one, by its name, its
@@ -147,13 +160,13 @@ pub trait Task: Send + Sync + 'static {
     /// loss alone.
     ///
     /// # Errors
-    /// If the device failed.
+    /// If the device failed, or the samples can't be read.
     fn measure(
         &self,
         module: &Self::Module,
         samples: &[u32],
         device: &Device,
-    ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
+    ) -> Result<Vec<(&'static str, f64)>, MeasureError> {
         let weight = self.weight(samples).unwrap_or(samples.len() as f64);
         if weight == 0.0 {
             return Ok(vec![("loss", 0.0)]);

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use starling_data::{DataError, Dataset};
 use starling_run::data::LabelScale;
 use starling_run::{ClassWeightPolicy, LossKind, ModelOptions};
@@ -13,7 +13,7 @@ use crate::network::cut::Cut;
 use crate::network::dropout::Dropout;
 use crate::network::{LayerSpec, Network};
 use crate::task::evaluation;
-use crate::task::{DrawSeed, SampleSummary, Task};
+use crate::task::{DrawSeed, MeasureError, SampleSummary, Task};
 
 /// What labels are taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,9 +184,9 @@ impl Task for RegressionTask {
         network: &Network,
         samples: &[u32],
         device: &Device,
-    ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
+    ) -> Result<Vec<(&'static str, f64)>, MeasureError> {
         let (data, places) = self.dataset.numbered(samples);
-        let (rows, labels) = data.read(&places).map_err(evaluation::unread)?;
+        let (rows, labels) = data.read(&places).map_err(io::Error::other)?;
         let rows = TensorData::new(rows, [places.len(), data.features()]);
         let outputs = network.forward(Tensor::from_data(rows, device)).try_into_data()?;
         let outputs = outputs.as_slice::<f32>().expect("invariant: every device computes in f32");
