@@ -153,15 +153,18 @@ fn another_programs_checkpoints_are_kept_and_verified_without_it() {
     assert!(newest["step"].as_u64() >= kept["step"].as_u64(), "{newest}, {kept}");
 }
 
-/// Compiles the program outside of the workspace in `dir`, against the crate `starling` and nothing else.
-fn outside(dir: &Path) -> PathBuf {
-    let (library, program) = (built("libstarling.rlib"), dir.join("mlp"));
+/// Compiles the program outside of the workspace in `dir`, against the crate `starling` and nothing else, with something in it replaced.
+fn outside(dir: &Path, [what, by]: [&str; 2]) -> PathBuf {
+    let (library, program, source) = (built("libstarling.rlib"), dir.join("mlp"), dir.join("mlp.rs"));
+    let text = fs::read_to_string(root().join("node/starling/outside/src/main.rs")).expect("the program");
+    assert_eq!(text.matches(what).count(), 1, "{what}");
+    fs::write(&source, text.replace(what, by)).expect("written");
     let dependencies = library.parent().expect("a folder").join("deps");
     let mut rustc = Command::new("rustc");
     rustc.current_dir(root()).args(["--edition", "2024", "--crate-name", "mlp", "-C", "opt-level=2"]);
     rustc.arg("-L").arg(format!("dependency={}", dependencies.display()));
     rustc.arg("--extern").arg(format!("starling={}", library.display()));
-    rustc.arg("node/starling/outside/src/main.rs").arg("-o").arg(&program);
+    rustc.arg(&source).arg("-o").arg(&program);
     let output = rustc.output().expect("the compiler that has compiled this");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     program
@@ -170,7 +173,7 @@ fn outside(dir: &Path) -> PathBuf {
 #[test]
 fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_values() {
     let dir = fresh();
-    let program = outside(dir.path());
+    let program = outside(dir.path(), ["fn main()", "fn main()"]);
     // With another width, it is refused by that.
     let wider = Peer::run(&PeerOptions::flags("--model mlp:65 --min-peers 2"));
     let refused = Peer::program_in(fresh(), &program, &wider.ticket()).finish();
@@ -187,4 +190,20 @@ fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_val
     let loss = |outcome: &Outcome| outcome.summary()["held_out_loss"].as_f64().expect("a number");
     assert!((loss(&second) - loss(&first)).abs() < 1e-4, "{} and {}", loss(&second), loss(&first));
     assert!(second.summary()["bytes_sent"].as_u64() > Some(0), "{}", second.summary());
+}
+
+/// A manifest tells no loss. Who computes another one over the run's first samples is refused by itself, and costs the others nothing.
+#[test]
+fn the_same_model_by_another_loss_is_refused_with_both_losses() {
+    let dir = fresh();
+    let loss = "CrossEntropyLossConfig::new().init(&labels.device()).forward(mlp.output.forward(features), labels)";
+    let program = outside(dir.path(), [loss, &format!("{loss} * 2.0")]);
+    let founder = Peer::run(&PeerOptions::flags("--model mlp:64 --steps 100000000"));
+    let refused = Peer::program_in(fresh(), &program, &founder.ticket()).finish();
+    assert!(!refused.status.success() && !refused.stderr.contains("panicked"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the loss over its first samples is"), "{}", refused.stderr);
+    founder.wait_for_step(founder.reached() + 100);
+    let views = founder.told().iter().filter(|event| event["event"] == "view").count();
+    assert_eq!(views, 1, "it never was a member");
+    end(founder, "TERM").summary();
 }

@@ -309,6 +309,50 @@ fn four_peers_take_the_steps_of_one() {
     assert!(difference <= 1e-5 * length, "relative difference {:e}", difference / length);
 }
 
+/// Trains with these flags, alone or with joiners, and returns the model.
+fn trained(flags: &str, table: &Path, joiners: usize) -> Vec<f32> {
+    let folder = TempDir::new().expect("a temp dir");
+    let model = folder.path().join("model.safetensors");
+    let data = |options: PeerOptions| options.with("--data", table);
+    let founding = PeerOptions::flags(&format!("--min-peers {} {flags}", joiners + 1));
+    let founder = Peer::run(&data(founding).with("--export", &model));
+    let ticket = founder.ticket();
+    let joiners: Vec<Peer> = (0..joiners).map(|_| Peer::join(&ticket, &data(PeerOptions::default()))).collect();
+    for peer in joiners {
+        assert!(peer.finish().summary()["bytes_sent"].as_u64() > Some(0));
+    }
+    founder.finish().summary();
+    exported(&model)
+}
+
+/// Rows that count differently, some of them nothing, are weighed by what they count wherever they are computed.
+#[test]
+fn three_peers_weigh_rows_as_one_does() {
+    let folder = TempDir::new().expect("a temp dir");
+    let table = |name: &str, counts: fn(u32) -> f64| {
+        let row = |at: u32| {
+            let [a, b, c] = [7, 11, 13].map(|by| f64::from(at * by % 29) / 29.0);
+            format!("{a:.4},{b:.4},{c:.4},{},{}\n", counts(at), if a + b > 2.0 * c { "over" } else { "under" })
+        };
+        let path = folder.path().join(name);
+        std::fs::write(&path, "a,b,c,counts,side\n".to_owned() + &(0..300).map(row).collect::<String>())
+            .expect("written");
+        path
+    };
+    let uneven = table("uneven.csv", |at| [0.0, 0.25, 1.0, 9.5, 3.0][(at * 17 % 5) as usize]);
+    let flags = "--weights counts --label side --steps 60 --model mlp:8 --optimizer sgd --learning-rate 0.2 --batch-size 48 --micro-batch 8";
+    let one = trained(flags, &uneven, 0);
+    let three = trained(flags, &uneven, 2);
+    let length = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|number| number.powi(2)).sum::<f64>().sqrt();
+    let off = |others: &[f32]| {
+        let differences = &mut one.iter().zip(others).map(|(a, b)| f64::from(a - b));
+        length(differences) / length(&mut one.iter().map(|number| f64::from(*number)))
+    };
+    assert!(off(&three) > 0.0 && off(&three) <= 1e-5, "relative difference {:e}", off(&three));
+    let alike = trained(flags, &table("alike.csv", |_| 1.0), 0);
+    assert!(off(&alike) > 1e-2, "what rows count makes a difference: {:e}", off(&alike));
+}
+
 #[test]
 fn a_gpu_and_cpus_hold_the_same_bits() {
     let cpu = PeerOptions::flags("--min-peers 3 --steps 20 --model mlp:16 --max-stall-ms 60000");
@@ -323,6 +367,31 @@ fn a_gpu_and_cpus_hold_the_same_bits() {
     for outcome in &outcomes {
         assert_eq!(outcome.summary()["digest"], outcomes[0].summary()["digest"]);
         assert_eq!(outcome.summary()["steps"], 20);
+    }
+}
+
+/// A device that has no such numbers is refused when it is opened, and the run goes on without it. Of one that has them, there is nothing to see.
+#[test]
+fn a_device_that_does_not_compute_in_such_numbers_is_refused_with_what_to_do() {
+    let gpu = |flags: &str| PeerOptions { device: "gpu", ..PeerOptions::flags(flags) };
+    for precision in ["bf16", "f16"] {
+        let flags = format!("--model mlp:16 --max-stall-ms 60000 --precision {precision}");
+        let own = Peer::run(&gpu(&format!("{flags} --steps 5"))).finish();
+        if own.status.success() {
+            continue;
+        }
+        let founder = Peer::run(&PeerOptions::flags(&format!("{flags} --steps 100000000")));
+        let joiner = Peer::join(&founder.ticket(), &gpu("")).finish();
+        for outcome in [own, joiner] {
+            let said = outcome.error();
+            assert!(said.contains(&format!("the run computes in {precision}, which `gpu` (")), "{said}");
+            assert!(said.contains("take another device, or found a run with `--precision f32`"), "{said}");
+        }
+        founder.wait_for_step(founder.reached() + 20);
+        let views = founder.told().iter().filter(|event| event["event"] == "view").count();
+        assert_eq!(views, 1, "it never was a member");
+        founder.signal("INT");
+        founder.finish().summary();
     }
 }
 

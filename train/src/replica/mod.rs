@@ -31,7 +31,7 @@ use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData};
 use starling_run::manifest::freeze;
 use starling_run::manifest::schema::Entry;
 use starling_run::program::learner::PROBED;
-use starling_run::training::held_out::MeasureRange;
+use starling_run::training::held_out::MeasureLimit;
 use starling_run::{
     ContributionError, DataRecord, EvaluationReport, Gradient, HeldOutReport, LeafKind, Learner, Manifest,
     ManifestError, Precision, PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport,
@@ -372,7 +372,7 @@ impl<T: Task> Replica<T> {
     /// samples that falls to this member comes to, so that the mean over the samples of the step is the mean over all of these; else zeros.
     fn held_out_figures(&mut self, me: PeerId, goes_on: &dyn Fn() -> bool) -> Result<Vec<f32>, Error> {
         let manifest = self.training.manifest();
-        let (figures, range) = (manifest.held_out_figures(), MeasureRange::of(manifest));
+        let (figures, range) = (manifest.held_out_figures(), MeasureLimit::of(manifest));
         if figures == 0 {
             return Ok(Vec::new());
         }

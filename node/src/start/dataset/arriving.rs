@@ -43,8 +43,8 @@ const LAST_RETRY: Duration = Duration::from_secs(15);
 
 /// Whether a run can be entered with a part of its data: each sample has its place in a file that is known by its hash, and which samples come next is known.
 pub(super) fn can_arrive(manifest: &Manifest) -> bool {
-    // Who judges the model by the held-out samples needs all of these, which lie everywhere.
-    manifest.data.kind == TOKENS && manifest.shuffle != ShufflePolicy::Full && manifest.early_stop.is_none()
+    // Who evaluates a part of the held-out samples as it trains needs all of these, which lie everywhere.
+    manifest.data.kind == TOKENS && manifest.shuffle != ShufflePolicy::Full && manifest.evaluation.is_none()
 }
 
 /// A data set that is not all here.

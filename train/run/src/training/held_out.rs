@@ -19,14 +19,14 @@ pub struct HeldOutReport {
 
 /// Which numbers members can tell of what they measure.
 #[derive(Debug, Clone, Copy)]
-pub struct MeasureRange {
+pub struct MeasureLimit {
     /// What a contribution may have at most.
     bound: f32,
     /// What a number is at most, on its way: so much less that all of them together stay below what one comes to that is none.
     most: f64,
 }
 
-impl MeasureRange {
+impl MeasureLimit {
     /// In this run.
     pub fn of(manifest: &Manifest) -> Self {
         let bound = manifest.bound;
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn what_is_told_is_read_and_what_is_no_number_is_none_whoever_came_to_it() {
-        let range = MeasureRange::of(&Manifest::of(&RunSpec::default(), digits()));
+        let range = MeasureLimit::of(&Manifest::of(&RunSpec::default(), digits()));
         for mean in [0.0, 1.0, -0.25, 0.973, 1e-9, 1e18, -1e24] {
             let back = range.read(range.tell(mean));
             assert!((back - mean).abs() <= mean.abs() * 1e-7, "{mean} comes back as {back}");

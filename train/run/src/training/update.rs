@@ -146,7 +146,7 @@ impl TrainingState {
         let told = figures.get(figures.len() - self.manifest.held_out_figures()..)?;
         let means: Vec<f32> = told.iter().map(|figure| self.mean(*figure, weight)).collect();
         let (loss, measures) = means.split_first()?;
-        let range = held_out::MeasureRange::of(&self.manifest);
+        let range = held_out::MeasureLimit::of(&self.manifest);
         let measures = names.iter().cloned().zip(measures.iter().map(|mean| range.read(*mean))).collect();
         Some((HeldOutReport { step: self.step, loss: f64::from(*loss), measures }, *loss))
     }
