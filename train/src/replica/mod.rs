@@ -33,7 +33,7 @@ use starling_run::manifest::schema::Entry;
 use starling_run::program::learner::PROBED;
 use starling_run::training::held_out::MeasureLimit;
 use starling_run::{
-    ContributionError, DataRecord, EvaluationReport, Gradient, HeldOutReport, LeafKind, Learner, Manifest,
+    ContributionError, DataRecord, Difference, EvaluationReport, Gradient, HeldOutReport, LeafKind, Learner, Manifest,
     ManifestError, Precision, PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport,
     TrainingState,
 };
@@ -117,6 +117,13 @@ impl<T: Task> Replica<T> {
         compute: impl Into<ComputeSpec>,
     ) -> Result<Self, Error> {
         let data = task.data();
+        // A task that describes its samples anew each time may have other ones by now, and no state of the run would fit.
+        if manifest.data.is_of_program() && u64::from(data.training) != manifest.data.samples {
+            let (ours, theirs) = (data.training.to_string(), manifest.data.samples.to_string());
+            return Err(Error::OtherData {
+                differences: vec![Difference { field: "data.samples".to_owned(), ours, theirs }],
+            });
+        }
         let compute = compute.into();
         let (open, device) = compute.open()?;
         let precision = manifest.precision;

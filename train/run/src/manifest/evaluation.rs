@@ -31,6 +31,7 @@ pub struct EvaluationSpec {
     /// How many samples are held out. They are shared out by that.
     pub held_out: u32,
     /// What is measured besides the loss, by name, in the order in which it is told.
+    #[serde(deserialize_with = "starling_topology::message::bounded::list::<_, _, MAX_MEASURES>")]
     pub measures: Vec<String>,
 }
 

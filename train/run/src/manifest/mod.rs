@@ -33,7 +33,9 @@ use crate::manifest::evaluation::{EvaluationSpec, check_schedule};
 use crate::manifest::precision::Precision;
 use crate::manifest::schedule::Schedule;
 use crate::manifest::schema::{Entry, LeafKind, Schema};
-use crate::manifest::spec::{ConstantSpec, LayoutSpec, LeafSpec, ModelSpec, RunSpec, check_constants, check_leaves};
+use crate::manifest::spec::{
+    ConstantSpec, LayoutSpec, LeafSpec, MAX_CONSTANTS, ModelSpec, RunSpec, check_constants, check_leaves,
+};
 use crate::state::max_encoded_len;
 use crate::training::best::{Best, Terms};
 use crate::training::buffer::ReducedSize;
@@ -83,6 +85,7 @@ pub struct Manifest {
     /// What the parameters are, in their order; none if they are too many to be listed.
     pub leaves: Vec<LeafSpec>,
     /// What it has besides of whole numbers and truths, in order, as far as that has a place here.
+    #[serde(deserialize_with = "starling_topology::message::bounded::list::<_, _, MAX_CONSTANTS>")]
     pub constants: Vec<ConstantSpec>,
     /// The data, as each member must find it on its own disk.
     pub data: DataDescription,

@@ -11,8 +11,8 @@ use starling_collective::Codec;
 use starling_topology::plan::PlanPolicy;
 use starling_topology::{Quorum, ShufflePolicy};
 
-pub(crate) use constant::check_constants;
 pub use constant::{ConstantKind, ConstantSpec};
+pub(crate) use constant::{MAX_CONSTANTS, check_constants};
 pub(crate) use leaf::check_leaves;
 pub use leaf::{LeafSpec, MAX_LEAF_BYTES};
 pub use loss::LossKind;

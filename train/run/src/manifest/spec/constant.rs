@@ -9,6 +9,10 @@ use crate::manifest::spec::leaf::{MAX_DIMENSIONS, MAX_PATH};
 
 /// What the constants that are listed may take in a manifest, in bytes: those behind are known by its fingerprint of all alone.
 const MAX_CONSTANT_BYTES: usize = 12 * 1024;
+/// What each of them takes at least.
+const LEAST_BYTES: usize = 40;
+/// The most that are listed.
+pub(crate) const MAX_CONSTANTS: usize = MAX_CONSTANT_BYTES / LEAST_BYTES;
 
 /// What a constant consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +51,7 @@ impl ConstantSpec {
 
     /// At most as many as it takes in a manifest.
     fn bytes(&self) -> usize {
-        40 + self.path.len() + 5 * self.shape.len()
+        LEAST_BYTES + self.path.len() + 5 * self.shape.len()
     }
 
     /// Whether its path is one that a module can have, and a terminal can show.
