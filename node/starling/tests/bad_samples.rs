@@ -209,8 +209,7 @@ fn samples_that_become_fewer_before_the_first_step_are_refused_by_how_many_they_
     let founder = founder.found(settings(&dir.path().join("first"))?, FoundOptions::new(spec()))?;
     let ticket = founder.ticket().expect("it listens");
     // Wherever it is that they become fewer: at last there are enough descriptions, and it takes part.
-    let mut refused = 0;
-    for described in 1..32 {
+    for (refused, described) in (1..32).enumerate() {
         let at = |name: &str| settings(&dir.path().join(format!("{name}_{described}")));
         let run = || Run::new(Rows::new(Flaw::Fewer, described)).on(DeviceSpec::Cpu);
         let (told, reports) = mpsc::sync_channel(1 << 12);
@@ -228,7 +227,6 @@ fn samples_that_become_fewer_before_the_first_step_are_refused_by_how_many_they_
         };
         let error = error.to_string();
         assert!(error.contains("40") && error.contains("64") && error.contains("samples"), "{described}: {error}");
-        refused += 1;
     }
     Err("it never took part".into())
 }
