@@ -91,8 +91,8 @@ impl Kind {
         }
     }
 
-    /// What the file of this number is called where it is copied to, from 0: of those that are [numbered](crate::sharing::numbered), there may be
-    /// any number.
+    /// What the file of this number is called where it is copied to, from 0: of those that are
+    /// numbered ([`crate::sharing`]) there may be any number.
     pub fn file(&self, at: usize) -> Option<String> {
         let last = self.files.len().checked_sub(1)?;
         let name = self.files[at.min(last)];
