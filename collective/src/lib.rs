@@ -57,7 +57,7 @@ pub use codec::feedback::{FeedbackState, OperationResidual, PendingResidual, Res
 pub use codec::kernel::NonFiniteValue;
 pub use codec::{Codec, CodecError, PayloadViolation, ValueLimit};
 pub use error::Violation;
-pub use schedule::{Operation, Schedule};
+pub use schedule::{LinkLoad, Operation, Schedule};
 pub use segment::layout::{Layout, LayoutConfig};
 pub use segment::limits::SumLimit;
 pub use segment::{OperationKey, Phase, SegmentHeader, SegmentId};

@@ -38,6 +38,17 @@ impl Operation {
     }
 }
 
+/// What goes over a link of a plan, beside others of its links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkLoad {
+    /// As much as over any other.
+    Even,
+    /// Contributions or results, where other links carry both: between a hub of a star and who is none.
+    Single,
+    /// Contributions and results, where other links carry one of them: between two hubs of a star.
+    Double,
+}
+
 /// One rank's part in an operation: whom it hears and tells, for each chunk. Cheap to clone; one serves all operations
 /// of a view over the same plan.
 #[derive(Debug, Clone)]
@@ -47,6 +58,8 @@ pub struct Schedule {
     roles: Arc<[Role]>,
     receivers: Arc<[Rank]>,
     senders: Arc<[Rank]>,
+    /// Whether some links of the plan carry contributions and results, and others one of them.
+    is_uneven: bool,
 }
 
 /// One rank's part in one chunk.
@@ -92,7 +105,8 @@ impl Schedule {
         let heard = |role: &Role| role.order.iter().copied().chain(role.from).collect::<Vec<_>>();
         let receivers = sorted(roles.iter().flat_map(told));
         let senders = sorted(roles.iter().flat_map(heard).filter(|other| *other != rank));
-        Self { rank, world, roles, receivers, senders }
+        let is_uneven = matches!(plan, Plan::Star(hubs) if hubs.count() > 1);
+        Self { rank, world, roles, receivers, senders, is_uneven }
     }
 
     /// The same over the links of `other`, which are at least those that it needs: as it is, it goes by no others.
@@ -149,6 +163,17 @@ impl Schedule {
     /// All to whom this rank ever sends, in order: the links that it has to open.
     pub fn receivers(&self) -> &[Rank] {
         &self.receivers
+    }
+
+    /// What goes over the link to `receiver`, beside other links of the plan.
+    pub fn load(&self, receiver: Rank) -> LinkLoad {
+        let contributes = self.roles.iter().any(|role| role.up == Some(receiver));
+        let answers = self.roles.iter().any(|role| role.down.contains(&receiver));
+        match self.is_uneven {
+            false => LinkLoad::Even,
+            true if contributes && answers => LinkLoad::Double,
+            true => LinkLoad::Single,
+        }
     }
 
     /// All from whom this rank ever receives, in order.
@@ -273,6 +298,30 @@ mod tests {
                 let drawn = Role::reduce(&Plan::Ring.route(world, chunk), world, rank, true);
                 assert_eq!(Role::in_ring(world, chunk, rank), drawn, "{rank:?}, {chunk:?} of {world:?}");
             }
+        }
+    }
+
+    /// Between two hubs goes what each brings and what each says; with others a hub has one of both.
+    #[test]
+    fn hubs_have_both_phases_between_them() {
+        let world = WorldSize::new(5);
+        let star = |hubs: &[u32]| {
+            let hubs = hubs.iter().copied().map(Rank).collect();
+            Plan::Star(HubSet::new(world, hubs).expect("hubs that can be"))
+        };
+        let loads = |plan: &Plan, rank: u32| -> Vec<LinkLoad> {
+            let schedule = Schedule::new(plan, world, Operation::AllReduce, Rank(rank));
+            schedule.receivers().iter().map(|receiver| schedule.load(*receiver)).collect()
+        };
+        let (single, double) = (LinkLoad::Single, LinkLoad::Double);
+        assert_eq!(loads(&star(&[1, 3]), 1), [single, single, double, single]);
+        assert_eq!(loads(&star(&[1, 3]), 3), [single, double, single, single]);
+        assert_eq!(loads(&star(&[1, 3]), 0), [single, single]);
+        for plan in [Plan::Ring, Plan::Tree, Plan::Mesh, star(&[2])] {
+            assert!(
+                world.ranks().all(|rank| loads(&plan, rank.0).iter().all(|load| *load == LinkLoad::Even)),
+                "{plan:?}"
+            );
         }
     }
 

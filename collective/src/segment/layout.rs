@@ -28,16 +28,15 @@ impl Default for LayoutConfig {
 }
 
 impl LayoutConfig {
-    /// The same for members that reduce by `plan`: in a star of one hub a bucket, which is one chunk then, is as long as a chunk of
-    /// a mesh.
+    /// The same for members that reduce by `plan`: in a star a bucket is as long as a chunk of a mesh.
     ///
-    /// All that is sent goes over the hub's link, and who sends faster than others is ahead of them by at most the buckets in
-    /// flight. What the slowest brings last the hub sends to everybody only then, and by that much its link is late. Where there are
-    /// more hubs, each also waits for what others own, and needs as much in flight as there is to keep its link busy both ways.
+    /// All that is sent goes over the hubs' links, and who sends faster than others is ahead of them by at most the buckets in
+    /// flight. What the slowest brings last a hub sends to everybody only then, and by that much its link is late. Nor do more bytes
+    /// wait at a hub's link than a network holds: what it loses instead slows down those most that have most to send, the hubs.
     #[must_use]
     pub fn under(self, plan: &Plan, world: WorldSize) -> Self {
         let Self { bucket_elements, segment_elements } = self;
-        if !matches!(plan, Plan::Star(hubs) if hubs.count() == 1) {
+        if !matches!(plan, Plan::Star(_)) {
             return self;
         }
         // Whole segments, one at least: a short one costs as much as a long one.

@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hubs_chunks_are_as_long_as_those_of_a_mesh(
+    fn a_stars_buckets_are_as_long_as_chunks_of_a_mesh(
         world in 2u32..100, bucket in 1usize..1_000_000, segment in 1usize..100_000,
     ) {
         let world = WorldSize::new(world);
@@ -57,7 +57,8 @@ proptest! {
             (config.bucket_elements / world.get() as usize, under(&star(vec![Rank(1)])));
         prop_assert!((1..=config.bucket_elements).contains(&bucket_elements) && segment_elements == segment);
         prop_assert!(bucket_elements >= chunk && bucket_elements - chunk <= segment, "{bucket_elements} for {chunk}");
-        prop_assert_eq!((under(&Plan::Mesh), under(&star(vec![Rank(0), Rank(1)]))), (config, config));
+        prop_assert_eq!(under(&star(vec![Rank(0), Rank(1)])).bucket_elements, bucket_elements);
+        prop_assert_eq!(under(&Plan::Mesh), config);
     }
 
     #[test]

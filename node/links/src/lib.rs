@@ -31,6 +31,7 @@ mod local;
 
 pub use config::{LinkConfig, LinkLimit, TrafficMetrics};
 pub use error::{ConnectionError, LinkFailure};
+pub use greeting::ConnectionCount;
 pub use greeting::endpoint::Endpoint;
 pub use greeting::handshake::Connection;
 pub use greeting::peer::{from_libp2p, to_libp2p};

@@ -10,7 +10,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::Stream;
 use libp2p_stream::Control;
 use starling_collective::{
-    Buffer as _, Execution, Layout, OperationKey, Schedule, SlotLayout, SumLimit, Violation, Workspace,
+    Buffer as _, Execution, Layout, LinkLoad, OperationKey, Schedule, SlotLayout, SumLimit, Violation, Workspace,
 };
 use starling_run::CallDecision;
 use starling_topology::{PeerId, Rank, StallReport, ViewId};
@@ -26,8 +26,8 @@ use crate::member::event::NetworkEvent;
 use crate::net::streams;
 use starling_engine::CommitGate;
 use starling_links::{
-    BrokenLink, Connection, IncomingLink, IncomingLinkSet, LinkConfig, LinkFailure, OutgoingLink, OutgoingLinkSet,
-    greeting,
+    BrokenLink, Connection, ConnectionCount, IncomingLink, IncomingLinkSet, LinkConfig, LinkFailure, OutgoingLink,
+    OutgoingLinkSet, greeting,
 };
 
 pub(super) struct ReduceTask {
@@ -58,6 +58,19 @@ pub(super) struct ReduceTask {
 
 /// Connections over long ways to all whom a member sends to.
 const MAX_CONNECTIONS: usize = 64;
+
+/// Over how many connections a member sends to one of `receivers`.
+///
+/// Connections share what they have in common in equal parts, so a link has as many as its part: with one for each, the hubs of a
+/// star would wait for each other, because what goes between them is twice as much as what goes between a hub and any other.
+fn connection_count(load: LinkLoad, receivers: usize) -> ConnectionCount {
+    let most = u8::try_from(MAX_CONNECTIONS / receivers.max(1)).unwrap_or(u8::MAX).clamp(1, ConnectionCount::MOST);
+    match load {
+        LinkLoad::Even => ConnectionCount { near: 1, far: most },
+        LinkLoad::Single => ConnectionCount { near: 1, far: (most / 2).max(1) },
+        LinkLoad::Double => ConnectionCount { near: 2, far: most.max(2) },
+    }
+}
 
 /// A link's stream, and the direct connections that replace it, if any came about.
 type Linked = (Stream, Vec<Connection>);
@@ -103,8 +116,8 @@ impl ReduceTask {
         tasks: &mut JoinSet<()>,
     ) -> (OutgoingLinkSet, IncomingLinkSet) {
         let mut links = FuturesUnordered::new();
-        for peer in &self.receivers {
-            let opened = self.open(*peer, control.clone());
+        for (rank, peer) in self.schedule.receivers().iter().zip(&self.receivers) {
+            let opened = self.open(*rank, *peer, control.clone());
             links.push(Either::Left(async move { (*peer, true, opened.await) }));
         }
         let mut awaited = BTreeMap::new();
@@ -151,12 +164,12 @@ impl ReduceTask {
     }
 
     /// The link to `peer`.
-    async fn open(&self, peer: PeerId, mut control: Control) -> Result<Linked, String> {
+    async fn open(&self, rank: Rank, peer: PeerId, mut control: Control) -> Result<Linked, String> {
         let ReducerConfig { open_limit: limit, protocol, endpoint, .. } = &self.config;
-        let most = u8::try_from(MAX_CONNECTIONS / self.receivers.len().max(1)).unwrap_or(u8::MAX).max(1);
+        let count = connection_count(self.schedule.load(rank), self.receivers.len());
         let open = async {
             let mut stream = streams::open(&mut control, to_libp2p(peer), protocol, *limit).await?;
-            let connections = greeting::open(&mut stream, endpoint, peer, self.view, most, *limit).await?;
+            let connections = greeting::open(&mut stream, endpoint, peer, self.view, count, *limit).await?;
             std::io::Result::Ok((stream, connections))
         };
         // Twice: once for the stream, once for what is agreed over it.

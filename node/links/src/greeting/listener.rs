@@ -33,8 +33,8 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 const CHOICE_PATIENCE: Duration = Duration::from_millis(250);
 /// So many connections may fail at a listener's sockets themselves, as when a network goes down; then it takes no more.
 const MAX_SOCKET_ERRORS: usize = 64;
-/// A connection that is set up within this stays on this machine or in its local network.
-const NEAR: Duration = Duration::from_millis(1);
+/// A connection that is set up or answers within this stays on this machine or in its local network.
+const NEAR: Duration = Duration::from_millis(3);
 /// How long a connection is silent before the system asks whether the other end is there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -137,7 +137,7 @@ async fn next_stream(sockets: &[TcpListener]) -> io::Result<TcpStream> {
 }
 
 /// Connects to all of the neighbour's addresses at once, and chooses the one that proves itself first. If that does not answer,
-/// another one is chosen. Says whether one connection is enough, too.
+/// another one is chosen. Says whether it is steady, too.
 ///
 /// # Errors
 /// The last address's [`ConnectionError`], or [`ConnectionError::Late`] after `limit`.
@@ -172,8 +172,7 @@ async fn race(
                 Err(error) => last = error,
             },
             () = sleep_until(choose_at), if !ready.is_empty() => {
-                let (candidate, is_enough) = ready.pop_front().expect("invariant: one is ready");
-                choices.push(async move { Ok((candidate.choose(true).await?, is_enough)) });
+                choices.push(choose(ready.pop_front().expect("invariant: one is ready"), true));
                 choose_at = Instant::now() + CHOICE_PATIENCE;
             }
         }
@@ -190,20 +189,20 @@ pub(crate) async fn dial_beside(
     limit: Duration,
 ) -> Vec<Connection> {
     let Ok(address) = first.stream.peer_addr() else { return Vec::new() };
-    let attempt = async || connect(address, keypair, link_params).await?.0.choose(false).await;
+    let attempt = async || Ok(choose(connect(address, keypair, link_params).await?, false).await?.0);
     let count = usize::from(count).min(MAX_PARALLEL);
     let mut attempts: FuturesUnordered<_> = (1..count).map(|_| attempt()).collect();
     let (deadline, mut made) = (Instant::now() + limit, Vec::new());
     while let Ok(Some(result)) = timeout_at(deadline, attempts.next()).await {
         match result {
             Ok(connection) => made.push(connection),
-            Err(error) => tracing::debug!(%error, "one connection less"),
+            Err::<_, ConnectionError>(error) => tracing::debug!(%error, "one connection less"),
         }
     }
     made
 }
 
-/// Connects to an address, and says whether one connection is enough.
+/// Connects to an address, and says whether the connection is steady: whether it goes on at its rate, whatever is lost.
 async fn connect(
     address: SocketAddr,
     keypair: &Keypair,
@@ -221,8 +220,23 @@ async fn connect(
     if is_near {
         keep_steady(socket2::SockRef::from(&stream));
     }
-    let is_enough = is_near || link_params.is_brief || bears_loss(&stream);
-    Ok((handshake::connect(stream, keypair, link_params).await?, is_enough))
+    let is_steady = is_near || bears_loss(&stream);
+    Ok((handshake::connect(stream, keypair, link_params).await?, is_steady))
+}
+
+/// Chooses a candidate that is steady or not. Who answers as soon as one that is near is near: a busy machine may have been late to
+/// see that it was connected.
+async fn choose(
+    (candidate, is_steady): (Candidate, bool),
+    is_first: bool,
+) -> Result<(Connection, bool), ConnectionError> {
+    let began = Instant::now();
+    let connection = candidate.choose(is_first).await?;
+    let is_near = began.elapsed() < NEAR;
+    if is_near {
+        keep_steady(socket2::SockRef::from(&connection.stream));
+    }
+    Ok((connection, is_steady || is_near))
 }
 
 /// Sets what is good for bulk bytes. A socket that does not take it is slower, not worse.

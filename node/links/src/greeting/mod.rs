@@ -51,7 +51,23 @@ pub async fn read_view(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<View
     Ok(ViewId(view))
 }
 
-/// The opener's part. Returns the link's connections, up to `most` if one is not enough; if there are none, segments go over
+/// How many connections a link has, if it is direct. One each if operations are brief.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionCount {
+    /// Where each goes on at its rate: over short ways, or with BBR. At least 1.
+    pub near: u8,
+    /// Elsewhere, where one alone is bound by its window, or slowed down by each packet that is lost.
+    pub far: u8,
+}
+
+impl ConnectionCount {
+    /// One, wherever it leads.
+    pub const ONE: Self = Self { near: 1, far: 1 };
+    /// More than these no link has.
+    pub const MOST: u8 = MAX_PARALLEL as u8;
+}
+
+/// The opener's part. Returns the link's connections, as many as `count` says, or fewer; if there are none, segments go over
 /// `stream`. With [`TransportPolicy::Direct`], all of `limit` is for the first connection.
 ///
 /// # Errors
@@ -61,7 +77,7 @@ pub async fn open(
     endpoint: &Endpoint,
     receiver: PeerId,
     view: ViewId,
-    most: u8,
+    count: ConnectionCount,
     limit: Duration,
 ) -> io::Result<Vec<Connection>> {
     let request = requested(endpoint.mode);
@@ -72,7 +88,7 @@ pub async fn open(
         return Ok(Vec::new());
     }
     let addresses = read_addresses(stream).await?;
-    let dialed = dial(&addresses, endpoint, receiver, view, most, limit).await;
+    let dialed = dial(&addresses, endpoint, receiver, view, count, limit).await;
     stream.write_all(&made(dialed.as_deref().unwrap_or_default())).await?;
     stream.flush().await?;
     match dialed {
@@ -89,26 +105,27 @@ pub async fn open(
     }
 }
 
-/// One connection, and more if one is not enough, as far as there is time: the acceptor waits no longer than `limit` in all.
+/// One connection, and those beside it, as far as there is time: the acceptor waits no longer than `limit` in all.
 async fn dial(
     addresses: &[SocketAddr],
     endpoint: &Endpoint,
     receiver: PeerId,
     view: ViewId,
-    most: u8,
+    count: ConnectionCount,
     limit: Duration,
 ) -> Result<Vec<Connection>, ConnectionError> {
     let (link_params, began) = (endpoint.link_params(view, receiver), Instant::now());
     let first_limit = if endpoint.mode.insists() { limit } else { DIRECT_LIMIT.min(limit / 2) };
-    let (first, is_enough) = listener::dial(addresses, &endpoint.keypair, link_params, first_limit).await?;
-    let beside = if is_enough || first.transport() == Transport::Local {
-        Vec::new()
-    } else {
-        let left = limit.saturating_sub(began.elapsed());
-        listener::dial_beside(&first, &endpoint.keypair, link_params, most, DIRECT_LIMIT.min(left / 2)).await
+    let (first, is_steady) = listener::dial(addresses, &endpoint.keypair, link_params, first_limit).await?;
+    let count = match () {
+        () if endpoint.is_brief || first.transport() == Transport::Local => 1,
+        () if is_steady => count.near,
+        () => count.far,
     };
+    let left = limit.saturating_sub(began.elapsed());
+    let beside = listener::dial_beside(&first, &endpoint.keypair, link_params, count, DIRECT_LIMIT.min(left / 2)).await;
     if !beside.is_empty() {
-        tracing::info!(connections = 1 + beside.len(), "a long way has several connections");
+        tracing::info!(connections = 1 + beside.len(), "a link has several connections");
     }
     Ok(std::iter::once(first).chain(beside).collect())
 }

@@ -14,7 +14,7 @@ async fn greet(opener: TransportPolicy, acceptor: TransportPolicy, ips: &[IpAddr
     let (near, far) = tokio::io::duplex(64);
     let open = async move {
         let mut near = near.compat();
-        open(&mut near, &ours, their_peer, VIEW, 1, LIMIT).await
+        open(&mut near, &ours, their_peer, VIEW, ConnectionCount::ONE, LIMIT).await
     };
     let answer = async move {
         let mut far = far.compat();
@@ -40,6 +40,30 @@ async fn both_ends_take_the_best_that_both_have() {
         let case = format!("{opener:?} to {acceptor:?} at {ips:?}");
         assert_eq!(opened.expect(&case).len(), usize::from(is_direct), "{case}");
         assert_eq!(answered.expect(&case).len(), usize::from(is_direct), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_short_link_has_as_many_connections_as_it_is_to_have() {
+    for (mode, is_brief, expected) in [(Direct, false, 2), (Plaintext, false, 2), (Direct, true, 1), (Local, false, 1)]
+    {
+        if mode == Local && cfg!(not(target_os = "linux")) {
+            continue;
+        }
+        let ((mut ours, our_peer), (theirs, their_peer)) = (endpoint(mode, &[]), endpoint(mode, &[LOOPBACK]));
+        ours.is_brief = is_brief;
+        let (near, far) = tokio::io::duplex(256);
+        let open = async move {
+            let count = ConnectionCount { near: 2, far: 5 };
+            open(&mut near.compat(), &ours, their_peer, VIEW, count, LIMIT).await.expect("opened")
+        };
+        let answer = async move {
+            let mut far = far.compat();
+            assert_eq!(read_view(&mut far).await.expect("a view"), VIEW);
+            answer(&mut far, &theirs, our_peer, VIEW).await.expect("answered")
+        };
+        let (opened, answered) = tokio::join!(open, answer);
+        assert_eq!((opened.len(), answered.len()), (expected, expected), "{mode:?}, brief: {is_brief}");
     }
 }
 

@@ -33,7 +33,7 @@ async fn greet(mode: TransportPolicy, fates: Vec<Fate>, meanwhile: impl AsyncFnO
     let (acceptor, far) = tokio::io::duplex(256);
     let open = async move {
         let mut near = near.compat();
-        open(&mut near, &ours, their_peer, VIEW, 1, LIMIT).await
+        open(&mut near, &ours, their_peer, VIEW, ConnectionCount::ONE, LIMIT).await
     };
     let answer = async move {
         let mut far = far.compat();

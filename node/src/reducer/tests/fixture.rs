@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use starling_links::{
-    Connection, Endpoint, IncomingLink, LinkConfig, LinkLimit, OutgoingLink, TransportPolicy, greeting,
+    Connection, ConnectionCount, Endpoint, IncomingLink, LinkConfig, LinkLimit, OutgoingLink, TransportPolicy, greeting,
 };
 use starling_topology::{PeerId, RunId, ViewId};
 use tokio::io::{DuplexStream, duplex};
@@ -44,7 +44,7 @@ pub(super) fn stream() -> (DuplexStream, DuplexStream) {
 
 /// The connection to `receiver`, as the one who sends makes it.
 pub(super) async fn open(stream: DuplexStream, endpoint: &Endpoint, receiver: PeerId) -> Connection {
-    let opened = greeting::open(&mut stream.compat(), endpoint, receiver, VIEW, 1, LIMIT).await;
+    let opened = greeting::open(&mut stream.compat(), endpoint, receiver, VIEW, ConnectionCount::ONE, LIMIT).await;
     opened.expect("greeted").pop().expect("a connection")
 }
 

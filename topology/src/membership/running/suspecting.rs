@@ -47,8 +47,12 @@ impl Membership {
             return;
         }
         seat.suspects.insert(peer, evidence);
-        if evidence == Evidence::LinkFailed && before != Some(Evidence::LinkFailed) {
-            seat.note_broken(now, peer, step);
+        match (before, evidence) {
+            // Its links ended with its process: there is nothing about them to damp.
+            (_, Evidence::Restarted) => drop(seat.broken.remove(&peer)),
+            (Some(Evidence::LinkFailed | Evidence::Restarted), _) => {}
+            (_, Evidence::LinkFailed) => seat.note_broken(now, peer, step),
+            _ => {}
         }
         if before.is_none() {
             self.tell(Event::Suspected { peer, evidence, reporter: None });
