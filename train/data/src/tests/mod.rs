@@ -72,6 +72,7 @@ mod bad_rows;
 mod columns;
 mod joined;
 mod labels;
+mod other_kinds;
 mod placed;
 mod rows;
 mod sides;
