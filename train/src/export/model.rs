@@ -543,7 +543,7 @@ impl Wanted {
             (None, Some(samples), _) if samples != self.seen => {
                 refused(format!("it has {} samples, but the run's data had {samples}", self.seen))
             }
-            (None, _, [1.., 1..]) => refused(
+            (None, _, [others, words]) if others > 0 && words > 0 => refused(
                 "only some of its rows say in the column of --split-by whether they are to train on or held out, which is not so of the run's data"
                     .to_owned(),
             ),
