@@ -302,6 +302,9 @@ pub enum NodeError {
         /// What one of the members answered.
         reason: String,
     },
+    /// This machine's user says how a table is read, and the run's data is none.
+    #[error("{0}")]
+    NoTable(String),
     /// The run's data set is larger than what this machine takes.
     #[error(
         "the run's data set has {bytes} bytes, and this machine takes at most {} MiB from members; pass --data-limit {} to take it, or --data PATH if this machine has it", limit >> 20, bytes.div_ceil(1 << 20)

@@ -30,6 +30,7 @@ mod screens;
 mod secrets;
 mod sharing;
 mod slots;
+mod splits;
 mod starts;
 mod strangers;
 mod swarms;

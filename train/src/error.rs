@@ -24,6 +24,9 @@ pub enum Error {
     /// A trained model cannot be used.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// Its user says how a table is read, and the program's data is none.
+    #[error("{0}")]
+    NoTable(String),
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -65,8 +65,7 @@ pub fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
         categories: columns(&settings.categories),
         weights: settings.weights.clone().map(TableColumn::Written),
         split_by: settings.split_by.clone().map(TableColumn::Written),
-        // Without data of its own, a machine has the run's, which has these rows.
-        held_out_file: settings.held_out_file.clone().filter(|_| settings.data.is_some()),
+        held_out_file: settings.held_out_file.clone(),
         context: settings.context,
         image_size: settings.image_size,
         held_out,
@@ -80,7 +79,6 @@ pub fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
 fn unheeded(settings: &Settings) -> Option<String> {
     let options = options(settings, 0.0, 0);
     let mut said = options.said_of_tables();
-    said.extend(settings.held_out_file.as_ref().map(|_| "--held-out-file"));
     said.extend(options.context.map(|_| "--context"));
     said.extend(options.image_size.map(|_| "--image-size"));
     (!said.is_empty()).then(|| {
@@ -102,7 +100,12 @@ pub(crate) fn share(
     if !settings.share_data {
         return Ok(None);
     }
-    let options = DataOptions { source: source.to_owned(), ..options(settings, 0.0, 0).for_run(manifest) };
+    // Without data of its own a machine has the run's, which is as the run says.
+    let said = match settings.data {
+        Some(_) => options(settings, 0.0, 0),
+        None => DataOptions { held_bytes: settings.data_held, ..DataOptions::default() },
+    };
+    let options = DataOptions { source: source.to_owned(), ..said.for_run(manifest) };
     let place = settings.data_dir.join(DATA).join(manifest.data.fingerprint.to_string());
     let (found, files) = program.shared_files(&options, &place)?;
     let kind = program.kind(&manifest.data.kind).filter(|kind| kind.files.len() == files.len()).unwrap_or(found);
@@ -119,6 +122,11 @@ pub(crate) async fn of_run(
     (identity, member): (&Identity, &Member),
     observer: Arc<dyn Observer>,
 ) -> Result<Samples, NodeError> {
+    if settings.data.is_none() && !manifest.data.is_table() {
+        let data = format!("the run's data is no table ({})", manifest.data.kind);
+        let checked = options(settings, 0.0, 0).check_no_table(&data, "join a run on a table");
+        checked.map_err(NodeError::NoTable)?;
+    }
     let brings_its_own = program.files(DIGITS)?.0 == Kind::PROGRAM;
     let kind = program.kind(&manifest.data.kind).filter(|_| settings.data.is_none() && !brings_its_own);
     let Some(kind) = kind.filter(|kind| !kind.files.is_empty()) else {

@@ -6,6 +6,8 @@
 )]
 
 mod checkpoint;
+#[cfg(feature = "dataset")]
+mod dataset_samples;
 #[cfg(feature = "burn")]
 pub mod export;
 #[cfg(feature = "burn")]
@@ -20,6 +22,8 @@ pub use serde_json;
 pub use checkpoint::{Checkpoint, checkpoints};
 #[cfg(feature = "burn")]
 pub use checkpoint::{export, trained};
+#[cfg(feature = "dataset")]
+pub use dataset_samples::DatasetSamples;
 #[cfg(feature = "burn")]
 pub use member::{LeaveHandle, Member};
 #[cfg(feature = "burn")]

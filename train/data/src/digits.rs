@@ -29,6 +29,10 @@ impl Source for Digits {
         &[KIND]
     }
 
+    fn without_columns(&self) -> Option<&'static str> {
+        Some("it stands for the built-in images of digits")
+    }
+
     fn knows(&self, source: &str) -> Result<bool, DataError> {
         Ok(source == DIGITS)
     }

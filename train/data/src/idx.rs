@@ -41,6 +41,10 @@ impl Source for Idx {
         &[IMAGES_ALONE, WITH_HELD_OUT]
     }
 
+    fn without_columns(&self) -> Option<&'static str> {
+        Some("it holds images (IDX)")
+    }
+
     /// A gzipped file is looked into.
     fn knows(&self, source: &str) -> Result<bool, DataError> {
         let path = Path::new(source);

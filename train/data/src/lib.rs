@@ -102,7 +102,11 @@ impl Dataset {
         if options.text && options.source != DIGITS && text::is_for(&options.source) {
             return Self::load_text(options, permille);
         }
-        let raw = source::find(&options.source)?.read(options);
+        let source = source::find(&options.source)?;
+        if let Some(data) = source.without_columns() {
+            check_no_table(options, data, "name a table with --data")?;
+        }
+        let raw = source.read(options);
         let raw = raw.map_err(|error| if is_plain_text(options) { error.of_a_text() } else { error })?;
         let mut dataset = Self::build(raw, permille, options.seed)?;
         if options.context.is_some() {
@@ -110,16 +114,6 @@ impl Dataset {
         }
         if options.image_size.is_some() && dataset.description.kind != IMAGES {
             dataset.doubts.push("--image-size says how large images in folders become; this data is none".to_owned());
-        }
-        if options.held_out_file.is_some() && dataset.description.held_out_last.is_none() {
-            let reason = "--held-out-file has the held-out rows of a table, and this data is none; leave it out, or take --held-out";
-            return Err(DataError::Unusable { origin: options.source.clone(), reason: reason.to_owned() });
-        }
-        if !dataset.description.is_table() && !options.said_of_tables().is_empty() {
-            dataset.doubts.push(
-                "--label, --header, --delimiter, --ignore, --categories, --weights and --split-by say how a table is read; this data is none"
-                    .to_owned(),
-            );
         }
         Ok(dataset)
     }
@@ -271,7 +265,7 @@ impl Dataset {
 
     /// Reads a text, whose windows it splits.
     fn load_text(options: &DataOptions, permille: u32) -> Result<Self, DataError> {
-        check_text(options)?;
+        check_no_table(options, "it is read as a text, which has no columns", "take a model for tables")?;
         let context = options.context.unwrap_or(USUAL_CONTEXT);
         let text = text::read(Path::new(&options.source), options.max_file_bytes)?;
         let (windows, fingerprint) = (text.windows(context, 2)?, text.fingerprint(context));
@@ -289,7 +283,7 @@ impl Dataset {
 
     /// Opens a text that was prepared, whose windows it splits.
     fn load_tokens(options: &DataOptions, permille: u32) -> Result<Self, DataError> {
-        check_text(options)?;
+        check_no_table(options, "it is a text that was prepared, which has no columns", "name a table with --data")?;
         let context = options.context.unwrap_or(USUAL_CONTEXT);
         let open = if options.arriving { TokenFolder::open_arriving } else { TokenFolder::open };
         let folder = open(Path::new(&options.source))?;
@@ -500,13 +494,10 @@ fn told_labels<'a>(columns: &'a [u32], names: &'a [String]) -> impl Iterator<Ite
     columns.iter().enumerate().map(name)
 }
 
-/// Checks that nothing is said of a text that only a table has.
-fn check_text(options: &DataOptions) -> Result<(), DataError> {
-    let Some(flag) = options.said_of_tables().first().copied() else { return Ok(()) };
-    let reason = format!(
-        "it is read as a text, which has no columns, but {flag} says how a table is read; leave it out, or take a model for tables"
-    );
-    Err(DataError::Unusable { origin: options.source.clone(), reason })
+/// Checks that nothing is said of data without columns that only a table has.
+fn check_no_table(options: &DataOptions, data: &str, instead: &str) -> Result<(), DataError> {
+    let checked = options.check_no_table(data, instead);
+    checked.map_err(|reason| DataError::File { path: Path::new(&options.source).to_owned(), reason })
 }
 
 /// Whether a file is called as texts are, though it was to be a table.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
-use starling_data::stream::InputSpec;
-use starling_run::data::columns::Column;
+use starling_data::stream::{InputSpec, RowSpec, SplitSpec};
+use starling_run::data::columns::{Column, ColumnKind};
 use starling_run::data::{LabelScale, MAX_LABELS, MAX_TOKENS, TOKENS, are_coded, check_labels, column_of, shorten};
 use starling_run::manifest::schema::Entry;
 use starling_run::manifest::{MAX_CLASSES, MAX_FEATURES};
@@ -75,8 +75,10 @@ pub struct DataOrigin {
     pub header: Option<bool>,
     /// Of a table: what separated its cells.
     pub delimiter: Option<Delimiter>,
-    /// The rows that were held out, ascending, from 0; `None` if the files say that themselves, or they are too many.
+    /// The rows that were held out, ascending, from 0; `None` if the files or [a column](RowSpec::split_by) say that, or they are too many.
     pub held_out: Option<Vec<u32>>,
+    /// Of a table: by what its rows were weighed and split.
+    pub rows: RowSpec,
 }
 
 impl Description {
@@ -242,7 +244,7 @@ impl Description {
 
     /// What it takes; `None` if that is not known.
     pub fn inputs(&self) -> Option<InputSpec> {
-        let DataOrigin { preprocessing, label, header, delimiter, .. } = self.trained_on.as_ref()?;
+        let DataOrigin { preprocessing, label, header, delimiter, rows, .. } = self.trained_on.as_ref()?;
         Some(InputSpec {
             features: self.features(),
             shape: self.shape,
@@ -254,6 +256,7 @@ impl Description {
             label_name: preprocessing.label.clone(),
             header: *header,
             delimiter: *delimiter,
+            rows: *rows,
             separated_by: None,
         })
     }
@@ -349,6 +352,30 @@ impl Metadata<'_> {
         }
     }
 
+    /// By what the rows of a table with these columns of labels, and these others, were weighed and split.
+    fn rows(&self, label: &[u32], columns: &[Column]) -> Result<RowSpec, String> {
+        let held_out_last = self.optional("held_out_last")?;
+        let weights: Option<u32> = self.optional("weights_column")?;
+        let split = self.optional("split_column")?.map(|column| {
+            let (permille, seed) = (self.number("split_permille")?, self.number("split_seed")?);
+            Ok::<_, String>(SplitSpec { column, permille, seed })
+        });
+        let split_by = split.transpose()?;
+        if split_by.is_some_and(|split| split.permille > 999) || (split_by.is_some() && held_out_last.is_some()) {
+            return Err("its `split_permille` is no share, or its `held_out_last` says another one".to_owned());
+        }
+        let is_no_feature = |column: &u32| {
+            (0..columns.len())
+                .any(|at| column_of(label, at) == *column as usize && columns[at].coding == ColumnKind::Ignored)
+        };
+        for (key, column) in [("weights_column", weights), ("split_column", split_by.map(|split| split.column))] {
+            if column.is_some_and(|column| !is_no_feature(&column)) {
+                return Err(format!("its `{key}` is none of its columns that are `ignored`"));
+            }
+        }
+        Ok(RowSpec { weights, split_by, held_out_last })
+    }
+
     fn trained_on(&self, features: u32, classes: u32, labels: u32) -> Result<DataOrigin, String> {
         let scales = match self.text("scaling")? {
             "divide" => {
@@ -379,6 +406,7 @@ impl Metadata<'_> {
         if label.iter().any(|column| *column as usize >= others + label.len()) {
             return Err(format!("its `label_column` is beyond its {others} other columns"));
         }
+        let rows = self.rows(&label, &columns)?;
         let labels = self.label_scales(labels)?;
         let has_tokenizer = matches!(scales, FeatureScale::Tokenize(_));
         let expected = if has_tokenizer { TOKENIZER } else { BYTES };
@@ -403,6 +431,7 @@ impl Metadata<'_> {
             header: self.optional("header")?,
             delimiter: self.optional("delimiter")?,
             held_out: held_out.map(|rows| rows.ok_or("its `held_out_rows` are no rising numbers")).transpose()?,
+            rows,
         })
     }
 }

@@ -206,6 +206,11 @@ fn preprocessed(manifest: &Manifest, preprocessing: &PreprocessingSpec) -> Vec<(
         ("header", header),
         ("delimiter", delimiter),
         ("held_out_rows", held_out),
+        ("held_out_last", manifest.data.held_out_last.map(|last| last.to_string())),
+        ("weights_column", manifest.data.weights.map(|column| column.to_string())),
+        ("split_column", manifest.data.split_by.map(|column| column.to_string())),
+        ("split_permille", manifest.data.split_by.map(|_| manifest.data.held_out.to_string())),
+        ("split_seed", manifest.data.split_by.map(|_| manifest.seed.to_string())),
         ("tokenizer", tokenizer),
     ];
     metadata.extend(of_table.into_iter().filter_map(|(key, value)| Some((key, value?))));

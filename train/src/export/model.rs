@@ -8,12 +8,12 @@ use std::thread;
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::Tokenizer;
-use starling_data::stream::{Block, InputSpec, Reader};
+use starling_data::stream::{Block, InputSpec, Reader, RowNote};
 use starling_run::data::{LabelScale, shorten};
 use starling_run::{EvaluationReport, FeatureScale, PreprocessingSpec};
 
 use super::predictions::{self, PredictionOptions};
-use super::scores::Scores;
+use super::scores::{HeldOutRows, Scores};
 use super::targets::Targets;
 use super::{Description, Export, ModelError, read};
 use crate::device::DeviceSpec;
@@ -338,7 +338,7 @@ impl Model {
         };
         while let Some(block) = reader.next_block(at_once)? {
             for (at, label) in block.labels.iter().enumerate() {
-                if !wanted.has_next(block.held_out) {
+                if !wanted.has_next(&block, at).map_err(|reason| wanted_not(reader, reason))? {
                     continue;
                 }
                 let fault = |reason| {
@@ -386,8 +386,8 @@ impl Model {
             Ok::<(), ModelError>(())
         };
         while let Some(block) = reader.next_block(at_once)? {
-            for tokens in block.values.chunks_exact(window) {
-                if !wanted.has_next(block.held_out) {
+            for (at, tokens) in block.values.chunks_exact(window).enumerate() {
+                if !wanted.has_next(&block, at).map_err(|reason| wanted_not(reader, reason))? {
                     continue;
                 }
                 windows.extend(tokens.iter().map(|token| *token as u32));
@@ -469,52 +469,90 @@ fn scaled(values: &[f64], features: usize, scales: &FeatureScale) -> Vec<f32> {
 /// Which samples are evaluated, as they come.
 struct Wanted {
     which: EvaluationSet,
-    /// Those that are held out, the next one last; `None` if the files say it.
-    rows: Option<Vec<u32>>,
+    /// Those that are held out; `None` if the files say it.
+    rows: Option<HeldOutRows>,
     /// How many samples have come.
     seen: u64,
+    /// How many of the rows have a word for a side in the column by which they were split, and how many another text.
+    sides: [u64; 2],
     /// How many samples the run's data had, if that is known.
     samples: Option<u64>,
 }
 
 impl Wanted {
     fn of(description: &Description, which: EvaluationSet, reader: &Reader) -> Result<Self, ModelError> {
-        let rows = description.trained_on.as_ref().and_then(|data| data.held_out.clone());
-        let rows = rows.map(|rows| rows.into_iter().rev().collect::<Vec<_>>());
-        let refused =
-            |reason: &str| Err(ModelError::HeldOut { path: reader.path().to_owned(), reason: reason.to_owned() });
+        let rows = description.trained_on.as_ref().and_then(HeldOutRows::of);
         let samples = description.origin.samples.filter(|_| which == EvaluationSet::HeldOut);
-        match (&rows, which) {
-            (Some(rows), EvaluationSet::HeldOut) if rows.is_empty() => refused("the run held out none"),
-            (None, EvaluationSet::HeldOut) if !reader.holds_out() => refused(
-                "the model does not say which they are: a column or a file said it (--split-by, --held-out-file), or the data held them out itself; name a file of these \
-                     rows, without --held-out, or the folder with the files that the run had",
+        let reason = match (&rows, which) {
+            (_, EvaluationSet::All) => None,
+            (Some(HeldOutRows::Listed(rows)), _) if rows.is_empty() => Some("the run held out none".to_owned()),
+            (Some(HeldOutRows::Split(split)), _) if !reader.has_sides() => {
+                let column = description.inputs().map(|inputs| inputs.column_name(split.column)).unwrap_or_default();
+                Some(format!(
+                    "it lacks the run's {column}, which said which rows are held out (--split-by); name a table that has it, or a file of these \
+                     rows, without --held-out"
+                ))
+            }
+            (None, _) if !reader.holds_out() => Some(
+                "the model does not say which they are: they are too many to be listed, or the data held them out itself; name a file of these \
+                 rows, without --held-out, or the folder with the files that the run had"
+                    .to_owned(),
             ),
-            _ => Ok(Self { which, rows, seen: 0, samples }),
+            _ => None,
+        };
+        match reason {
+            Some(reason) => Err(wanted_not(reader, reason)),
+            None => Ok(Self { which, rows, seen: 0, sides: [0; 2], samples }),
         }
     }
 
-    /// Whether the next sample is one; `is_apart` if the files hold it out.
-    fn has_next(&mut self, is_apart: bool) -> bool {
+    /// Whether the next sample is one, which is at this place in its block.
+    ///
+    /// # Errors
+    /// If its row has to say it, and does not, as a sentence.
+    fn has_next(&mut self, block: &Block, at: usize) -> Result<bool, String> {
         let number = self.seen;
         self.seen += 1;
-        match (self.which, &mut self.rows) {
-            (EvaluationSet::All, _) => true,
-            (EvaluationSet::HeldOut, None) => is_apart,
-            (EvaluationSet::HeldOut, Some(rows)) => rows.pop_if(|row| u64::from(*row) == number).is_some(),
+        let (EvaluationSet::HeldOut, note) = (self.which, block.notes.get(at)) else { return Ok(true) };
+        let Some(rows) = &mut self.rows else { return Ok(block.held_out) };
+        if let Some(says) = note.and_then(RowNote::says_side) {
+            self.sides[usize::from(says)] += 1;
         }
+        rows.take(number, note).ok_or_else(|| {
+            format!(
+                "row {} does not say whether it is held out: its cell in the column of --split-by is empty",
+                block.rows[at]
+            )
+        })
     }
 
     /// Whether all have come, of data that is as long as the run's.
     fn check_end(&self, reader: &Reader) -> Result<(), ModelError> {
-        let refused = |reason: String| Err(ModelError::HeldOut { path: reader.path().to_owned(), reason });
-        let left = self.rows.iter().flatten().last().filter(|_| self.which == EvaluationSet::HeldOut);
-        match (left, self.samples) {
-            (Some(row), _) => refused(format!("it has {} samples, but sample {row} was held out, from 0", self.seen)),
-            (None, Some(samples)) if samples != self.seen => {
+        let refused = |reason: String| Err(wanted_not(reader, reason));
+        let left = self.rows.as_ref().and_then(HeldOutRows::left).filter(|_| self.which == EvaluationSet::HeldOut);
+        match (left, self.samples, self.sides) {
+            (Some((count, row)), ..) => {
+                let seen = self.seen;
+                // Which it has exactly if those were in a file of their own.
+                let alone = match seen == u64::from(row) || seen == count as u64 {
+                    true => "; if a file of their own had these rows (--held-out-file), name that one, without --held-out",
+                    false => "",
+                };
+                refused(format!("it has {seen} samples, but sample {row} was held out, from 0{alone}"))
+            }
+            (None, Some(samples), _) if samples != self.seen => {
                 refused(format!("it has {} samples, but the run's data had {samples}", self.seen))
             }
-            (None, _) => Ok(()),
+            (None, _, [others, words]) if others > 0 && words > 0 => refused(
+                "only some of its rows say in the column of --split-by whether they are to train on or held out, which is not so of the run's data"
+                    .to_owned(),
+            ),
+            (None, ..) => Ok(()),
         }
     }
+}
+
+/// Why the samples that were held out can't be had from there.
+fn wanted_not(reader: &Reader, reason: String) -> ModelError {
+    ModelError::HeldOut { path: reader.path().to_owned(), reason }
 }

@@ -1,10 +1,10 @@
 //! How good predictions are, measured as they are written: of the samples that the run held out, where it is the run's data, and of all.
 
-use starling_data::stream::{Block, FingerprintTracker};
+use starling_data::stream::{Block, FingerprintTracker, RowNote, SplitSpec};
 use starling_run::EvaluationReport;
 
 use super::targets::Targets;
-use super::{EvaluationSet, Model, ModelError};
+use super::{DataOrigin, EvaluationSet, Model, ModelError};
 use crate::task::evaluation::Sums;
 
 /// What is measured of a model on samples that come one after another.
@@ -21,10 +21,46 @@ pub(super) struct Scores<'m> {
 struct HeldOut {
     fingerprint: String,
     found: FingerprintTracker,
-    /// Where they are, the next one last.
-    rows: Vec<u32>,
+    rows: HeldOutRows,
+    /// How many have come.
+    seen: u64,
     sums: Sums,
     measured: u64,
+}
+
+/// Which samples a run held out, as they come.
+pub(super) enum HeldOutRows {
+    /// These numbers, the next one last.
+    Listed(Vec<u32>),
+    /// Those of which a column says it.
+    Split(SplitSpec),
+}
+
+impl HeldOutRows {
+    /// Those of the run's data; `None` if that is not known.
+    pub(super) fn of(data: &DataOrigin) -> Option<Self> {
+        match (data.rows.split_by, &data.held_out) {
+            (Some(split), _) => Some(Self::Split(split)),
+            (None, Some(rows)) => Some(Self::Listed(rows.iter().rev().copied().collect())),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether the sample of this number is one, of which this is noted; `None` if its row had to say it, and does not.
+    pub(super) fn take(&mut self, number: u64, note: Option<&RowNote>) -> Option<bool> {
+        match self {
+            Self::Listed(rows) => Some(rows.pop_if(|row| u64::from(*row) == number).is_some()),
+            Self::Split(split) => note?.is_held_out(split),
+        }
+    }
+
+    /// How many are listed and have not come, and the next of them.
+    pub(super) fn left(&self) -> Option<(usize, u32)> {
+        match self {
+            Self::Listed(rows) => rows.last().map(|row| (rows.len(), *row)),
+            Self::Split(_) => None,
+        }
+    }
 }
 
 impl<'m> Scores<'m> {
@@ -36,12 +72,13 @@ impl<'m> Scores<'m> {
         let (inputs, description) = (model.inputs()?, model.description());
         let held_out = || {
             let (on, origin) = (description.trained_on.as_ref()?, &description.origin);
-            let rows = on.held_out.as_ref().filter(|rows| !rows.is_empty())?;
+            let rows = HeldOutRows::of(on)?;
             let found = FingerprintTracker::new(&inputs, &on.preprocessing.classes, origin.samples?);
             Some(HeldOut {
                 fingerprint: origin.fingerprint.clone()?,
                 found,
-                rows: rows.iter().rev().copied().collect(),
+                rows,
+                seen: 0,
                 sums: Sums::default(),
                 measured: 0,
             })
@@ -53,12 +90,14 @@ impl<'m> Scores<'m> {
     pub(super) fn add(&mut self, block: &Block, outputs: &[f32]) {
         let width = (outputs.len() / block.len().max(1)).max(1);
         let (mut all, mut held_out) = (Measured::new(self.model), Measured::new(self.model));
-        for (label, outputs) in block.labels.iter().zip(outputs.chunks_exact(width)) {
+        for ((place, label), outputs) in block.labels.iter().enumerate().zip(outputs.chunks_exact(width)) {
             let at = self.seen;
             self.seen += 1;
-            let of_run = self.held_out.as_mut().and_then(|it| it.rows.pop_if(|row| u64::from(*row) == at));
             all.add(label, outputs);
-            if of_run.is_some() {
+            if let Some(of_run) = &mut self.held_out
+                && of_run.rows.take(at, block.notes.get(place)) == Some(true)
+            {
+                of_run.seen += 1;
                 held_out.add(label, outputs);
             }
         }
@@ -71,8 +110,9 @@ impl<'m> Scores<'m> {
 
     /// On which samples it was measured, and what that came to; `None` if on none.
     pub(super) fn finish(self) -> Option<(EvaluationSet, EvaluationReport)> {
-        if let Some(HeldOut { fingerprint, found, rows, sums, measured }) = self.held_out
-            && rows.is_empty()
+        if let Some(HeldOut { fingerprint, found, rows, seen, sums, measured }) = self.held_out
+            && rows.left().is_none()
+            && seen > 0
             && found.finish().is_some_and(|found| found.to_string() == fingerprint)
         {
             return Some((EvaluationSet::HeldOut, sums.mean(measured as f64)));

@@ -374,7 +374,23 @@ fn what_this_program_lacks_is_named_and_not_built() {
         let classes = more.iter().all(|(key, _)| *key != "classes").then_some(("classes", "300"));
         plain.into_iter().chain(classes).chain(more.iter().copied()).collect::<Vec<_>>()
     };
+    // Two features, what rows count, and the label.
+    let columns = r#"[{"name":"a","coding":"number"},{"name":"b","coding":"number"},{"name":"w","coding":"ignored"}]"#;
+    let table = |more: &[(&'static str, &'static str)]| {
+        let plain = [("scaling", "divide"), ("divisor", "1"), ("data", "csv"), ("class_names", r#"["x","y"]"#)];
+        let of_columns = [("label_column", "3"), ("columns", columns)];
+        of("softmax", &plain.into_iter().chain(of_columns).chain(more.iter().copied()).collect::<Vec<_>>())
+    };
+    let split = [("split_column", "2"), ("split_seed", "1")];
     for (error, part) in [
+        (table(&[("weights_column", "2")]), "its tensor `output.bias` is missing"),
+        (table(&[("weights_column", "0")]), "its `weights_column` is none of its columns that are `ignored`"),
+        (table(&[("weights_column", "x")]), "its `weights_column` is none"),
+        (table(&split), "its metadata lack `split_permille`"),
+        (table(&[split[0], split[1], ("split_permille", "999")]), "its tensor `output.bias` is missing"),
+        (table(&[split[0], split[1], ("split_permille", "1000")]), "its `split_permille` is no share"),
+        (table(&[split[0], split[1], ("split_permille", "9"), ("held_out_last", "3")]), "`held_out_last` says another"),
+        (table(&[("split_column", "3"), split[1], ("split_permille", "9")]), "its `split_column` is none of"),
         (of("line", &[("settings", "null")]), "the task `line`, which is a program's own: this program lacks it"),
         (of("vit:2", &[]), "holds `vit:2`, a model that this program lacks: it has softmax, mlp:64"),
         (of("mlp:65536,65536,65536", &[("shape", "1,1,16777216")]), "its tensor `hidden.0.weight` is missing"),

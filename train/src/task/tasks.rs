@@ -160,7 +160,10 @@ impl<T: Task> Program for TaskProgram<T> {
         Ok((Kind::PROGRAM, Vec::new()))
     }
 
-    fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {
+    fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error> {
+        let checked =
+            options.check_no_table("this program has data of its own", "train on a table with `starling run`");
+        checked.map_err(error::Error::NoTable)?;
         self.check_samples()?;
         let (leaves, constants) = self.leaves()?;
         Ok(Box::new(Own { model: self.model()?, leaves, constants, task: self.task.clone(), compute: self.compute }))

@@ -268,3 +268,33 @@ async fn flags_for_a_table_are_told_before_the_runs_is_taken() {
         );
     }
 }
+
+/// Whoever has asked for weights must not train without.
+#[tokio::test]
+async fn flags_for_a_table_are_refused_where_the_runs_data_is_none() {
+    let fixture = Fixture::new();
+    let data = DataDescription {
+        kind: DIGITS.to_owned(),
+        label: Vec::new(),
+        header: None,
+        delimiter: None,
+        ..fixture.manifest.data.clone()
+    };
+    let manifest = Manifest { data, ..fixture.manifest.clone() };
+    let identity = Identity::generate();
+    let (peer, credentials) = (Identity::generate().peer_id(), Credentials::default());
+    let nobody = Member { peer, addresses: Vec::new(), run: None, credentials };
+    let settings = Settings::new(fixture.dir.path().join("state"));
+    for (settings, flags) in [
+        (Settings { weights: Some("w".to_owned()), ..settings.clone() }, "but --weights says how a table is read"),
+        (Settings { held_out_file: Some("others.csv".into()), ..settings.clone() }, "but --held-out-file says how"),
+        (
+            Settings { split_by: Some("s".to_owned()), header: Some(false), ..settings },
+            "but --no-header and --split-by say how a table is read; leave them out",
+        ),
+    ] {
+        let taken = of_run(&settings, Arc::new(Tables), &manifest, (&identity, &nobody), Arc::new(Nobody)).await;
+        let told = taken.err().expect("refused").to_string();
+        assert!(told.contains("the run's data is no table (digits)") && told.contains(flags), "{told}");
+    }
+}

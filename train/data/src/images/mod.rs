@@ -50,6 +50,10 @@ impl Source for Images {
         &[KIND]
     }
 
+    fn without_columns(&self) -> Option<&'static str> {
+        Some("it holds images, in a folder for each class")
+    }
+
     fn knows(&self, source: &str) -> Result<bool, DataError> {
         let path = Path::new(source);
         Ok(are_listed(path)? || !path.is_dir() && pack::is_one(path)?)

@@ -9,7 +9,7 @@ use starling_topology::SplitMix64Generator;
 use tempfile::TempDir;
 
 use super::*;
-use crate::stream::{InputSpec, LabelPolicy, Reader};
+use crate::stream::{InputSpec, LabelPolicy, Reader, RowSpec};
 use crate::{Dataset, files, shared_files};
 
 /// A colour image of this height and width, of one colour.
@@ -70,6 +70,7 @@ fn inputs(shape: [u32; 3]) -> InputSpec {
         label_name: Vec::new(),
         header: None,
         delimiter: None,
+        rows: RowSpec::default(),
         separated_by: None,
     }
 }

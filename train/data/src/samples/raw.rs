@@ -172,20 +172,9 @@ impl Raw {
     }
 
     /// Its end.
-    pub(crate) fn finish(&self, mut hasher: blake3::Hasher) -> Digest {
-        let mut numbers = |kind: &[u8], numbers: &mut dyn Iterator<Item = u32>| {
-            hasher.update(kind);
-            numbers.for_each(|number| {
-                hasher.update(&number.to_le_bytes());
-            });
-        };
-        if let Some(weights) = &self.weights {
-            numbers(b"weights", &mut weights.iter().map(|weight| weight.to_bits()));
-        }
-        if let Some(rows) = &self.held_out_rows {
-            numbers(b"held out", &mut rows.iter().copied());
-        }
-        finish(hasher, &self.class_names, &self.coded)
+    pub(crate) fn finish(&self, hasher: blake3::Hasher) -> Digest {
+        let said = (self.weights.as_deref(), self.held_out_rows.as_deref());
+        finish(hasher, said, &self.class_names, &self.coded)
     }
 }
 
@@ -199,8 +188,26 @@ pub(crate) fn hasher(shape: [u32; 3], samples: u64) -> blake3::Hasher {
     hasher
 }
 
-/// The end of a fingerprint of samples with these classes and columns.
-pub(crate) fn finish(mut hasher: blake3::Hasher, class_names: &[String], coded: &[Column]) -> Digest {
+/// The end of a fingerprint of samples with these classes and columns: before them how much each row counts, and which are held out, where
+/// that is said.
+pub(crate) fn finish(
+    mut hasher: blake3::Hasher,
+    (weights, held_out_rows): (Option<&[f32]>, Option<&[u32]>),
+    class_names: &[String],
+    coded: &[Column],
+) -> Digest {
+    let mut numbers = |kind: &[u8], numbers: &mut dyn Iterator<Item = u32>| {
+        hasher.update(kind);
+        numbers.for_each(|number| {
+            hasher.update(&number.to_le_bytes());
+        });
+    };
+    if let Some(weights) = weights {
+        numbers(b"weights", &mut weights.iter().map(|weight| weight.to_bits()));
+    }
+    if let Some(rows) = held_out_rows {
+        numbers(b"held out", &mut rows.iter().copied());
+    }
     for name in class_names {
         hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
     }

@@ -138,12 +138,15 @@ fn ordered(total: u32, permille: u32, seed: u64) -> (Vec<u32>, usize) {
 }
 
 /// The rows that are held out of the data that `description` is of, split by `seed`; they count from 0, without the header.
-/// `None` if the data brings held-out samples of its own, a column or a file says which they are, or it is so large that nobody reads a list.
+/// `None` if the data brings held-out samples of its own, a column says which they are, or it is so large that nobody reads a list.
 pub fn held_out_rows(description: &DataDescription, seed: u64) -> Option<Vec<u32>> {
     let has_rows = kinds().any(|kind| kind.name == description.kind && !kind.holds_out);
     let samples = u32::try_from(description.samples).ok().filter(|_| description.samples <= MAX_NUMBERED_SAMPLES)?;
-    let are_drawn = description.split_by.is_none() && description.held_out_last.is_none();
-    (has_rows && are_drawn).then(|| draw(samples, description.held_out, seed).1)
+    let is_said = !has_rows || description.split_by.is_some();
+    (!is_said).then(|| match description.held_out_last {
+        Some(last) => (samples - u32::try_from(last).map_or(samples, |last| last.min(samples))..samples).collect(),
+        None => draw(samples, description.held_out, seed).1,
+    })
 }
 
 /// [`Standards`] of each feature over `rows`, in row order. `at` is the value of a row's feature: it is asked for twice, and once more where

@@ -86,6 +86,7 @@ impl Blocks for Images {
             labels: labels.iter().map(u8::to_string).collect(),
             rows: (first..first + count as u64).collect(),
             files: Vec::new(),
+            notes: Vec::new(),
             held_out: self.is_held_out,
         })
     }

@@ -7,6 +7,7 @@ mod fingerprint;
 mod folder;
 mod images;
 mod pack;
+mod row_notes;
 mod table;
 mod windows;
 
@@ -23,11 +24,13 @@ use crate::error::DataError;
 use crate::files::unpacked;
 use crate::idx;
 use crate::images::decode;
+use crate::shorten;
 use crate::text;
 pub use fingerprint::FingerprintTracker;
 use folder::Folder;
 use images::Images;
 use pack::Pack;
+pub use row_notes::{RowNote, RowSpec, SplitSpec};
 use table::Table;
 use windows::Windows;
 
@@ -60,11 +63,28 @@ pub struct InputSpec {
     pub header: Option<bool>,
     /// Of a table: what separated its cells.
     pub delimiter: Option<Delimiter>,
+    /// Of a table: by what its rows were weighed and split.
+    pub rows: RowSpec,
     /// What separates the cells of the table that is read. `None`: what separated those, if that is there, else what is found.
     pub separated_by: Option<Delimiter>,
 }
 
 impl InputSpec {
+    /// A column of the run's table for messages: its number from 0, and its name if it has one.
+    pub fn column_name(&self, column: u32) -> String {
+        let name = self.place_among_others(column).and_then(|at| self.columns.get(at)).map(|column| &*column.name);
+        match name.filter(|name| !name.is_empty()) {
+            Some(name) => format!("column {column} (`{}`)", shorten(name)),
+            None => format!("column {column}"),
+        }
+    }
+
+    /// Which of the columns but for the label's one of the run's table is.
+    fn place_among_others(&self, column: u32) -> Option<usize> {
+        let before = self.label.iter().filter(|label| **label < column).count();
+        (!self.label.contains(&column)).then(|| (column as usize).checked_sub(before)).flatten()
+    }
+
     /// The columns of a table but for the label's.
     fn table_columns(&self) -> Vec<Column> {
         if !self.columns.is_empty() {
@@ -95,6 +115,8 @@ pub struct Block {
     pub rows: Vec<u64>,
     /// The file of each sample, where it is an image; else empty.
     pub files: Vec<PathBuf>,
+    /// What each row says of itself, in a table that has one of the columns by which the [run's](InputSpec::rows) weighed and split them; else empty.
+    pub notes: Vec<RowNote>,
     /// Whether the files themselves hold them out of training.
     pub held_out: bool,
 }
@@ -118,6 +140,11 @@ trait Blocks {
 
     /// Whether they have labels.
     fn has_labels(&self) -> bool;
+
+    /// Whether their rows say on which side they are.
+    fn have_sides(&self) -> bool {
+        false
+    }
 
     /// Whether each sample is a file.
     fn are_files(&self) -> bool {
@@ -149,6 +176,7 @@ impl Reader {
                 label_name: Vec::new(),
                 header: Some(false),
                 delimiter: Some(Delimiter::Comma),
+                rows: RowSpec::default(),
                 separated_by: None,
                 ..inputs.clone()
             };
@@ -247,6 +275,11 @@ impl Reader {
     /// Whether all samples have labels.
     pub fn has_labels(&self) -> bool {
         self.parts.iter().all(|part| part.has_labels())
+    }
+
+    /// Whether all samples are rows of a table with the column by which the run held rows out.
+    pub fn has_sides(&self) -> bool {
+        self.parts.iter().all(|part| part.have_sides())
     }
 
     /// Whether each sample is a file of its own.

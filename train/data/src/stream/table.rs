@@ -11,6 +11,7 @@ use ::csv::ByteRecord;
 use starling_run::data::column_of;
 use starling_run::data::columns::{Column, ColumnKind};
 
+use super::row_notes::RowNotes;
 use super::{Block, Blocks, InputSpec, LabelPolicy};
 use crate::error::DataError;
 use crate::shorten;
@@ -32,6 +33,7 @@ pub(super) struct Table {
     is_read: bool,
     budget: Rc<Cell<u64>>,
     row_bytes: u64,
+    notes: RowNotes,
     /// Where they are of no use, they may be missing: they are what is to be predicted.
     labels: LabelPolicy,
 }
@@ -85,12 +87,14 @@ impl Table {
             true => by_name(&first, &columns, inputs).map_err(fail)?,
             false => by_place(&first, &columns, inputs).map_err(fail)?,
         };
+        let place = |column| inputs.place_among_others(column).and_then(|at| of_columns.get(at).copied().flatten());
+        let notes = RowNotes::new(&inputs.rows, place);
         let codings = columns.into_iter().map(|column| column.coding);
         let taken = of_columns.into_iter().zip(codings).filter_map(|(place, coding)| Some((place?, coding)));
         let taken = taken.filter(|(_, coding)| *coding != ColumnKind::Ignored).collect();
         let names = if is_header { first.clone() } else { Vec::new() };
         let rows = Rows { path: path.to_owned(), delimiter, names, columns: first.len(), labels: of_labels, taken };
-        Ok(Self { reader, rows, record, is_read: !is_header, budget, row_bytes, labels })
+        Ok(Self { reader, rows, record, is_read: !is_header, budget, row_bytes, notes, labels })
     }
 }
 
@@ -113,6 +117,7 @@ impl Blocks for Table {
                     block.labels.extend(self.rows.any_label(&self.record));
                 }
             }
+            block.notes.extend(self.notes.of(&self.rows, &self.record));
             block.rows.push(line(&self.record));
         }
         Ok(block)
@@ -120,6 +125,10 @@ impl Blocks for Table {
 
     fn has_labels(&self) -> bool {
         !self.rows.labels.is_empty()
+    }
+
+    fn have_sides(&self) -> bool {
+        self.notes.have_sides()
     }
 }
 

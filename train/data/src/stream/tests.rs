@@ -18,6 +18,7 @@ fn of_table() -> InputSpec {
         label_name: vec!["kind".to_owned()],
         header: Some(true),
         delimiter: Some(Delimiter::Comma),
+        rows: RowSpec::default(),
         separated_by: None,
     }
 }
@@ -38,6 +39,7 @@ fn of_images(shape: [u32; 3]) -> InputSpec {
         label_name,
         header,
         delimiter,
+        rows: RowSpec::default(),
         separated_by,
     }
 }
@@ -298,6 +300,94 @@ fn the_fingerprint_of_blocks_is_that_of_the_whole_table() {
         );
         let other = found(&text.replacen("\n0,", "\n3,", 1), 90);
         assert!(other.is_some_and(|other| other != description.fingerprint), "{other:?}");
+    }
+}
+
+/// Whether both columns are there, in whatever order, and none of their cells is another.
+#[test]
+fn the_fingerprint_of_blocks_covers_what_rows_count_and_which_are_held_out() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("table.csv");
+    let source = path.display().to_string();
+    let row = |at: usize| format!("{},k{},u{},{},{}\n", at % 7, at % 4, at % 9, at % 3, ["train", "Test"][at % 5 / 4]);
+    let text = "a,kind,user,counts,side\n".to_owned() + &(0..90).map(row).collect::<String>();
+    let written = |column: &str| Some(crate::TableColumn::Written(column.to_owned()));
+    for (weights, split_by, held_out_last) in [
+        ("counts", "", None),
+        ("", "user", None),
+        ("", "side", None),
+        ("counts", "user", None),
+        ("counts", "side", None),
+        ("", "", Some(20)),
+        ("counts", "", Some(20)),
+    ] {
+        let others = ["user", "counts", "side"].into_iter().filter(|name| ![weights, split_by].contains(name));
+        let options = DataOptions {
+            source: source.clone(),
+            label: written("kind"),
+            weights: written(weights).filter(|_| !weights.is_empty()),
+            split_by: written(split_by).filter(|_| !split_by.is_empty()),
+            held_out_last,
+            ignored: others.filter_map(written).collect(),
+            ..DataOptions::default()
+        };
+        std::fs::write(&path, &text).expect("written");
+        let dataset = Dataset::load(&options).expect("a table");
+        let (inputs, description) = (crate::tests::inputs(&dataset), dataset.description());
+        let found = |text: &str, inputs: &InputSpec| {
+            std::fs::write(&path, text).expect("written");
+            let mut tracker = FingerprintTracker::new(inputs, &dataset.preprocessing().classes, 90);
+            let mut reader = Reader::open(&source, inputs, LabelPolicy::Unused).expect("a table");
+            assert_eq!(
+                reader.has_sides(),
+                !split_by.is_empty() && text.lines().next().is_some_and(|it| it.contains(split_by))
+            );
+            let mut held_out = 0;
+            while let Some(block) = reader.next_block(7).expect("rows") {
+                let split = inputs.rows.split_by;
+                let is_held_out = |note: &&RowNote| split.and_then(|split| note.is_held_out(&split)) == Some(true);
+                held_out += block.notes.iter().filter(is_held_out).count();
+                tracker.add(&block);
+            }
+            (tracker.finish(), held_out)
+        };
+        let rows = dataset.held_out().len();
+        let expected = (Some(description.fingerprint), if split_by.is_empty() { 0 } else { rows });
+        assert_eq!(found(&text, &inputs), expected, "{weights} {split_by}");
+        let turned: String =
+            text.lines().map(|line| line.split(',').rev().collect::<Vec<_>>().join(",") + "\n").collect();
+        assert_eq!(found(&turned, &inputs), expected, "columns go by their names");
+        // What the run did not go by is not looked at.
+        let other = RowSpec::default();
+        assert_ne!(found(&text, &InputSpec { rows: other, ..inputs.clone() }).0, expected.0);
+        for (name, from, to) in
+            [("counts", "u1,1,train", "u1,2,train"), ("user", ",u1,", ",u2,"), ("side", ",train", ",test")]
+        {
+            let is_known = [weights, split_by].contains(&name);
+            let changed = text.replacen(from, to, 1);
+            assert!(changed != text);
+            let (changed, _) = found(&changed, &inputs);
+            // Another text may be drawn on the same side.
+            assert!(name == "user" || (changed == expected.0) != is_known, "{name}: {weights} {split_by}");
+        }
+        let without = |name: &str| {
+            let at =
+                text.lines().next().and_then(|header| header.split(',').position(|it| it == name)).expect("a column");
+            let cut = |line: &str| {
+                let cells = line.split(',').enumerate().filter(|(place, _)| *place != at).map(|(_, cell)| cell);
+                cells.collect::<Vec<_>>().join(",") + "\n"
+            };
+            text.lines().map(cut).collect::<String>()
+        };
+        for name in ["counts", "user", "side"] {
+            let (found, _) = found(&without(name), &inputs);
+            assert_eq!(found, expected.0.filter(|_| ![weights, split_by].contains(&name)), "without `{name}`");
+        }
+        for (name, bad) in [("counts", "u1,x,train"), ("user", ",,1,train")] {
+            let (found, _) =
+                found(&text.replacen(if name == "user" { ",u1,1,train" } else { "u1,1,train" }, bad, 1), &inputs);
+            assert_eq!(found, expected.0.filter(|_| ![weights, split_by].contains(&name)), "a bad `{name}`");
+        }
     }
 }
 

@@ -78,6 +78,7 @@ impl Blocks for Windows {
             labels: Vec::new(),
             rows: (first as u64 + 1..=last as u64).collect(),
             files: Vec::new(),
+            notes: Vec::new(),
             held_out: false,
         })
     }

@@ -101,6 +101,10 @@ impl Source for Csv {
         &[KIND]
     }
 
+    fn without_columns(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whatever it is, it says why it is no table.
     fn knows(&self, _: &str) -> Result<bool, DataError> {
         Ok(true)
@@ -263,23 +267,43 @@ pub(crate) fn bad_rows<'t>(
     bad_rows::find(&table, &walk, || source.pieces(&walk.form), most)
 }
 
+/// Why a file without any row is refused.
+const EMPTY: &str = "it is empty";
+
+/// A table's first row, and what separates its cells.
+struct FirstRow {
+    cells: Vec<String>,
+    delimiter: Delimiter,
+    /// What seems to separate them.
+    found: Delimiter,
+    /// Whether it was made of rows that are written in another way.
+    is_made: bool,
+}
+
+impl FirstRow {
+    /// Reads it; `delimiter` separates its cells, if one is given and they are not made.
+    fn read<'t>(source: &impl RowsSource<'t>, path: &Path, delimiter: Option<Delimiter>) -> Result<Self, DataError> {
+        let opened = source.start()?;
+        let is_made = opened.is_made();
+        let found = opened.delimiter();
+        let delimiter = delimiter.filter(|_| !is_made).unwrap_or(found);
+        let mut record = ByteRecord::new();
+        match next(&mut opened.rows(delimiter), &mut record, path)? {
+            true => Ok(Self { cells: cells(&record), delimiter, found, is_made }),
+            false => Err(DataError::File { path: path.to_owned(), reason: EMPTY.to_owned() }),
+        }
+    }
+}
+
 /// What the first row settles, and how all are gone through.
 fn begin<'t>(source: &impl RowsSource<'t>, path: &Path, form: TableForm<'_>) -> Result<(Table, Walk), DataError> {
-    let opened = source.start()?;
-    let is_made = opened.is_made();
+    let FirstRow { cells, delimiter, is_made, .. } = FirstRow::read(source, path, form.delimiter)?;
     if is_made && form.header == Some(false) {
         let reason = "its columns have names, but it is said to have no header: leave --no-header out".to_owned();
         return Err(DataError::File { path: path.to_owned(), reason });
     }
     let form = if is_made { TableForm { header: Some(true), delimiter: None, ..form } } else { form };
-    let delimiter = form.delimiter.unwrap_or_else(|| opened.delimiter());
-    let mut reader = opened.rows(delimiter);
-    let mut record = ByteRecord::new();
-    if !next(&mut reader, &mut record, path)? {
-        return Err(DataError::File { path: path.to_owned(), reason: "it is empty".to_owned() });
-    }
-    drop(reader);
-    let table = Table::settle(path, delimiter, cells(&record), form)?;
+    let table = Table::settle(path, delimiter, cells, form)?;
     let form = source.form(delimiter, is_made)?;
     let walk = Walk { path: path.to_owned(), joined: None, form, is_header: table.is_header && !is_made };
     Ok((table, walk))
@@ -336,6 +360,9 @@ impl Table {
         let survey = Survey::of(&self, walk, open()?, most)?;
         if survey.rows == 0 {
             return Err(fail("it has a header, but no rows".to_owned()));
+        }
+        if let (Some(held_out), Some(before)) = (&walk.joined, survey.files.get(1)) {
+            joined::check_rows(&path, held_out, [*before, survey.rows - before])?;
         }
         let Classes { of_spellings: class_of, names: class_names, counts } = survey
             .spellings
@@ -652,7 +679,7 @@ impl Table {
 ///
 /// # Errors
 /// If none is, or all are, as a sentence.
-fn last_rows(rows: u64, last: u64) -> Result<Arc<[u32]>, String> {
+pub(crate) fn last_rows(rows: u64, last: u64) -> Result<Arc<[u32]>, String> {
     let [first, end] = [rows.checked_sub(last), Some(rows)].map(|row| row.and_then(|row| u32::try_from(row).ok()));
     match (first, end) {
         (Some(first), Some(end)) if 0 < first && first < end => Ok((first..end).collect()),

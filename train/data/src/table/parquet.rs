@@ -54,6 +54,10 @@ impl Source for Parquet {
         &[]
     }
 
+    fn without_columns(&self) -> Option<&'static str> {
+        None
+    }
+
     fn knows(&self, source: &str) -> Result<bool, DataError> {
         is_one(Path::new(source))
     }

@@ -34,7 +34,7 @@ fn rows_of_a_file_of_their_own_are_held_out_and_travel_behind_the_others() {
     assert_eq!((dataset.training().len(), dataset.held_out().len()), (90, 30));
     let description = dataset.description();
     assert_eq!((description.held_out_last, description.samples), (Some(30), 120));
-    assert_eq!(held_out_rows(&description, 42), None, "no list has them");
+    assert_eq!(held_out_rows(&description, 42), Some((90..120).collect()), "whatever the seed");
     for (training, held_out) in [
         (training.trim_end().as_bytes().to_vec(), held_out.trim_end().as_bytes().to_vec()),
         (gzip(training.as_bytes()), held_out.clone().into_bytes()),
@@ -88,8 +88,15 @@ fn what_does_not_fit_is_refused_with_its_file_and_row() {
     assert!(told.contains("training.csv`, row 137"), "{told}");
     let told = refused(&training, &rows(90..100).replacen("size", "length", 1));
     assert!(told.contains("others.csv") && told.contains("its columns are not those of"), "{told}");
-    assert!(refused(&training, "size,color,kind\n").contains("the last 0 are to be held out"));
-    assert!(refused(&training, "").contains("it is empty"));
+    for (held_out, found) in
+        [("size,color,kind\n", "it has a header, but no rows"), ("", "it is empty"), ("\n\n", "it is empty")]
+    {
+        let told = refused(&training, held_out);
+        assert!(told.contains(&format!("others.csv`: {found}, though it is said to have the held-out rows")), "{told}");
+        assert!(told.contains("training.csv` is held out (--held-out)"), "{told}");
+    }
+    let told = refused("size,color,kind\n", &rows(90..100));
+    assert!(told.contains("training.csv`: it has a header, but no rows to train on"), "{told}");
     let (_folder, options) = files(training.as_bytes(), rows(90..100).as_bytes());
     let both = DataOptions { split_by: Some(TableColumn::Written("color".to_owned())), ..options.clone() };
     assert!(Dataset::load(&both).expect_err("refused").to_string().contains("both say which rows are held out"));
@@ -98,4 +105,61 @@ fn what_does_not_fit_is_refused_with_its_file_and_row() {
     let large = DataOptions { held_bytes: 64, ..options };
     let told = Dataset::load(&large).expect_err("refused").to_string();
     assert!(told.contains("say by a column of one file which rows are held out (`--split-by`)"), "{told}");
+}
+
+#[test]
+fn a_file_of_another_form_is_refused_by_what_is_otherwise_in_it() {
+    let (training, held_out) = (rows(0..90), rows(90..100));
+    let without_names = |text: &str| text["size,color,kind\n".len()..].to_owned();
+    let lines = |numbers: std::ops::Range<u32>| {
+        numbers.map(|at| format!("{{\"size\":{at},\"color\":\"red\",\"kind\":{}}}\n", at % 2)).collect::<String>()
+    };
+    for (training, held_out, parts) in [
+        (
+            training.clone(),
+            held_out.replacen("kind", "sort", 1),
+            ["its column 2 is `sort`, and the other's `kind`", "name them alike"],
+        ),
+        (
+            training.clone(),
+            held_out.replacen("size,color", "color,size", 1),
+            ["its column 0 is `color`", "in the same order"],
+        ),
+        (training.clone(), without_names(&held_out), ["it begins with `", "write the other's first row above it"]),
+        (
+            without_names(&training),
+            held_out.clone(),
+            ["it begins with `size,color,kind`, which seem to be names", "leave them out"],
+        ),
+        (
+            training.clone(),
+            "size;color;kind\n1;red;0\n2;red;1\n".to_owned(),
+            ["1 columns where there are 3", "semicolon seems to separate its cells, and comma"],
+        ),
+        (
+            training.clone(),
+            "size,kind\n1,0\n2,1\n".to_owned(),
+            ["it begins with `size,kind`", "2 columns where there are 3 in the other; write both alike"],
+        ),
+        (
+            training.clone(),
+            lines(0..9),
+            ["it is lines of JSON, and the other a table of cells", "save both in one form"],
+        ),
+        (
+            lines(0..90),
+            held_out.clone(),
+            ["it is a table of cells, and the other lines of JSON", "save both in one form"],
+        ),
+        (lines(0..90), lines(0..9).replace("color", "colour"), ["its column 1 is `colour`", "name them alike"]),
+    ] {
+        let told = refused(&training, &held_out);
+        let begins = told.contains("others.csv`: its columns are not those of `")
+            && told.contains("training.csv`, whose held-out rows");
+        assert!(begins && parts.iter().all(|part| told.contains(part)), "{parts:?}: {told}");
+    }
+    let (folder, options) = files(training.as_bytes(), held_out.as_bytes());
+    let same = DataOptions { held_out_file: Some(folder.path().join("training.csv")), ..options };
+    let told = Dataset::load(&same).expect_err("refused").to_string();
+    assert!(told.contains("training.csv`: its rows are those to train on, and can't be held out"), "{told}");
 }

@@ -8,7 +8,7 @@ use starling_topology::SplitMix64Generator;
 use tempfile::TempDir;
 
 use super::*;
-use crate::stream::InputSpec;
+use crate::stream::{InputSpec, RowSpec, SplitSpec};
 use crate::table::csv::{TableForm, TableLimits};
 
 /// A directory with one file.
@@ -62,6 +62,15 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
         label_name: preprocessing.label.clone(),
         header: description.header,
         delimiter: description.delimiter,
+        rows: RowSpec {
+            weights: description.weights,
+            split_by: description.split_by.map(|column| SplitSpec {
+                column,
+                permille: description.held_out,
+                seed: dataset.seed(),
+            }),
+            held_out_last: description.held_out_last,
+        },
         separated_by: None,
     }
 }
@@ -72,6 +81,7 @@ mod bad_rows;
 mod columns;
 mod joined;
 mod labels;
+mod other_kinds;
 mod placed;
 mod rows;
 mod sides;

@@ -37,6 +37,8 @@ pub struct DataOptions {
     pub held_out_file: Option<PathBuf>,
     /// How many rows at the end of a table are held out, if it says that: those of such a file, where both became one. It is the run's, and not a user's.
     pub held_out_last: Option<u64>,
+    /// Whether they are for a run whose data is a table: what its user has not said of it, the run says.
+    pub run_is_table: bool,
     /// Whether a file that is no table by its name is a text to be learned: what is trained on it says so.
     pub text: bool,
     /// How many tokens of a text a model sees at once, which are its bytes unless it was prepared. `None`: the [usual](super::USUAL_CONTEXT) number.
@@ -86,6 +88,7 @@ impl Default for DataOptions {
             split_by: None,
             held_out_file: None,
             held_out_last: None,
+            run_is_table: false,
             text: false,
             context: None,
             image_size: None,
@@ -105,7 +108,8 @@ impl DataOptions {
     pub fn said_of_tables(&self) -> Vec<&'static str> {
         let said = [
             (self.label.is_some(), "--label"),
-            (self.header.is_some(), "--header"),
+            (self.header == Some(true), "--header"),
+            (self.header == Some(false), "--no-header"),
             (self.delimiter.is_some(), "--delimiter"),
             (!self.ignored.is_empty(), "--ignore"),
             (!self.categories.is_empty(), "--categories"),
@@ -114,6 +118,24 @@ impl DataOptions {
             (self.held_out_file.is_some(), "--held-out-file"),
         ];
         said.into_iter().filter(|(is_said, _)| *is_said).map(|(_, flag)| flag).collect()
+    }
+
+    /// Checks that nothing is said of how a table is read, for data that is none. `data` says what it is, as a sentence's beginning, and
+    /// `instead` what else there is to do. Of a run whose data is a table nothing is refused here: that the kinds differ tells more.
+    ///
+    /// # Errors
+    /// Which flags say so, and what to do, as a sentence.
+    pub fn check_no_table(&self, data: &str, instead: &str) -> Result<(), String> {
+        let said = self.said_of_tables();
+        let (flags, verb, them) = match &*said {
+            [] => return Ok(()),
+            _ if self.run_is_table => return Ok(()),
+            [flag] => ((*flag).to_owned(), "says", "it"),
+            [flags @ .., last] => (format!("{} and {last}", flags.join(", ")), "say", "them"),
+        };
+        Err(format!(
+            "{data}, but {flags} {verb} how a table is read; leave {them} out, as a flag, a variable or in the configuration file, or {instead}"
+        ))
     }
 
     /// These options with the split that `manifest` prescribes, and with what it says of a table, a text or images where they say nothing:
@@ -129,6 +151,7 @@ impl DataOptions {
         self.weights = self.weights.or_else(|| manifest.data.weights.map(TableColumn::Index));
         self.split_by = self.split_by.or_else(|| manifest.data.split_by.map(TableColumn::Index));
         self.held_out_last = manifest.data.held_out_last;
+        self.run_is_table = manifest.data.is_table();
         self.header = self.header.or(manifest.data.header);
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
         self.text = is_text(&manifest.data.kind);

@@ -50,6 +50,8 @@ fn to_json(description: &Description) -> Value {
             "header": on.header,
             "delimiter": on.delimiter.map(|delimiter| delimiter.name()),
             "held_out": on.held_out.as_ref().map(Vec::len),
+            "weights_column": on.rows.weights,
+            "split_column": on.rows.split_by.map(|split| split.column),
         });
         if description.labels > 1 {
             value["data"]["label_columns"] = json!(on.label);
@@ -140,11 +142,15 @@ fn table(description: &Description) -> String {
                 },
             );
             lines.extend((!is_text).then_some(scaling));
-            lines.extend(
-                on.held_out
-                    .as_ref()
-                    .map(|rows| ("held out", format!("{} samples", format::thousands(rows.len() as u64)))),
-            );
+            let column =
+                |column: u32| description.inputs().map(|inputs| inputs.column_name(column)).unwrap_or_default();
+            lines.extend(on.rows.weights.map(|weights| ("weights", format!("those of {}", column(weights)))));
+            lines.extend(match (on.rows.split_by, &on.held_out) {
+                (Some(split), _) => Some(("held out", format!("samples by {}", column(split.column)))),
+                (None, rows) => {
+                    rows.as_ref().map(|rows| ("held out", format!("{} samples", format::thousands(rows.len() as u64))))
+                }
+            });
         }
     }
     let parameters = |entry: &starling::parts::Entry| format!("{} {:?}", entry.path, entry.shape);

@@ -45,6 +45,19 @@ impl Sides {
         Ok(says | self.thousandth(cell))
     }
 
+    /// Whether a text of which this was noted says the side itself. Those of all rows of a table do, or none.
+    pub(crate) fn says(noted: u16) -> bool {
+        noted & (SAYS_TRAINED_ON | SAYS_HELD_OUT) != 0
+    }
+
+    /// Whether a row of which this was noted is held out.
+    pub(crate) fn is_held_out(&self, noted: u16) -> bool {
+        match Self::says(noted) {
+            true => noted & SAYS_HELD_OUT != 0,
+            false => u32::from(noted) < self.permille,
+        }
+    }
+
     /// Where a text lies among a thousand: those below the share are held out.
     fn thousandth(&self, text: &str) -> u16 {
         let mut hasher = blake3::Hasher::new();
@@ -59,10 +72,9 @@ impl Sides {
     /// # Errors
     /// If none is left to train on, or none is held out although some should be, or only some texts say a side, as a sentence.
     pub(crate) fn held_out(&self, noted: &[u16]) -> Result<Arc<[u32]>, String> {
-        let says = SAYS_TRAINED_ON | SAYS_HELD_OUT;
-        let other = noted.iter().position(|noted| noted & says == 0);
+        let other = noted.iter().position(|noted| !Self::says(*noted));
         let are_said = other.is_none();
-        let is_said = noted.iter().any(|noted| noted & says != 0);
+        let is_said = noted.iter().any(|noted| Self::says(*noted));
         if let Some(other) = other.filter(|_| is_said) {
             return Err(format!(
                 "the column of --split-by says of some rows whether they are to train on or held out, and not of sample {other} (counted from 0); write one of {} or {} there, or leave the row out",
@@ -70,11 +82,8 @@ impl Sides {
                 HELD_OUT.join(", "),
             ));
         }
-        let is_held_out = |noted: u16| match are_said {
-            true => noted & SAYS_HELD_OUT != 0,
-            false => u32::from(noted & !says) < self.permille,
-        };
-        let rows: Arc<[u32]> = (0..).zip(noted).filter(|(_, noted)| is_held_out(**noted)).map(|(row, _)| row).collect();
+        let is_held_out = |noted: &u16| self.is_held_out(*noted);
+        let rows: Arc<[u32]> = (0..).zip(noted).filter(|(_, noted)| is_held_out(noted)).map(|(row, _)| row).collect();
         let few = if are_said { "says so of no row" } else { "has few different texts" };
         match rows.len() {
             all if all == noted.len() => {
