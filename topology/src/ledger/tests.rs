@@ -367,8 +367,6 @@ fn members_that_are_starved_by_turns_hold_no_epoch_up() {
                 assert!(steps <= bound, "{steps} steps for epoch {epoch} of {samples} samples without {starved:?}");
                 assert_eq!(Ledger::decode(&ledger.encode()), Ok(ledger.clone()));
             }
-            // In the long run, they rest nearly all the time.
-            assert!(starved.iter().all(|peer_| ledger.resting[&peer(*peer_)].times > 3), "{:?}", ledger.resting);
         }
     }
 }
