@@ -112,6 +112,33 @@ pub enum NodeError {
         /// How many.
         in_row: u32,
     },
+    /// The data of the samples that come next was nowhere.
+    #[error(
+        "after step {step} the run has stopped: in the last {in_row} steps nothing was learned, since no member that took part had the data of the samples that come next. {}",
+        if *is_last {
+            "It was the last step: the state is saved, and a new run can begin with it (`starling run --from`)"
+        } else {
+            "The state is saved: start a member that has all of the data (--data), then the others again, and they go on from there"
+        }
+    )]
+    Starved {
+        /// The step.
+        step: u64,
+        /// How many steps had no samples.
+        in_row: u32,
+        /// Whether the run has no more steps.
+        is_last: bool,
+    },
+    /// Nobody else is in the view, and the data of the samples that come next does not come.
+    #[error(
+        "step {step}: the data of the samples that come next is not here, and for {} minutes there was no other member to compute them or to have it from; the state is saved: start a member that has all of the data (--data), then this one again", waited.as_secs() / 60
+    )]
+    StarvedAlone {
+        /// The step.
+        step: u64,
+        /// For how long.
+        waited: Duration,
+    },
     /// Others were members, and nobody knows what became of them.
     #[error(
         "others trained this run{}, and none of them answers, so this machine can't know whether they go on; start one of them, or `starling join <ticket of another member>`, or pass --alone to go on alone, as a fork",

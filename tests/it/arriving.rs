@@ -65,6 +65,12 @@ fn check_copy(state: &Path, text: &Path) {
     }
 }
 
+/// Whether it is told that this member lacked data in steps that were taken.
+fn says_starved(event: &Value, peer: &str) -> bool {
+    let members = event["members"].as_array().filter(|_| event["event"] == "members");
+    members.is_some_and(|members| members.iter().any(|member| member["peer"] == peer && member["starved"] == true))
+}
+
 /// Waits until a peer has all of its data.
 fn wait_for_all(peer: &Peer) -> Value {
     peer.wait_for("all of the data", has_all)
@@ -95,11 +101,12 @@ fn a_joiner_takes_steps_before_all_of_its_data_is_there() {
     });
     let whole = reached.get();
     joiner.wait_for_step(whole + 130);
+    let ids = [founder.id(), joiner.id()];
     // One after the other, so that the first has left before the second does.
     joiner.signal("TERM");
     let outcome = joiner.finish();
     founder.signal("TERM");
-    founder.finish();
+    let other = founder.finish();
     assert_eq!(outcome.summary()["outcome"], "left");
     let (all, step) =
         (first(&outcome, "that all is here", has_all), first(&outcome, "a step", |event| event["event"] == "progress"));
@@ -111,6 +118,13 @@ fn a_joiner_takes_steps_before_all_of_its_data_is_there() {
         })
     };
     assert!(first(&outcome, "samples of both", both_computed) < all, "and it had samples in them");
+    // All are told of whom others compute for, and that it is over.
+    let lacks = |event: &Value| says_starved(event, &ids[1]);
+    assert!(first(&outcome, "that it lacked data", lacks) < all);
+    first(&other, "that the joiner lacked data", lacks);
+    assert!(!other.events.iter().any(|(_, event)| says_starved(event, &ids[0])), "who has all lacks nothing");
+    let last = outcome.events.iter().rev().find(|(_, event)| event["event"] == "members").expect("some were told");
+    assert!(!lacks(&last.1), "{}", last.1);
     check_copy(&state, &text);
     let [founders, own] = audits.each_ref().map(|audit| digests(audit));
     let common: Vec<u64> = own.keys().copied().filter(|step| founders.contains_key(step)).collect();
@@ -153,6 +167,41 @@ fn a_joiner_that_is_killed_while_data_comes_goes_on_from_what_is_there() {
     // What was there is not fetched again, but for a chunk that was half written.
     let fetched = said["fetched_bytes"].as_u64().expect("a number");
     assert!(fetched <= whole - before + (2 << 20), "{fetched} of {whole} bytes, of which {before} were there");
+    founder.signal("TERM");
+    founder.finish();
+}
+
+#[test]
+fn who_is_left_alone_without_its_data_takes_no_step_before_somebody_has_it() {
+    let (_folder, text) = prepared();
+    // Steps are taken alone, too; where nobody tells of a checkpoint, it begins with the files of the first steps.
+    let run = RUN.replace("--min-peers 2", "--min-peers 1");
+    let flags = format!("{run} {SMALL} {RATE} --checkpoint-every 0 --steps {STEPS}");
+    let founder = Peer::run(&PeerOptions::networked(&flags).with("--data", &text));
+    let founder_dir = founder.dir();
+    let joiner = Peer::join(&founder.ticket(), &PeerOptions::networked(""));
+    let id = joiner.id();
+    joiner.wait_for("that it lacks data", |event| says_starved(event, &id));
+    founder.signal("TERM");
+    assert_eq!(founder.finish().summary()["outcome"], "left");
+    let is_alone = |event: &Value| {
+        event["event"] == "warning" && event["message"].as_str().is_some_and(|text| text.contains("no step is taken"))
+    };
+    joiner.wait_for("that nobody computes what comes next", is_alone);
+    let stands = joiner.reached();
+    // Who has all of it comes back, and both go on: no step was wasted meanwhile.
+    let back = PeerOptions::networked("--share-data --state-rate 0").with("--data", &text);
+    let founder = Peer::join_in(founder_dir, &joiner.ticket(), &back);
+    founder.wait_for_view(2);
+    wait_for_all(&joiner);
+    let told = joiner.told();
+    let alone = told.iter().position(is_alone).expect("it was told");
+    let empty = |event: &&Value| event["event"] == "members" && event["members"][0]["samples"] == 0;
+    let of_one = |event: &&Value| event["members"].as_array().is_some_and(|members| members.len() == 1);
+    assert!(!told[alone..].iter().filter(of_one).any(|event| empty(&event)), "it took empty steps alone");
+    joiner.wait_for_step(stands + 130);
+    joiner.signal("TERM");
+    assert_eq!(joiner.finish().summary()["outcome"], "left");
     founder.signal("TERM");
     founder.finish();
 }

@@ -80,8 +80,19 @@ pub(crate) struct Totals {
     pub(crate) loading: Duration,
     /// How many steps were skipped in a row, if that ended the run.
     pub(crate) skips: Option<u32>,
+    /// In how many steps in a row data was missing everywhere, if that ended the run, or it ended so.
+    pub(crate) starved: Option<StarvedEnd>,
     /// What went wrong after the last step: in saving, evaluating or exporting.
     pub(crate) trouble: Option<NodeError>,
+}
+
+/// An end in steps in which nobody had the data of their samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StarvedEnd {
+    /// How many steps that was, in a row.
+    pub(crate) in_row: u32,
+    /// Whether the run has no more steps.
+    pub(crate) is_last: bool,
 }
 
 impl Totals {

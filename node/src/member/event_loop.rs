@@ -99,6 +99,8 @@ pub(crate) struct LoopConfig {
     pub(crate) probe_links: bool,
     /// The run's.
     pub(crate) last_step: u64,
+    /// Whether members may lack data of their samples.
+    pub(crate) can_arrive: bool,
     /// The largest number of a contribution.
     pub(crate) most: f32,
     /// What the sum of contributions is divided by.
@@ -443,6 +445,7 @@ impl EventLoop {
             | Input::Suspected { .. }
             | Input::Held(_)
             | Input::Reached { .. }
+            | Input::Starved { .. }
             | Input::Finished { .. }
             | Input::Digest { .. }
             | Input::Located(_)

@@ -17,6 +17,7 @@ use starling_collective::{OperationResidual, PendingResidual};
 use starling_engine::leaf::leaf_engine::LeafTask;
 use starling_engine::{ActiveView, CommitGate, LearnerPosition, SnapshotStatus, StepEvent, SyncDecision};
 use starling_run::audit::AuditView;
+use starling_run::data::RunPosition;
 use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::{Ledger, Progress, Time, ViewId};
 use tokio::sync::{Notify, mpsc, watch};
@@ -89,6 +90,8 @@ struct Inner {
     own: Option<(u64, Own)>,
     /// Memory of an earlier operation, for the next one.
     spare: Vec<f32>,
+    /// The newest pending step of the state that the trainer thread holds, and where in the data it is.
+    dealt: Option<(u64, RunPosition)>,
 }
 
 impl Inner {
@@ -157,6 +160,7 @@ impl SharedSteps {
                 booked: PendingResidual::default(),
                 own: None,
                 spare: Vec::new(),
+                dealt: None,
             }),
             changed: Condvar::new(),
             noticed: Notify::new(),
@@ -240,7 +244,19 @@ impl SharedSteps {
 
     /// What the trainer thread, which holds a state with this ledger, is to do next; waits until there is something.
     pub(crate) fn next(&self, at: &mut LearnerPosition, ledger: &Ledger) -> LearnerTask {
+        let first = ledger.shares().first().and_then(|(_, ranges)| ranges.first()).map(|range| range.start);
+        let position = |pending| RunPosition::At { epoch: ledger.epoch(), pending, cursor: ledger.cursor() };
+        self.lock().dealt = first.map(|pending| (ledger.step(), position(pending)));
         self.wait_for(|inner| inner.next(at, self.now(), Some(ledger)))
+    }
+
+    /// Where the run is in its data, as far as this member knows.
+    pub(crate) fn run_position(&self) -> RunPosition {
+        let inner = self.lock();
+        let step = inner.steps.progress().step;
+        // Another state may be on its way here.
+        let dealt = inner.dealt.as_ref().filter(|(pending, _)| *pending >= step.max(1));
+        dealt.map_or(RunPosition::Behind(step..=step), |(_, position)| position.clone())
     }
 
     /// The same for a thread that has no use for parts.

@@ -34,6 +34,7 @@ impl Second {
                 *computed += pace.samples_per_s.unwrap_or_default() * computing_s;
                 sum.computing_share += computing_s / total;
                 (sum.samples, sum.syncing) = (sum.samples + pace.samples, pace.syncing);
+                sum.starved |= pace.starved;
             }
         }
         let whole = |(peer, (computed, sum)): (&str, (f64, MemberPaceReport))| {

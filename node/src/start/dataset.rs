@@ -7,12 +7,12 @@ use std::fs;
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::Multiaddr;
-use starling_run::data::{DIGITS, TOKENS, TableColumn};
+use starling_run::data::{DIGITS, RunPosition, TOKENS, TableColumn};
 use starling_run::{DataOptions, Kind, Manifest, PreprocessingSpec, Program, SharedDataset, Workload};
 use starling_topology::{Contact, PeerId};
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use crate::start::client::Client;
 use crate::start::client::ask::Member;
 use crate::start::node::blocking;
-use crate::transfer::data::{self, DataRequest, Failure, FileSet};
+use crate::transfer::data::{self, DataRequest, Failure, FileRequest, FileSet, KnownManifests};
 use crate::transfer::questions;
 use arriving::ArrivingData;
 
@@ -140,7 +140,7 @@ pub(crate) async fn of_run(
     }
     let place = Place::new(settings, manifest, program, kind);
     let source = place.source(&place.folder);
-    let can_arrive = arriving::can_arrive(manifest);
+    let can_arrive = manifest.can_arrive();
     if place.is_arriving() && !can_arrive {
         place.stop_arriving().await?;
     }
@@ -173,7 +173,7 @@ pub(crate) async fn complete(
     let client = Client::start(identity, access, settings.mdns, Protocols::new(manifest.run_id()).state)?;
     let members = Members::ask(&client, identity, member).await;
     let open = |peer: PeerId| client.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
-    rest.complete(&open, || members.asked.clone(), || 0, observer).await
+    rest.complete(&open, || members.asked.clone(), || RunPosition::Behind(0..=0), observer).await
 }
 
 /// What a member says was done to the run's data before training; `None` if it does not say it, or not soon.
@@ -237,7 +237,7 @@ where
         Ok(())
     };
     let (files, names) = (FileSet::DataSet, place.kind.files);
-    let wanted = DataRequest { files, names, folder: &place.part, only: None, max_bytes: limit };
+    let wanted = DataRequest { files, names, folder: &place.part, only: None, known: None, max_bytes: limit };
     let fetched = data::fetch(open, members, wanted, downloading(observer), check).await;
     fetched.map_err(|failure| not_there(place, limit, failure))?;
     taken.ok_or(NodeError::Stopped("download"))
@@ -344,9 +344,14 @@ impl Place {
     }
 
     /// What is asked for of these files, to be put where they stay.
-    fn wanted<'a>(&'a self, only: &'a [usize], max_bytes: u64) -> DataRequest<'a> {
+    fn wanted<'a>(
+        &'a self,
+        only: &'a [FileRequest],
+        known: &'a Mutex<KnownManifests>,
+        max_bytes: u64,
+    ) -> DataRequest<'a> {
         let (files, names) = (FileSet::DataSet, self.kind.files);
-        DataRequest { files, names, folder: &self.folder, only: Some(only), max_bytes }
+        DataRequest { files, names, folder: &self.folder, only: Some(only), known: Some(known), max_bytes }
     }
 
     /// Reads the files in `folder` as the run's members read theirs, and checks that they are the run's data.

@@ -86,7 +86,7 @@ pub(crate) async fn of_run(
         Ok(())
     };
     let (files, names) = (FileSet::Initial, &[NAME]);
-    let wanted = DataRequest { files, names, folder: &place.part, only: None, max_bytes: place.bytes() };
+    let wanted = DataRequest { files, names, folder: &place.part, only: None, known: None, max_bytes: place.bytes() };
     match data::fetch(&open, &members.asked, wanted, downloading(observer), check).await {
         Ok(()) => taken.map(Some).ok_or(NodeError::Stopped("download")),
         Err(Failure { reason, .. }) => Err(NodeError::NoInitial { reason }),

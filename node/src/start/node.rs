@@ -23,7 +23,7 @@ use crate::credentials::founder::FounderKey;
 use crate::credentials::identity::{Identity, to_libp2p};
 use crate::credentials::ticket::Ticket;
 use crate::error::NodeError;
-use crate::learner::trainer::{self, LearnerOptions, Totals, WorkClock};
+use crate::learner::trainer::{self, LearnerOptions, StarvedEnd, Totals, WorkClock};
 use crate::member::event_loop::{Books, End, Ended, EventLoop, EventLoopParts, JoinWait, LoopConfig, Quest};
 use crate::member::guide::Guide;
 use crate::member::leaf;
@@ -213,6 +213,9 @@ async fn take_part(
     if let (Some(in_row), None) = (totals.skips, &totals.trouble) {
         return Err(NodeError::Unstable { step: totals.step, in_row });
     }
+    if let (Some(StarvedEnd { in_row, is_last }), None) = (totals.starved, &totals.trouble) {
+        return Err(NodeError::Starved { step: totals.step, in_row, is_last });
+    }
     if matches!(end, End::NoPlace) {
         history.change(PeerRole::Leaf);
         let why = "its links to other members fail again and again, and no ring or star leads around them".to_owned();
@@ -356,6 +359,7 @@ pub(crate) async fn open(
         in_flight: settings.buckets_in_flight,
         probe_links: settings.probe_links,
         last_step: manifest.steps,
+        can_arrive: manifest.can_arrive(),
         most: manifest.most(),
         batch_size: manifest.batch_size,
         shape: shape(&manifest, None),

@@ -41,6 +41,14 @@ pub(super) trait Whole {
     /// Why nothing can come of it.
     async fn begin(&mut self, manifest: Self::Manifest) -> Result<Vec<Digest>, String>;
 
+    /// A manifest that is known to be what is wanted: it is begun with as soon as a donor names it.
+    fn preferred(&self) -> Option<Self::Manifest> {
+        None
+    }
+
+    /// This donor has handed out a chunk that was taken.
+    fn served(&mut self, _donor: PeerId) {}
+
     /// Takes a chunk that is missing, and whose hash is right.
     ///
     /// # Errors
@@ -72,11 +80,14 @@ where
     let began = Instant::now();
     let now = || Time::ZERO + began.elapsed();
     let mut machine = Download::new(now(), terms, donors, rand::random());
+    if let Some(preferred) = whole.preferred() {
+        machine.prefer(preferred);
+    }
     let (manifest, longest) = whole.question();
     let mut streams: BTreeMap<PeerId, S> = BTreeMap::new();
     let mut asked = JoinSet::new();
     let mut under_way: BTreeMap<u64, (AbortHandle, Option<Digest>)> = BTreeMap::new();
-    let (mut of, mut came, mut timer) = (Digest([0; 32]), Vec::new(), began);
+    let (mut of, mut came, mut timer) = (Digest([0; 32]), (None, Vec::new()), began);
     loop {
         while let Some(output) = machine.poll() {
             match output {
@@ -112,8 +123,10 @@ where
                     machine.handle(now(), whole.begin(manifest).await.map_or_else(Input::Spoiled, Input::Lacks));
                 }
                 Output::Take(_) => {
-                    if let Err(reason) = whole.insert(std::mem::take(&mut came)).await {
-                        machine.handle(now(), Input::Spoiled(reason));
+                    let (donor, chunk) = std::mem::take(&mut came);
+                    match whole.insert(chunk).await {
+                        Ok(()) => donor.into_iter().for_each(|donor| whole.served(donor)),
+                        Err(reason) => machine.handle(now(), Input::Spoiled(reason)),
                     }
                 }
                 Output::Assemble => {
@@ -149,7 +162,7 @@ where
                     (Ok(Reply::Manifest(bytes)), None) => whole.read(&bytes).map_or_else(DownloadReply::Wrong, DownloadReply::Manifest),
                     (Ok(Reply::Chunk(bytes)), Some(chunk)) => {
                         let fits = *blake3::hash(&bytes).as_bytes() == chunk.0;
-                        came = bytes;
+                        came = (Some(donor), bytes);
                         DownloadReply::Chunk { fits }
                     }
                     (Ok(Reply::Later), _) => DownloadReply::Later,

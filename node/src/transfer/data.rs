@@ -1,9 +1,13 @@
 //! The files of the data set, and the values that a run begins with: any that a donor shares, because what they read as is checked in the
 //! end.
 
+mod known_manifests;
+
 use std::future::Future;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
@@ -15,6 +19,8 @@ use starling_topology::{Contact, Digest, PeerId};
 
 use super::chunks::{self, Whole};
 use super::{Reply, Request};
+
+pub(crate) use known_manifests::KnownManifests;
 
 /// Members that a member tells of. Each of these is asked for the data set.
 pub(super) const MAX_TOLD: usize = 64;
@@ -49,10 +55,47 @@ pub(crate) struct DataRequest<'a> {
     pub(crate) names: &'a [&'a str],
     /// Where it is put, and may be in part.
     pub(crate) folder: &'a Path,
-    /// Which of them are, by their numbers in their kind's order, ascending; all if `None`.
-    pub(crate) only: Option<&'a [usize]>,
+    /// Which of them are; all if `None`.
+    pub(crate) only: Option<&'a [FileRequest]>,
+    /// What earlier downloads have found out, and this one does; `None` if nobody needs to know.
+    pub(crate) known: Option<&'a Mutex<KnownManifests>>,
     /// How many bytes all of them may have.
     pub(crate) max_bytes: u64,
+}
+
+/// One of several files that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileRequest {
+    /// Its number in its kind's order.
+    pub(crate) number: usize,
+    /// How long it can be: whoever says something else has something else, and nothing is written for it.
+    pub(crate) bytes: RangeInclusive<u64>,
+}
+
+impl DataRequest<'_> {
+    fn known(&self) -> Option<MutexGuard<'_, KnownManifests>> {
+        // A lock poisoned by a panic elsewhere still guards sound data.
+        Some(self.known?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What of `manifest` is asked for.
+    fn part(&self, manifest: &DataManifest) -> Result<DataManifest, String> {
+        let Some(only) = self.only else { return Ok(manifest.clone()) };
+        let found = manifest.bytes();
+        if found > self.max_bytes {
+            return Err(SharingError::TooLong { found, limit: self.max_bytes }.to_string());
+        }
+        let numbers: Vec<usize> = only.iter().map(|file| file.number).collect();
+        let part = manifest.part(&numbers).ok_or("it has not as many files as the data")?;
+        match part.files.iter().zip(only).find(|(file, asked)| !asked.bytes.contains(&file.bytes)) {
+            None => Ok(part),
+            Some((file, asked)) => {
+                let (least, most) = (asked.bytes.start(), asked.bytes.end());
+                let expected = if least == most { most.to_string() } else { format!("{least} to {most}") };
+                Err(format!("its `{}` has {} bytes, but that of the run's data has {expected}", file.name, file.bytes))
+            }
+        }
+    }
 }
 
 /// Why there is none.
@@ -115,7 +158,11 @@ where
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
     let (here, is_shared, too_large) = (0, false, None);
-    let mut arriving = Arriving { wanted, download: None, here, of: 0, is_shared, too_large, progress, check };
+    let asked = wanted.known().map(|known| known.order(members, rand::random()));
+    let (manifest, served) = (None, Vec::new());
+    let mut arriving =
+        Arriving { wanted, manifest, served, download: None, here, of: 0, is_shared, too_large, progress, check };
+    let members = asked.as_deref().unwrap_or(members);
     let fetched = chunks::fetch(open, members, DownloadConfig::of_data(), &mut arriving).await;
     let Arriving { is_shared, too_large, .. } = arriving;
     fetched.map_err(|reason| Failure { reason, is_shared, too_large })
@@ -124,6 +171,9 @@ where
 /// Files on their way to the disk.
 struct Arriving<'a, Progress, Check> {
     wanted: DataRequest<'a>,
+    /// What is being loaded, and who has handed out chunks of it.
+    manifest: Option<DataManifest>,
+    served: Vec<PeerId>,
     download: Option<Download>,
     here: u64,
     of: u64,
@@ -149,7 +199,21 @@ where
     }
 
     fn read(&self, bytes: &[u8]) -> Result<DataManifest, String> {
-        DataManifest::decode(bytes, self.wanted.names).map_err(|error| error.to_string())
+        let manifest = DataManifest::decode(bytes, self.wanted.names).map_err(|error| error.to_string())?;
+        match self.wanted.known().is_some_and(|known| known.is_wrong(manifest.id())) {
+            true => Err("it has files again that were found not to be the run's".to_owned()),
+            false => Ok(manifest),
+        }
+    }
+
+    fn preferred(&self) -> Option<DataManifest> {
+        self.wanted.known()?.right().cloned()
+    }
+
+    fn served(&mut self, donor: PeerId) {
+        if !self.served.contains(&donor) {
+            self.served.push(donor);
+        }
     }
 
     fn id(manifest: &DataManifest) -> Digest {
@@ -158,20 +222,22 @@ where
 
     async fn begin(&mut self, manifest: DataManifest) -> Result<Vec<Digest>, String> {
         let DataRequest { folder, max_bytes, .. } = self.wanted;
+        self.served.clear();
         (self.of, self.is_shared) = (manifest.bytes(), true);
         if self.of > max_bytes {
             self.too_large = Some(self.too_large.map_or(self.of, |smallest| smallest.min(self.of)));
         }
-        let manifest = match self.wanted.only {
-            Some(_) if self.of > max_bytes => {
-                return Err(SharingError::TooLong { found: self.of, limit: max_bytes }.to_string());
+        let part = match self.wanted.part(&manifest) {
+            Ok(part) => part,
+            Err(reason) => {
+                self.wanted.known().into_iter().for_each(|mut known| known.refuse(&manifest));
+                return Err(reason);
             }
-            Some(only) => manifest.part(only).ok_or("it has not as many files as the data")?,
-            None => manifest,
         };
+        self.manifest = Some(manifest);
         let folder = folder.to_owned();
         // What is here already is read, and may be much.
-        let opened = tokio::task::spawn_blocking(move || Download::open(&folder, manifest, max_bytes)).await;
+        let opened = tokio::task::spawn_blocking(move || Download::open(&folder, part, max_bytes)).await;
         let opened = opened.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         self.here = opened.bytes_here();
         (self.progress)(self.here, self.of);
@@ -187,16 +253,26 @@ where
         });
         let (download, inserted) = inserted.await.map_err(|error| error.to_string())?;
         self.download = Some(download);
-        self.here += inserted.map_err(|error| error.to_string())?;
+        let inserted = inserted.map_err(|error| error.to_string())?;
+        self.here += inserted;
+        if let (Some(mut known), Some(manifest)) = (self.wanted.known(), &self.manifest)
+            && known.is_right(manifest)
+        {
+            known.count(inserted);
+        }
         (self.progress)(self.here, self.of);
         Ok(())
     }
 
     async fn finish(&mut self) -> Result<(), String> {
-        self.check
-            .check()
-            .await
-            .inspect_err(|reason| tracing::warn!(reason, "a data set that members share can't be had"))
+        let checked = self.check.check().await;
+        if let (Some(mut known), Some(manifest)) = (self.wanted.known(), self.manifest.take()) {
+            match &checked {
+                Ok(()) => known.confirm(manifest, &self.served),
+                Err(_) => known.refuse(&manifest),
+            }
+        }
+        checked.inspect_err(|reason| tracing::warn!(reason, "a data set that members share can't be had"))
     }
 }
 

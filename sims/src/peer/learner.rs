@@ -70,7 +70,10 @@ impl Peer {
             match notice {
                 StepEvent::Held(progress) => self.held = Some(progress),
                 StepEvent::TooFarBehind => self.stand_aside(),
-                StepEvent::Synced | StepEvent::Digest { .. } | StepEvent::Finished { .. } => {}
+                StepEvent::Synced
+                | StepEvent::Starved { .. }
+                | StepEvent::Digest { .. }
+                | StepEvent::Finished { .. } => {}
             }
             self.obey(now);
         }

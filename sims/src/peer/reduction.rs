@@ -40,7 +40,7 @@ impl Place {
         let agreed = workload.plan.agree_over(&ring, view, PLANNED);
         let schedule = Schedule::new(&agreed.plan, world, collective::Operation::AllReduce, rank);
         let layout = workload.layout(world, &agreed);
-        let slot = |member: &PeerId| Some(Slot { of: ring.rank_of(*member)?, words: words(member, syncing) });
+        let slot = |member: &PeerId| Some(Slot { of: ring.rank_of(*member)?, words: words(member, syncing, false) });
         let slots = SlotLayout::new(view.members().iter().filter_map(slot));
         Some(Self { id: view.id(), view: view.clone(), ring, rank, layout, schedule, slots })
     }

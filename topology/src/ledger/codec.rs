@@ -6,6 +6,7 @@
 //!   | paces: u32, each: peer: 32 bytes, smoothed: u32, planned: u32
 //!   | doubtful: u32, each: start: u32, end: u32
 //!   | skips: u64, in a row: u32
+//!   | starved steps in a row: u32 | resting: u32, each: peer: 32 bytes, times: u32, left: u32
 //!   | micro-batch: u32, of a run that has them, or shuffles by blocks
 //!   | rows of a block: u32, blocks of a window: u32, of a run that shuffles by blocks    all little-endian, no padding
 //! ```
@@ -16,7 +17,8 @@ use std::ops::Range;
 use thiserror::Error;
 
 use super::{
-    AssignmentTable, Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, ShufflePolicy, SkipSummary, Throughput, assignment,
+    AssignmentTable, Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, Rest, ShufflePolicy, SkipSummary, Throughput,
+    assignment,
 };
 use crate::id::PeerId;
 
@@ -30,6 +32,9 @@ pub const MAX_LEDGER_BYTES: usize = 36
     + 4
     + MAX_BATCH_SIZE as usize * 8
     + 12
+    + 4
+    + 4
+    + MAX_SHARES * 40
     + 12;
 /// No run takes more steps.
 const MAX_STEP: u64 = u64::MAX >> 1;
@@ -68,6 +73,13 @@ impl Ledger {
         bytes.extend(self.doubtful.iter().flat_map(|range| [range.start, range.end]).flat_map(u32::to_le_bytes));
         bytes.extend(self.skips.total.to_le_bytes());
         bytes.extend(self.skips.in_row.to_le_bytes());
+        bytes.extend(self.starved.to_le_bytes());
+        bytes.extend((self.resting.len() as u32).to_le_bytes());
+        for (peer, rest) in &self.resting {
+            bytes.extend(peer.0);
+            bytes.extend(rest.times.to_le_bytes());
+            bytes.extend(rest.left.to_le_bytes());
+        }
         match self.shuffle {
             ShufflePolicy::Full if self.micro_batch == 0 => {}
             ShufflePolicy::Full => bytes.extend(self.micro_batch.to_le_bytes()),
@@ -87,7 +99,8 @@ impl Ledger {
             ShufflePolicy::Full if self.micro_batch > 0 => 4,
             ShufflePolicy::Full => 0,
         };
-        36 + 4 + self.shares.len() * 36 + ranges * 8 + paces + 4 + self.doubtful.len() * 8 + 12 + order
+        let resting = 4 + 4 + self.resting.len() * 40;
+        36 + 4 + self.shares.len() * 36 + ranges * 8 + paces + 4 + self.doubtful.len() * 8 + 12 + resting + order
     }
 
     /// Reads a ledger from its canonical bytes. Nothing is reserved on the word of the bytes.
@@ -107,6 +120,8 @@ impl Ledger {
             paces: rest.paces()?,
             doubtful: rest.ranges()?,
             skips: SkipSummary { total: rest.u64()?, in_row: rest.u32()? },
+            starved: rest.u32()?,
+            resting: rest.resting()?,
             micro_batch: 0,
             shuffle: ShufflePolicy::Full,
         };
@@ -129,7 +144,8 @@ impl Ledger {
         }
         if self.step == 0 {
             let has_batch = !self.shares.is_empty() || !self.paces.is_empty() || !self.doubtful.is_empty();
-            let is_fresh = self.epoch == 0 && self.cursor == 0 && !has_batch && self.skips == SkipSummary::default();
+            let has_missed = self.skips != SkipSummary::default() || self.starved > 0 || !self.resting.is_empty();
+            let is_fresh = self.epoch == 0 && self.cursor == 0 && !has_batch && !has_missed;
             return if is_fresh { Ok(()) } else { fail("it has a batch before the first step") };
         }
         if self.step > MAX_STEP || self.epoch >= self.step {
@@ -172,6 +188,9 @@ impl Ledger {
         }
         if self.skips.total >= self.step || u64::from(self.skips.in_row) > self.skips.total {
             return fail("no run skips so many steps");
+        }
+        if u64::from(self.starved) >= self.step {
+            return fail("no run is starved in so many steps");
         }
         Ok(())
     }
@@ -244,6 +263,19 @@ impl Reader<'_> {
     fn range(&mut self) -> Result<Range<u32>, LedgerError> {
         let range = self.u32()?..self.u32()?;
         if range.is_empty() { Err(LedgerError { reason: "it has an empty range" }) } else { Ok(range) }
+    }
+
+    fn resting(&mut self) -> Result<BTreeMap<PeerId, Rest>, LedgerError> {
+        let mut resting = BTreeMap::new();
+        for _ in 0..self.count(MAX_SHARES)? {
+            let peer = self.peer(resting.last_key_value().map(|(peer, _)| *peer))?;
+            let rest = Rest { times: self.u32()?, left: self.u32()? };
+            if !rest.is_possible() {
+                return Err(LedgerError { reason: "no member rests so" });
+            }
+            resting.insert(peer, rest);
+        }
+        Ok(resting)
     }
 
     fn paces(&mut self) -> Result<BTreeMap<PeerId, Throughput>, LedgerError> {

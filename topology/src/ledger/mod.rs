@@ -25,6 +25,7 @@ mod assignment;
 mod block_order;
 mod codec;
 mod permutation;
+mod resting;
 mod sample_order;
 mod shuffle_policy;
 pub mod split_mix;
@@ -36,6 +37,7 @@ use std::ops::Range;
 
 pub use assignment::AssignmentTable;
 pub use codec::{LedgerError, MAX_LEDGER_BYTES};
+use resting::Rest;
 pub use sample_order::SampleOrder;
 pub use shuffle_policy::ShufflePolicy;
 pub use splitting::{MAX_PART_RANGES, split};
@@ -83,6 +85,10 @@ pub struct Ledger {
     doubtful: Vec<Range<u32>>,
     /// Steps whose update was dropped.
     skips: SkipSummary,
+    /// Members that have not contributed since they were starved.
+    resting: BTreeMap<PeerId, Rest>,
+    /// Steps in a row, up to the last one, in which nobody computed anything and somebody was starved.
+    starved: u32,
 }
 
 /// How many steps were committed without their update.
@@ -137,6 +143,8 @@ impl Ledger {
             paces: BTreeMap::new(),
             doubtful: Vec::new(),
             skips: SkipSummary::default(),
+            resting: BTreeMap::new(),
+            starved: 0,
         }
     }
 
@@ -203,6 +211,11 @@ impl Ledger {
     /// How many steps were committed without their update.
     pub fn skips(&self) -> SkipSummary {
         self.skips
+    }
+
+    /// How many steps in a row, up to the last one, had no samples because the data of them was still on its way to whoever they were dealt to.
+    pub fn starved(&self) -> u32 {
+        self.starved
     }
 
     /// How many samples a full batch has.
@@ -316,7 +329,7 @@ impl Ledger {
     /// there are others: they try. What is given up twice is dropped, so that no sample comes for ever.
     ///
     /// So is the share of a member that is [starved](STARVED), however often: nothing is wrong with its samples. It gets none of the
-    /// next batch either, if there are others.
+    /// next batch either, if there are others; none of the next two, if it is so again before it has contributed, then of four, up to 64.
     ///
     /// # Panics
     /// If `step` is not the pending one, `reduced_by` is not sorted and distinct, or `speeds` is not as long as it.
@@ -341,6 +354,14 @@ impl Ledger {
         let contributed: Vec<PeerId> = contributors(reduced_by, speeds).collect();
         let (contributions, lost): (AssignmentTable, AssignmentTable) =
             std::mem::take(&mut self.shares).into_iter().partition(|(peer, _)| contributed.binary_search(peer).is_ok());
+        self.resting = resting::follow(&self.resting, (reduced_by, speeds), &contributions, &lost);
+        let is_starved = |(peer, _): &(PeerId, Vec<Range<u32>>)| {
+            reduced_by.binary_search(peer).is_ok_and(|at| speeds[at] == STARVED)
+        };
+        self.starved = match contributions.is_empty() {
+            true => self.starved.saturating_add(u32::from(lost.iter().any(is_starved))),
+            false => 0,
+        };
         let has_given_up = |peer: &PeerId| reduced_by.binary_search(peer).is_ok_and(|at| speeds[at] == GAVE_UP);
         let (given_up, lost): (AssignmentTable, AssignmentTable) =
             lost.into_iter().partition(|(peer, _)| has_given_up(peer));
@@ -358,7 +379,13 @@ impl Ledger {
         }
         // Who has given up rests for a step: what it could not compute, another one tries. Who is starved can compute nothing yet.
         let paced = |speed: &u32| if matches!(*speed, GAVE_UP | STARVED) { SYNCING } else { *speed };
-        let speeds: Vec<u32> = speeds.iter().map(paced).collect();
+        let mut speeds: Vec<u32> = speeds.iter().map(paced).collect();
+        // Who was starved for the last times rests for longer, unless nobody else is ready.
+        let rests: Vec<bool> =
+            reduced_by.iter().map(|peer| self.resting.get(peer).is_some_and(|rest| rest.left > 0)).collect();
+        if speeds.iter().zip(&rests).any(|(speed, rests)| *speed != SYNCING && !rests) {
+            speeds.iter_mut().zip(&rests).filter(|(_, rests)| **rests).for_each(|(speed, _)| *speed = SYNCING);
+        }
         self.paces = throughput::follow(&self.paces, reduced_by, &speeds);
         self.hand_out(returned);
         committed

@@ -310,7 +310,7 @@ fn whoever_is_starved_gives_its_share_back_as_often_as_it_takes() {
     let mut ledger = begun(100, 12, 3);
     let members = peers(0..3);
     assert_eq!(ledger.total(&members, &[1, STARVED, 1]), 8);
-    for step in 1..=5 {
+    for step in 1..=3 {
         // Now one, now another.
         let speeds = if step % 2 == 1 { [1, STARVED, 1] } else { [STARVED, 1, 1] };
         let committed = ledger.commit(step, &members, &speeds);
@@ -319,7 +319,10 @@ fn whoever_is_starved_gives_its_share_back_as_often_as_it_takes() {
         let starved = if step % 2 == 1 { 1 } else { 0 };
         assert_eq!((ledger.share_len(peer(starved)), ledger.pending()), (0, 12), "others compute them");
     }
-    ledger.commit(6, &members, &[1, 1, 1]);
+    // It rests for one step more than the first time.
+    ledger.commit(4, &members, &[1, 1, 1]);
+    assert_eq!(lens(&ledger, 3), [6, 0, 6]);
+    ledger.commit(5, &members, &[1, 1, 1]);
     assert_eq!(lens(&ledger, 3), [4; 3], "and once it is ready, it has its part");
     // If nobody has the data, the samples go round, and none is lost.
     let mut all = begun(20, 12, 2);
@@ -327,7 +330,84 @@ fn whoever_is_starved_gives_its_share_back_as_often_as_it_takes() {
         let committed = all.commit(step, &peers(0..2), &[STARVED; 2]);
         assert_eq!((committed.returned, committed.samples()), (12, 0));
     }
-    assert_eq!(all.commit(4, &peers(0..2), &[1; 2]).samples(), 12);
+    assert_eq!(all.starved(), 3);
+    assert_eq!(Ledger::decode(&all.encode()), Ok(all.clone()), "who rests, and for how long, goes with the state");
+    // Who has the data now rests still, but nobody else is ready.
+    assert_eq!(all.commit(4, &peers(0..2), &[1, STARVED]).samples(), 6);
+    assert_eq!((all.starved(), lens(&all, 2)), (0, vec![12, 0]));
+    assert_eq!(all.commit(5, &peers(0..2), &[1; 2]).samples(), 12);
+}
+
+/// Commits steps in which each of these is starved whenever it has a share, until the epoch is over; how many that takes.
+fn steps_to_the_end(ledger: &mut Ledger, members: u8, starved: &[u8]) -> usize {
+    let (epoch, members) = (ledger.epoch(), peers(0..members));
+    for step in 0..1000 {
+        if ledger.epoch() > epoch {
+            return step;
+        }
+        let word = |peer: &PeerId| match starved.contains(&peer.0[0]) && ledger.share_len(*peer) > 0 {
+            true => STARVED,
+            false => UNMEASURED,
+        };
+        let speeds: Vec<u32> = members.iter().map(word).collect();
+        ledger.commit(ledger.step(), &members, &speeds);
+    }
+    panic!("the epoch does not end: {ledger:?}");
+}
+
+#[test]
+fn members_that_are_starved_by_turns_hold_no_epoch_up() {
+    // The last samples of an epoch go to those first that have the lowest ids: they alone hand them to and fro.
+    for samples in [1, 2, 5, 13, 50] {
+        for starved in [&[0, 1][..], &[1, 2], &[0, 1, 2, 3]] {
+            let mut ledger = begun(samples, 12, 5);
+            for epoch in 0..6 {
+                let steps = steps_to_the_end(&mut ledger, 5, starved);
+                let bound = samples as usize + 2 * starved.len() * resting::MAX_TIMES as usize;
+                assert!(steps <= bound, "{steps} steps for epoch {epoch} of {samples} samples without {starved:?}");
+                assert_eq!(Ledger::decode(&ledger.encode()), Ok(ledger.clone()));
+            }
+        }
+    }
+}
+
+#[test]
+fn who_contributes_again_rests_for_one_step_the_next_time() {
+    let (mut ledger, members) = (begun(1000, 12, 3), peers(0..3));
+    let mut rests = Vec::new();
+    let mut give_back = |ledger: &mut Ledger| {
+        while ledger.share_len(peer(1)) == 0 {
+            ledger.commit(ledger.step(), &members, &[1; 3]);
+        }
+        ledger.commit(ledger.step(), &members, &[1, STARVED, 1]);
+        let mut rest = 0;
+        while ledger.share_len(peer(1)) == 0 {
+            ledger.commit(ledger.step(), &members, &[1; 3]);
+            rest += 1;
+        }
+        rests.push(rest);
+    };
+    (0..9).for_each(|_| give_back(&mut ledger));
+    ledger.commit(ledger.step(), &members, &[1; 3]);
+    give_back(&mut ledger);
+    assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 64, 64, 1]);
+    // Whoever is gone has nothing to rest from when it comes back.
+    ledger.commit(ledger.step(), &peers([0, 2]), &[1; 2]);
+    assert!(ledger.resting.is_empty());
+}
+
+#[test]
+fn steps_without_samples_are_counted_where_data_is_missing() {
+    let (mut ledger, members) = (begun(1000, 12, 3), peers(0..3));
+    let starved = |ledger: &mut Ledger, speeds: &[u32; 3]| {
+        ledger.commit(ledger.step(), &members, speeds);
+        ledger.starved()
+    };
+    assert_eq!(starved(&mut ledger, &[STARVED; 3]), 1);
+    assert_eq!(starved(&mut ledger, &[STARVED, SYNCING, STARVED]), 2, "who has no state has computed nothing either");
+    assert_eq!(starved(&mut ledger, &[GAVE_UP, SYNCING, GAVE_UP]), 2, "that has another reason");
+    assert_eq!(Ledger::decode(&ledger.encode()), Ok(ledger.clone()));
+    assert_eq!(starved(&mut ledger, &[STARVED, 1, STARVED]), 0, "something was learned");
 }
 
 #[test]
@@ -448,6 +528,7 @@ fn no_ledger_is_longer_than_the_longest() {
     largest.cursor = 2 * MAX_BATCH_SIZE;
     (largest.micro_batch, largest.shuffle) = (1, ShufflePolicy::BLOCKS);
     largest.doubtful = largest.shares.iter().flat_map(|(_, ranges)| ranges.clone()).collect();
+    largest.resting = members.iter().map(|member| (*member, Rest::after(1))).collect();
     let bytes = largest.encode();
     assert_eq!((bytes.len(), largest.encoded_len()), (MAX_LEDGER_BYTES, MAX_LEDGER_BYTES));
     assert_eq!(Ledger::decode(&bytes), Ok(largest));

@@ -60,6 +60,11 @@ pub enum Input {
         /// the link over which the first missing thing should have come.
         waits: Option<StallReport>,
     },
+    /// This member brings nothing to a step although it holds the state: the data of its samples is on its way. It has not contributed so.
+    Starved {
+        /// The step, which is not committed yet.
+        step: u64,
+    },
     /// A peer said, proven to be its own word, how it is reached now. Its contact is bounded.
     Located(Contact),
     /// This member has measured how fast it reaches others. What is said of peers that are not members of its view, or in

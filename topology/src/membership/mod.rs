@@ -104,7 +104,7 @@ pub struct Membership {
     downloading: bool,
     /// The highest step that we know we have committed.
     reached: u64,
-    /// From which step on we have had the state, without a vote: what is reduced soon after has our contribution.
+    /// From which step on we have had the state and data to compute with, without a vote: what is reduced soon after has our contribution.
     whole_since: Option<u64>,
     /// What it waits for in vain, as it was told last.
     waits: Option<StallReport>,
@@ -382,7 +382,11 @@ impl Membership {
             | Input::Withheld
             | Input::Suspected { evidence: Evidence::LinkFailed, .. }
                 if self.outbox.moves_on() => {}
-            Input::Reached { .. } | Input::Finished { .. } | Input::Digest { .. } | Input::Synced
+            Input::Reached { .. }
+            | Input::Starved { .. }
+            | Input::Finished { .. }
+            | Input::Digest { .. }
+            | Input::Synced
                 if self.outbox.begins_anew() => {}
             Input::Suspected { peer, evidence: Evidence::Closed } if self.departs() => self.note_gone(peer),
             Input::Suspected { .. } | Input::Held(_) | Input::Unable | Input::Withheld if self.departs() => {}
@@ -392,6 +396,7 @@ impl Membership {
             Input::Withheld => self.miss_result(now),
             Input::Unable => self.give_up(now),
             Input::Reached { step, waits } => self.reach(step, waits),
+            Input::Starved { step } => self.starve(step),
             Input::Finished { step, digest } => self.finish(now, step, digest),
             Input::Digest { step, digest } => self.compute_digest(now, step, digest),
             Input::Synced => self.sync(),

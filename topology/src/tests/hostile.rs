@@ -102,6 +102,7 @@ fn random_messages_into_every_state() {
                 4..=6 => Input::Held(any_progress(&mut rng)),
                 7 if rng.below(8) == 0 => Input::Finished { step, digest },
                 8 if rng.below(8) == 0 => Input::Leave,
+                9 if rng.below(3) == 0 => Input::Starved { step },
                 9 => Input::Synced,
                 10 if rng.below(3) == 0 => Input::Unable,
                 11 => Input::Digest { step: number(&mut rng), digest: Digest([0; 32]) },

@@ -42,6 +42,23 @@ fn a_newcomer_votes_soon_after_it_has_contributed_and_not_before() {
 }
 
 #[test]
+fn who_is_starved_gets_no_vote_before_it_has_data() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed, 1_000, &[1, 2, 3]);
+        cluster.run_for(Duration::from_secs(1));
+        cluster.starved.insert(peer(9));
+        joined(&mut cluster, 9);
+        let before = cluster.peers[&peer(9)].step;
+        cluster.run_until(|cluster| cluster.peers[&peer(9)].step >= before + 30);
+        assert!([1, 2, 3, 9].iter().all(|of| !votes(&cluster, *of, 9)), "seed {seed}");
+        cluster.starved.clear();
+        let limit = cluster.now + cluster.config.max_stall;
+        cluster.run_until(|cluster| [1, 2, 3, 9].iter().all(|of| votes(cluster, *of, 9)));
+        assert!(cluster.now <= limit, "seed {seed}: it took until {:?}", cluster.now);
+    }
+}
+
+#[test]
 fn those_who_begin_together_vote_from_the_first_step_on() {
     for seed in 0..20 {
         let names = [4, 7, 2, 9, 1];

@@ -38,7 +38,7 @@ pub use return_engine::twin::TwinSearch;
 pub use search::Search;
 pub use starling_run::training::contribution::words;
 pub use steps::save_schedule::{DIGEST_EVERY, LAST_TRIES, SaveSchedule};
-pub use steps::skipping::{MAX_SKIPS, is_last_straw};
+pub use steps::skipping::{MAX_SKIPS, MAX_STARVED, is_last_straw, is_out_of_data};
 pub use steps::{
     ActiveView, CommitGate, LearnerPosition, MIN_KEPT, MemberSet, StepEngine, StepEvent, StepResult, SyncDecision, Task,
 };

@@ -543,6 +543,18 @@ fn probe<T: Task>(task: &T, module: &T::Module, training: u32, device: &Device) 
     loss().filter(|again| again.to_bits() == first.to_bits())
 }
 
+/// The samples that have to be here for a member to be ready: its share, or where it has none, what it may get next.
+fn next_samples(ledger: &Ledger, me: PeerId) -> Vec<u32> {
+    match ledger.share_of(me) {
+        [] => {
+            // What another one gives back comes first in the next batch.
+            let pending = ledger.shares().iter().flat_map(|(_, ranges)| ledger.indices(ranges));
+            pending.chain(ledger.ahead(ledger.batch_size().saturating_mul(BATCHES_AHEAD))).collect()
+        }
+        share => ledger.indices(share),
+    }
+}
+
 /// Goes backward from the loss, the first of these figures, times `scale`, and moves them off what that needs.
 fn backward(mut figures: Vec<Tensor<1>>, scale: f32) -> (Gradients, Vec<Tensor<1>>) {
     let loss = in_f32(figures.remove(0));
@@ -658,11 +670,7 @@ impl<T: Task> Learner for Replica<T> {
         if self.task.is_whole() || !ledger.is_assigned() {
             return false;
         }
-        let samples = match ledger.share_of(me) {
-            [] => ledger.ahead(ledger.batch_size().saturating_mul(BATCHES_AHEAD)),
-            share => ledger.indices(share),
-        };
-        !self.task.are_here(&samples)
+        !self.task.are_here(&next_samples(ledger, me))
     }
 
     fn has_all_data(&self) -> bool {

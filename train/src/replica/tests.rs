@@ -4,6 +4,7 @@ mod evaluated;
 mod micro_batches;
 mod placed;
 mod precision;
+mod starved;
 mod weights;
 
 use starling_run::training::contribution;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use starling_run::StepReport;
 use starling_run::training::contribution;
 use starling_topology::PeerId;
-use starling_topology::ledger::SYNCING;
+use starling_topology::ledger::{STARVED, SYNCING};
 
 use crate::credentials::identity::to_libp2p;
 use crate::observe::report::{MemberPaceReport, Report};
@@ -33,6 +33,7 @@ struct Tally {
     measured: u64,
     computing_s: f64,
     syncing: bool,
+    starved: bool,
 }
 
 impl Census {
@@ -49,6 +50,7 @@ impl Census {
             let tally = self.tallies.entry(*member).or_default();
             tally.samples += samples;
             tally.syncing = *speed == SYNCING;
+            tally.starved |= *speed == STARVED;
             if let Some(per_s) = contribution::samples_per_s(*speed) {
                 tally.measured += samples;
                 tally.computing_s += samples as f64 / per_s;
@@ -67,6 +69,7 @@ impl Census {
             samples_per_s: (tally.computing_s > 0.0).then(|| tally.measured as f64 / tally.computing_s),
             computing_share: (tally.computing_s / seconds).min(1.0),
             syncing: tally.syncing,
+            starved: tally.starved,
         };
         Report::Members { seconds, steps, members: tallies.into_iter().map(pace).collect() }
     }
@@ -116,7 +119,12 @@ mod tests {
         assert_eq!((paces[0].samples, paces[0].samples_per_s), (20, Some(100.0)));
         assert!((paces[0].computing_share - 0.2).abs() < 1e-9 && (paces[1].computing_share - 0.5).abs() < 1e-9);
         assert_eq!((paces[1].samples, paces[1].samples_per_s, paces[1].syncing), (20, Some(20.0), false));
-        assert_eq!(census.count(&members, &step(&members, &[0, 0]), half), None, "counting began anew");
+        assert!(paces.iter().all(|pace| !pace.starved));
+        assert_eq!(census.count(&members, &step(&members, &[0, STARVED]), half), None, "counting began anew");
+        // Who takes part and computes nothing is named, though it says something else the next time.
+        let report = census.count(&members, &step(&members, &[0, 1]), half);
+        let Some(Report::Members { members: paces, .. }) = report else { panic!("{report:?}") };
+        assert_eq!([0, 1].map(|at| (paces[at].syncing, paces[at].starved)), [(true, false), (false, true)]);
     }
 
     #[test]

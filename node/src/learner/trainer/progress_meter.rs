@@ -44,8 +44,14 @@ impl ProgressMeter {
         !self.window.0.is_empty() && (self.is_new || self.told.elapsed() >= REPORT_INTERVAL)
     }
 
-    /// The figures after a step that so many members took, in a run that has skipped so many.
-    pub(super) fn take(&mut self, report: &StepReport, steps: u64, members: usize, skipped: u64) -> Report {
+    /// The figures after a step that so many members took, in a run that has skipped so many, the newest loss being this one.
+    pub(super) fn take(
+        &mut self,
+        report: &StepReport,
+        loss: f32,
+        steps: u64,
+        (members, skipped): (usize, u64),
+    ) -> Report {
         (self.told, self.is_new) = (Instant::now(), false);
         let Span { steps: taken, samples, took, waited, loading } = self.window.sum();
         let seconds = took.as_secs_f64().max(f64::EPSILON);
@@ -54,7 +60,7 @@ impl ProgressMeter {
             generation: self.generation.0,
             steps,
             epoch: report.epoch,
-            loss: report.loss,
+            loss,
             samples_per_s: samples as f64 / seconds,
             waiting_share: waited.as_secs_f64() / seconds,
             data_wait_share: loading.as_secs_f64() / seconds,

@@ -108,6 +108,11 @@ impl Turns {
         }
     }
 
+    /// A step is applied whose sum had nothing of what is to be made up for, or that nobody uses: that stays.
+    pub(crate) fn pass(&self, step: u64) {
+        drop(self.shared_steps.dropped(step));
+    }
+
     /// What joiners may want is the state after the step of `record` from here on.
     pub(crate) fn reach(&self, record: &ResultRecord) {
         self.snapshots.applied(record);

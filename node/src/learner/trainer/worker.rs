@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use starling_engine::leaf::leaf_engine::LeafTask;
-use starling_engine::{ActiveView, DIGEST_EVERY, SaveSchedule, is_last_straw};
+use starling_engine::{ActiveView, DIGEST_EVERY, SaveSchedule, is_last_straw, is_out_of_data};
 use starling_run::audit::AuditView;
 use starling_run::panics::said;
 use starling_run::training::contribution;
@@ -17,8 +17,8 @@ use starling_topology::ledger::STARVED;
 use tokio::sync::watch;
 
 use super::{
-    AuditLog, Census, Duty, Gathering, LearnerOptions, Mishaps, ProgressMeter, SlotWatch, Speed, Stalls, Totals,
-    TrainerEvent, Turn, Turns, WorkClock,
+    AuditLog, Census, Duty, Gathering, LearnerOptions, Mishaps, ProgressMeter, SlotWatch, Speed, Stalls, StarvedEnd,
+    Totals, TrainerEvent, Turn, Turns, WorkClock,
 };
 use crate::error::NodeError;
 use crate::learner::contribution::{Brought, Contribution};
@@ -106,7 +106,8 @@ impl Worker {
         match self.turns.take(task, self.learner.as_mut())? {
             Turn::Done => Ok(()),
             Turn::Loaded => {
-                (self.began, self.contributed, self.kept, self.totals.skips) = (None, None, None, None);
+                (self.began, self.contributed, self.kept) = (None, None, None);
+                (self.totals.skips, self.totals.starved) = (None, None);
                 self.look_whether_it_is_over();
                 self.audit_log.adopt(self.learner.step() + 1, self.turns.shared_steps.view());
                 Ok(())
@@ -194,27 +195,44 @@ impl Worker {
         }
     }
 
-    /// Whether data is missing for what this member computes, or will. Where nobody computes anything, it waits for that a while.
+    /// Whether data is missing for what this member computes, or will. Where nobody computes anything, it waits for that a while; alone, until it is
+    /// not alone any more, or gives up.
     fn is_starved(&mut self) -> bool {
         let (me, step) = (self.turns.me, self.turns.at.step + 1);
         let mut looks = self.starvation.looks();
         while self.learner.is_starved(me) {
-            if looks == 0 {
-                if self.starvation.begin(Instant::now()) {
-                    let message = format!(
-                        "step {step}: the data that comes next is still on its way here; other members compute this machine's part until it is there"
-                    );
-                    self.observer.report(&Report::Warning { message });
-                }
+            let is_alone = self.turns.shared_steps.act(|steps| steps.active().is_some_and(ActiveView::is_alone));
+            if self.starvation.begin(Instant::now(), is_alone) {
+                self.tell_starved(step, is_alone);
+            }
+            if self.turns.shared_steps.act(|steps| steps.is_stopped()) {
                 return true;
             }
-            looks -= 1;
+            match (is_alone, self.starvation.waits_alone(is_alone)) {
+                (false, _) if looks == 0 => return true,
+                (false, _) => looks -= 1,
+                // Its steps would have nothing in them.
+                (true, None) => {}
+                (true, Some(waited)) => {
+                    self.tell_unable(NodeError::StarvedAlone { step, waited });
+                    return true;
+                }
+            }
             self.work_clock.stop();
             self.turns.shared_steps.rest(starvation::LOOK);
             self.work_clock.start();
         }
         self.starvation.end();
         false
+    }
+
+    fn tell_starved(&self, step: u64, is_alone: bool) {
+        let then = match is_alone {
+            true => "nobody else is here to compute it, so no step is taken until it is there",
+            false => "other members compute this machine's part until it is there",
+        };
+        let message = format!("step {step}: the data that comes next is still on its way here; {then}");
+        self.observer.report(&Report::Warning { message });
     }
 
     /// Begins a gradient in which there is nothing.
@@ -338,6 +356,13 @@ impl Worker {
 
     /// Hands the gradient to the reducer of the view, as far as it is computed; the rest follows by itself.
     fn contribute(&mut self, active: &ActiveView) {
+        if self.starvation.lasts() && active.is_alone() {
+            // It was starved beside others, and is alone now: it has to wait.
+            self.compute();
+            if self.starvation.lasts() {
+                return;
+            }
+        }
         // Alone, nobody waits for it: it takes no step with nothing in it until it has left.
         if self.is_unable && active.is_alone() {
             return;
@@ -355,7 +380,12 @@ impl Worker {
         if self.turns.at.prepared {
             self.contributed.get_or_insert_with(Instant::now);
         }
-        let (residual, ready) = (self.turns.residual(), self.progress.subscribe());
+        // Who is starved brings zeros and nothing else: that all did is to be seen.
+        let residual = self.turns.residual().filter(|_| speed != STARVED);
+        let ready = self.progress.subscribe();
+        if speed == STARVED {
+            self.turns.shared_steps.act(|steps| steps.starve(step));
+        }
         if !self.turns.contribute(active, Contribution::new(self.gradient.clone(), slots, residual, ready)) {
             // While it loaded the state, zeros have taken part in its place, with a word of their own.
             self.word.forget();
@@ -384,9 +414,14 @@ impl Worker {
         let (began, loading) = (self.began.take(), self.learner.take_loading());
         let loading = if self.starvation.lasts() { Duration::MAX } else { loading };
         checkpoint_writer.wait_for_vectors();
+        let starved_before = self.learner.ledger().starved();
         let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
         let report = if is_drafted { self.learner.apply_staged(record) } else { self.learner.apply(record) }?;
-        self.turns.settle(report.step, report.skipped.is_none());
+        let is_passed = self.starvation.lasts() || (report.samples == 0 && report.skipped.is_none());
+        match is_passed {
+            true => self.turns.pass(report.step),
+            false => self.turns.settle(report.step, report.skipped.is_none()),
+        }
         self.mishaps.tell(&report, self.learner.as_ref(), self.observer.as_ref());
         let (me, gave_up) = (self.turns.me, self.gradient.has_given_up());
         if let Some(rewritten) = self.word.compare(record, &report.speeds, me, gave_up) {
@@ -397,6 +432,12 @@ impl Worker {
             self.totals.skips = Some(skips.in_row);
             self.turns.shared_steps.act(|steps| steps.end_after(report.step));
         }
+        let starved = self.learner.ledger().starved();
+        // A step that has others to blame changes nothing of the number.
+        if starved > starved_before && is_out_of_data(starved) {
+            self.totals.starved = Some(StarvedEnd { in_row: starved, is_last: self.learner.is_over() });
+            self.turns.shared_steps.act(|steps| steps.end_after(report.step));
+        }
         if let Some(evaluated) = report.evaluated.clone() {
             self.observer.report(&Report::from(evaluated));
         }
@@ -405,7 +446,8 @@ impl Worker {
         }
         self.starvation.step(report.samples);
         self.look_whether_it_is_over();
-        self.totals.loss = Some(report.loss);
+        // Of no samples there is none.
+        self.totals.loss = Some(report.loss).filter(|_| report.samples > 0).or(self.totals.loss);
         let view = self.turns.shared_steps.view().unwrap_or(AuditView::NONE);
         self.pace.enter(view.generation);
         // A step that others took while the state was on its way says nothing about speed.
@@ -446,7 +488,8 @@ impl Worker {
         let last = self.is_over();
         if last || self.pace.is_due() {
             let skipped = self.learner.ledger().skips().total;
-            let progress = self.pace.take(report, self.learner.manifest().steps, members, skipped);
+            let loss = self.totals.loss.unwrap_or(report.loss);
+            let progress = self.pace.take(report, loss, self.learner.manifest().steps, (members, skipped));
             self.observer.report(&progress);
         }
         if last {
@@ -463,13 +506,15 @@ impl Worker {
 
     /// Whether no step follows.
     fn is_over(&self) -> bool {
-        self.learner.is_over() || self.totals.skips.is_some()
+        self.learner.is_over() || self.totals.skips.is_some() || self.totals.starved.is_some()
     }
 
     /// No step follows a state with which the run has ended, be it the one that this member begins with.
     fn look_whether_it_is_over(&mut self) {
         if self.learner.is_over() {
-            let step = self.learner.step();
+            let (step, in_row) = (self.learner.step(), self.learner.ledger().starved());
+            // What ended so has not learned what it was to learn.
+            self.totals.starved = (in_row > 0).then_some(StarvedEnd { in_row, is_last: true });
             self.turns.shared_steps.act(|steps| steps.conclude_after(step));
         }
     }

@@ -46,8 +46,8 @@ impl EventLoop {
                 let (shared_steps, observer) = (self.shared_steps.clone(), Arc::clone(&self.observer));
                 let events = self.incoming.events_in.clone();
                 let fetch = async move {
-                    let (members, step) = (|| asked.borrow().clone(), || shared_steps.progress().step);
-                    if let Err(error) = rest.complete(&open, members, step, &*observer).await {
+                    let (members, position) = (|| asked.borrow().clone(), || shared_steps.run_position());
+                    if let Err(error) = rest.complete(&open, members, position, &*observer).await {
                         let _ = events.send(NetworkEvent::DataMissing { error }).await;
                     }
                 };

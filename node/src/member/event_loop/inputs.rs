@@ -32,7 +32,7 @@ impl EventLoop {
         match notice {
             StepEvent::Synced => self.observer.report(&Report::Synced { step: self.shared_steps.progress().step }),
             StepEvent::TooFarBehind => self.leave_view("the state came too slowly: no room for more results"),
-            StepEvent::Held(_) | StepEvent::Digest { .. } | StepEvent::Finished { .. } => {}
+            StepEvent::Starved { .. } | StepEvent::Held(_) | StepEvent::Digest { .. } | StepEvent::Finished { .. } => {}
         }
     }
 

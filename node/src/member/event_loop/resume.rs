@@ -142,7 +142,11 @@ impl EventLoop {
             planned: self.config.reduced.trained,
             exact,
             chooses: self.config.chooses,
-            words: view.members().iter().map(|member| contribution::words(member, syncing)).collect(),
+            words: view
+                .members()
+                .iter()
+                .map(|member| contribution::words(member, syncing, self.config.can_arrive))
+                .collect(),
             layout: self.config.layout,
             codec: self.config.codec,
             plan: self.config.plan,

@@ -11,6 +11,7 @@ fn pace(peer: &str, samples_per_s: f64, computing_share: f64) -> MemberPaceRepor
         samples_per_s: Some(samples_per_s),
         computing_share,
         syncing: false,
+        starved: false,
     }
 }
 

@@ -17,6 +17,9 @@ pub struct MemberPaceReport {
     pub computing_share: f64,
     /// Whether it still downloads the state.
     pub syncing: bool,
+    /// Whether it said in one of the steps that the data of its samples was still on its way, and computed nothing.
+    #[serde(default)]
+    pub starved: bool,
 }
 
 /// One link that the view's plan sends over.

@@ -26,6 +26,9 @@ pub struct Member {
     pub rtt_ms: Option<f64>,
     /// Whether it still downloads the state.
     pub syncing: bool,
+    /// Whether it lacked the data of its samples in one of the last steps, and computed nothing in that.
+    #[serde(default)]
+    pub starved: bool,
 }
 
 impl Status {
@@ -50,6 +53,7 @@ impl Status {
                 mbit: cost.map(|cost| cost.mbit),
                 rtt_ms: cost.map(|cost| cost.rtt_ms),
                 syncing: pace.is_some_and(|pace| pace.syncing),
+                starved: pace.is_some_and(|pace| pace.starved),
             }
         };
         self.members.iter().map(row).collect()

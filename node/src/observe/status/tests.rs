@@ -193,6 +193,7 @@ fn each_member_has_a_row_with_what_is_known_of_it() {
         samples_per_s,
         computing_share: 0.25,
         syncing: samples_per_s.is_none(),
+        starved: samples_per_s.is_some(),
     };
     status.update(&Report::Named { peer: "other".to_owned(), name: "lab-2".to_owned() });
     let members = vec![pace("other", 30, Some(120.0)), pace("peer", 10, None)];
@@ -205,7 +206,7 @@ fn each_member_has_a_row_with_what_is_known_of_it() {
     assert_eq!((other.name.as_deref(), other.samples_per_s, other.share), (Some("lab-2"), Some(120.0), Some(0.75)));
     assert_eq!((other.waiting_share, other.link.as_deref()), (Some(0.75), Some("direct")));
     assert_eq!((own.mbit, own.rtt_ms, own.link.as_deref()), (Some(4.0), Some(20.0), None));
-    assert_eq!((own.waiting_share, own.syncing), (None, true));
+    assert_eq!((own.waiting_share, own.syncing, own.starved, other.starved), (None, true, false, true));
     status.update(&Report::Limit { limit: Some(Limit::Member { peer: "other".to_owned(), speed: 0.2 }) });
     assert!(status.limit.is_some());
     status.update(&Report::Finished(summary(Outcome::Complete)));

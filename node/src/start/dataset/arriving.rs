@@ -9,43 +9,40 @@
 //! from what lies there.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::future::Future;
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use starling_engine::download::MAX_DONORS;
-use starling_run::data::{ArrivalTracker, TOKENS};
+use starling_run::data::{ArrivalTracker, MAX_PREPROCESSING_BYTES, RunPosition};
 use starling_run::{Manifest, Workload};
-use starling_topology::{PeerId, ShufflePolicy};
+use starling_topology::PeerId;
 use tokio::time::{Instant, timeout};
 
 use super::{ASK_LIMIT, Place, REPORT_INTERVAL};
 use crate::error::NodeError;
 use crate::observe::report::{Observer, Report};
 use crate::start::node::blocking;
-use crate::transfer::data::{self, Failure, FileCheck};
+use crate::transfer::data::{self, Failure, FileCheck, FileRequest, KnownManifests};
 use crate::transfer::questions;
 
 /// What a text has besides its tokens: the first of its files, without which nothing is known of the others.
 const NAMED: [usize; 2] = [0, 1];
-/// For how long nothing at all may come: those who have the data may be started again.
+/// The longest of these, in bytes.
+const MAX_NAMED_BYTES: u64 = MAX_PREPROCESSING_BYTES as u64;
+/// For how long nothing of the data may come while there are members to ask: those who have it may be started again.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// When members are asked again, at first and in the end.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(15);
-
-/// Whether a run can be entered with a part of its data: each sample has its place in a file that is known by its hash, and which samples come next is known.
-pub(super) fn can_arrive(manifest: &Manifest) -> bool {
-    // Who evaluates a part of the held-out samples as it trains needs all of these, which lie everywhere.
-    manifest.data.kind == TOKENS && manifest.shuffle != ShufflePolicy::Full && manifest.evaluation.is_none()
-}
 
 /// A data set that is not all here.
 #[derive(Clone)]
@@ -56,6 +53,12 @@ pub(crate) struct ArrivingData {
     limit: u64,
     /// How many came since this process began.
     fetched: Arc<AtomicU64>,
+    /// Whom to believe what they say that the files are.
+    known: Arc<Mutex<KnownManifests>>,
+    /// After which of these steps the run stood when somebody said it.
+    stands: Option<RangeInclusive<u64>>,
+    /// As [`PATIENCE`].
+    patience: Duration,
 }
 
 impl Place {
@@ -98,7 +101,7 @@ impl Place {
                 }
                 fs::rename(&place.folder, &place.part).map_err(failed)?;
             }
-            fs::remove_file(place.mark()).map_err(failed)
+            remove(&place.mark()).map_err(failed)
         })
         .await
     }
@@ -109,7 +112,7 @@ impl Place {
         let forget = move || {
             // A folder with a file in it stays, and so does what says that more are missing.
             if fs::remove_dir(&place.folder).is_ok() {
-                drop(fs::remove_file(place.mark()));
+                drop(remove(&place.mark()));
                 place.folder.parent().into_iter().for_each(|parent| drop(fs::remove_dir(parent)));
             }
             Ok(())
@@ -117,10 +120,22 @@ impl Place {
         drop(blocking(forget).await);
     }
 
-    /// All is here.
-    async fn end_arriving(&self) -> Result<(), NodeError> {
+    /// All is here. If the mark stays, all of it is only looked at once more the next time.
+    async fn end_arriving(&self, observer: &dyn Observer) {
         let mark = self.mark();
-        blocking(move || fs::remove_file(&mark).map_err(|source| NodeError::file("write", &mark, source))).await
+        let removed = blocking(move || remove(&mark).map_err(|source| NodeError::file("remove", &mark, source))).await;
+        if let Err(error) = removed {
+            let message = format!("{error}; all of the data is here, but that says that files are missing");
+            observer.report(&Report::Warning { message });
+        }
+    }
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -137,6 +152,7 @@ where
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
     place.begin_arriving().await?;
+    let known: Arc<Mutex<KnownManifests>> = Arc::default();
     let workload = match place.read_arriving(limit).await {
         Ok(workload) => workload,
         Err(_) => {
@@ -145,7 +161,8 @@ where
                 taken = Some(place.read_arriving(limit).await?);
                 Ok(())
             };
-            let wanted = place.wanted(&NAMED, limit);
+            let only = NAMED.map(|number| FileRequest { number, bytes: 1..=MAX_NAMED_BYTES });
+            let wanted = place.wanted(&only, &known, limit);
             if let Err(failure) = data::fetch(open, members, wanted, |_, _| {}, check).await {
                 place.forget_arriving().await;
                 return Err(super::not_there(place, limit, failure));
@@ -154,11 +171,14 @@ where
         }
     };
     let arrivals = workload.arrivals().ok_or(NodeError::Stopped("download"))?;
-    let arriving = ArrivingData { place: place.clone(), arrivals, limit, fetched: Arc::default() };
-    arriving.look().await?;
     let stands = stands_behind(open, members, &place.manifest).await;
+    let (place, fetched) = (place.clone(), Arc::default());
+    let arriving = ArrivingData { place, arrivals, limit, fetched, known, stands: stands.clone(), patience: PATIENCE };
+    let place = &arriving.place;
+    arriving.look().await?;
     // Where nobody answers, there is nobody to have more from: whoever can compute nothing with what is here, computes nothing.
-    let wanted = stands.and_then(|steps| arriving.arrivals.order((&place.manifest).into(), steps));
+    let stands = stands.map(RunPosition::Behind);
+    let wanted = stands.and_then(|position| arriving.arrivals.order((&place.manifest).into(), position));
     let progress = Progress::new(&arriving, observer);
     if let Some(order) = wanted {
         for file in &order.files[..order.to_begin] {
@@ -170,8 +190,8 @@ where
             }
         }
     }
-    if arriving.next(0).is_none() {
-        place.end_arriving().await?;
+    if arriving.missing(RunPosition::Behind(0..=0)).is_empty() {
+        place.end_arriving(observer).await;
         return Ok((workload, None));
     }
     arriving.tell(observer);
@@ -219,11 +239,23 @@ impl ArrivingData {
         .await
     }
 
-    /// The missing file that a member asks for next that stands after `step`; `None` if none is missing.
-    fn next(&self, step: u64) -> Option<usize> {
-        let order = self.arrivals.order((&self.place.manifest).into(), step..=step);
-        let files = order.map_or_else(|| (0..self.arrivals.files()).collect(), |order| order.files);
-        files.into_iter().find(|file| !self.arrivals.is_here(*file))
+    /// The missing files, in the order in which a member needs them where the run stands so.
+    fn missing(&self, position: RunPosition) -> Vec<usize> {
+        let position = match (position, &self.stands) {
+            // The state may still be on its way here.
+            (RunPosition::Behind(steps), Some(told)) => {
+                RunPosition::Behind(*steps.start().max(told.start())..=*steps.end().max(told.end()))
+            }
+            (known, _) => known,
+        };
+        let order = self.arrivals.order((&self.place.manifest).into(), position);
+        let files = order.map_or_else(|| (0..self.arrivals.files()).collect::<Vec<_>>(), |order| order.files);
+        files.into_iter().filter(|file| !self.arrivals.is_here(*file)).collect()
+    }
+
+    /// How many bytes came by a manifest of which a file was the run's. By another one, anything may come.
+    fn trusted_bytes(&self) -> u64 {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).bytes()
     }
 
     fn tell(&self, observer: &dyn Observer) {
@@ -250,45 +282,62 @@ impl ArrivingData {
             before = Some(bytes);
             progress(bytes, of);
         };
-        let only = [file];
+        // Of what had to be here before, nothing is missing.
+        let bytes = self.arrivals.bytes(file).map_or(1..=MAX_NAMED_BYTES, |bytes| bytes..=bytes);
+        let only = [FileRequest { number: file, bytes }];
         let check = TakeIn { arrivals: self.arrivals.clone(), file };
-        data::fetch_for(open, members, self.place.wanted(&only, self.limit), told, check).await
+        data::fetch_for(open, members, self.place.wanted(&only, &self.known, self.limit), told, check).await
     }
 
-    /// Fetches all that is missing, from those who are `members` at a time, first what is needed next where this machine is after `step`. Tells of
-    /// each file.
+    /// Fetches all that is missing, from those who are `members` at a time, first what is needed next where the run stands at this `position`. What
+    /// can't be had keeps nothing else waiting. Tells of each file.
     ///
     /// # Errors
-    /// Why the rest can't be had, if nothing came for long, whoever was asked.
+    /// Why the rest can't be had, if no file came for long, and nothing of one by a manifest that had been right, whoever was asked.
     pub(crate) async fn complete<S, Open>(
         &self,
         open: &impl Fn(PeerId) -> Open,
         members: impl Fn() -> Vec<PeerId>,
-        step: impl Fn() -> u64,
+        position: impl Fn() -> RunPosition,
         observer: &dyn Observer,
     ) -> Result<(), NodeError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         Open: Future<Output = io::Result<S>> + Send + 'static,
     {
-        let (mut came, mut retry) = (Instant::now(), FIRST_RETRY);
+        let (mut came, mut retry, mut failed) = (Instant::now(), FIRST_RETRY, BTreeSet::new());
         loop {
-            let (this, at, before) = (self.clone(), step(), self.fetched.load(Relaxed));
-            let Some(file) = blocking(move || Ok(this.next(at))).await? else { return Ok(()) };
-            let fetched = self.fetch(open, &members(), file, |_, _| {}).await;
-            if fetched.is_ok() || self.fetched.load(Relaxed) > before {
+            let (this, at, before) = (self.clone(), position(), self.trusted_bytes());
+            let missing = blocking(move || Ok(this.missing(at))).await?;
+            let Some(first) = missing.first() else { return Ok(()) };
+            let file = *missing.iter().find(|file| !failed.contains(*file)).unwrap_or(first);
+            let asked = members();
+            let fetched = self.fetch(open, &asked, file, |_, _| {}).await;
+            // Of what was never right, bytes say nothing.
+            if fetched.is_ok() || self.trusted_bytes() > before {
                 (came, retry) = (Instant::now(), FIRST_RETRY);
+            }
+            // Who is alone has nobody to have it from.
+            if asked.is_empty() {
+                came = Instant::now();
             }
             match fetched {
                 Ok(()) => {
+                    failed.clear();
                     if self.arrivals.here() == self.arrivals.files() {
-                        self.place.end_arriving().await?;
+                        self.place.end_arriving(observer).await;
                     }
                     self.tell(observer);
                 }
-                Err(Failure { reason, .. }) if came.elapsed() >= PATIENCE => return Err(NodeError::NoData { reason }),
+                Err(Failure { reason, .. }) if came.elapsed() >= self.patience => {
+                    return Err(NodeError::NoData { reason });
+                }
                 Err(Failure { reason, .. }) => {
                     tracing::info!(file, reason, "a file of the data can't be had yet");
+                    failed.insert(file);
+                    if failed.len() >= missing.len() {
+                        failed.clear();
+                    }
                     tokio::time::sleep(retry).await;
                     retry = (2 * retry).min(LAST_RETRY);
                 }
@@ -342,3 +391,6 @@ impl<'a> Progress<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

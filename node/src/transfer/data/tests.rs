@@ -115,6 +115,7 @@ impl Files {
             names: &["table.csv"],
             folder: &self.0.path().join("here"),
             only: None,
+            known: None,
             max_bytes,
         };
         let progress = |here, of| told.push((here, of));
@@ -161,7 +162,7 @@ async fn what_most_members_have_is_offered_first() {
     let members = [peer(1), peer(2), peer(3)];
     let (folder, mut tried) = (files.0.path().join("here"), Vec::new());
     let (set, names) = (FileSet::DataSet, &["table.csv"]);
-    let wanted = DataRequest { files: set, names, folder: &folder, only: None, max_bytes: u64::MAX };
+    let wanted = DataRequest { files: set, names, folder: &folder, only: None, known: None, max_bytes: u64::MAX };
     let check = async || -> Result<(), String> {
         tried.push(files.downloaded());
         Err("it is not the run's".to_owned())
@@ -238,6 +239,7 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
             names: &["table.csv"],
             folder: folder.path(),
             only: None,
+            known: None,
             max_bytes: u64::MAX,
         };
         let members = [peer(2), peer(1), peer(3)];
@@ -281,11 +283,18 @@ async fn files_that_are_asked_for_alone_are_fetched_and_others_are_left_as_they_
     std::fs::create_dir(&folder).expect("made");
     // Nobody writes to what is not asked for, whatever it holds.
     std::fs::write(folder.join("part-00000.bin"), b"other").expect("written");
-    let wanted =
-        |only, max_bytes| DataRequest { files: FileSet::DataSet, names: &names, folder: &folder, only, max_bytes };
+    let wanted = |only, max_bytes| DataRequest {
+        files: FileSet::DataSet,
+        names: &names,
+        folder: &folder,
+        only,
+        known: None,
+        max_bytes,
+    };
+    let [second, fourth] = [1, 3].map(|number| [FileRequest { number, bytes: 0..=u64::MAX }]);
     let mut told = Vec::new();
     let progress = |here, of| told.push((here, of));
-    let fetched = fetch(&swarm.open(), &[peer(1)], wanted(Some(&[1]), u64::MAX), progress, async || Ok(())).await;
+    let fetched = fetch(&swarm.open(), &[peer(1)], wanted(Some(&second), u64::MAX), progress, async || Ok(())).await;
     fetched.expect("it has it");
     let one = content(1).len() as u64;
     assert_eq!((told.first(), told.last(), told.len()), (Some(&(0, whole)), Some(&(one, whole)), CHUNKS + 1));
@@ -293,7 +302,7 @@ async fn files_that_are_asked_for_alone_are_fetched_and_others_are_left_as_they_
     assert_eq!(read("part-00001.bin"), Some(content(1)));
     assert_eq!((read("part-00000.bin"), read("part-00002.bin")), (Some(b"other".to_vec()), None));
     // What is too large as a whole is too large, and nobody has a file that the data does not have.
-    for (only, max_bytes, part) in [(&[1], whole - 1, "may have"), (&[3], whole, "not as many files")] {
+    for (only, max_bytes, part) in [(&second, whole - 1, "may have"), (&fourth, whole, "not as many files")] {
         let asked = wanted(Some(only), max_bytes);
         let failure = fetch(&swarm.open(), &[peer(1)], asked, |_, _| {}, async || Ok(())).await.expect_err("refused");
         assert!(failure.is_shared && failure.reason.contains(part), "{failure:?}");

@@ -10,7 +10,7 @@
 //!      |   its own view says that it votes: it owes nothing more                  |
 //! ```
 //!
-//! It says so again until its own view gives it the vote: what is said in a view that is over is lost, and so is what a broken
+//! Steps to which it brought nothing for lack of data don't count. It says so again until its own view gives it the vote: what is said in a view that is over is lost, and so is what a broken
 //! connection swallows. No decree gives more than one vote if those who had one would not be a quorum of the next view then. A
 //! voter names no more of those who came by one invitation than may vote by it ([`Signer::may_vote`]): a quorum decides about votes,
 //! as about all else. Before the run's first step is committed there is nothing to contribute to: who needs no state votes at once. And
@@ -106,6 +106,11 @@ impl Membership {
         if !had && self.has_contributed() {
             self.tell_contributes();
         }
+    }
+
+    /// We bring nothing to `step`: only after it can steps be said to have our contribution.
+    pub(in crate::membership) fn starve(&mut self, step: u64) {
+        self.whole_since = self.whole_since.map(|since| since.max(step));
     }
 
     /// Says it again: others may not have heard it in the view that they are in by now.

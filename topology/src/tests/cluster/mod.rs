@@ -128,6 +128,8 @@ pub(super) struct Cluster {
     pub(super) delivered: usize,
     /// Links that carry nothing, each in its direction.
     pub(super) cut: BTreeSet<(PeerId, PeerId)>,
+    /// Who brings nothing to steps because its data is on its way.
+    pub(super) starved: BTreeSet<PeerId>,
     /// One that hears of nobody that contributes.
     pub(super) deaf: Option<PeerId>,
     /// Disks that store nothing.
@@ -157,6 +159,7 @@ impl Cluster {
             steps,
             delivered: 0,
             cut: BTreeSet::new(),
+            starved: BTreeSet::new(),
             deaf: None,
             failing: BTreeSet::new(),
             busy: BTreeSet::new(),
@@ -634,6 +637,9 @@ impl Cluster {
         let steps = self.steps;
         let peer = self.at(name);
         let (step, state) = (peer.step, peer.state);
+        if self.starved.contains(&name) {
+            self.input(name, Input::Starved { step });
+        }
         self.input(name, Input::Reached { step, waits: None });
         if let Some(digest) = state {
             self.invariants.state(name, view, step, digest);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use starling_run::data::{ArrivalTracker, SampleSchedule};
-use starling_topology::ledger::UNMEASURED;
+use starling_run::data::{ArrivalTracker, RunPosition, SampleSchedule};
+use starling_topology::ledger::{STARVED, UNMEASURED};
 use starling_topology::{Ledger, PeerId, ShufflePolicy};
 
 use super::tokens::{Prepared, story};
@@ -154,7 +154,7 @@ fn files_come_in_the_order_in_which_steps_need_them() {
                 })
                 .collect();
             for (from, to) in [(0, 0), (0, 5), (1, 1), (30, 30), (30, 44), (100, 103), (137, 150)] {
-                let order = arrivals.order(schedule, from..=to).expect("by blocks");
+                let order = arrivals.order(schedule, RunPosition::Behind(from..=to)).expect("by blocks");
                 let mut sorted = order.files.clone();
                 sorted.sort_unstable();
                 assert_eq!(sorted, (0..arrivals.files()).collect::<Vec<_>>(), "each once");
@@ -181,8 +181,40 @@ fn files_come_in_the_order_in_which_steps_need_them() {
             }
         }
         let full = SampleSchedule { seed: 1, batch_size: 16, shuffle: ShufflePolicy::Full };
-        assert_eq!(arrivals.order(full, 0..=0), None, "any sample may be the next one");
+        assert_eq!(arrivals.order(full, RunPosition::Behind(0..=0)), None, "any sample may be the next one");
     }
+}
+
+/// Where samples were given back, the run is not where the number of its steps says.
+#[test]
+fn files_follow_the_ledger_where_samples_came_again() {
+    let coming = Coming::new();
+    let dataset = coming.open(0.0);
+    let arrivals = dataset.arrivals().expect("of a text in files");
+    let samples = dataset.training().len() as u32;
+    let places: Vec<usize> = (0..samples).map(|sample| file_of(&dataset, &*arrivals, sample)).collect();
+    let shuffle = ShufflePolicy::Blocks { rows: 20, blocks: 1 };
+    let schedule = SampleSchedule { seed: 3, batch_size: 10, shuffle };
+    let mut ledger = Ledger::new(3, samples, 10).with_shuffle(shuffle);
+    ledger.assign(&[ME]);
+    let mut behind = 0;
+    for step in 1..=150 {
+        let share = ledger.share_of(ME);
+        let needed: BTreeSet<usize> = ledger.indices(share).iter().map(|sample| places[*sample as usize]).collect();
+        let (epoch, pending, cursor) = (ledger.epoch(), share[0].start, ledger.cursor());
+        let begun = |position| {
+            let order = arrivals.order(schedule, position).expect("by blocks");
+            order.files[..order.to_begin].iter().copied().collect::<BTreeSet<usize>>()
+        };
+        let at = begun(RunPosition::At { epoch, pending, cursor });
+        assert!(needed.is_subset(&at), "step {step}: {needed:?} of {at:?}");
+        behind += usize::from(!needed.is_subset(&begun(RunPosition::Behind(step - 1..=step - 1))));
+        ledger.commit(step, &[ME], &[if step % 3 == 0 { UNMEASURED } else { STARVED }]);
+    }
+    assert!(behind > 10, "that it makes a difference shows in {behind} steps");
+    assert_eq!(arrivals.bytes(1), None);
+    let length = |file| fs::metadata(coming.prepared.path(&Coming::name(file))).expect("there").len();
+    assert!((2..arrivals.files()).all(|file| arrivals.bytes(file) == Some(length(file))));
 }
 
 #[test]
@@ -192,7 +224,8 @@ fn a_part_is_enough_to_begin_with() {
     let arrivals = dataset.arrivals().expect("of a text in files");
     let to_begin = |seed| {
         let shuffle = ShufflePolicy::Blocks { rows: 40, blocks: 1 };
-        arrivals.order(SampleSchedule { seed, batch_size: 2, shuffle }, 20..=22).expect("by blocks").to_begin
+        let schedule = SampleSchedule { seed, batch_size: 2, shuffle };
+        arrivals.order(schedule, RunPosition::Behind(20..=22)).expect("by blocks").to_begin
     };
     // The two that say what it is, that of the first samples, and those of a window or two.
     let begun: Vec<usize> = (0..20).map(to_begin).collect();

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use starling_run::data::{ArrivalOrder, ArrivalTracker, SampleSchedule};
+use starling_run::data::{ArrivalOrder, ArrivalTracker, RunPosition, SampleSchedule};
 use starling_run::program::learner::PROBED;
 use starling_topology::ledger::SampleOrder;
 
@@ -71,18 +71,24 @@ impl ArrivalTracker for TokenArrivals {
         }
     }
 
-    fn order(&self, schedule: SampleSchedule, steps: RangeInclusive<u64>) -> Option<ArrivalOrder> {
+    fn bytes(&self, file: usize) -> Option<u64> {
+        Some(self.folder().told_bytes(file.checked_sub(NAMED_FILES)?))
+    }
+
+    fn order(&self, schedule: SampleSchedule, position: RunPosition) -> Option<ArrivalOrder> {
         let samples = u32::try_from(self.training.len()).expect("invariant: windows are counted in 32 bits");
         let order = |epoch| SampleOrder::draw(schedule.seed, samples, epoch, schedule.shuffle);
         let mut wanted = Wanted::new(self.files());
         // What is computed before the run is entered is computed of these.
         wanted.add(self.files_of(&(0..samples.min(PROBED))));
-        let (begin, end) = (steps.start().saturating_sub(SLACK), *steps.end());
         let place = |step: u64| {
             let steps = u64::from(samples.div_ceil(schedule.batch_size.max(1)));
             (step / steps, (step % steps * u64::from(schedule.batch_size)) as u32)
         };
-        let ((first_epoch, position), (last_epoch, last)) = (place(begin), place(end));
+        let ((first_epoch, position), (last_epoch, last)) = match position {
+            RunPosition::Behind(steps) => (place(steps.start().saturating_sub(SLACK)), place(*steps.end())),
+            RunPosition::At { epoch, pending, cursor } => ((epoch, pending.min(samples - 1)), (epoch, cursor)),
+        };
         let (mut to_begin, mut needed, mut blocks) = (None, None, 0);
         // A whole epoch has all files.
         'epochs: for epoch in [first_epoch, first_epoch + 1] {

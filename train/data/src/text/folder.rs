@@ -267,6 +267,11 @@ impl TokenFolder {
         self.shards.len()
     }
 
+    /// How long this file of tokens has to be.
+    pub(super) fn told_bytes(&self, shard: usize) -> u64 {
+        self.shards[shard].header.file_bytes()
+    }
+
     /// The file that has this token, by its number among all that are shared.
     pub(super) fn file_of(&self, token: u64) -> usize {
         let shard = usize::try_from(token / shard::most_tokens(self.told.vocabulary));

@@ -200,6 +200,8 @@ pub struct Download<M, C> {
     later: Vec<(Time, PeerId)>,
     /// Who named what: the manifests that have not been tried.
     named: Vec<(M, Vec<PeerId>)>,
+    /// One that is known to be what is wanted.
+    preferred: Option<M>,
     /// Since when it is certain which one is chosen.
     certain: Option<Time>,
     stage: Stage<M, C>,
@@ -228,6 +230,7 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
             questions: 0,
             later: Vec::new(),
             named: Vec::new(),
+            preferred: None,
             certain: None,
             stage: Stage::Naming,
             timer: None,
@@ -238,6 +241,12 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
         distinct.into_iter().for_each(|donor| download.ask(now, donor, DownloadRequest::Manifest));
         download.go_on(now);
         download
+    }
+
+    /// Has it begin with this manifest, which is known to be what is wanted, as soon as a donor names it: nobody else is waited for then. Donors that
+    /// name it later hand out chunks as well.
+    pub fn prefer(&mut self, manifest: M) {
+        self.preferred = Some(manifest);
     }
 
     /// Has it make a mistake from now on.
@@ -332,11 +341,15 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
         let is_certain = match self.terms.rule {
             Rule::Majority => self.named.iter().any(|(_, donors)| 2 * donors.len() > self.donors),
             Rule::Named => true,
-            Rule::Each => false,
+            Rule::Each => self.is_preferred_here(),
         };
         if is_certain || self.flaw == Some(FlawKind::TakesFirstNamed) {
             self.certain = self.certain.or(Some(now));
         }
+    }
+
+    fn is_preferred_here(&self) -> bool {
+        self.preferred.as_ref().is_some_and(|preferred| self.named.iter().any(|(manifest, _)| manifest == preferred))
     }
 
     fn fail(&mut self, donor: PeerId, question: DownloadRequest<C>, reason: String, is_wrong: bool) {
@@ -390,6 +403,8 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
         let mut named: Vec<_> = std::mem::take(&mut self.named).into_iter().zip(1..).collect();
         named.sort_by_key(|((_, donors), place)| (Reverse(donors.len()), mix(seed, *place)));
         let mut named: Vec<(M, Vec<PeerId>)> = named.into_iter().map(|(named, _)| named).collect();
+        // Stable: the others stay in order.
+        named.sort_by_key(|(manifest, _)| self.preferred.as_ref() != Some(manifest));
         let answered: usize = named.iter().map(|(_, donors)| donors.len()).sum();
         if self.terms.rule == Rule::Majority && !named.is_empty() {
             if named.first().is_some_and(|(_, donors)| 2 * donors.len() > answered) {

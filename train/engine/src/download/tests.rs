@@ -111,10 +111,22 @@ fn download(
     flaw: Option<FlawKind>,
     spoils: Option<u8>,
 ) -> Came {
+    download_of(donors, terms, (chunks, seed), (flaw, None), spoils)
+}
+
+/// The same where one of the manifests may be known to be what is wanted.
+fn download_of(
+    donors: &[Donor],
+    terms: DownloadConfig,
+    (chunks, seed): (u32, u64),
+    (flaw, preferred): (Option<FlawKind>, Option<u8>),
+    spoils: Option<u8>,
+) -> Came {
     let names: Vec<PeerId> = (0..donors.len()).map(peer).collect();
     let mut now = Time::ZERO;
     let mut machine = Download::new(now, terms, &names, seed);
     machine.flaw = flaw;
+    preferred.into_iter().for_each(|preferred| machine.prefer(preferred));
     let mut asked = vec![0; donors.len()];
     let mut under_way: BTreeMap<u64, (usize, DownloadRequest<u32>)> = BTreeMap::new();
     let mut arrivals: BTreeMap<(Time, u64), DownloadReply<u8>> = BTreeMap::new();
@@ -315,6 +327,27 @@ fn chunks_come_from_all_donors_and_nobody_waits_for_a_silent_one_once_it_is_cert
     let donors = [Donor::Later(60), Donor::Good, Donor::Good];
     let came = download(&donors, DownloadConfig::of_state(STALL), 200, 1, None, None);
     assert!(came.chunks.iter().any(|(_, by)| *by == 0), "{came:?}");
+}
+
+#[test]
+fn what_is_known_to_be_wanted_is_begun_with_whoever_names_something_else_or_nothing() {
+    let terms = DownloadConfig::of_data();
+    let donors = [Donor::Mute, Donor::NamesFalse, Donor::NamesFalse, Donor::Good, Donor::Good];
+    for seed in 0..8 {
+        let came = download_of(&donors, terms, (40, seed), (None, Some(TRUE)), None);
+        assert_eq!(came.loaded, Ok(TRUE));
+        assert!(came.took < terms.answer, "nobody waits for who is silent: {:?}", came.took);
+        assert!(
+            [3, 4].iter().all(|good| came.chunks.iter().any(|(_, by)| by == good)),
+            "who names it later serves, too"
+        );
+        // Unknown, what most name comes first, once all have had their time.
+        let came = download_of(&donors, terms, (40, seed), (None, None), Some(FALSE));
+        assert!(came.loaded == Ok(TRUE) && came.took >= terms.answer, "{came:?}");
+    }
+    // Nobody names it: the others are tried as ever.
+    let came = download_of(&donors[..3], terms, (4, 1), (None, Some(TRUE)), None);
+    assert_eq!(came.loaded, Ok(FALSE));
 }
 
 #[test]

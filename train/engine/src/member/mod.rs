@@ -312,6 +312,7 @@ impl Member {
         match notice {
             StepEvent::Synced => self.inputs.push_back(Input::Synced),
             StepEvent::TooFarBehind => self.unable(steps),
+            StepEvent::Starved { step } => self.inputs.push_back(Input::Starved { step }),
             StepEvent::Held(progress) => self.tell_held(progress),
             StepEvent::Digest { step, digest } => self.inputs.push_back(Input::Digest { step, digest }),
             StepEvent::Finished { step, digest, is_saved } => {

@@ -409,6 +409,11 @@ impl<R: StepResult, S> StepEngine<R, S> {
         Some(Task::Contribute(active.clone()))
     }
 
+    /// This member brings nothing to `step`: its data is on its way.
+    pub fn starve(&mut self, step: u64) {
+        self.notices.starved = Some(step);
+    }
+
     /// The state after `step` has this digest. What is about to be replaced is not compared.
     pub fn compare(&mut self, step: u64, digest: Digest) {
         if self.syncing.as_ref().is_none_or(Syncing::is_loaded) {

@@ -10,6 +10,11 @@ pub enum StepEvent {
     Synced,
     /// More results wait for the state than fit in memory: the state can't be had in this view.
     TooFarBehind,
+    /// This member brings nothing to a step, because its data is still on its way: say [`Input::Starved`](starling_topology::Input::Starved).
+    Starved {
+        /// The step.
+        step: u64,
+    },
     /// The steps stand, as the hold asked.
     Held(Progress),
     /// The state after `step` has this digest: say [`Input::Digest`](starling_topology::Input::Digest).
@@ -30,11 +35,12 @@ pub enum StepEvent {
     },
 }
 
-/// What was not told yet. A newer word of a kind replaces an older one, so that there are at most five.
+/// What was not told yet. A newer word of a kind replaces an older one, so that there are at most six.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     pub(super) is_synced: bool,
     pub(super) is_too_far_behind: bool,
+    pub(super) starved: Option<u64>,
     pub(super) held: Option<Progress>,
     pub(super) digest: Option<(u64, Digest)>,
     pub(super) finished: Option<(u64, Digest, bool)>,
@@ -42,8 +48,9 @@ pub(super) struct Notices {
 
 impl Notices {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { is_synced, is_too_far_behind, held, digest, finished } = self;
-        !is_synced && !is_too_far_behind && held.is_none() && digest.is_none() && finished.is_none()
+        let Self { is_synced, is_too_far_behind, starved, held, digest, finished } = self;
+        let has_flag = *is_synced || *is_too_far_behind;
+        !has_flag && starved.is_none() && held.is_none() && digest.is_none() && finished.is_none()
     }
 
     pub(super) fn take(&mut self) -> Option<StepEvent> {
@@ -53,6 +60,10 @@ impl Notices {
         }
         if std::mem::take(&mut self.is_too_far_behind) {
             return Some(StepEvent::TooFarBehind);
+        }
+        // Before where it stands: what it says there of its contributions rests on it.
+        if let Some(step) = self.starved.take() {
+            return Some(StepEvent::Starved { step });
         }
         let held = self.held.take().map(StepEvent::Held);
         let digest = || self.digest.take().map(|(step, digest)| StepEvent::Digest { step, digest });

@@ -23,9 +23,27 @@ pub trait ArrivalTracker: Send + Sync + fmt::Debug {
     /// Why it is not what it has to be, as a sentence that names the file. Nothing of it is ever a sample then.
     fn take_in(&self, file: usize) -> Result<(), String>;
 
-    /// Which files a member asks for first that stands behind one of these steps. `None` of a run in which any sample may come next: then all have
-    /// to be here.
-    fn order(&self, schedule: SampleSchedule, steps: RangeInclusive<u64>) -> Option<ArrivalOrder>;
+    /// How long this one has to be, in bytes; `None` of those that had to be here before anything was known.
+    fn bytes(&self, file: usize) -> Option<u64>;
+
+    /// Which files a member asks for first where the run stands so. `None` of a run in which any sample may come next: then all have to be here.
+    fn order(&self, schedule: SampleSchedule, position: RunPosition) -> Option<ArrivalOrder>;
+}
+
+/// Where a run stands, as far as that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunPosition {
+    /// Behind one of these steps: which samples come next follows from that but for those that were given back.
+    Behind(RangeInclusive<u64>),
+    /// By its ledger.
+    At {
+        /// The epoch of the pending step.
+        epoch: u64,
+        /// The first position of its batch.
+        pending: u32,
+        /// The first position of the epoch that was never handed out.
+        cursor: u32,
+    },
 }
 
 /// What says in a run which samples come when.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
-pub use arrivals::{ArrivalOrder, ArrivalTracker, SampleSchedule};
+pub use arrivals::{ArrivalOrder, ArrivalTracker, RunPosition, SampleSchedule};
 pub use delimiter::Delimiter;
 pub use image_size::ImageSize;
 pub use options::{DataOptions, HELD_BYTES, TableColumn};

@@ -26,7 +26,7 @@ use starling_topology::plan::PlanPolicy;
 use starling_topology::{Digest, PeerId, Quorum, RunId, ShufflePolicy};
 use thiserror::Error;
 
-use crate::data::DataDescription;
+use crate::data::{DataDescription, TOKENS};
 use crate::error::Error;
 use crate::manifest::balance::BalancePolicy;
 use crate::manifest::evaluation::{EvaluationSpec, check_schedule};
@@ -222,6 +222,13 @@ impl Manifest {
     /// As [`Self::parameters`].
     pub fn trained(&self) -> usize {
         self.changing() - self.running()
+    }
+
+    /// Whether this run can be entered with a part of its data: each sample has its place in a file that is known by its hash, and which samples
+    /// come next is known.
+    pub fn can_arrive(&self) -> bool {
+        // Who evaluates a part of the held-out samples as it trains needs all of these, which lie everywhere.
+        self.data.kind == TOKENS && self.shuffle != ShufflePolicy::Full && self.evaluation.is_none()
     }
 
     /// The largest magnitude of a number of a contribution, which is a mean times samples. What tells of a member's speed goes

@@ -1,7 +1,7 @@
 //! What all members hold alike after a step: the replicated state, in one canonical form.
 //!
 //! ```text
-//!   "STRLST04" | run: 32 bytes | step: u64 | parameters P: u64 | frozen F: u64 | moments M: u32 | scalars S: u32 | ledger L: u32
+//!   "STRLST05" | run: 32 bytes | step: u64 | parameters P: u64 | frozen F: u64 | moments M: u32 | scalars S: u32 | ledger L: u32
 //!   | P x f32 parameters | M x P x f32 moments | F x f32 frozen | S x f64 scalars | L bytes of ledger    all little-endian, no padding
 //! ```
 
@@ -27,7 +27,7 @@ use crate::state::values::Values;
 use crate::training::best::{Best, Terms};
 use crate::training::optimizer::averaged;
 
-const MAGIC: &[u8; 8] = b"STRLST04";
+const MAGIC: &[u8; 8] = b"STRLST05";
 const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 8 + 4 + 4 + 4;
 /// The most vectors an optimizer keeps.
 pub(crate) const MAX_MOMENTS: u32 = 8;

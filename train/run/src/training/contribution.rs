@@ -16,7 +16,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use starling_topology::ledger::{MAX_SPEED, STARVED, SYNCING, UNMEASURED};
+use starling_topology::ledger::{GAVE_UP, MAX_SPEED, STARVED, SYNCING, UNMEASURED};
 use starling_topology::{Lineage, PeerId};
 
 use crate::state::record::ResultRecord;
@@ -58,9 +58,10 @@ pub fn slots(members: &[PeerId], me: PeerId, speed: u32) -> impl Iterator<Item =
 }
 
 /// What a member may say in its slot, on its way into a view that `syncing` entered without the state: only they can be
-/// without it, and they may have got it.
-pub fn words(member: &PeerId, syncing: &[PeerId]) -> RangeInclusive<u32> {
-    if syncing.contains(member) { SYNCING..=STARVED } else { UNMEASURED..=STARVED }
+/// without it, and they may have got it. That data is missing can be where that [can arrive](crate::Manifest::can_arrive) later, and nowhere else.
+pub fn words(member: &PeerId, syncing: &[PeerId], can_arrive: bool) -> RangeInclusive<u32> {
+    let highest = if can_arrive { STARVED } else { GAVE_UP };
+    if syncing.contains(member) { SYNCING..=highest } else { UNMEASURED..=highest }
 }
 
 /// What makes of a sum over `batch_size` the mean of the `weight` samples that were contributed, of the `pending` ones that the
@@ -99,8 +100,6 @@ pub fn speeds(slots: &[f32], batch_size: u32) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::ledger::GAVE_UP;
-
     use super::*;
 
     #[test]
@@ -128,9 +127,15 @@ mod tests {
     #[test]
     fn who_has_the_state_is_not_without_it() {
         let [ready, syncing] = [1, 2].map(|name| PeerId([name; 32]));
-        assert!(!words(&ready, &[syncing]).contains(&SYNCING) && words(&syncing, &[syncing]).contains(&SYNCING));
-        for said in [UNMEASURED, MAX_SPEED, GAVE_UP, STARVED] {
-            assert!([ready, syncing].iter().all(|member| words(member, &[syncing]).contains(&said)));
+        let may = |member: &PeerId, said, can_arrive| words(member, &[syncing], can_arrive).contains(&said);
+        for can_arrive in [false, true] {
+            assert!(!may(&ready, SYNCING, can_arrive) && may(&syncing, SYNCING, can_arrive));
+            for said in [UNMEASURED, MAX_SPEED, GAVE_UP] {
+                assert!([ready, syncing].iter().all(|member| may(member, said, can_arrive)));
+            }
+            // Elsewhere all have all data: who says something else takes part without work.
+            assert!([ready, syncing].iter().all(|member| may(member, STARVED, can_arrive) == can_arrive));
+            assert!([ready, syncing].iter().all(|member| !may(member, STARVED + 1, can_arrive)));
         }
     }
 

@@ -41,7 +41,7 @@ use crate::training::staged_update::{StagedUpdate, UpdateWorkspace};
 pub struct StepReport {
     /// The step, counted from 1.
     pub step: u64,
-    /// The mean loss over the samples that were contributed, before the update; 0 if there were none.
+    /// The mean loss over the samples that were contributed, before the update; 0 if there were [none](Self::samples), which is no figure to show.
     pub loss: f32,
     /// How many samples were contributed.
     pub samples: u64,

@@ -87,7 +87,8 @@ impl TrainingState {
         let (speeds, weight, scale) = self.weigh(&record.members, figures, slots);
         let who_gave_up = record.members.iter().zip(&speeds).filter(|(_, speed)| **speed == GAVE_UP);
         let given_up: Vec<_> = who_gave_up.map(|(member, _)| (*member, self.ledger.share_len(*member))).collect();
-        // Who gives up brings zeros. Another sum shows that somebody is said to have given up who has not.
+        let is_starved = speeds.contains(&STARVED);
+        // Who gives up or is starved brings zeros. Another sum shows that somebody is said to have done so who has not.
         let is_denied = weight == 0 && record.mean[..reduced.elements()].iter().any(|number| *number != 0.0);
         // A rate that falls for it does so from the next step on: this one may have begun.
         let falls = self.falls();
@@ -101,8 +102,10 @@ impl TrainingState {
         let counts_nothing = given_up.is_empty() && self.counted(figures, weight) == Some(0.0);
         let skipped = match weight {
             _ if counts_nothing => None,
-            0 if given_up.is_empty() => None,
-            0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
+            0 if given_up.is_empty() && !(is_starved && is_denied) => None,
+            0 if is_denied => {
+                Some("all who computed a share of it are said to have given up or lacked data, and have not".to_owned())
+            }
             // Nobody is to blame: with half the scale, the same samples come again.
             0 if is_rescaled => None,
             weight if weight > 0 && !scale.is_finite() => {
@@ -111,7 +114,8 @@ impl TrainingState {
             0 => Some("whoever computed a share of it came to numbers that no contribution may have".to_owned()),
             _ => self.update(staged_update, gradients, running, scale, falls).err().map(|unfit| self.unfit(unfit)),
         };
-        let speeds = if is_rescaled { retried(speeds) } else { speeds };
+        // Nobody rests for what it has not said.
+        let speeds = retried(speeds, is_rescaled, is_denied);
         let ledger = &mut self.ledger;
         let committed = match skipped {
             Some(_) if !is_denied => ledger.skip(step, &record.members, &speeds),
@@ -126,7 +130,7 @@ impl TrainingState {
             epoch: committed.epoch,
             contributions: committed.contributions,
             returned: committed.returned,
-            speeds: contribution::speeds(slots, self.manifest.batch_size),
+            speeds: self.told(slots),
             skipped,
             given_up,
             dropped: committed.dropped,
@@ -264,9 +268,18 @@ impl TrainingState {
         figures.get(1 + self.manifest.running()).copied().filter(|_| self.manifest.weighted && weight > 0)
     }
 
+    /// What members say. Where nobody lacks data, nobody is taken for one who does.
+    fn told(&self, slots: &[f32]) -> Vec<u32> {
+        let mut speeds = contribution::speeds(slots, self.manifest.batch_size);
+        if !self.manifest.can_arrive() {
+            speeds.iter_mut().for_each(|speed| *speed = (*speed).min(GAVE_UP));
+        }
+        speeds
+    }
+
     /// The speeds that the ledger is told: with equal shares, only who is ready.
     fn speeds(&self, slots: &[f32]) -> Vec<u32> {
-        let speeds = contribution::speeds(slots, self.manifest.batch_size);
+        let speeds = self.told(slots);
         match self.manifest.balance {
             BalancePolicy::Speed => speeds,
             BalancePolicy::Equal => speeds.into_iter().map(equal).collect(),
@@ -274,9 +287,11 @@ impl TrainingState {
     }
 }
 
-/// Who gave up brought zeros, as who is not ready does, whose samples come again however often that is.
-fn retried(speeds: Vec<u32>) -> Vec<u32> {
-    speeds.into_iter().map(|speed| if speed == GAVE_UP { SYNCING } else { speed }).collect()
+/// Who gave up where the scale is to blame brought zeros, as who is not ready does, whose samples come again however often that is. So did who is
+/// said to be starved, if that `is_denied`.
+fn retried(speeds: Vec<u32>, is_rescaled: bool, is_denied: bool) -> Vec<u32> {
+    let is_taken_back = |speed| (is_rescaled && speed == GAVE_UP) || (is_denied && speed == STARVED);
+    speeds.into_iter().map(|speed| if is_taken_back(speed) { SYNCING } else { speed }).collect()
 }
 
 /// What matters of a speed where shares are equal.

@@ -146,10 +146,14 @@ fn table(rows: &[Member], names: &Names) -> String {
     let none = || "-".to_owned();
     let row = |row: &Member| {
         let speed = row.samples_per_s.map(|speed| format::thousands(speed.round() as u64));
-        let syncing = || if row.syncing { "syncing".to_owned() } else { none() };
+        let without = || match (row.syncing, row.starved) {
+            (true, _) => "syncing".to_owned(),
+            (false, true) => "starved".to_owned(),
+            (false, false) => none(),
+        };
         [
             names.show(&row.peer),
-            speed.unwrap_or_else(syncing),
+            speed.unwrap_or_else(without),
             row.share.map_or_else(none, format::percent),
             row.waiting_share.map_or_else(none, format::percent),
             row.link.clone().unwrap_or_else(none),
@@ -181,6 +185,7 @@ mod tests {
             samples_per_s: Some(123_456.7),
             computing_share: 0.25,
             syncing: false,
+            starved: false,
         };
         Status {
             process: Process::this(),
