@@ -31,9 +31,10 @@ const LAST_CHANCE: Duration = Duration::from_millis(200);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// How often the event loop is told of the last state, if it has no room for that.
 const LAST_TELLINGS: u32 = 100;
-/// What a copy of a state takes at least, in bytes per second, and how long one that is written is waited for at most.
-const COPIED_BYTES: u64 = 1 << 30;
-const LONGEST_COPY: Duration = Duration::from_secs(1);
+/// For how long an update waits for a state that is written: as a disk of so many bytes per second takes, and no longer than this, as all wait for it.
+/// A slower disk costs memory instead: of what is not written, the update makes a copy.
+const WAITED_BYTES: u64 = 256 << 20;
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// How often somebody who waits for the thread looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -125,12 +126,12 @@ impl CheckpointWriter {
         }
     }
 
-    /// Waits until the thread has given up the vectors of the state that it writes, which an update would have to copy: no longer than
-    /// that would take. They are given up as they are written, which the disk need not be through with.
+    /// Waits until the thread has given up the vectors of the state that it writes, which an update would have to copy, for a while. They are given up
+    /// as they are written, which the disk need not be through with.
     pub(crate) fn wait_for_vectors(&mut self) {
         let vectors = std::mem::take(&mut self.vectors);
         let bytes: u64 = vectors.iter().filter_map(|(vector, _)| Some(4 * vector.upgrade()?.len() as u64)).sum();
-        let until = Instant::now() + LONGEST_COPY.min(Duration::from_millis(bytes * 1000 / COPIED_BYTES));
+        let until = Instant::now() + LONGEST_WAIT.min(Duration::from_millis(bytes * 1000 / WAITED_BYTES));
         let is_held = |(vector, holders): &(Weak<Vec<f32>>, usize)| vector.strong_count() >= *holders;
         while self.is_busy() && vectors.iter().any(is_held) && Instant::now() < until {
             std::thread::sleep(LOOK);

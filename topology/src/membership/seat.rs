@@ -416,6 +416,12 @@ impl Seat {
         self.broken.insert(peer, Broken { step, at: now, again });
     }
 
+    /// This member's process is another one now. Links end with their process: there is nothing about ours to damp.
+    pub(super) fn note_restarted(&mut self, peer: PeerId) {
+        self.suspects.insert(peer, Evidence::Restarted);
+        self.broken.remove(&peer);
+    }
+
     /// The members to which our link has failed of late, sorted, if `step` is the last one now.
     pub(super) fn failed_of_late(&self, config: &Config, now: Time, step: u64) -> Vec<PeerId> {
         let is_near = |broken: &Broken| LinkFailures::are_near(config, (broken.step, broken.at), (step, now));
@@ -600,5 +606,22 @@ mod tests {
         assert_eq!(agent(&seat, &decree, Time::ZERO + limit * 2), None, "it may be gone");
         decree.boundary = Some(7);
         assert_eq!(agent(&seat, &decree, Time::ZERO), None, "it may have yet to come there");
+    }
+
+    #[test]
+    fn links_that_ended_with_a_process_are_not_given_up() {
+        let (mut seat, _) = promised(&[]);
+        let fail = |seat: &mut Seat| {
+            seat.note_broken(Time::ZERO, peer(5), 7);
+            seat.suspects.insert(peer(5), Evidence::LinkFailed);
+        };
+        (0..2).for_each(|_| fail(&mut seat));
+        assert!(seat.unreachable(peer(1)).contains(&peer(5)), "its link failed twice in a step");
+        (0..2).for_each(|_| {
+            fail(&mut seat);
+            seat.note_restarted(peer(5));
+        });
+        fail(&mut seat);
+        assert!(!seat.unreachable(peer(1)).contains(&peer(5)), "that of its new process has failed but once");
     }
 }

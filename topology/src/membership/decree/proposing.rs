@@ -198,7 +198,7 @@ impl Membership {
         let SignedPromise { promise, seal, .. } = signed;
         seat.suspicion_reports.retract(from, &promise.unreachable);
         if promise.recovering && seat.recovering.is_none() {
-            seat.suspects.insert(from, Evidence::Restarted);
+            seat.note_restarted(from);
         }
         if !promise.leaving {
             seat.leavers.remove(&from); // It was another process that wanted to.

@@ -48,8 +48,7 @@ impl Membership {
         }
         seat.suspects.insert(peer, evidence);
         match (before, evidence) {
-            // Its links ended with its process: there is nothing about them to damp.
-            (_, Evidence::Restarted) => drop(seat.broken.remove(&peer)),
+            (_, Evidence::Restarted) => seat.note_restarted(peer),
             (Some(Evidence::LinkFailed | Evidence::Restarted), _) => {}
             (_, Evidence::LinkFailed) => seat.note_broken(now, peer, step),
             _ => {}

@@ -216,29 +216,6 @@ fn the_run_says_what_separates_cells() {
 }
 
 #[test]
-fn flags_for_tables_are_told_where_there_is_none() {
-    let digits = |change: fn(&mut DataOptions)| {
-        let mut options = DataOptions::default();
-        change(&mut options);
-        Dataset::load(&options).expect("embedded").warnings(1, true)
-    };
-    for told in [
-        digits(|options| options.label = Some(written("3"))),
-        digits(|options| options.header = Some(true)),
-        digits(|options| options.delimiter = Some(Delimiter::Tab)),
-        digits(|options| options.ignored = vec![written("3")]),
-        digits(|options| options.weights = Some(written("3"))),
-        digits(|options| options.split_by = Some(written("3"))),
-    ] {
-        assert!(
-            told.len() == 1
-                && told[0].contains("--label, --header, --delimiter, --ignore, --categories, --weights and --split-by"),
-            "{told:?}"
-        );
-    }
-}
-
-#[test]
 fn the_summary_is_that_of_the_file() {
     let text = table("cultivar;x", 50, |row| format!("{};{row}", ["a", "b", "b"][row as usize % 3]));
     let dataset = load_csv(text.as_bytes(), |options| {

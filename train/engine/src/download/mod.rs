@@ -335,6 +335,8 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
         match (place, &self.stage) {
             (Some((_, donors)), _) => donors.push(donor),
             (None, Stage::Naming) => self.named.push((manifest, vec![donor])),
+            // What was taken for what is wanted may not be.
+            (None, _) if self.terms.rule == Rule::Each => self.named.push((manifest, vec![donor])),
             // What was chosen is what most of all name.
             (None, _) => {}
         }
@@ -433,6 +435,12 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
         self.give_up(|question| *question != DownloadRequest::Manifest);
         // What was to be done with it is void.
         self.outputs.retain(|output| !matches!(output, Output::Assemble | Output::Take(_)));
+        self.preferred = None;
+        if self.terms.rule == Rule::Each && self.is_naming() {
+            // It was begun with before all had said what they have.
+            (self.stage, self.certain) = (Stage::Naming, None);
+            return;
+        }
         self.begin_next();
     }
 

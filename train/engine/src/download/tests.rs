@@ -345,6 +345,13 @@ fn what_is_known_to_be_wanted_is_begun_with_whoever_names_something_else_or_noth
         let came = download_of(&donors, terms, (40, seed), (None, None), Some(FALSE));
         assert!(came.loaded == Ok(TRUE) && came.took >= terms.answer, "{came:?}");
     }
+    // It is not what is wanted after all: those who had yet to answer then are heard.
+    for seed in 0..8 {
+        for donors in [&donors[1..], &donors[..]] {
+            let came = download_of(donors, terms, (4, seed), (None, Some(FALSE)), Some(FALSE));
+            assert_eq!(came.loaded, Ok(TRUE));
+        }
+    }
     // Nobody names it: the others are tried as ever.
     let came = download_of(&donors[..3], terms, (4, 1), (None, Some(TRUE)), None);
     assert_eq!(came.loaded, Ok(FALSE));

@@ -13,7 +13,7 @@ fn state() -> ReplicatedState {
         run: RunId([7; 32]),
         step: 0,
         lineage: Lineage::NONE,
-        parameters: Arc::new((0..262_089).map(|at| at as f32).collect()),
+        parameters: Arc::new((0..262_087).map(|at| at as f32).collect()),
         frozen: <_>::default(),
         moments: vec![],
         scalars: vec![],
