@@ -35,6 +35,8 @@ const CHOICE_PATIENCE: Duration = Duration::from_millis(250);
 const MAX_SOCKET_ERRORS: usize = 64;
 /// A connection that is set up or answers within this stays on this machine or in its local network.
 const NEAR: Duration = Duration::from_millis(3);
+/// How often it is tried whether a way is short that did not seem so: one connection of BBR's takes most of a link from others that share it.
+const TRIES: usize = 4;
 /// How long a connection is silent before the system asks whether the other end is there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -137,7 +139,7 @@ async fn next_stream(sockets: &[TcpListener]) -> io::Result<TcpStream> {
 }
 
 /// Connects to all of the neighbour's addresses at once, and chooses the one that proves itself first. If that does not answer,
-/// another one is chosen. Says whether it is steady, too.
+/// another one is chosen. Says whether its way is short, too.
 ///
 /// # Errors
 /// The last address's [`ConnectionError`], or [`ConnectionError::Late`] after `limit`.
@@ -147,7 +149,25 @@ pub(crate) async fn dial(
     link_params: LinkParams,
     limit: Duration,
 ) -> Result<(Connection, bool), ConnectionError> {
-    timeout(limit, race(addresses, keypair, link_params)).await.map_err(|_| ConnectionError::Late)?
+    let raced = timeout(limit, race(addresses, keypair, link_params)).await;
+    let (connection, is_near) = raced.map_err(|_| ConnectionError::Late)??;
+    let is_near = is_near || is_short(&connection).await;
+    if is_near {
+        keep_steady(socket2::SockRef::from(&connection.stream));
+    }
+    Ok((connection, is_near))
+}
+
+/// Whether the way of this connection is short after all: a busy machine may be late to see that it was connected, but hardly each time. Over what
+/// is tried nobody speaks, as over an attempt that is given up.
+async fn is_short(connection: &Connection) -> bool {
+    let Ok(address) = connection.stream.peer_addr() else { return false };
+    for _ in 0..TRIES {
+        if matches!(timeout(NEAR, TcpStream::connect(address)).await, Ok(Ok(_))) {
+            return true;
+        }
+    }
+    false
 }
 
 async fn race(
@@ -155,7 +175,7 @@ async fn race(
     keypair: &Keypair,
     link_params: LinkParams,
 ) -> Result<(Connection, bool), ConnectionError> {
-    let attempt = |address: &SocketAddr| connect(*address, keypair, link_params);
+    let attempt = |address: &SocketAddr| connect(*address, keypair, link_params, false);
     let mut attempts: FuturesUnordered<_> = addresses.iter().take(MAX_ADDRESSES).map(attempt).collect();
     // Those that are not chosen stay open until one has answered.
     let mut ready = VecDeque::new();
@@ -180,16 +200,16 @@ async fn race(
     Err(last)
 }
 
-/// Makes further connections beside the `first` one, up to `count` in all. Returns those that came about within `limit`.
+/// Makes further connections beside the `first` one, whose way is short or not, up to `count` in all. Returns those that came about within `limit`.
 pub(crate) async fn dial_beside(
-    first: &Connection,
+    (first, is_near): (&Connection, bool),
     keypair: &Keypair,
     link_params: LinkParams,
     count: u8,
     limit: Duration,
 ) -> Vec<Connection> {
     let Ok(address) = first.stream.peer_addr() else { return Vec::new() };
-    let attempt = async || Ok(choose(connect(address, keypair, link_params).await?, false).await?.0);
+    let attempt = async || Ok(choose(connect(address, keypair, link_params, is_near).await?, false).await?.0);
     let count = usize::from(count).min(MAX_PARALLEL);
     let mut attempts: FuturesUnordered<_> = (1..count).map(|_| attempt()).collect();
     let (deadline, mut made) = (Instant::now() + limit, Vec::new());
@@ -202,41 +222,41 @@ pub(crate) async fn dial_beside(
     made
 }
 
-/// Connects to an address, and says whether the connection is steady: whether it goes on at its rate, whatever is lost.
+/// Connects to an address, and says whether its way is short, be it that this is known.
 async fn connect(
     address: SocketAddr,
     keypair: &Keypair,
     link_params: LinkParams,
+    is_near: bool,
 ) -> Result<(Candidate, bool), ConnectionError> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    if link_params.is_brief {
+    if link_params.is_brief || is_near {
         // Before it connects: BBR, once begun, leaves its pauses between packets to whatever comes after it.
         keep_steady(socket2::SockRef::from(&socket));
     }
     let began = Instant::now();
     let stream = socket.connect(address).await?;
-    let is_near = began.elapsed() < NEAR;
+    let is_near = is_near || began.elapsed() < NEAR;
     tune(&stream);
     if is_near {
         keep_steady(socket2::SockRef::from(&stream));
     }
-    let is_steady = is_near || bears_loss(&stream);
-    Ok((handshake::connect(stream, keypair, link_params).await?, is_steady))
+    Ok((handshake::connect(stream, keypair, link_params).await?, is_near))
 }
 
-/// Chooses a candidate that is steady or not. Who answers as soon as one that is near is near: a busy machine may have been late to
-/// see that it was connected.
+/// Chooses a candidate whose way seems short or not. Whose other end answers as soon as one that is near is near: a busy machine may have been late
+/// to see that it was connected.
 async fn choose(
-    (candidate, is_steady): (Candidate, bool),
+    (candidate, is_near): (Candidate, bool),
     is_first: bool,
 ) -> Result<(Connection, bool), ConnectionError> {
     let began = Instant::now();
     let connection = candidate.choose(is_first).await?;
-    let is_near = began.elapsed() < NEAR;
+    let is_near = is_near || began.elapsed() < NEAR;
     if is_near {
         keep_steady(socket2::SockRef::from(&connection.stream));
     }
-    Ok((connection, is_steady || is_near))
+    Ok((connection, is_near))
 }
 
 /// Sets what is good for bulk bytes. A socket that does not take it is slower, not worse.
@@ -254,7 +274,7 @@ fn tune(stream: &TcpStream) {
 /// it, and need many round trips to come back: at 40 ms and one packet lost in a thousand, one connection of theirs carries some
 /// 10 Mbit/s, whatever the network could (M. Mathis et al., "The macroscopic behavior of the TCP congestion avoidance algorithm",
 /// 1997). What is not known is taken for one of these.
-fn bears_loss(stream: &TcpStream) -> bool {
+pub(crate) fn bears_loss(stream: &TcpStream) -> bool {
     #[cfg(target_os = "linux")]
     return socket2::SockRef::from(stream).tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr"));
     #[cfg(not(target_os = "linux"))]

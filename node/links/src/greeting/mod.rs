@@ -116,14 +116,16 @@ async fn dial(
 ) -> Result<Vec<Connection>, ConnectionError> {
     let (link_params, began) = (endpoint.link_params(view, receiver), Instant::now());
     let first_limit = if endpoint.mode.insists() { limit } else { DIRECT_LIMIT.min(limit / 2) };
-    let (first, is_steady) = listener::dial(addresses, &endpoint.keypair, link_params, first_limit).await?;
+    let (first, is_near) = listener::dial(addresses, &endpoint.keypair, link_params, first_limit).await?;
     let count = match () {
         () if endpoint.is_brief || first.transport() == Transport::Local => 1,
-        () if is_steady => count.near,
+        () if is_near || listener::bears_loss(&first.stream) => count.near,
         () => count.far,
     };
     let left = limit.saturating_sub(began.elapsed());
-    let beside = listener::dial_beside(&first, &endpoint.keypair, link_params, count, DIRECT_LIMIT.min(left / 2)).await;
+    let beside =
+        listener::dial_beside((&first, is_near), &endpoint.keypair, link_params, count, DIRECT_LIMIT.min(left / 2))
+            .await;
     if !beside.is_empty() {
         tracing::info!(connections = 1 + beside.len(), "a link has several connections");
     }

@@ -77,7 +77,7 @@ async fn only_connections_that_the_opener_names_count() {
         let addresses = read_addresses(&mut near).await.expect("told");
         let link_params = ours.link_params(VIEW, their_peer);
         let (first, _) = listener::dial(&addresses, &ours.keypair, link_params, LIMIT).await.expect("dialed");
-        let mut connections = listener::dial_beside(&first, &ours.keypair, link_params, 4, LIMIT).await;
+        let mut connections = listener::dial_beside((&first, true), &ours.keypair, link_params, 4, LIMIT).await;
         connections.remove(1);
         connections.push(first);
         near.write_all(&made(&connections)).await.expect("written");

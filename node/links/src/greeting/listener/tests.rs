@@ -64,10 +64,10 @@ async fn further_connections_have_names_and_secrets_of_their_own() {
     };
     let dialing = async {
         let (first, _) = dial(&addresses, &ours, link_params(their_peer), LIMIT).await.expect("in");
-        let none = dial_beside(&first, &stranger, link_params(their_peer), 3, LIMIT).await;
+        let none = dial_beside((&first, true), &stranger, link_params(their_peer), 3, LIMIT).await;
         assert!(none.is_empty(), "a stranger");
         // More than there can be.
-        let beside = dial_beside(&first, &ours, link_params(their_peer), u8::MAX, LIMIT).await;
+        let beside = dial_beside((&first, true), &ours, link_params(their_peer), u8::MAX, LIMIT).await;
         std::iter::once(&first).chain(&beside).map(name_of).collect()
     };
     let (mut accepted, mut dialed): (Vec<_>, Vec<_>) = tokio::join!(accepting, dialing);
@@ -92,7 +92,7 @@ async fn a_further_connection_that_ends_on_the_way_is_one_less() {
         let mut acceptor = listener.acceptor(&theirs, link_params(our_peer)).expect("it has sockets");
         let dialing = async {
             let (first, _) = dial(&[lane.address], &ours, link_params(their_peer), LIMIT).await.expect("in");
-            let beside = dial_beside(&first, &ours, link_params(their_peer), 5, LIMIT).await;
+            let beside = dial_beside((&first, true), &ours, link_params(their_peer), 5, LIMIT).await;
             std::iter::once(&first).chain(&beside).map(name_of).collect::<Vec<_>>()
         };
         let mut accepted = Vec::new();
@@ -121,9 +121,9 @@ async fn the_neighbour_may_try_as_often_as_it_needs_to_and_no_more() {
     let dialing = async {
         let mut kept = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
-            kept.push(connect(addresses[0], &ours, link_params(their_peer)).await.expect("ready").0);
+            kept.push(connect(addresses[0], &ours, link_params(their_peer), true).await.expect("ready").0);
         }
-        let (more, _) = connect(addresses[0], &ours, link_params(their_peer)).await.expect("ready");
+        let (more, _) = connect(addresses[0], &ours, link_params(their_peer), true).await.expect("ready");
         more.choose(true).await.expect_err("one too many");
         // Whoever comes too often does not spoil what was ready before.
         kept.pop().expect("many").choose(true).await.expect("taken")
