@@ -92,6 +92,8 @@ pub enum Call {
     Settle,
     /// [`Peer::leave_in_vain`](super::Peer::leave_in_vain).
     Leave,
+    /// [`Peer::look_for_data`](super::Peer::look_for_data).
+    Data,
 }
 
 /// How a peer stood when it was told to go on in a view.

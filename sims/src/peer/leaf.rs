@@ -339,10 +339,9 @@ impl Leaf {
             }
             Task::Apply { result, .. } => {
                 let Some(before) = self.state.take() else { return };
-                let drops_returned = self.sabotage == Some(Sabotage::LeafMisapplies);
-                let after = match drops_returned {
-                    true => before.apply(&result, true),
-                    false => self.commits.borrow_mut().apply(&before, &result, false),
+                let after = match self.sabotage == Some(Sabotage::LeafMisapplies) {
+                    true => before.apply(&result, Some(Sabotage::DropsReturned)),
+                    false => self.commits.borrow_mut().apply(&before, &result, None),
                 };
                 let (step, digest) = (after.step, self.compared(&after));
                 self.hold(after);

@@ -10,7 +10,6 @@ use starling_topology::{PeerId, Time, ViewId};
 use super::{Commit, Effect, Peer};
 use crate::steps::state::{ResultRecord, State};
 use crate::steps::workload::Workload;
-use crate::sweep::canary::Sabotage;
 
 /// Where the learner stands.
 #[derive(Debug)]
@@ -110,7 +109,8 @@ impl Peer {
     /// Does what comes next, until it has to wait.
     pub(super) fn work(&mut self, now: Time) {
         self.look_after_leaves(now);
-        while self.learner.computing.is_none() && !self.carrying.is_gathering && !self.learner.saving {
+        let is_busy = |peer: &Self| peer.learner.computing.is_some() || peer.carrying.is_gathering;
+        while !is_busy(self) && !self.learner.saving && !self.starvation.waits() {
             let Some(task) = self.steps.next(&mut self.learner.cursor) else { break };
             match task {
                 Task::Stop { .. } => return,
@@ -134,6 +134,7 @@ impl Peer {
                 Task::Finished => self.finish(),
                 Task::Compute if self.is_withheld(self.learner.cursor.step + 1) => break,
                 Task::Compute => self.compute(now),
+                Task::Contribute(active) if active.is_alone() && self.brings_nothing() => self.compute_anew(),
                 Task::Contribute(active) => self.reduce(now, &active, self.learner.cursor.step + 1),
                 Task::LoadAhead { .. } => {}
             }
@@ -160,6 +161,9 @@ impl Peer {
     }
 
     fn compute(&mut self, now: Time) {
+        if self.is_starved(now) {
+            return;
+        }
         self.gather(now);
         // Half of its gradient is there as soon as it begins to compute, and leaves at once. Every second peer is like that,
         // so that those who wait for all of theirs meet those who don't; who waits for leaves does.
@@ -205,9 +209,10 @@ impl Peer {
             self.reach(record, view.unwrap_or(ViewId::NONE));
         }
         let Some(before) = self.learner.state.take() else { return };
-        let after = self.step_from(before, record);
+        let after = self.step_from(Rc::clone(&before), record);
         let step = after.step;
         self.settle(record);
+        self.note_starved_step(&before, &after);
         self.reduced_in = self.reduced_in.split_off(&step);
         let digest = after.digest;
         self.learner.state = Some(after);
@@ -225,6 +230,10 @@ impl Peer {
     /// What it dropped of a committed step is left to make up for, and what it brought was enough.
     fn settle(&mut self, record: &Rc<ResultRecord>) {
         let dropped = self.booked.take(record.step);
+        // Who brought nothing has made up for nothing.
+        if self.starvation.passes(record.step) {
+            return;
+        }
         let Some(feedback) = &mut self.learner.feedback else { return };
         feedback.settle(dropped);
         if let Some((step, mut settled)) = self.brought.take()
@@ -260,7 +269,7 @@ impl Peer {
 
     fn step_from(&self, before: Rc<State>, record: &Rc<ResultRecord>) -> Rc<State> {
         let before = self.assigned(before, &record.members);
-        self.commits.borrow_mut().apply(&before, record, self.sabotage == Some(Sabotage::DropsReturned))
+        self.commits.borrow_mut().apply(&before, record, self.sabotage)
     }
 
     /// The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.

@@ -15,6 +15,7 @@ mod phase;
 mod quorum_search;
 mod reduction;
 mod start;
+mod starvation;
 mod vouching;
 
 use std::cell::RefCell;
@@ -46,6 +47,7 @@ pub use effect::{Call, Commit, Effect, Entered};
 use learner::Learner;
 use reduction::{Operation, Place};
 pub use start::Start;
+use starvation::Starvation;
 
 /// In larger views nobody vouches for anything: each would hear of all.
 const MAX_VOUCHING: usize = 32;
@@ -66,6 +68,7 @@ pub struct Peer {
     snapshots: SnapshotStore<Rc<State>>,
     learner: Learner,
     carrying: Carrying,
+    starvation: Starvation,
     /// The state after the last committed step, if that is known: for who judges it.
     reached: Option<Rc<State>>,
     /// The views that reduced steps which are not applied yet.
@@ -133,6 +136,7 @@ impl Peer {
             reached,
             learner,
             carrying,
+            starvation: Starvation::new(start.lacking),
             reduced_in: BTreeMap::new(),
             gated: start.gated,
             held: None,
@@ -372,8 +376,7 @@ impl Peer {
                     if let Event::Changed { generation, reasons, .. } = &event {
                         self.changed = Some((*generation, reasons.contains(&Reason::Forked)));
                     }
-                    if let Event::Complete { digest, .. } = event {
-                        let step = self.workload.steps;
+                    if let Event::Complete { step, digest } = event {
                         self.tell_carrier(now, starling_engine::leaf::carrier::Input::Ended { step, digest });
                     }
                     self.effects.push(Effect::Told(event));

@@ -7,6 +7,7 @@ use starling_collective::{
     SlotLayout, SumLimit, Violation, Workspace,
 };
 use starling_engine::{ActiveView, words};
+use starling_topology::ledger::STARVED;
 use starling_topology::{Lineage, MemberResumePlan, PeerId, Rank, Ring, StallReport, Time, View, ViewId};
 
 use super::{Effect, Peer};
@@ -40,7 +41,9 @@ impl Place {
         let agreed = workload.plan.agree_over(&ring, view, PLANNED);
         let schedule = Schedule::new(&agreed.plan, world, collective::Operation::AllReduce, rank);
         let layout = workload.layout(world, &agreed);
-        let slot = |member: &PeerId| Some(Slot { of: ring.rank_of(*member)?, words: words(member, syncing, false) });
+        let slot = |member: &PeerId| {
+            Some(Slot { of: ring.rank_of(*member)?, words: words(member, syncing, workload.arrives) })
+        };
         let slots = SlotLayout::new(view.members().iter().filter_map(slot));
         Some(Self { id: view.id(), view: view.clone(), ring, rank, layout, schedule, slots })
     }
@@ -110,17 +113,25 @@ impl Peer {
         let (world, workload) = (place.ring.world_size(), Rc::clone(&self.workload));
         self.tries += 1;
         let has_state = self.steps.progress().has_state;
-        let told = self.told_speed();
+        let is_starved = has_state && self.starvation.passes(step);
+        if is_starved {
+            self.steps.starve(step);
+        }
+        let told = match is_starved && self.sabotage != Some(Sabotage::StarvesInSilence) {
+            true => STARVED,
+            false => self.told_speed(),
+        };
         // Who brings a part before the rest is there has all of its share to itself.
         let of = if self.sabotage == Some(Sabotage::StaleGradient) { step.max(2) - 1 } else { step };
         let share = self.learner.state.as_ref().filter(|_| has_state).map(|state| state.ledger.share_of(self.name));
-        let name = share.map_or(0, |share| name_of_numbers(self.name, of, share));
+        let name = share.filter(|_| !is_starved).map_or(0, |share| name_of_numbers(self.name, of, share));
         let (mine, speed) = match (share, self.gathered(step)) {
+            (Some(_), _) if is_starved => (0, told),
             (Some(_), Some(gathered)) if of == step => (gathered, told),
             (Some(share), _) => (gradient(self.name, of, share), told),
             (None, _) => (0, 0),
         };
-        if has_state && self.gathered(step).is_none() && self.learner.computing.is_none() {
+        if has_state && !is_starved && self.gathered(step).is_none() && self.learner.computing.is_none() {
             self.broken("leaf_counts_once", format!("{:?} contributes to step {step} what is not whole", self.name));
         }
         let mut numbers = numbers(name, workload.elements);
@@ -128,7 +139,7 @@ impl Peer {
         let mut workspace =
             Workspace::new(place.layout.clone(), workload.codec, vec![9.0; workload.elements], workload.divisor())
                 .within(SumLimit::new(MOST, workload.codec, world.get()));
-        if let Some(feedback) = self.learner.feedback.as_ref().filter(|_| has_state) {
+        if let Some(feedback) = self.learner.feedback.as_ref().filter(|_| has_state && !is_starved) {
             feedback.residual().add_to(0, &mut numbers);
             workspace = workspace.booking(feedback.dropped(vec![9.0; workload.elements]));
             let made_up = feedback.residual().values().to_vec();

@@ -10,6 +10,7 @@ use starling_topology::{Contact, Membership};
 use super::Manners;
 use crate::steps::state::{Commits, State};
 use crate::sweep::canary::Sabotage;
+use crate::sweep::fault::FileSet;
 
 /// How a peer begins.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Start {
     pub state: Option<Rc<State>>,
     /// How many samples it computes per second, as far as the ledger is concerned.
     pub speed: u32,
+    /// The files of the data that are still on their way to it.
+    pub lacking: FileSet,
     /// What it does wrong, on purpose.
     pub sabotage: Option<Sabotage>,
     /// How it hands out what it has.

@@ -29,6 +29,8 @@ impl Plan {
             fork_after: None,
             gated: rng.one_in(2),
             rots: false,
+            more_steps: 0,
+            arrives: false,
             micro_batches: 0,
             measures: rng.one_in(3).then(|| rng.spread(200_000, 10_000_000)),
             words: false,

@@ -1,5 +1,6 @@
 //! What happens to a run besides training: drawn from its seed, before it begins.
 
+mod arriving;
 mod byzantine;
 mod flapping;
 mod leaf;
@@ -51,6 +52,8 @@ pub enum Scenario {
     Star,
     /// Links fail, heal and fail again.
     Flapping,
+    /// Most join with a part of the data, of which the rest is on its way, and those who have all of it leave or die.
+    Arriving,
     /// Some of all of these, on top of each other.
     Mixed,
     /// Fewer than a third of the members are hostile, and a few of the others die, stop or are cut off.
@@ -61,7 +64,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// All in which every peer is honest.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Steady,
         Self::Join,
         Self::Leave,
@@ -75,6 +78,7 @@ impl Scenario {
         Self::Newcomers,
         Self::Star,
         Self::Flapping,
+        Self::Arriving,
         Self::Mixed,
     ];
 }
@@ -137,6 +141,10 @@ pub struct Plan {
     pub gated: bool,
     /// Whether donors mistake what they have now and then, serve rotten chunks, or don't answer.
     pub rots: bool,
+    /// How many more steps there are than were asked for.
+    pub more_steps: u64,
+    /// Whether data may be on its way to members.
+    pub arrives: bool,
     /// How many micro-batches a batch has; 0: samples are dealt one by one, which they are unless a test says so.
     pub micro_batches: u32,
     /// How often peers measure their links, if they do: then views are replanned besides.
@@ -178,7 +186,7 @@ impl Plan {
         let founders = match setup.scenario {
             Scenario::Steady | Scenario::Leave | Scenario::Crash | Scenario::Pause | Scenario::Partition => peers,
             Scenario::Join => peers.div_ceil(2),
-            Scenario::Outage | Scenario::Newcomers => rng.between(1, peers.div_ceil(2).min(3)),
+            Scenario::Outage | Scenario::Newcomers | Scenario::Arriving => rng.between(1, peers.div_ceil(2).min(3)),
             Scenario::Disk | Scenario::Twin | Scenario::Star | Scenario::Flapping | Scenario::Leaf => peers,
             Scenario::Churn => (peers * 3).div_ceil(4),
             Scenario::Mixed | Scenario::Byzantine => rng.between(1, peers),
@@ -193,6 +201,8 @@ impl Plan {
             fork_after: [None, Some(MAX_STALL * 3), Some(MAX_STALL * 12)][size(rng.between(0, 2))],
             gated: rng.one_in(2),
             rots: rng.one_in(6),
+            more_steps: 0,
+            arrives: false,
             micro_batches: 0,
             measures: None,
             drifts: false,
@@ -263,6 +273,7 @@ impl Draft<'_> {
             Scenario::Newcomers => self.newcomers(),
             Scenario::Star => self.star(),
             Scenario::Flapping => self.flapping(),
+            Scenario::Arriving => self.arriving(),
             Scenario::Leaf => self.carriers(),
             Scenario::Mixed => {
                 // Which kinds of faults there are at all is drawn too: what happens to everybody all the time hides
@@ -298,6 +309,7 @@ impl Draft<'_> {
             | Scenario::Newcomers
             | Scenario::Star
             | Scenario::Flapping
+            | Scenario::Arriving
             | Scenario::Leaf
             | Scenario::Byzantine => return,
             Scenario::Crash | Scenario::Churn => (0, 4, 0),

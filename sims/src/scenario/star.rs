@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Draft;
 use crate::hardware::network::Seat;
-use crate::sweep::fault::{Crash, DiskFate, Fault, Kind, When};
+use crate::steps::message::Lane;
+use crate::sweep::fault::{Crash, DiskFate, Fault, FileSet, Kind, When};
 
 impl Draft<'_> {
     /// More than half of the peers can't reach each other, and no ring can have two of them side by side. The others are hubs.
@@ -29,6 +30,7 @@ impl Draft<'_> {
             }
         }
         self.comes_late(&seats, step);
+        self.blocks_the_hub(&seats, &hub_seats, step);
         // What strikes the hubs once there is a star, and sometimes before.
         for hub in hub_seats.iter().copied() {
             let later = step + self.rng.between(0, 4);
@@ -70,6 +72,40 @@ impl Draft<'_> {
         let delay = rng.spread(200_000, 20_000_000);
         let joins = self.plan.faults.iter_mut().find(|fault| fault.kind == Kind::Join(last));
         joins.expect("invariant: all who are there from the start join").when = When::After { step, delay };
+    }
+
+    /// Those that reach the only hub alone come when links are cut, and vote late, as their data is on its way. Then the link of the hub to one that
+    /// votes breaks again and again, and nothing else: that one is in the way of all. Drawn of a copy, so that all else is the same with it.
+    fn blocks_the_hub(&mut self, seats: &[Seat], hubs: &[Seat], step: u64) {
+        let mut rng = self.rng.clone();
+        let founders = 3;
+        let [hub] = *hubs else { return };
+        let blocker = seats.iter().copied().find(|seat| *seat < founders);
+        let Some(blocker) = blocker.filter(|_| self.plan.peers > founders + 1 && hub < founders) else { return };
+        if self.plan.founders != self.plan.peers || !rng.one_in(2) {
+            return;
+        }
+        (self.plan.founders, self.plan.arrives) = (founders, true);
+        for fault in &mut self.plan.faults {
+            if let Kind::Join(seat) = fault.kind
+                && seat >= founders
+            {
+                fault.when = When::After { step, delay: rng.spread(200_000, 5_000_000) };
+            }
+        }
+        let after = |delay, kind| Fault { when: When::After { step, delay }, kind };
+        for seat in founders..self.plan.peers {
+            let lasts = rng.micros(30_000_000, 120_000_000);
+            self.plan.faults.push(Fault {
+                when: When::After { step: 0, delay: Duration::ZERO },
+                kind: Kind::Lacks(seat, FileSet::MAX, lasts),
+            });
+        }
+        let mut delay = rng.micros(8_000_000, 20_000_000);
+        for _ in 0..rng.between(4, 16) {
+            self.plan.faults.push(after(delay, Kind::Break(hub, blocker, Lane::Ring)));
+            delay += rng.spread(50_000, 1_500_000);
+        }
     }
 
     /// Nothing gets from either to the other: at about the same time, and for about as long.

@@ -20,6 +20,7 @@ impl Draft<'_> {
             | Scenario::Newcomers
             | Scenario::Star
             | Scenario::Flapping
+            | Scenario::Arriving
             | Scenario::Leaf
             | Scenario::Byzantine => return,
         };

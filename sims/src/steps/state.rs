@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use starling_engine::StepResult;
-use starling_topology::ledger::{CommitResult, Ledger, SYNCING};
+use starling_topology::ledger::{CommitResult, Ledger, STARVED, SYNCING, UNMEASURED};
 use starling_topology::{Digest, Lineage, PeerId};
 
 use crate::steps::contribution::{Cell, Contributions};
+use crate::sweep::canary::Sabotage;
 
 /// What all members hold after a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,12 +65,12 @@ impl Commits {
     }
 
     /// As [`State::apply`].
-    pub fn apply(&mut self, before: &Rc<State>, record: &Rc<ResultRecord>, drops_returned: bool) -> Rc<State> {
+    pub fn apply(&mut self, before: &Rc<State>, record: &Rc<ResultRecord>, sabotage: Option<Sabotage>) -> Rc<State> {
         let equal = |applied: &&Applied| same(&applied.before, before) && same(&applied.record, record);
         if let Some(applied) = self.recent.iter().find(equal) {
             return Rc::clone(&applied.after);
         }
-        let (before, record, after) = (Rc::clone(before), Rc::clone(record), before.apply(record, drops_returned));
+        let (before, record, after) = (Rc::clone(before), Rc::clone(record), before.apply(record, sabotage));
         self.recent.push_front(Applied { before, record, after: Rc::clone(&after) });
         self.recent.truncate(REMEMBERED);
         after
@@ -121,18 +122,29 @@ impl State {
         Self::initial(ledger)
     }
 
-    /// The state after the step of `record`. With `drops_returned`, a planted fault,
-    /// the samples of those who are lost are taken for done.
+    /// The state after the step of `record`. Planted faults take the samples of those who are lost, or starved, for done, or deal to nobody who has
+    /// none.
     ///
     /// # Panics
     /// If the record is not of the next step: the caller has checked that.
-    pub fn apply(&self, record: &ResultRecord, drops_returned: bool) -> Rc<Self> {
+    pub fn apply(&self, record: &ResultRecord, sabotage: Option<Sabotage>) -> Rc<Self> {
         assert_eq!(record.step, self.step + 1, "results are applied in order");
         let mut ledger = self.ledger.clone();
-        let committed = if drops_returned {
-            commit_without_return(&mut ledger, record)
-        } else {
-            ledger.commit(record.step, &record.members, record.speeds())
+        let committed = match sabotage {
+            Some(Sabotage::DropsReturned) => commit_without_return(&mut ledger, record),
+            Some(Sabotage::DropsStarved) => {
+                let said = |speed: &u32| if *speed == STARVED { UNMEASURED } else { *speed };
+                let speeds: Vec<u32> = record.speeds().iter().map(said).collect();
+                ledger.commit(record.step, &record.members, &speeds)
+            }
+            Some(Sabotage::ForgetsStarved) => {
+                let (members, speeds) = (record.members.iter(), record.speeds());
+                let has_none = |peer: &PeerId| self.step > 0 && ledger.share_len(*peer) == 0;
+                let said = |(peer, speed): (&PeerId, &u32)| if has_none(peer) { SYNCING } else { *speed };
+                let speeds: Vec<u32> = members.zip(speeds).map(said).collect();
+                ledger.commit(record.step, &record.members, &speeds)
+            }
+            _ => ledger.commit(record.step, &record.members, record.speeds()),
         };
         let digest = chain(self.digest, &committed, record);
         Rc::new(Self { step: record.step, lineage: record.lineage, digest, ledger })
@@ -239,18 +251,18 @@ mod tests {
         };
         let mut commits = Commits::default();
         let first = commits.share(record(3));
-        let after = commits.apply(&before, &first, false);
-        assert_eq!(after, before.apply(&first, false));
+        let after = commits.apply(&before, &first, None);
+        assert_eq!(after, before.apply(&first, None));
         let again = commits.share(record(3));
         assert!(Rc::ptr_eq(&first, &again));
-        assert!(Rc::ptr_eq(&after, &commits.apply(&Rc::new(State::clone(&before)), &again, false)));
+        assert!(Rc::ptr_eq(&after, &commits.apply(&Rc::new(State::clone(&before)), &again, None)));
         // Another result, or another state before it, comes to something else.
         let other = commits.share(record(4));
-        assert_ne!(commits.apply(&before, &other, false).digest, after.digest);
+        assert_ne!(commits.apply(&before, &other, None).digest, after.digest);
         let mut rotten = State::clone(&before);
         rotten.ledger = Ledger::new(2, 50, 8);
         rotten.ledger.assign(&members);
         let rotten = Rc::new(rotten);
-        assert_eq!(commits.apply(&rotten, &first, false), rotten.apply(&first, false));
+        assert_eq!(commits.apply(&rotten, &first, None), rotten.apply(&first, None));
     }
 }

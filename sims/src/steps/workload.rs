@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use starling_collective::{Codec, FeedbackState, Layout, LayoutConfig};
 use starling_topology::WorldSize;
-use starling_topology::ledger::Ledger;
+use starling_topology::ledger::{Ledger, ShufflePolicy};
 use starling_topology::plan::{Bucket, PlanDecision, PlanPolicy};
 
 use crate::hardware::network::rng::Rng;
 use crate::scenario::Plan;
+use crate::sweep::fault::{FILES, FileSet};
 
 /// What a plan is chosen for: a bucket that gives it time to be better than another.
 pub const PLANNED: Bucket = Bucket { bytes: 4 << 20, segment_bytes: 64 << 10 };
@@ -40,6 +41,8 @@ pub struct Workload {
     pub batch_size: u32,
     /// Those that are dealt together; 0: each by itself.
     pub micro_batch: u32,
+    /// Whether data may be on its way to members: samples of one file of it come near each other then.
+    pub arrives: bool,
     /// The seed of their order.
     pub seed: u64,
     /// The shortest time that a peer computes before it reduces.
@@ -78,6 +81,7 @@ impl Workload {
             samples: count(batch_size * rng.between(1, 12) + rng.between(0, 7)),
             batch_size: count(batch_size),
             micro_batch: 0,
+            arrives: plan.arrives,
             seed: rng.bits(),
             compute_least: Duration::from_micros(compute),
             compute_most: Duration::from_micros(compute * rng.between(1, 4)),
@@ -107,7 +111,23 @@ impl Workload {
 
     /// The ledger before the first assignment.
     pub fn ledger(&self) -> Ledger {
-        Ledger::new(self.seed, self.samples, self.batch_size).with_micro_batch(self.micro_batch)
+        let ledger = Ledger::new(self.seed, self.samples, self.batch_size).with_micro_batch(self.micro_batch);
+        if self.arrives { ledger.with_shuffle(ShufflePolicy::Blocks { rows: self.rows(), blocks: 1 }) } else { ledger }
+    }
+
+    /// Samples of a file.
+    fn rows(&self) -> u32 {
+        self.samples.div_ceil(FILES)
+    }
+
+    /// The file that has this sample.
+    pub fn file_of(&self, sample: u32) -> FileSet {
+        1 << (sample / self.rows())
+    }
+
+    /// How many samples beyond the pending ones a member that has none of them looks for.
+    pub fn ahead(&self) -> u32 {
+        self.batch_size * (1 + u32::try_from(self.seed % 4).unwrap_or(0))
     }
 
     /// What sums are divided by.

@@ -43,6 +43,14 @@ pub enum Sabotage {
     KeeperPrunes,
     /// Takes the samples of those who are lost for done.
     DropsReturned,
+    /// Takes the samples of the starved for done.
+    DropsStarved,
+    /// Deals nothing to whoever has nothing.
+    ForgetsStarved,
+    /// Says, where it is starved, that it computes.
+    StarvesInSilence,
+    /// Goes on without samples for ever.
+    StarvesOn,
     /// Takes a lost note of what it had saved for one that says: nothing.
     TakesLostForNothing,
     /// Starts again without what it promised and accepted.
@@ -113,6 +121,10 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
     plant(Sabotage::KeeperPrunes, Scenario::Crash, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
+    plant(Sabotage::DropsStarved, Scenario::Arriving, &["starved_shares"]),
+    plant(Sabotage::ForgetsStarved, Scenario::Arriving, &["starved_shares"]),
+    plant(Sabotage::StarvesInSilence, Scenario::Arriving, &["exactly_once"]),
+    plant(Sabotage::StarvesOn, Scenario::Arriving, &["starved_shares"]),
     // Who comes back asks others first, and they show it what it has signed before it can sign something else.
     plant(
         Sabotage::ForgetsPromise,
@@ -145,6 +157,7 @@ pub const PLANTS: &[Plant] = &[
     machine(FlawKind::VotesAtOnce, Scenario::Newcomers, &["votes_given"]),
     machine(FlawKind::OwesNothing, Scenario::Newcomers, &["votes_given"]),
     machine(FlawKind::NeedsRing, Scenario::Star, &["hub_keeps_all"]),
+    machine(FlawKind::SparesNobody, Scenario::Star, &["hub_keeps_all"]),
     machine(FlawKind::NeverDamps, Scenario::Flapping, &["damped_links"]),
     machine(FlawKind::DampsForEver, Scenario::Flapping, &["damped_links"]),
     gullible(FlawKind::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),

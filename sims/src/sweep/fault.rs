@@ -73,7 +73,14 @@ pub enum Kind {
     Twin(Seat, Copied),
     /// The router of a leaf's machine lets others in from now on: it may be a member itself.
     Opens(Seat),
+    /// A machine lacks these files of the data for a while: they are on their way to it.
+    Lacks(Seat, FileSet, Duration),
 }
+
+/// So many files the data of a run has, each as many samples as the others.
+pub const FILES: u32 = 8;
+/// Some of them, as bits.
+pub type FileSet = u8;
 
 /// What is copied to another machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +155,7 @@ pub enum DiskFate {
 }
 
 impl Kind {
-    /// What all kinds that are counted are called. Joins and returns are not: there is no member yet.
+    /// What all kinds that are counted are called. Joins and returns are not, nor is data on its way: there is no member yet.
     pub const NAMES: [&'static str; 21] = [
         "leaves",
         "dies",
@@ -195,6 +202,7 @@ impl Kind {
             Self::Full(_, Queue::Saver, _) => "saver queue full",
             Self::Twin(..) => "twin starts",
             Self::Opens(_) => "router opens",
+            Self::Lacks(..) => "data on its way",
         }
     }
 
@@ -217,6 +225,7 @@ impl Kind {
             | Self::Jump(..)
             | Self::Twin(..)
             | Self::Opens(_)
+            | Self::Lacks(..)
             | Self::Full(..) => self.seat().into_iter().collect(),
         }
     }
@@ -241,6 +250,7 @@ impl Kind {
             | Self::Cut(_, _, lasts)
             | Self::Partition(_, lasts)
             | Self::Full(_, _, lasts)
+            | Self::Lacks(_, _, lasts)
             | Self::Clog(_, lasts) => *lasts,
         }
     }
@@ -267,6 +277,7 @@ impl Kind {
             | Self::Twin(seat, _)
             | Self::Opens(seat)
             | Self::Full(seat, ..)
+            | Self::Lacks(seat, ..)
             | Self::Swallow(seat) => Some(*seat),
             Self::Break(..) | Self::Cut(..) | Self::Partition(..) => None,
         }
@@ -312,6 +323,9 @@ impl fmt::Display for Kind {
             Self::Twin(seat, Copied::Disk) => write!(f, "the disk of peer {seat} is copied, and its twin starts"),
             Self::Twin(seat, Copied::Key) => write!(f, "the key of peer {seat} is copied, and its twin starts"),
             Self::Opens(seat) => write!(f, "the router of peer {seat} lets others in"),
+            Self::Lacks(seat, files, lasts) => {
+                write!(f, "files {files:08b} of the data are on their way to peer {seat} for {lasts:?}")
+            }
             Self::Full(seat, queue, lasts) => write!(f, "the {queue:?} queue of peer {seat} is full for {lasts:?}"),
         }
     }

@@ -217,7 +217,9 @@ impl World {
                 Some(Event::Left { .. }) => host.leaving,
                 Some(Event::Refused { .. }) if !host.is_judged() => true,
                 Some(Event::Twin { .. }) => self.is_one_of_two(seat) || host.set_back,
-                Some(Event::Complete { step, .. }) => *step == self.workload.steps,
+                Some(Event::Complete { step, digest }) => {
+                    *step == self.workload.steps || self.invariants.starved_shares.ends_with(*digest)
+                }
                 // Who is left out in the last moment for what a hostile peer says comes back too late.
                 Some(Event::Refused { refusal: RefusalReason::RunFinished, .. })
                     if !self.plan.hostility.seats.is_empty() && !self.completed.is_empty() =>
@@ -241,7 +243,9 @@ impl World {
             }
         }
         let judged = || self.completed.iter().filter(|(seat, _)| self.hosts[**seat].is_judged());
-        let digests: BTreeSet<Digest> = judged().map(|(_, digest)| *digest).collect();
+        // Whoever comes when others have stopped for want of data may go on from there.
+        let is_last = |digest: &Digest| !self.invariants.starved_shares.ends_with(*digest);
+        let digests: BTreeSet<Digest> = judged().map(|(_, digest)| *digest).filter(is_last).collect();
         // If disks lose what was the last state, those who come back can't know it when the others are gone.
         // And two may have gone on beside each other, unforked, where a disk that was set back let one vote for both.
         // So may who has gone on from a copy of an older disk, where the others had ended.
@@ -251,7 +255,9 @@ impl World {
         }
         // What one did alone, of whom there are two, is nothing that others can tell from what the other one did.
         for (seat, digest) in judged().filter(|_| self.twins.voted_twice().is_none()) {
-            let (name, step, samples) = (self.hosts[*seat].name(), self.workload.steps, self.workload.samples);
+            let ended = &self.hosts[*seat].ended;
+            let step = if let Some(Event::Complete { step, .. }) = ended { *step } else { self.workload.steps };
+            let (name, samples) = (self.hosts[*seat].name(), self.workload.samples);
             wrong.extend(self.invariants.every_sample_once.ended(name, *digest, step, samples).err());
         }
         wrong.extend(self.invariants.twin_told.ended().err());

@@ -128,6 +128,7 @@ impl World {
                 self.mark(seat, What::Loads);
                 self.invariants.progress.goes_on(self.now);
                 self.invariants.nothing_dropped.begins_anew(name);
+                self.invariants.starved_shares.begins_anew(name);
                 let held = self.invariants.bitwise_agreement.holds(name, &state);
                 self.breaks(held);
             }
@@ -210,6 +211,7 @@ impl World {
         let name = self.hosts[seat].name();
         self.invariants.monotonic_generation.begins_anew(name);
         self.invariants.nothing_dropped.begins_anew(name);
+        self.invariants.starved_shares.begins_anew(name);
         self.invariants.nothing_undone.begins_anew(name);
         self.invariants.votes_given.begins_anew(name, self.invariants.progress.highest());
     }
@@ -439,6 +441,7 @@ impl World {
             invariants.exactly_once.committed(name, before, record, after),
             invariants.bitwise_agreement.committed(name, id, before, after),
             invariants.no_split_brain.committed(name, id, step),
+            invariants.starved_shares.committed(name, before, record, after),
         ];
         invariants.stable_survives.committed(id, after);
         invariants.votes_given.committed(id, record);
@@ -533,6 +536,8 @@ impl World {
             let held = self.left_with_keepers(seat, completed, &keepers);
             self.breaks(held);
             self.completed.insert(seat, *digest);
+            // Nobody waits at the end for one that comes when the others have given up.
+            self.gated &= !self.invariants.starved_shares.ends_with(*digest);
             self.final_views.extend(view);
         }
         if let (Some(stayed), Some(root)) = (departs(&event, self.workload.steps, is_saved), root) {

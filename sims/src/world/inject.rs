@@ -9,7 +9,7 @@ use crate::hardware::network::{Parcel, Seat};
 use crate::peer::Peer;
 use crate::steps::message::Lane;
 use crate::sweep::coverage::STORES;
-use crate::sweep::fault::{Crash, DiskFate, Kind};
+use crate::sweep::fault::{Crash, DiskFate, FileSet, Kind};
 use crate::verdict::report::picture::What;
 
 impl World {
@@ -30,7 +30,7 @@ impl World {
         if let Some(seat) = kind.seat() {
             self.mark(seat, What::Fault(kind.to_string()));
         }
-        if !matches!(kind, Kind::Join(_) | Kind::Crash(..)) {
+        if !matches!(kind, Kind::Join(_) | Kind::Crash(..) | Kind::Lacks(..)) {
             kind.seats().into_iter().for_each(|seat| self.note_phase(kind.name(), seat));
         }
         match kind {
@@ -76,6 +76,7 @@ impl World {
             Kind::Full(seat, queue, _) => _ = self.hosts[seat].full.insert(queue),
             Kind::Twin(seat, copied) => self.start_twin(seat, copied),
             Kind::Opens(seat) => self.open_router(seat),
+            Kind::Lacks(seat, files, _) => self.has_data(seat, |lacking| lacking | files),
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
                     self.network.block(from, to);
@@ -118,6 +119,7 @@ impl World {
                 }
             }
             Kind::Full(seat, queue, _) => self.make_room(seat, queue),
+            Kind::Lacks(seat, files, _) => self.has_data(seat, |lacking| lacking & !files),
             Kind::Join(_)
             | Kind::Leave(_)
             | Kind::Return(_)
@@ -151,6 +153,7 @@ impl World {
             self.hosts[seat].full.clear();
             self.go_on(seat);
             self.unstall(seat);
+            self.has_data(seat, |_| 0);
             for other in 0..self.hosts.len() {
                 while self.network.is_blocked(seat, other) {
                     self.unblock(seat, other);
@@ -163,6 +166,14 @@ impl World {
             }
         }
         self.heal_leaves();
+    }
+
+    /// What a machine lacks of the data changes.
+    fn has_data(&mut self, seat: Seat, change: impl FnOnce(FileSet) -> FileSet) {
+        let host = &mut self.hosts[seat];
+        host.lacking = change(host.lacking);
+        let (lacking, incarnation) = (host.lacking, host.incarnation);
+        self.with(seat, incarnation, |peer, now| peer.lacks(now, lacking));
     }
 
     /// A process dies, and its machine perhaps with it.
@@ -340,6 +351,7 @@ impl World {
             | Kind::Jump(..)
             | Kind::Twin(..)
             | Kind::Opens(_)
+            | Kind::Lacks(..)
             | Kind::Full(..) => Vec::new(),
         }
     }

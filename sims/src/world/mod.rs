@@ -220,12 +220,12 @@ impl World {
         let mut rng = Rng::new(seed);
         let twins = Twins::of(&plan, Rng::new(seed ^ 0x0007_1125));
         let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers + plan.leaves + twins.len());
-        let mut workload = Workload::draw(&mut rng.fork(), setup.steps, &plan);
+        let mut workload = Workload::draw(&mut rng.fork(), setup.steps + plan.more_steps, &plan);
         if plan.measures.is_some()
             || !plan.hostility.seats.is_empty()
-            || matches!(setup.scenario, Scenario::Newcomers | Scenario::Star | Scenario::Leaf)
+            || matches!(setup.scenario, Scenario::Newcomers | Scenario::Star | Scenario::Arriving | Scenario::Leaf)
         {
-            // A view must be some time old before it is replanned, and lies take time, and so do a vote, a star and a leaf's way.
+            // A view must be some time old before it is replanned, and lies take time, and so do a vote, a star, data and a leaf's way.
             workload.compute_least *= SLOWER;
             workload.compute_most *= SLOWER;
         }
@@ -380,6 +380,8 @@ impl World {
             replans: self.replans.len() as u64,
             stars: self.stars.len() as u64,
             unsteady: self.unsteady.len() as u64,
+            given_back: self.invariants.starved_shares.given_back(),
+            out_of_data: self.completed.values().any(|digest| self.invariants.starved_shares.ends_with(*digest)),
             faults: self.faults,
             coverage: self.coverage,
             completed: self.completed.len() as u64,

@@ -127,11 +127,12 @@ impl World {
 
     fn is_enough(&self, group: &[Seat]) -> bool {
         let hosts = || group.iter().map(|seat| &self.hosts[*seat]);
-        // Who is alone waits for its device, however slow that is. All wait at the end for a disk that is to have the last state.
+        // Who is alone waits for its device and its data, however slow those are. All wait at the end for a disk that is to have the last state.
         let is_over = self.invariants.progress.highest() == self.workload.steps;
         let is_alone =
             |host: &Host| host.peer.as_ref().and_then(Peer::view).is_some_and(|view| view.members().len() == 1);
-        let computes = |host: &Host| host.slower > 1 || host.computes_until > self.now;
+        let lacks_data = |host: &Host| host.peer.as_ref().is_some_and(Peer::waits_for_data);
+        let computes = |host: &Host| host.slower > 1 || host.computes_until > self.now || lacks_data(host);
         let waits = |host: &Host| (is_alone(host) && computes(host)) || (is_over && host.disk.hangs());
         if self.hosts.iter().filter(|host| host.peer.is_some()).any(waits) {
             return false;

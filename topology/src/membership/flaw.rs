@@ -80,6 +80,8 @@ pub enum FlawKind {
     OwesNothing,
     /// Where no ring leads around links that failed, somebody is put out, though a hub reaches all.
     NeedsRing,
+    /// Where one voter alone is in the way of a hub, all go who have no vote.
+    SparesNobody,
     /// However often links fail, no view is unsteady.
     NeverDamps,
     /// A view that is unsteady stays so for ever.

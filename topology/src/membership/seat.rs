@@ -162,6 +162,20 @@ pub(super) struct Paused {
     pub(super) present: usize,
     /// What a member that is not there may hold.
     pub(super) missed: Option<BlockReason>,
+    /// Whether the user knows, and has not heard since that the others go on.
+    pub(super) is_told: bool,
+}
+
+impl Paused {
+    /// Those who were said to go on have not answered: there is no quorum still. The user hears so again, and a `stall` at least before a fork that
+    /// comes after `fork_after`.
+    pub(super) fn begin_again(&mut self, now: Time, fork_after: Option<Duration>, stall: Duration) {
+        self.is_told = false;
+        if let Some(most) = fork_after.map(|limit| limit.saturating_sub(stall)) {
+            let waited = now - self.since;
+            self.since = self.since + waited.saturating_sub(most);
+        }
+    }
 }
 
 /// We came back from a record, and wait for others that did.

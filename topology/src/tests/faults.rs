@@ -509,6 +509,34 @@ fn a_side_without_a_quorum_forks_in_time_and_the_branches_become_one() {
     }
 }
 
+#[test]
+fn who_was_put_out_and_finds_nobody_any_more_says_so_before_it_forks() {
+    let stall = crate::Config::default().max_stall;
+    for seed in 0..20 {
+        let mut cluster = formed(seed, 100_000, &[1, 2, 3]);
+        cluster.run_for(Duration::from_millis(500));
+        let (others, alone) = ([1, 2].map(peer), peer(3));
+        cluster.split(&[&others, &[alone]]);
+        // Without a quorum it would fork at any moment.
+        cluster.run_for(Duration::from_secs(100));
+        cluster.heal();
+        cluster.run_until(|cluster| cluster.has_event(alone, |event| matches!(event, Event::Evicted { .. })));
+        others.iter().for_each(|name| cluster.kill(*name));
+        let told = |cluster: &Cluster| {
+            let events = &cluster.peers[&alone].events;
+            let put_out = events.iter().rposition(|event| matches!(event, Event::Evicted { .. })).unwrap_or(0);
+            events[put_out..].iter().filter(|event| matches!(event, Event::Paused { .. })).count()
+        };
+        cluster.run_until(|cluster| told(cluster) > 0);
+        let since = cluster.now;
+        let is_fork = |cluster: &Cluster| cluster.peers[&alone].view.as_ref().is_some_and(|view| view.forked);
+        assert!(!is_fork(&cluster), "seed {seed}");
+        cluster.run_until(is_fork);
+        let waited = cluster.now - since;
+        assert!(waited >= stall && told(&cluster) == 1, "seed {seed}: {waited:?}");
+    }
+}
+
 /// As after a power cut: each asks the other what it holds before either listens, and takes its seat.
 #[test]
 fn branches_of_one_member_each_meet_though_both_were_started_again_at_once() {

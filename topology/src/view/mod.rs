@@ -1,8 +1,10 @@
 //! What the members of one generation agree on, and in which order they stand ([`ring`]). Of where a state comes from there is
-//! the [`lineage`] with its root, of what a machine had saved the [`mark`], and of how one that was a member comes back the [`way_back`].
+//! the [`lineage`] with its root, of what a machine had saved the [`mark`], of how one that was a member comes back the [`way_back`], and who goes
+//! where links are down, `obstacles`.
 
 pub mod lineage;
 pub mod mark;
+pub(crate) mod obstacles;
 pub mod ring;
 pub mod way_back;
 

@@ -16,7 +16,7 @@ use crate::peer::Peer;
 use crate::peer::leaf::Leaf;
 use crate::steps::state::State;
 use crate::sweep::coverage::{Phase, SEEKS};
-use crate::sweep::fault::{Crash, Queue};
+use crate::sweep::fault::{Crash, FileSet, Queue};
 use crate::verdict::invariants::Broken;
 use crate::world::{Looking, SimEvent};
 
@@ -113,6 +113,8 @@ pub struct Host {
     pub computes_until: Time,
     /// How many samples it computes in a unit of time.
     pub speed: u32,
+    /// The files of the data that are still on their way to it.
+    pub lacking: FileSet,
     /// How it dies with its next record.
     pub doomed: Option<Crash>,
     /// Whether it has ever been started.
@@ -198,6 +200,7 @@ impl Host {
             damaged: false,
             off: false,
             slower: 1,
+            lacking: 0,
             computes_until: Time::ZERO,
             speed,
             doomed: None,

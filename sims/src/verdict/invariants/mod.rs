@@ -25,6 +25,7 @@ pub use steps::every_sample_once::EverySampleOnce;
 pub use steps::exactly_once::ExactlyOnce;
 pub use steps::nothing_dropped::{NothingDropped, Settled};
 pub use steps::progress::Progressing;
+pub use steps::starved_shares::StarvedShares;
 pub use votes::damped_links::DampedLinks;
 pub use votes::led_away::LedAway;
 pub use votes::monotonic_generation::MonotonicGeneration;
@@ -70,6 +71,8 @@ pub struct Invariants {
     pub monotonic_generation: MonotonicGeneration,
     /// One branch goes on, unless it says that it is a fork.
     pub no_split_brain: NoSplitBrain,
+    /// Who lacks data is done without for a while.
+    pub starved_shares: StarvedShares,
     /// What a codec drops comes back.
     pub nothing_dropped: NothingDropped,
     /// What a member has committed stays committed.

@@ -54,6 +54,10 @@ pub struct Outcome {
     pub stars: u64,
     /// In how many of them links failed again and again.
     pub unsteady: u64,
+    /// How many shares members gave back, as the data of them was on its way.
+    pub given_back: u64,
+    /// Whether those who took its steps stopped, as too many in a row had no samples.
+    pub out_of_data: bool,
     /// How many of the faults happened.
     pub faults: u64,
     /// In which phases they struck members.
@@ -128,6 +132,10 @@ pub struct Summary {
     pub stars: u64,
     /// Those of them in which links failed again and again.
     pub unsteady: u64,
+    /// Shares that members gave back, as the data of them was on its way, over all runs.
+    pub given_back: u64,
+    /// Runs that stopped, as too many steps in a row had no samples.
+    pub out_of_data: u64,
     /// Faults that happened, over all runs.
     pub faults: u64,
     /// The longest that any run stood still after its faults were over, in seconds.
@@ -170,6 +178,8 @@ impl Summary {
         self.replans += outcome.replans;
         self.stars += outcome.stars;
         self.unsteady += outcome.unsteady;
+        self.given_back += outcome.given_back;
+        self.out_of_data += u64::from(outcome.out_of_data);
         self.faults += outcome.faults;
         self.leaves.add(&outcome.leaves);
         self.coverage.add(&outcome.coverage);

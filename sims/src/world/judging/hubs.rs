@@ -1,5 +1,6 @@
 //! Nobody is put out whom a hub reaches: where one of those who stay reaches all others, and has for a while, no view leaves a member
-//! out for a link that is down.
+//! out for a link that is down. Nor does one at any time, whatever links are like, that by what members have promised is reached by
+//! one of those who stay, and so are all of these.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +43,8 @@ impl World {
         let before = self.proposed.get(&(parent, justified.ballot)).cloned();
         let judged = before.unwrap_or_else(|| {
             let late = (0..self.hosts.len()).filter(|seat| !self.is_quick(&self.hosts[*seat])).collect();
-            JudgedProposal { held: self.leaves_out_nobody_reached(&justified.proposal), late }
+            let held = spares_whom_a_hub_reaches(justified);
+            JudgedProposal { held: held.and_then(|()| self.leaves_out_nobody_reached(&justified.proposal)), late }
         });
         self.proposed.insert((parent, ballot), judged);
     }
@@ -127,5 +129,96 @@ impl World {
             && host.full.is_empty();
         let is_one = host.twin.is_none() && !host.leaving && host.completed.is_none();
         runs.filter(|_| is_free && is_one).map(|_: &Peer| seat)
+    }
+}
+
+/// By the promises that it follows from, whatever links are like: who has promised goes for its links only if there is no hub among those who stay
+/// that reaches it and has what it needs.
+fn spares_whom_a_hub_reaches(justified: &JustifiedProposal) -> Result<(), Broken> {
+    let JustifiedProposal { proposal, promises, excluded, .. } = justified;
+    let Proposal { view, resume, reasons, joiners, .. } = proposal;
+    let promise = |peer: PeerId| promises.iter().find(|signed| signed.by == peer).map(|signed| &signed.promise);
+    let names = |by: PeerId, peer: PeerId| {
+        promise(by).is_some_and(|promise| promise.unreachable.contains(&peer) || promise.accused.contains(&peer))
+    };
+    let reaches = |one: PeerId, other: PeerId| one == other || !(names(one, other) || names(other, one));
+    let joins = |peer: &PeerId| joiners.iter().any(|joiner| joiner.contact.peer == *peer);
+    let stay: Vec<PeerId> = view.members().iter().copied().filter(|peer| !joins(peer)).collect();
+    let gone = reasons.iter().filter_map(|reason| match reason {
+        Reason::Lost { peer, evidence: Evidence::LinkFailed } => Some(*peer),
+        _ => None,
+    });
+    for peer in gone.filter(|peer| excluded.iter().all(|(out, _)| out != peer)) {
+        let Some(progress) = promise(peer).map(|promise| promise.progress) else { continue };
+        let serves = |hub: &PeerId| {
+            let is_there = progress.step == resume.step || !progress.has_state;
+            resume.donors.contains(hub) && (is_there || resume.holders.contains(hub)) && progress.step <= resume.step
+        };
+        let is_hub = |hub: &&PeerId| stay.iter().chain([&peer]).all(|other| reaches(**hub, *other));
+        if let Some(hub) = stay.iter().filter(is_hub).find(|hub| serves(hub)) {
+            let seen = format!(
+                "{peer:?} is left out for its links, and has promised, and so has {hub:?}, a hub that reaches it"
+            );
+            return Err(Broken::new(NAME, seen));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::{Lineage, Progress, Promise, ResumePlan, SignedPromise, View, WireSignature};
+
+    use super::*;
+    use crate::world::RUN;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    /// What is said of it that of so many members these go for their links, where each names those that it can't reach.
+    fn judge(gone: &[u8], named: &[&[u8]]) -> Result<(), Broken> {
+        let all = (0..named.len() as u8).map(peer);
+        let view = View::found(RUN, peer(0)).succeed(all.clone());
+        let progress = Progress { step: 3, lineage: Lineage::NONE, has_state: true, has_result: true };
+        let said = |named: &[u8]| Promise {
+            progress,
+            unreachable: named.iter().map(|name| peer(*name)).collect(),
+            failed: Vec::new(),
+            accused: Vec::new(),
+            contributing: Vec::new(),
+            missing: None,
+            leaving: false,
+            recovering: false,
+            lost: starling_topology::LostState::Nothing,
+            accepted: None,
+        };
+        let seal = WireSignature::from([0; 64]);
+        let promises =
+            all.clone().zip(named).map(|(by, named)| SignedPromise { by, promise: said(named), seal }).collect();
+        let stay: Vec<PeerId> = all.filter(|peer| !gone.contains(&peer.0[0])).collect();
+        let lost = |name: &u8| Reason::Lost { peer: peer(*name), evidence: Evidence::LinkFailed };
+        let (lineage, syncing) = (Lineage::NONE, Vec::new());
+        let resume = ResumePlan { step: 3, lineage, holders: stay.clone(), donors: stay.clone(), syncing };
+        let proposal = Proposal {
+            view: view.succeed(stay),
+            resume,
+            reasons: gone.iter().map(lost).collect(),
+            joiners: Vec::new(),
+            promised: 3,
+            of: 3,
+        };
+        let ballot = Ballot { attempt: 1, proposer: peer(0) };
+        let (excluded, echoes) = (Vec::new(), Vec::new());
+        spares_whom_a_hub_reaches(&JustifiedProposal { proposal, ballot, promises, excluded, seal, last: seal, echoes })
+    }
+
+    #[test]
+    fn who_goes_beside_a_hub_is_noticed() {
+        let named: [&[u8]; 4] = [&[1], &[0, 2, 3], &[1, 3], &[1, 2]];
+        assert_eq!(judge(&[1], &named), Ok(()), "it is in the way of the first one");
+        assert!(judge(&[1, 3], &named).is_err(), "the first one reaches the last one");
+        assert_eq!(judge(&[0, 3, 2], &named), Ok(()), "who stays reaches none of them");
+        assert!(judge(&[2], &[&[], &[2], &[1]]).is_err());
     }
 }

@@ -345,6 +345,7 @@ impl World {
             machine,
             state: state.map(Rc::new),
             speed: host.speed,
+            lacking: host.lacking,
             sabotage: self.sabotage,
             manners,
             gated: self.plan.gated,

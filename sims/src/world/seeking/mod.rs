@@ -123,6 +123,7 @@ impl World {
             Errand::Calls(Call::LookOut) => return self.with(seat, incarnation, Peer::look_out),
             Errand::Calls(Call::Settle) => return self.settle(seat),
             Errand::Calls(Call::Leave) => return self.with(seat, incarnation, Peer::leave_in_vain),
+            Errand::Calls(Call::Data) => return self.with(seat, incarnation, Peer::look_for_data),
             Errand::Retells => return self.retell(seat, incarnation),
             Errand::Notices => return self.with(seat, incarnation, Peer::take_notices),
             Errand::MeetsKeepers => return self.met_keepers(seat),

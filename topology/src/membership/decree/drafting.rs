@@ -220,6 +220,7 @@ impl Membership {
             steadiness: self.steadiness(now, seat),
             forked: forked && !self.is_flawed(FlawKind::ForksUnmarked),
             needs_ring: self.is_flawed(FlawKind::NeedsRing),
+            spares_nobody: self.is_flawed(FlawKind::SparesNobody),
         };
         let mut proposal = inputs.answer()?;
         self.spoil(decree, &mut proposal);

@@ -73,6 +73,7 @@ impl Membership {
             FlawKind::DecidesAlone,
             FlawKind::VotesAtOnce,
             FlawKind::NeedsRing,
+            FlawKind::SparesNobody,
         ];
         if flaws.into_iter().any(|flaw| self.is_flawed(flaw)) {
             return Ok(());

@@ -16,6 +16,7 @@ use crate::message::stall_report::owed;
 use crate::time::Time;
 use crate::view::lineage::Lineage;
 use crate::view::mark::LostState;
+use crate::view::obstacles::Obstacles;
 use crate::view::ring::{is_way, ring_around};
 use crate::view::{MAX_SEVERED, View};
 use crate::vote::promise::Promise;
@@ -50,6 +51,8 @@ pub(in crate::membership) struct ProposalInputs<'a> {
     pub(in crate::membership) forked: bool,
     /// A mistake: whoever stands in the way of a ring goes, though a hub reaches it.
     pub(in crate::membership) needs_ring: bool,
+    /// A mistake: whoever has no vote goes first where links are down, whoever is in the way.
+    pub(in crate::membership) spares_nobody: bool,
 }
 
 /// How it is found whether a view is unsteady.
@@ -126,12 +129,18 @@ impl ProposalInputs<'_> {
             Some(donor) => resume_from(donor, staying, &self.candidates),
         };
         let (severed, resume) = loop {
-            let severed = self.sever(&mut staying, &mut doubted);
-            let resume = resumed(&staying, &severed);
-            match stranded(&staying, &severed, &resume) {
-                Some(peer) => staying.remove(&peer),
-                None => break (severed, resume),
-            };
+            // Who was in the way of one that is of no use need not be in that of the others.
+            let mut left = staying.clone();
+            doubted.clear();
+            let severed = self.sever(&mut left, &mut doubted);
+            let resume = resumed(&left, &severed);
+            match stranded(&left, &severed, &resume) {
+                Some(peer) => drop(staying.remove(&peer)),
+                None => {
+                    staying = left;
+                    break (severed, resume);
+                }
+            }
         };
         let has_failed = !self.fresh(&staying, &severed).is_empty();
         let is_unsteady = self.is_unsteady(has_failed.then_some(resume.step));
@@ -197,55 +206,34 @@ impl ProposalInputs<'_> {
         (held().filter(|step| *step == newest).count() > hidden).then_some(newest)
     }
 
-    /// The severed pairs among those who stay. Where no ring leads around them, all stay if
-    /// one of them is severed from nobody: they reduce by a star. Else who stands in the way does not stay: a newcomer that names others whom no voter
-    /// names, and that do not name it, since its word puts out nobody; then any newcomer; then the one with most severed pairs; of several, the highest. The last one with the state
-    /// stays, and the last one with what is [irreplaceable](Self::irreplaceable). Where a voter goes for its link to one
-    /// other alone, the other one may be as wrong as it is, and is `doubted`: whoever is not has the casting vote rather. A liar that
-    /// alone stays of the two would else decide what it likes, or nothing.
+    /// The severed pairs among those who stay. Where no ring leads around them, all stay if one of them is severed from nobody: they reduce by a
+    /// star. Else those go who are [in the way](Obstacles). The last one with the state stays, and the last one with what is
+    /// [irreplaceable](Self::irreplaceable). Where a voter goes that can't reach one alone of those who stay, that one may be as wrong as it is,
+    /// and is `doubted`: whoever is not has the casting vote rather. A liar that alone stays of the two would else decide what it
+    /// likes, or nothing.
     fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>, doubted: &mut BTreeSet<PeerId>) -> Vec<(PeerId, PeerId)> {
         // Who accuses another has no link to it, whichever of the two is wrong.
         let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();
         let told = self.promises.iter().flat_map(|(a, promise)| named(promise).into_iter().map(|b| (*a, b)));
         let told: BTreeSet<(PeerId, PeerId)> = told.collect();
-        let mut severed: Vec<(PeerId, PeerId)> = told.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
-        severed.sort_unstable();
-        severed.dedup();
-        let is_newcomer = |peer: PeerId| !self.view.votes(peer);
-        // Nobody who votes names that peer, and it does not name the one that names it.
-        let is_named_alone = |by: PeerId, peer: PeerId| {
-            !told.contains(&(peer, by)) && !told.iter().any(|(by, other)| *other == peer && !is_newcomer(*by))
-        };
-        let names_alone = |by: PeerId, staying: &BTreeMap<PeerId, Progress>| {
-            let mut named =
-                told.iter().filter(|(teller, peer)| *teller == by && *peer != by && staying.contains_key(peer));
-            is_newcomer(by) && named.any(|(_, peer)| is_named_alone(by, *peer))
-        };
         let kept = self.irreplaceable(staying);
-        let holds = |peer: &PeerId, it: &Progress| {
-            it.has_state && kept.is_none_or(|step| it.step == step && self.view.votes(*peer))
+        let holds = |(peer, it): (&PeerId, &Progress)| {
+            (*peer, it.has_state && kept.is_none_or(|step| it.step == step && self.view.votes(*peer)))
         };
-        loop {
-            severed.retain(|(a, b)| a != b && staying.contains_key(a) && staying.contains_key(b));
-            let members: Vec<PeerId> = staying.keys().copied().collect();
-            if severed.len() <= MAX_SEVERED && self.is_way(&members, &severed) {
-                return self.sever_owed(&members, severed);
-            }
-            let donors = staying.iter().filter(|(peer, progress)| holds(peer, progress)).count();
-            let degree = |peer: PeerId| severed.iter().filter(|(a, b)| *a == peer || *b == peer).count();
-            let worst = staying
-                .iter()
-                .filter(|(peer, progress)| donors != 1 || !holds(peer, progress))
-                .map(|(peer, _)| (*peer, degree(*peer)))
-                .map(|(peer, degree)| (names_alone(peer, staying), degree > 0 && is_newcomer(peer), degree, peer))
-                .max();
-            let (.., worst) = worst.expect("invariant: one alone needs no link, and of two there is one to spare");
-            if degree(worst) == 1 && !is_newcomer(worst) {
-                let of_worst = severed.iter().filter(|(a, b)| *a == worst || *b == worst);
-                doubted.extend(of_worst.map(|(a, b)| if *a == worst { *b } else { *a }));
-            }
-            staying.remove(&worst);
+        let members: BTreeMap<PeerId, bool> = staying.iter().map(holds).collect();
+        let is_way = |members: &[PeerId], severed: &[(PeerId, PeerId)]| {
+            severed.len() <= MAX_SEVERED && self.is_way(members, severed)
+        };
+        let obstacles = Obstacles::among(self.view, &members, &told, &is_way);
+        let gone = if self.spares_nobody { obstacles.worst_first().into_iter().collect() } else { obstacles.find() };
+        staying.retain(|peer, _| !gone.contains(peer));
+        for peer in gone.iter().filter(|peer| self.view.votes(**peer)) {
+            let is_apart = |other: &&PeerId| told.contains(&(*peer, **other)) || told.contains(&(**other, *peer));
+            let apart: Vec<PeerId> = staying.keys().filter(is_apart).take(2).copied().collect();
+            doubted.extend(if let [one] = apart[..] { Some(one) } else { None });
         }
+        let members: Vec<PeerId> = staying.keys().copied().collect();
+        self.sever_owed(&members, obstacles.severed_without(&gone))
     }
 
     fn is_way(&self, members: &[PeerId], severed: &[(PeerId, PeerId)]) -> bool {
@@ -463,6 +451,7 @@ pub(in crate::membership) fn follows(
         steadiness: Steadiness::Said(proposal.view.is_unsteady()),
         forked: false,
         needs_ring: false,
+        spares_nobody: false,
     };
     let joins = |peer: PeerId| proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer);
     let stays = |peer: PeerId| proposal.view.contains(peer) && view.contains(peer);
@@ -625,6 +614,7 @@ pub(in crate::membership) fn answer_to(
         steadiness: Steadiness::Said(false),
         forked: false,
         needs_ring: false,
+        spares_nobody: false,
     };
     change(&mut inputs);
     inputs.answer()

@@ -499,7 +499,7 @@ impl Membership {
         let (present, needed) = (promised.count(), seat.view.quorum());
         let before = seat.paused;
         let since = before.map_or(now, |paused| paused.since);
-        seat.paused = Some(Paused { since, present, missed });
+        seat.paused = Some(Paused { since, present, missed, is_told: true });
         // Whoever we left it to may not have had a quorum either.
         seat.agents.clear();
         if self.begin_anew(now) {
@@ -519,7 +519,7 @@ impl Membership {
         let fork = if over { self.plan(now, seat, decree, true) } else { None };
         let fork = fork.map(|(fork, _)| (decree.ballot, fork)).filter(|(_, fork)| fork.view.contains(me));
         let returned = seat.returned;
-        if before.is_none_or(|paused| (paused.present, paused.missed) != (present, missed)) {
+        if before.is_none_or(|paused| !paused.is_told || (paused.present, paused.missed) != (present, missed)) {
             self.tell(Event::Paused { present, needed, missed });
         }
         if !over {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::config::Config;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::membership::flaw::FlawKind;
 use crate::membership::interface::{Event, HoldPosition};
@@ -331,6 +332,8 @@ impl Membership {
                 seat.tries = 0;
                 seat.waiting = false;
                 seat.returned = true;
+                let Config { fork_after, max_stall, .. } = self.config;
+                seat.paused.iter_mut().for_each(|paused| paused.begin_again(now, fork_after, max_stall));
             }
             self.look_for_parted(now);
             self.give_time(now, Duration::ZERO);

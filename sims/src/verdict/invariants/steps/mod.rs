@@ -5,3 +5,4 @@ pub(super) mod every_sample_once;
 pub(super) mod exactly_once;
 pub(super) mod nothing_dropped;
 pub(super) mod progress;
+pub(super) mod starved_shares;
