@@ -82,14 +82,14 @@ use starling_train::SampleSummary;
 /// # }
 /// ```
 ///
-/// Items come in the order in which a run deals them, so that a dataset is not to be shuffled, and gives the same item for a number each time. Its
-/// loader is the run: Burn's `DataLoader` is not asked.
+/// Items come in the order in which a run deals them, so that a dataset is not to be shuffled, gives the same item for a number each time, and keeps its
+/// length: of one that has grown or shrunk since, nothing is read. Its loader is the run: Burn's `DataLoader` is not asked.
 pub struct DatasetSamples<I, O> {
     training: Box<dyn Items<I>>,
     held_out: Option<Box<dyn Items<I>>>,
     batcher: Box<dyn Batcher<I, O>>,
-    /// How many items to train on there were at first: those held out are numbered behind them.
-    trained_on: u32,
+    /// How many items there were at first, to train on and held out: the latter are numbered behind the former, whatever becomes of either.
+    counts: [u32; 2],
     fingerprint: Digest,
 }
 
@@ -109,11 +109,13 @@ impl<I, O> DatasetSamples<I, O> {
         let mut samples = Self::known_by(Digest([0; 32]), training, held_out, batcher)?;
         let mut hasher = blake3::Hasher::new();
         let mut first = 0;
-        for items in [Some(&samples.training), samples.held_out.as_ref()].into_iter().flatten() {
-            let count = items.len();
-            hasher.update(&(count as u64).to_le_bytes());
+        let parts = [Some(&samples.training), samples.held_out.as_ref()];
+        // No dataset held out is the same data as one without items.
+        for (items, count) in parts.into_iter().zip(samples.counts) {
+            hasher.update(&u64::from(count).to_le_bytes());
+            let (Some(items), count) = (items, count as usize) else { continue };
             for place in 0..count {
-                for item in taken(&**items, vec![place], first)? {
+                for item in taken(&**items, vec![place], (first, count))? {
                     let written = postcard::to_stdvec(&item).map_err(|error| {
                         let sample = first + place;
                         io::Error::other(format!(
@@ -147,9 +149,9 @@ impl<I, O> DatasetSamples<I, O> {
         B: Batcher<I, O> + 'static,
     {
         let [trained_on, apart] = [training.len(), held_out.as_ref().map_or(0, |items| items.len())];
-        let all = trained_on.checked_add(apart).and_then(|all| u32::try_from(all).ok());
-        let fits = all.and_then(|_| u32::try_from(trained_on).ok());
-        let trained_on = fits.ok_or_else(|| {
+        let counts = u32::try_from(trained_on).ok().zip(u32::try_from(apart).ok());
+        let counts = counts.filter(|(trained_on, apart)| trained_on.checked_add(*apart).is_some());
+        let (trained_on, apart) = counts.ok_or_else(|| {
             io::Error::other(format!(
                 "there are {trained_on} items to train on and {apart} held out, but {} are possible",
                 u32::MAX
@@ -159,16 +161,15 @@ impl<I, O> DatasetSamples<I, O> {
             training: Box::new(Erased(training, PhantomData)),
             held_out: held_out.map(|items| Box::new(Erased(items, PhantomData)) as Box<dyn Items<I>>),
             batcher: Box::new(batcher),
-            trained_on,
+            counts: [trained_on, apart],
             fingerprint,
         })
     }
 
-    /// What [`Task::data`](crate::Task::data) is to say: as many samples as there are items by now.
+    /// What [`Task::data`](crate::Task::data) is to say: as many samples as there were items when this was made.
     pub fn summary(&self) -> SampleSummary {
-        let [training, held_out] = [self.training.len(), self.held_out.as_ref().map_or(0, |items| items.len())];
-        let count = |items: usize| u32::try_from(items).unwrap_or(u32::MAX);
-        SampleSummary { training: count(training), held_out: count(held_out), fingerprint: self.fingerprint }
+        let [training, held_out] = self.counts;
+        SampleSummary { training, held_out, fingerprint: self.fingerprint }
     }
 
     /// The batch of the samples of these numbers, in their order.
@@ -182,7 +183,8 @@ impl<I, O> DatasetSamples<I, O> {
     /// The same for [`Task::read_batch`](crate::Task::read_batch).
     ///
     /// # Errors
-    /// If a sample can't be had: because its dataset says so, has become shorter, or gives another number of items than it is asked for.
+    /// If a sample can't be had: because there is none of this number, or its dataset says so, has become longer or shorter, or gives another number of items
+    /// than it is asked for.
     pub fn read(&self, samples: &[u32], device: &Device) -> io::Result<O> {
         Ok(self.batcher.batch(self.items(samples)?, device))
     }
@@ -192,29 +194,34 @@ impl<I, O> DatasetSamples<I, O> {
     /// # Errors
     /// As [`Self::read`].
     pub fn items(&self, samples: &[u32]) -> io::Result<Vec<I>> {
-        let is_held_out = |sample: &u32| *sample >= self.trained_on;
+        let [trained_on, apart] = self.counts;
+        let is_held_out = |sample: &u32| *sample >= trained_on;
         let mut items = Vec::with_capacity(samples.len());
         for part in samples.chunk_by(|a, b| is_held_out(a) == is_held_out(b)) {
-            let (source, first) = match (&self.held_out, part.first().is_some_and(is_held_out)) {
-                (Some(held_out), true) => (held_out, self.trained_on),
+            let (source, first, count) = match (&self.held_out, part.first().is_some_and(is_held_out)) {
+                (Some(held_out), true) => (held_out, trained_on, apart),
                 (None, true) => return Err(io::Error::other(format!("sample {} is held out, but none is", part[0]))),
-                (_, false) => (&self.training, 0),
+                (_, false) => (&self.training, 0, trained_on),
             };
             let places = part.iter().map(|sample| (sample - first) as usize).collect();
-            items.extend(taken(&**source, places, first as usize)?);
+            items.extend(taken(&**source, places, (first as usize, count as usize))?);
         }
         Ok(items)
     }
 }
 
-/// The items at these places of a dataset, the first of whose samples has this number.
-fn taken<I>(source: &dyn Items<I>, places: Vec<usize>, first: usize) -> io::Result<Vec<I>> {
-    let count = source.len();
-    if let Some(place) = places.iter().find(|place| **place >= count) {
-        let (sample, count) = (first + place, first + count);
+/// The items at these places of a dataset of so many, the first of whose samples has this number.
+fn taken<I>(source: &dyn Items<I>, places: Vec<usize>, (first, count): (usize, usize)) -> io::Result<Vec<I>> {
+    let found = source.len();
+    if found != count {
+        // Which item a number stands for, and on which side it is, would be another thing by now.
         return Err(io::Error::other(format!(
-            "sample {sample} is not there: the dataset ends before sample {count} by now"
+            "the dataset of the samples from {first} on has {found} items by now, but had {count} at first: it must not change while it is used"
         )));
+    }
+    if let Some(place) = places.iter().find(|place| **place >= count) {
+        let (sample, end) = (first + place, first + count);
+        return Err(io::Error::other(format!("sample {sample} is not there: the dataset ends before sample {end}")));
     }
     let named = match &*places {
         [] => return Ok(Vec::new()),
@@ -359,6 +366,9 @@ mod tests {
         ] {
             assert_ne!(fingerprint(training, held_out), first, "{training:?} {held_out:?}");
         }
+        let alone =
+            DatasetSamples::new(InMemDataset::new(vec![10, 11]), None::<Box<dyn Dataset<u32, DatasetError>>>, Plain);
+        assert_eq!(alone.expect("few").summary().fingerprint, fingerprint(&[10, 11], &[]), "no items are none");
     }
 
     #[test]
@@ -375,16 +385,46 @@ mod tests {
         assert!(told.contains("sample 4 can't be had: the disk is gone"), "{told}");
     }
 
-    /// It is asked for no item that is no more.
+    /// Which of its items are those that are held out must not come to be another thing.
     #[test]
-    fn a_dataset_that_has_become_shorter_is_said_to_be() {
-        let dataset = std::sync::Arc::new(Failing::new(Flaw::None));
-        let samples = DatasetSamples::known_by(Digest([7; 32]), dataset.clone(), None, Plain).expect("few");
-        assert_eq!(samples.items(&[9]).expect("there"), [109]);
-        dataset.length.store(6, Ordering::Relaxed);
-        assert_eq!(samples.summary().training, 6, "which members compare before they train");
-        assert_eq!(samples.items(&[5]).expect("there"), [105]);
-        let told = samples.items(&[5, 9]).expect_err("it is no more").to_string();
-        assert!(told.contains("sample 9 is not there: the dataset ends before sample 6 by now"), "{told}");
+    fn a_dataset_that_grows_or_shrinks_is_refused_and_keeps_its_numbers() {
+        let [training, apart] = [Flaw::None; 2].map(|flaw| std::sync::Arc::new(Failing::new(flaw)));
+        let held_out = Box::new(apart.clone()) as Box<dyn Dataset<u32, io::Error>>;
+        let samples = DatasetSamples::known_by(Digest([7; 32]), training.clone(), Some(held_out), Plain).expect("few");
+        assert_eq!(samples.items(&[9, 10]).expect("there"), [109, 100]);
+        let told = |numbers: &[u32]| samples.items(numbers).expect_err("it has changed").to_string();
+        for length in [12, 6] {
+            training.length.store(length, Ordering::Relaxed);
+            let summary = samples.summary();
+            assert_eq!((summary.training, summary.held_out), (10, 10), "which members compare before they train");
+            let part = format!("the dataset of the samples from 0 on has {length} items by now, but had 10 at first");
+            assert!([&[5][..], &[9], &[10, 9]].into_iter().all(|numbers| told(numbers).contains(&part)), "{length}");
+            assert_eq!(samples.items(&[19]).expect("there"), [109], "the other one has not changed");
+        }
+        training.length.store(10, Ordering::Relaxed);
+        apart.length.store(11, Ordering::Relaxed);
+        assert_eq!(samples.summary().held_out, 10);
+        assert_eq!(samples.items(&[0]).expect("there"), [100]);
+        assert!(told(&[10]).contains("the dataset of the samples from 10 on has 11 items by now, but had 10 at first"));
+    }
+
+    /// A dataset that is larger each time that it is asked how large it is.
+    struct Growing(AtomicUsize);
+
+    impl Dataset<u32, io::Error> for Growing {
+        fn get(&self, index: usize) -> Result<u32, io::Error> {
+            Ok(index as u32)
+        }
+
+        fn len(&self) -> usize {
+            self.0.fetch_add(1, Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn one_that_grows_while_it_is_read_for_its_fingerprint_is_refused() {
+        let all = DatasetSamples::<u32, Vec<u32>>::new(Growing(AtomicUsize::new(10)), None, Plain);
+        let told = all.expect_err("it grows").to_string();
+        assert!(told.contains("has 11 items by now, but had 10 at first"), "{told}");
     }
 }
