@@ -128,6 +128,13 @@ fn links_that_fail_again_and_again_are_damped_and_steps_go_on() {
 }
 
 #[test]
+fn who_lacks_data_is_done_without_and_a_run_without_any_ends_in_order() {
+    let summary = check(Setup { scenario: Scenario::Arriving, ..Setup::default() }, 0..100);
+    let (given_back, out_of_data) = (summary.given_back, summary.out_of_data);
+    assert!(given_back > 800 && out_of_data > 1, "{given_back} shares given back, {out_of_data} runs without data");
+}
+
+#[test]
 fn one_who_says_that_its_links_fail_puts_nobody_out() {
     let setup = Setup { scenario: Scenario::Byzantine, attack: Some(Attack::FailsLinks), ..Setup::default() };
     check(setup, 0..60);

@@ -103,7 +103,24 @@ impl<'a> Obstacles<'a> {
                 gone.insert(*peer);
             }
         }
+        // Who stays after all may be the hub that another one lacked.
+        let has_place = |peer: &PeerId, gone: &BTreeSet<PeerId>| {
+            let others = gone.iter().copied().filter(|other| other != peer).collect();
+            self.is_way_without(&others)
+        };
+        while let Some(peer) = self.reached_by_hubs(&gone).into_iter().find(|peer| has_place(peer, &gone)) {
+            gone.remove(&peer);
+        }
         gone
+    }
+
+    /// Those of these that one who stays reaches together with all who stay.
+    fn reached_by_hubs(&self, gone: &BTreeSet<PeerId>) -> Vec<PeerId> {
+        let apart = self.apart_without(gone);
+        let hubs: Vec<PeerId> = self.left_without(gone).into_iter().filter(|peer| !apart.contains_key(peer)).collect();
+        let is_apart = |a: PeerId, b: PeerId| self.severed.binary_search(&(a.min(b), a.max(b))).is_ok();
+        let is_reached = |peer: &PeerId| hubs.iter().any(|hub| !is_apart(*hub, *peer));
+        gone.iter().copied().filter(is_reached).collect()
     }
 
     fn left_without(&self, gone: &BTreeSet<PeerId>) -> Vec<PeerId> {
