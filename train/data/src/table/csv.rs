@@ -469,6 +469,8 @@ impl Table {
                 categories: self.categories.iter().copied().map(column).collect(),
                 weights: self.weights.map(column),
                 split_by: self.sides.as_ref().map(|sides| column(sides.column)),
+                // Those of all rows do, or none.
+                sides_said: survey.sides.first().is_some_and(|noted| Sides::says(*noted)),
                 held_out_last: last,
             }),
             coded,
