@@ -11,6 +11,7 @@ use starling_run::data::columns::{CellError, ColumnKind};
 use crate::Delimiter;
 use crate::error::DataError;
 use crate::files::foreign;
+use crate::samples::labels::by_value;
 use crate::shorten;
 use crate::table::delimiter::{self, has_decimal_comma};
 use crate::table::doubts::column;
@@ -89,7 +90,7 @@ impl<'t> Text<'t> {
     }
 }
 
-fn joined(labels: &[&str]) -> String {
+fn joined(labels: &[Cow<'_, str>]) -> String {
     labels.join(BETWEEN_LABELS.encode_utf8(&mut [0; 4]))
 }
 
@@ -143,6 +144,8 @@ impl Rows {
         if let [_, _, ..] = *self.labels {
             let labels =
                 self.labels.iter().map(|column| self.number(record, *column)).collect::<Result<Vec<_>, _>>()?;
+            // However they are written.
+            let labels: Vec<Cow<'_, str>> = labels.into_iter().map(by_value).collect();
             return Ok(Some(joined(&labels).into()));
         }
         let Some(&column) = self.labels.first() else { return Ok(None) };
@@ -185,8 +188,8 @@ impl Rows {
 
     /// The label of a row whatever it is: empty if it is no text, too.
     pub(crate) fn any_label(&self, record: &ByteRecord) -> Option<String> {
-        let cells: Vec<&str> =
-            self.labels.iter().map(|column| self.cell(record, *column).unwrap_or_default()).collect();
+        let cell = |column: &usize| self.cell(record, *column).unwrap_or_default().into();
+        let cells: Vec<Cow<'_, str>> = self.labels.iter().map(cell).collect();
         (!cells.is_empty()).then(|| joined(&cells))
     }
 
