@@ -338,10 +338,8 @@ fn the_fingerprint_of_blocks_covers_what_rows_count_and_which_are_held_out() {
             std::fs::write(&path, text).expect("written");
             let mut tracker = FingerprintTracker::new(inputs, &dataset.preprocessing().classes, 90);
             let mut reader = Reader::open(&source, inputs, LabelPolicy::Unused).expect("a table");
-            assert_eq!(
-                reader.has_sides(),
-                !split_by.is_empty() && text.lines().next().is_some_and(|it| it.contains(split_by))
-            );
+            let has_column = text.lines().next().is_some_and(|header| header.split(',').any(|name| name == split_by));
+            assert_eq!(reader.has_sides(), inputs.rows.split_by.is_some() && has_column);
             let mut held_out = 0;
             while let Some(block) = reader.next_block(7).expect("rows") {
                 let split = inputs.rows.split_by;
@@ -360,15 +358,20 @@ fn the_fingerprint_of_blocks_covers_what_rows_count_and_which_are_held_out() {
         // What the run did not go by is not looked at.
         let other = RowSpec::default();
         assert_ne!(found(&text, &InputSpec { rows: other, ..inputs.clone() }).0, expected.0);
-        for (name, from, to) in
-            [("counts", "u1,1,train", "u1,2,train"), ("user", ",u1,", ",u2,"), ("side", ",train", ",test")]
-        {
-            let is_known = [weights, split_by].contains(&name);
+        for (name, from, to) in [
+            ("counts", "u1,1,train", "u1,2,train"),
+            ("side", ",train", ",test"),
+            // Held out, which it was not.
+            ("user", ",u1,", ",u5,"),
+            // Trained on, as it was: which text it is does not matter.
+            ("", ",u1,", ",u2,"),
+        ] {
+            let is_known = !name.is_empty() && [weights, split_by].contains(&name);
             let changed = text.replacen(from, to, 1);
             assert!(changed != text);
-            let (changed, _) = found(&changed, &inputs);
-            // Another text may be drawn on the same side.
-            assert!(name == "user" || (changed == expected.0) != is_known, "{name}: {weights} {split_by}");
+            let (changed, held_out) = found(&changed, &inputs);
+            assert_eq!(changed == expected.0, !is_known, "{name}: {weights} {split_by}");
+            assert_eq!(held_out != expected.1, is_known && name != "counts", "{name}: {weights} {split_by}");
         }
         let without = |name: &str| {
             let at =
