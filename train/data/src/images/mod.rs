@@ -50,8 +50,16 @@ impl Source for Images {
         &[KIND]
     }
 
-    fn without_columns(&self) -> Option<&'static str> {
-        Some("it holds images, in a folder for each class")
+    fn without_columns(&self, source: &str) -> Result<Option<&'static str>, DataError> {
+        let path = Path::new(source);
+        if archive::is_one(path)? {
+            return Ok(archive::all(path).is_ok().then_some("it holds images, in tar archives"));
+        }
+        match path.is_dir() {
+            // Folders in it may hold anything.
+            true => Ok(folder::all(path).is_ok().then_some("it holds images, in a folder for each class")),
+            false => Ok(Some("it holds images, as a run has written them for others")),
+        }
     }
 
     fn knows(&self, source: &str) -> Result<bool, DataError> {

@@ -182,8 +182,7 @@ impl LabelTable {
         if let Some(whole) = whole.filter(|whole| whole.len() == names.len()) {
             return Self { known: Known::Whole(whole) };
         }
-        let numbers: Option<BTreeMap<_, _>> =
-            named().map(|(class, name)| Some((bits(finite(name)?), class))).collect();
+        let numbers: Option<BTreeMap<_, _>> = named().map(|(class, name)| Some((bits(finite(name)?), class))).collect();
         if let Some(numbers) = numbers.filter(|numbers| numbers.len() == names.len()) {
             return Self { known: Known::Numbers(numbers) };
         }

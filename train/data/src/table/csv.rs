@@ -101,8 +101,8 @@ impl Source for Csv {
         &[KIND]
     }
 
-    fn without_columns(&self) -> Option<&'static str> {
-        None
+    fn without_columns(&self, _: &str) -> Result<Option<&'static str>, DataError> {
+        Ok(None)
     }
 
     /// Whatever it is, it says why it is no table.
