@@ -276,6 +276,8 @@ struct FirstRow {
     delimiter: Delimiter,
     /// What seems to separate them.
     found: Delimiter,
+    /// Whether nobody said that, and it takes several tabs as one.
+    merges_tabs: bool,
     /// Whether it was made of rows that are written in another way.
     is_made: bool,
 }
@@ -286,10 +288,11 @@ impl FirstRow {
         let opened = source.start()?;
         let is_made = opened.is_made();
         let found = opened.delimiter();
+        let merges_tabs = delimiter.is_none() && opened.merges_tabs(found);
         let delimiter = delimiter.filter(|_| !is_made).unwrap_or(found);
         let mut record = ByteRecord::new();
         match next(&mut opened.rows(delimiter), &mut record, path)? {
-            true => Ok(Self { cells: cells(&record), delimiter, found, is_made }),
+            true => Ok(Self { cells: cells(&record), delimiter, found, merges_tabs, is_made }),
             false => Err(DataError::File { path: path.to_owned(), reason: EMPTY.to_owned() }),
         }
     }
@@ -297,13 +300,13 @@ impl FirstRow {
 
 /// What the first row settles, and how all are gone through.
 fn begin<'t>(source: &impl RowsSource<'t>, path: &Path, form: TableForm<'_>) -> Result<(Table, Walk), DataError> {
-    let FirstRow { cells, delimiter, is_made, .. } = FirstRow::read(source, path, form.delimiter)?;
+    let FirstRow { cells, delimiter, merges_tabs, is_made, .. } = FirstRow::read(source, path, form.delimiter)?;
     if is_made && form.header == Some(false) {
         let reason = "its columns have names, but it is said to have no header: leave --no-header out".to_owned();
         return Err(DataError::File { path: path.to_owned(), reason });
     }
     let form = if is_made { TableForm { header: Some(true), delimiter: None, ..form } } else { form };
-    let table = Table::settle(path, delimiter, cells, form)?;
+    let table = Table { merges_tabs, ..Table::settle(path, delimiter, cells, form)? };
     let form = source.form(delimiter, is_made)?;
     let walk = Walk { path: path.to_owned(), joined: None, form, is_header: table.is_header && !is_made };
     Ok((table, walk))
@@ -325,6 +328,8 @@ pub(crate) struct Table {
     pub(crate) sides: Option<Sides>,
     /// How many rows at the end are held out, if that is said.
     held_out_last: Option<u64>,
+    /// Whether it was found that several tabs are one.
+    merges_tabs: bool,
 }
 
 impl Table {
@@ -440,6 +445,11 @@ impl Table {
         };
         let [mut doubts, class_doubts] = understood.doubts();
         doubts.extend(survey_doubts);
+        doubts.extend(self.merges_tabs.then(|| {
+            "blanks seem to separate its cells, so that several tabs behind each other are taken as one: pass --delimiter tab if there are empty cells \
+             between them, --delimiter space if not"
+                .to_owned()
+        }));
         if let Values::Placed(table) = &values {
             doubts.extend(table.doubt());
         }
@@ -673,6 +683,7 @@ impl Table {
             weights,
             sides,
             held_out_last: form.held_out_last,
+            merges_tabs: false,
         })
     }
 }

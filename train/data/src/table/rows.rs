@@ -75,6 +75,11 @@ impl<'t> Text<'t> {
         if self.is_made { Delimiter::Comma } else { delimiter::found(&self.start, self.is_whole) }
     }
 
+    /// Whether tabs at its beginning are taken as one, if this separates its cells.
+    pub(crate) fn merges_tabs(&self, delimiter: Delimiter) -> bool {
+        delimiter::merges_tabs(delimiter, &self.start)
+    }
+
     /// Whether this separates the cells of its first row.
     pub(crate) fn is_separated_by(&self, delimiter: Delimiter) -> bool {
         let mut rows = delimiter::rows(delimiter, &*self.start).into_byte_records();
