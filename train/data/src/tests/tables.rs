@@ -412,3 +412,17 @@ fn empty_cells_between_tabs_are_none_of_what_is_beside_them() {
     assert!(is_told(doubts(&text, |_| {})));
     assert!(!is_told(doubts(&text, |options| options.delimiter = Some(Delimiter::Space))));
 }
+
+/// As tables from before there were headers often are.
+#[test]
+fn texts_in_the_first_column_alone_may_be_the_classes() {
+    let rows =
+        table("", 200, |row| format!("{},{},{},{}", ["T", "I", "D"][row as usize % 3], row % 9, row % 11, row % 5));
+    warned(&rows, &["column 0 is the only one that holds text", "3, the last one,", "--label 0", "--label 3"]);
+    assert_eq!(doubts(&rows, |options| options.label = Some(written("0"))), Vec::<String>::new());
+    assert_eq!(doubts(&rows, |options| options.label = Some(written("3"))), Vec::<String>::new());
+    // Names, and texts elsewhere, say what a column is, or leave it open.
+    assert_eq!(doubts(&format!("kind,a,b,c\n{rows}"), |_| {}), Vec::<String>::new());
+    let both = table("", 200, |row| format!("{},x{},{}", ["T", "I"][row as usize % 2], row % 3, row % 5));
+    assert!(!doubts(&both, |_| {}).iter().any(|doubt| doubt.contains("the only one that holds text")));
+}
