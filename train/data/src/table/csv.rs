@@ -122,6 +122,9 @@ impl Source for Csv {
     }
 
     fn bad_rows(&self, options: &DataOptions, most: usize) -> Result<BadRowsReport, DataError> {
+        if let Some(held_out) = &options.held_out_file {
+            return joined::bad_rows(options, held_out, most);
+        }
         let path = Path::new(&options.source);
         let file = OpenedFile::open(path)?;
         let source = TextSource { open: || Ok(file.reader(0)), path, max: options.max_file_bytes };
