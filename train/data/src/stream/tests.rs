@@ -135,7 +135,12 @@ fn a_table_is_scaled_from_the_same_numbers_as_for_training() {
 fn a_quote_that_is_never_closed_fills_no_memory() {
     let endless = b"a,b\n1,\"2".iter().copied().chain(std::iter::repeat_n(b'\n', 64 << 20));
     let error = read(&endless.collect::<Vec<u8>>(), &of_table()).expect_err("one row").to_string();
-    assert!(error.contains("a row has more than") && error.contains("close the quotes"), "{error}");
+    assert!(error.contains("a row has more than 16 MiB") && error.contains("close the quotes"), "{error}");
+    // One that can be trained on can be predicted.
+    let label = "x".repeat(15 << 20);
+    let blocks = read(format!("a,b,kind\n1,2,y\n3,4,{label}\n5,6,y\n").as_bytes(), &of_table()).expect("long");
+    let lengths = blocks.iter().flat_map(|block| &block.labels).map(String::len);
+    assert_eq!(lengths.collect::<Vec<_>>(), [1, label.len(), 1]);
     // However many rows there are.
     let rows = "1,2\n".repeat(1 << 20);
     let mut reader =
