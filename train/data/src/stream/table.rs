@@ -16,7 +16,7 @@ use super::{Block, Blocks, InputSpec, LabelPolicy};
 use crate::error::DataError;
 use crate::shorten;
 use crate::table::pieces::MAX_ROW_BYTES;
-use crate::table::rows::{Rows, Text, cells, line, next};
+use crate::table::rows::{Rows, Text, cells, check_names, line, next};
 
 /// Columns that a message names.
 const MAX_NAMED: usize = 5;
@@ -81,6 +81,9 @@ impl Table {
         }
         let first = cells(&record);
         let is_header = is_made || inputs.header.unwrap_or_else(|| is_header(&first, columns.len()));
+        if is_header {
+            check_names(&record, path)?;
+        }
         let fail = |reason| DataError::File { path: path.to_owned(), reason };
         let Places { labels: of_labels, of_columns } = match is_header && !inputs.names.is_empty() {
             true => by_name(&first, &columns, inputs).map_err(fail)?,

@@ -29,7 +29,7 @@ use crate::table::json_lines;
 use crate::table::parquet::row_groups::RowGroups;
 use crate::table::pieces::{MAX_ROW_BYTES, Piece, Pieces};
 use crate::table::placed::{RowPlaces, RowTable};
-use crate::table::rows::{Rows, Text, cells, next};
+use crate::table::rows::{Rows, Text, cells, check_names, next};
 use crate::table::survey::Survey;
 use crate::table::survey::bad_rows::{self, BadRowsReport};
 use crate::table::survey::sides::Sides;
@@ -283,6 +283,8 @@ struct FirstRow {
     merges_tabs: bool,
     /// Whether it was made of rows that are written in another way.
     is_made: bool,
+    /// Why it is none of names, if that shows.
+    fault: Option<DataError>,
 }
 
 impl FirstRow {
@@ -295,7 +297,10 @@ impl FirstRow {
         let delimiter = delimiter.filter(|_| !is_made).unwrap_or(found);
         let mut record = ByteRecord::new();
         match next(&mut opened.rows(delimiter), &mut record, path)? {
-            true => Ok(Self { cells: cells(&record), delimiter, found, merges_tabs, is_made }),
+            true => {
+                let (cells, fault) = (cells(&record), check_names(&record, path).err());
+                Ok(Self { cells, delimiter, found, merges_tabs, is_made, fault })
+            }
             false => Err(DataError::File { path: path.to_owned(), reason: EMPTY.to_owned() }),
         }
     }
@@ -303,13 +308,16 @@ impl FirstRow {
 
 /// What the first row settles, and how all are gone through.
 fn begin<'t>(source: &impl RowsSource<'t>, path: &Path, form: TableForm<'_>) -> Result<(Table, Walk), DataError> {
-    let FirstRow { cells, delimiter, merges_tabs, is_made, .. } = FirstRow::read(source, path, form.delimiter)?;
+    let FirstRow { cells, delimiter, merges_tabs, is_made, fault, .. } = FirstRow::read(source, path, form.delimiter)?;
     if is_made && form.header == Some(false) {
         let reason = "its columns have names, but it is said to have no header: leave --no-header out".to_owned();
         return Err(DataError::File { path: path.to_owned(), reason });
     }
     let form = if is_made { TableForm { header: Some(true), delimiter: None, ..form } } else { form };
     let table = Table { merges_tabs, ..Table::settle(path, delimiter, cells, form)? };
+    if let Some(fault) = fault.filter(|_| table.is_header) {
+        return Err(fault);
+    }
     let form = source.form(delimiter, is_made)?;
     let walk = Walk { path: path.to_owned(), joined: None, form, is_header: table.is_header && !is_made };
     Ok((table, walk))

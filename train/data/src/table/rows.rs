@@ -23,6 +23,8 @@ use crate::table::row_text::{BadRow, RowSource, RowText};
 const START_BYTES: u64 = 64 << 10;
 /// The most that a row may count.
 const MAX_WEIGHT: f32 = (1 << 20) as f32;
+/// What a cell is told that is none.
+const NO_TEXT: &str = "it is not UTF-8 text; save the table as UTF-8";
 /// Categories that a message names.
 const MAX_NAMED: usize = 5;
 
@@ -222,7 +224,7 @@ impl Rows {
     pub(crate) fn cell<'r>(&self, record: &'r ByteRecord, column: usize) -> Result<&'r str, DataError> {
         let bytes = record.get(column).unwrap_or_default();
         let fail = |reason: &str| self.fault(record, Some(column), reason.to_owned());
-        Ok(bare(std::str::from_utf8(bytes).map_err(|_| fail("it is not UTF-8 text"))?))
+        Ok(bare(std::str::from_utf8(bytes).map_err(|_| fail(NO_TEXT))?))
     }
 
     /// What is wrong in a row, and where.
@@ -263,6 +265,16 @@ pub(crate) fn line(record: &ByteRecord) -> u64 {
 /// The cells of a row.
 pub(crate) fn cells(record: &ByteRecord) -> Vec<String> {
     record.iter().map(|cell| bare(&String::from_utf8_lossy(cell)).to_owned()).collect()
+}
+
+/// Checks that a row, the first one, is of names.
+///
+/// # Errors
+/// If one is no text.
+pub(crate) fn check_names(record: &ByteRecord, path: &Path) -> Result<(), DataError> {
+    let Some(bad) = record.iter().position(|cell| std::str::from_utf8(cell).is_err()) else { return Ok(()) };
+    let (column, reason) = (Some(column(&[], bad)), NO_TEXT.to_owned());
+    Err(DataError::Row { path: path.to_owned(), row: line(record), column, reason })
 }
 
 /// A cell without the blanks around it, and without quotes that a blank before them has kept from being taken for such.

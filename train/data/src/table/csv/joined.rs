@@ -78,10 +78,13 @@ impl Joined {
         let files = [OpenedFile::open(training)?, OpenedFile::open(held_out)?];
         let (table, walk) = begin(&source(&files[0], max), training, form)?;
         let first = FirstRow::read(&source(&files[1], max), held_out, Some(table.rows.delimiter));
-        let first = first.map_err(|error| match error {
+        let mut first = first.map_err(|error| match error {
             DataError::File { reason, .. } if reason == EMPTY => refused(without_rows(EMPTY, training)),
             other => other,
         })?;
+        if let Some(fault) = first.fault.take().filter(|_| table.is_header) {
+            return Err(fault);
+        }
         if let Some(told) = difference(&table, matches!(walk.form, RowForm::Objects(_)), &first) {
             let training = training.display();
             return Err(refused(format!(
