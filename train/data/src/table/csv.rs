@@ -744,10 +744,16 @@ fn is_gap_word(cell: &str) -> bool {
 fn find(wanted: &TableColumn, names: &[String], columns: usize, of_what: &str) -> Result<usize, String> {
     let index = match wanted {
         TableColumn::Index(index) => *index as usize,
-        TableColumn::Written(text) => match (names.iter().position(|name| name == text), text.parse()) {
-            (Some(column), _) => return Ok(column),
-            (None, Ok(index)) => index,
-            (None, Err(_)) => {
+        TableColumn::Written(text) => match (called(text, names), text.parse()) {
+            (Ok(Some(column)), _) => return Ok(column),
+            (Ok(None) | Err(_), Ok(index)) => index,
+            (Err(several), Err(_)) => {
+                let several = several.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+                return Err(format!(
+                    "its columns {several} are all called `{text}`, so that {of_what} can't be told by that: give the 0-based index of the one that is meant"
+                ));
+            }
+            (Ok(None), Err(_)) => {
                 return Err(match nearest(text, names) {
                     Some(nearest) => {
                         format!("it has no column `{text}` for {of_what}; did you mean `{nearest}`?")
@@ -765,6 +771,15 @@ fn find(wanted: &TableColumn, names: &[String], columns: usize, of_what: &str) -
         true => Ok(index),
         false => Err(format!("{of_what} is column {index}, but columns run from 0 to {}", columns - 1)),
     }
+}
+
+/// The column of this name, if there is one.
+///
+/// # Errors
+/// Which they are, if several are called so.
+fn called(name: &str, names: &[String]) -> Result<Option<usize>, Vec<usize>> {
+    let columns: Vec<usize> = (0..names.len()).filter(|at| names[*at] == name).collect();
+    if columns.len() > 1 { Err(columns) } else { Ok(columns.first().copied()) }
 }
 
 /// The name with the smallest edit distance to `wanted`, the first of several.

@@ -504,6 +504,9 @@ fn is_formatted(text: &str) -> bool {
 
 /// A column as flags take it: by its name, unless that can't be written in a list.
 fn flag(table: &Table, column: usize) -> String {
-    let name = table.rows.names.get(column).filter(|name| !name.is_empty() && !name.contains(',') && name.len() <= 40);
+    let names = &table.rows.names;
+    let is_alone = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+    let name = names.get(column).filter(|name| !name.is_empty() && !name.contains(',') && name.len() <= 40);
+    let name = name.filter(|name| is_alone(name));
     name.cloned().unwrap_or_else(|| column.to_string())
 }
