@@ -166,6 +166,7 @@ fn numbers_are_the_same_data_however_they_are_written() {
             let dataset = load(text, |options| {
                 (options.split_by, options.weights, options.label) = (column("user"), column("counts"), column(label));
                 options.ignored = if label == "y" { ignored(&["z"]) } else { Vec::new() };
+                options.held_out = 0.25;
             });
             let dataset = dataset.expect("a table");
             assert!((20..200).contains(&dataset.held_out().len()));
