@@ -468,12 +468,17 @@ fn images_that_stay_in_their_files_are_the_same_data() {
     let [all, parts] = ["all.tar", "parts"].map(|name| archives.path().join(name));
     check_placed(&all);
     check_placed(&parts);
+    // One behind the other is both.
+    let joined = archives.path().join("joined.tar");
+    fs::write(&joined, [tar(&files[..9]), tar(&files[9..])].concat()).expect("written");
+    check_placed(&joined);
     // Joiners get the same of an archive.
     let made = tempfile::tempdir().expect("a folder");
     let (_, paths) = shared_files(&options(&parts), made.path()).expect("made");
     check_placed(&paths[0]);
     let load = |source: &Path| load(source, None).expect("images");
     assert_eq!(load(&all).description(), load(&parts).description());
+    assert_eq!(load(&all).description(), load(&joined).description());
     assert_eq!(load(&paths[0]).description(), load(&parts).description());
     // Which of them has an image, its name says where there are several.
     let source = parts.display().to_string();
@@ -532,13 +537,17 @@ fn damaged_archives_are_refused_by_name_and_never_panic() {
     for (bytes, part) in [
         (&b""[..], "no image in it"),
         (&whole[..512 + 40], "cut off within `a/1.png`"),
-        (&whole[..512 + red.len() + 3], "at least two classes"),
+        (&whole[..512 + red.len() + 3], "the zeros are missing that mark its end"),
+        // Behind a member, and behind both.
+        (&whole[..512 + red.len().next_multiple_of(512)], "the zeros are missing that mark its end"),
+        (&whole[..2 * (512 + red.len().next_multiple_of(512))], "the zeros are missing that mark its end"),
         (&b"a,b,c\n".repeat(200), "no tar archive, or is damaged"),
         (&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0].repeat(80), "gunzip"),
         (&tar(&[("1.png", &red), ("b/2.png", &red)]), "lies in no folder that could be its class"),
         (&tar(&[("b/1.png", &red), ("b/2.png", &red)]), "at least two classes"),
         (&tar(&[("b/1.png", &red), ("b/1.cls", &[0xff; 5])]), "its class is no text"),
         (&tar(&[("b/1.png", &red), ("b/1.cls", b" ")]), "b/1.cls"),
+        (&tar(&[("b/1.png", &red), ("b/1.cls", b"0"), ("b/1.cls", b"1")]), "another class is said before"),
         (&tar(&[("a/1.json", &[b' '; 600]), ("b/1.png", &red)])[..900], "cut off within `a/1.json`"),
         (&tar(&[("b/1.png", b"none"), ("a/1.png", &red)]), "b/1.png"),
     ] {
