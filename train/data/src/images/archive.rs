@@ -146,7 +146,12 @@ impl Contents {
                 continue;
             }
             let [is_image, is_class] = [is_image_name(&name), has_ending(&name, CLASS_ENDING)];
-            if !entry.header().entry_type().is_file() || !(is_image || is_class) {
+            let kind = entry.header().entry_type();
+            if (is_image || is_class) && (kind.is_hard_link() || kind.is_symlink()) {
+                self.listed.skipped.link();
+                continue;
+            }
+            if !kind.is_file() || !(is_image || is_class) {
                 self.listed.skipped.other(name);
                 continue;
             }

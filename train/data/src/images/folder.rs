@@ -37,6 +37,8 @@ pub(crate) struct Listed {
 #[derive(Debug, Default)]
 pub(crate) struct Skipped {
     hidden: u64,
+    /// In an archive: what stands for a file that is elsewhere.
+    links: u64,
     others: u64,
     /// The first of these.
     first: Option<PathBuf>,
@@ -48,6 +50,11 @@ impl Skipped {
         self.hidden += 1;
     }
 
+    /// Counts one that is a link and no file.
+    pub(super) fn link(&mut self) {
+        self.links += 1;
+    }
+
     /// Counts one that is called like something else.
     pub(super) fn other(&mut self, path: PathBuf) {
         self.others += 1;
@@ -57,9 +64,16 @@ impl Skipped {
     /// What to say of it, if there is any.
     pub(crate) fn told(&self, folder: &Path) -> Option<String> {
         let such_as = self.first.as_ref().map(|first| format!(", such as `{}`", first.display())).unwrap_or_default();
-        (self.hidden + self.others > 0).then(|| {
+        let links = match self.links {
+            0 => String::new(),
+            1 => "; 1 link, which is no file".to_owned(),
+            links => format!("; {links} links, which are no files"),
+        };
+        let packed =
+            if links.is_empty() { "" } else { ": pack what they lead to (`tar --dereference --hard-dereference`)" };
+        (self.hidden + self.others + self.links > 0).then(|| {
             format!(
-                "`{}`: skipped {} that are no .png, .jpg or .jpeg by their names{such_as}, and {} hidden",
+                "`{}`: skipped {} that are no .png, .jpg or .jpeg by their names{such_as}, and {} hidden{links}{packed}",
                 folder.display(),
                 files(self.others),
                 files(self.hidden)

@@ -523,6 +523,29 @@ fn a_class_may_be_beside_an_image_of_an_archive() {
     assert_eq!(block.files, ["x/000.png", "x/001.png", "x/002.small.png"].map(PathBuf::from));
 }
 
+/// As `tar` writes a file that it has packed under another name.
+#[test]
+fn links_in_archives_are_told() {
+    let [red, blue] = [[255, 0, 0], [0, 0, 255]].map(|colour| png(&plain(2, 2, colour)));
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, bytes) in [("a/1.png", &red), ("b/1.png", &blue)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        archive.append_data(&mut header, name, &**bytes).expect("in memory");
+    }
+    for (kind, name) in [(tar::EntryType::Link, "a/2.png"), (tar::EntryType::Symlink, "b/2.png")] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(0);
+        archive.append_link(&mut header, name, "a/1.png").expect("in memory");
+    }
+    let folder = folder(&[("images.tar", &archive.into_inner().expect("in memory"))]);
+    let dataset = load(&folder.path().join("images.tar"), None).expect("images");
+    let warnings = dataset.warnings(1, true).join("\n");
+    assert_eq!(dataset.description().samples, 2);
+    assert!(warnings.contains("2 links, which are no files") && warnings.contains("--hard-dereference"), "{warnings}");
+}
+
 #[test]
 fn damaged_archives_are_refused_by_name_and_never_panic() {
     let red = png(&plain(2, 2, [255, 0, 0]));
