@@ -92,8 +92,8 @@ struct Entries {
 /// The images to train on, or to compare with what they are: each in the folder of its class.
 ///
 /// # Errors
-/// If there are no classes, or a class has no images; and if what lies in the folder leaves open what was meant.
-pub(crate) fn classes(folder: &Path) -> Result<Listed, DataError> {
+/// If there are no classes, or, in training, one alone, or a class has no images; and if what lies in the folder leaves open what was meant.
+pub(crate) fn classes(folder: &Path, is_training: bool) -> Result<Listed, DataError> {
     let mut listed = Listed::default();
     let top = entries(folder, &mut listed.skipped)?;
     if let Some(image) = top.images.first() {
@@ -104,7 +104,7 @@ pub(crate) fn classes(folder: &Path) -> Result<Listed, DataError> {
     if top.folders.is_empty() {
         return Err(fault(folder, "it has no folders, but each class has one, whose name is the class's".to_owned()));
     }
-    if let [alone] = &*top.folders {
+    if let ([alone], true) = (&*top.folders, is_training) {
         let reason = format!("it has one class, `{}`, but training needs at least two: a folder for each", told(alone));
         return Err(fault(folder, reason));
     }

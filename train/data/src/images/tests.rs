@@ -523,6 +523,17 @@ fn a_class_may_be_beside_an_image_of_an_archive() {
     assert_eq!(block.files, ["x/000.png", "x/001.png", "x/002.small.png"].map(PathBuf::from));
 }
 
+/// What a model makes of one class can be measured, though nothing is learned from it.
+#[test]
+fn a_class_alone_is_read_for_a_trained_model() {
+    let images = folder(&[("cat/1.png", &png(&plain(2, 2, [255, 0, 0])))]);
+    let error = load(images.path(), None).expect_err("one class").to_string();
+    assert!(error.contains("training needs at least two"), "{error}");
+    let source = images.path().display().to_string();
+    let mut reader = Reader::open(&source, &inputs([3, 2, 2]), LabelPolicy::Wanted).expect("images");
+    assert_eq!(reader.next_block(8).expect("decoded").expect("one").labels, ["cat"]);
+}
+
 /// As `tar` writes a file that it has packed under another name.
 #[test]
 fn links_in_archives_are_told() {
