@@ -238,7 +238,7 @@ fn written(number: f64) -> String {
 /// A number as [`written`]; what is none as it is.
 pub(crate) fn by_value(text: &str) -> Cow<'_, str> {
     let value = finite(text).map(written).filter(|value| value != text);
-    value.map_or(text.into(), Cow::from)
+    value.map_or_else(|| text.into(), Cow::from)
 }
 
 /// The same of a text that only has to be told from others: whole numbers keep all their digits.

@@ -88,15 +88,11 @@ fn a_packed_text_has_the_vocabulary_that_it_has_unpacked() {
     let mut word = || format!("{} ", ["rose", "violet", "daisy", "tulip", "orchid"][generator.below(5) as usize]);
     let text: String = (0..40_000).map(|_| word()).collect();
     assert!(text.len() > 3 << 16 && gzip(text.as_bytes()).len() < 1 << 16, "longer than what is learned from");
-    let prepared = Prepared::new("bpe:280", &[&text]);
+    let prepared = Prepared::new("bpe:280", &[&*text]);
     let plain = prepared.make().expect("prepared");
     fs::write(&prepared.options.documents[0], gzip(text.as_bytes())).expect("written");
     fs::remove_dir_all(&prepared.options.out).expect("removed");
-    let mut counted = 0;
-    let packed = prepare_by(&prepared.options, 2, &mut |progress| {
-        counted += u32::from(matches!(progress, PrepareProgress::Counting(..)));
-    });
-    assert_eq!((packed.expect("prepared"), counted), (plain, 1));
+    assert_eq!(prepared.make().expect("prepared"), plain);
 }
 
 #[test]
