@@ -85,7 +85,7 @@ fn what_a_run_measured_is_a_curve_a_table_lines_and_an_event_file() {
     let only = |folder: &Path| std::fs::read_dir(folder).expect("made").next().expect("one").expect("read").path();
     let bytes = std::fs::read(only(&only(&dir.path().join("tb")))).expect("written");
     let has = |tag: &[u8]| bytes.windows(tag.len()).any(|window| window == tag);
-    assert!(made && told.contains("events.out.tfevents.") && has(b"held_out/accuracy"), "{told}{error}");
+    assert!(made && told.contains("events.out.tfevents.starling") && has(b"held_out/accuracy"), "{told}{error}");
     if let Some(read) = read_by_tensorboard(&only(&dir.path().join("tb"))) {
         let ours = |part: &str, name: &str| -> Vec<(u64, f32)> {
             let measured =

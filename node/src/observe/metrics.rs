@@ -179,19 +179,20 @@ impl Metrics {
     }
 
     fn add(&mut self, row: MetricsRecord) {
-        while self.rows.last().is_some_and(|last| last.step > row.step) {
-            self.rows.pop();
-        }
         if !row.is_measured() {
+            while self.rows.last().is_some_and(|last| last.step > row.step) {
+                self.rows.pop();
+            }
             return;
         }
         let is_training = row.training.is_some();
-        // An evaluation comes behind the training of its step, whichever is told first.
-        let first = self.rows.iter().rposition(|last| last.step < row.step).map_or(0, |at| at + 1);
-        match self.rows[first..].iter().position(|last| last.training.is_some() == is_training) {
+        // An evaluation may be told behind the training of later steps. It comes behind that of its own, whichever is told first.
+        let first = self.rows.partition_point(|other| other.step < row.step);
+        let end = self.rows.partition_point(|other| other.step <= row.step);
+        match self.rows[first..end].iter().position(|other| other.training.is_some() == is_training) {
             Some(again) => self.rows[first + again] = row,
             None if is_training => self.rows.insert(first, row),
-            None => self.rows.push(row),
+            None => self.rows.insert(end, row),
         }
     }
 }
@@ -337,7 +338,11 @@ impl Lines {
 
     fn add(&mut self, row: MetricsRecord) {
         let kind = usize::from(row.training.is_none());
-        let is_due = |last: u64| row.step < last || row.step - last >= self.stride || row.step >= self.begun.steps;
+        let newest = self.held[kind].as_ref().map(|held| held.step).max(self.last[kind]);
+        if newest.is_some_and(|newest| row.step < newest) {
+            self.go_back(&row);
+        }
+        let is_due = |last: u64| row.step - last >= self.stride || row.step >= self.begun.steps;
         if !self.last[kind].is_none_or(is_due) {
             self.held[kind] = Some(row);
             return;
@@ -349,9 +354,17 @@ impl Lines {
 
     /// Nothing follows.
     fn finish(&mut self) {
-        for row in std::mem::take(&mut self.held).into_iter().flatten() {
-            self.tell(&row);
-        }
+        let mut held: Vec<MetricsRecord> = std::mem::take(&mut self.held).into_iter().flatten().collect();
+        held.sort_by_key(|row| row.step);
+        held.iter().for_each(|row| self.tell(row));
+    }
+
+    /// The machine has gone back, and takes the step of `row` again: what was measured from there on does not count.
+    fn go_back(&mut self, row: &MetricsRecord) {
+        self.held = [None, None];
+        self.last = self.last.map(|last| last.filter(|last| *last < row.step));
+        let step = row.step.saturating_sub(1);
+        self.tell(&MetricsRecord { time: row.time.clone(), step, training: None, held_out: BTreeMap::new() });
     }
 
     /// Writes a line. A disk that does not take it costs it that line.
@@ -496,6 +509,26 @@ mod tests {
         written(dir.path(), (10 * MAX_LINES, 0), &reports);
         let told = [1, 11, 21, 30].map(|step| [(step, true), (step, false)]).concat();
         assert_eq!(steps(&read(dir.path())), told);
+    }
+
+    /// An evaluation takes longer than a step.
+    #[test]
+    fn an_evaluation_that_is_told_late_is_in_its_place_and_takes_nothing_away() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let late = |step: u64| (5..=20).contains(&step) && step % 3 == 2;
+        let reports = (1..=25).flat_map(|step| [Some(progress(step)), late(step).then(|| evaluated(step - 2, 1.0))]);
+        written(dir.path(), (10 * MAX_LINES, 0), &reports.flatten().collect::<Vec<_>>());
+        let told = [(1, true), (3, false), (11, true), (15, false), (18, false), (21, true), (25, true)];
+        assert_eq!(steps(&read(dir.path())), told);
+    }
+
+    #[test]
+    fn what_a_machine_measured_before_it_went_back_does_not_count() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let before = (1..=8).map(progress).chain([evaluated(6, 2.0)]);
+        let reports: Vec<Report> = before.chain([progress(4), evaluated(4, 1.0), progress(5)]).collect();
+        written(dir.path(), (600, 0), &reports);
+        assert_eq!(steps(&read(dir.path())), [(1, true), (2, true), (3, true), (4, true), (4, false), (5, true)]);
     }
 
     #[test]

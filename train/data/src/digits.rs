@@ -29,8 +29,8 @@ impl Source for Digits {
         &[KIND]
     }
 
-    fn without_columns(&self) -> Option<&'static str> {
-        Some("it stands for the built-in images of digits")
+    fn without_columns(&self, _: &str) -> Result<Option<&'static str>, DataError> {
+        Ok(Some("it stands for the built-in images of digits"))
     }
 
     fn knows(&self, source: &str) -> Result<bool, DataError> {

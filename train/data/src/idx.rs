@@ -41,8 +41,9 @@ impl Source for Idx {
         &[IMAGES_ALONE, WITH_HELD_OUT]
     }
 
-    fn without_columns(&self) -> Option<&'static str> {
-        Some("it holds images (IDX)")
+    fn without_columns(&self, source: &str) -> Result<Option<&'static str>, DataError> {
+        let path = Path::new(source);
+        Ok((!path.is_dir() || is_folder(path)?).then_some("it holds images (IDX)"))
     }
 
     /// A gzipped file is looked into.
@@ -342,7 +343,10 @@ fn find(directory: &Path) -> Result<(PathBuf, Option<PathBuf>), DataError> {
         _ => Err(fail(format!("it has several files of {what} images: {}; name the one to use", found.join(", ")))),
     };
     let training = one(training, "training")?.ok_or_else(|| {
-        fail("it has no `train-images-idx3-ubyte` file, plain or with .gz, and no folders of images".to_owned())
+        fail(
+            "it has no `train-images-idx3-ubyte` file, plain or with .gz, and no folders of images; of a table, name the file"
+                .to_owned(),
+        )
     })?;
     Ok((directory.join(training), one(held_out, "held-out")?.map(|name| directory.join(name))))
 }

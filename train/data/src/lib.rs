@@ -103,8 +103,11 @@ impl Dataset {
             return Self::load_text(options, permille);
         }
         let source = source::find(&options.source)?;
-        if let Some(data) = source.without_columns() {
-            check_no_table(options, data, "name a table with --data")?;
+        if !options.said_of_tables().is_empty() {
+            match source.without_columns(&options.source)? {
+                Some(data) => check_no_table(options, data, "name a table with --data")?,
+                None => check_no_folder(options)?,
+            }
         }
         let raw = source.read(options);
         let raw = raw.map_err(|error| if is_plain_text(options) { error.of_a_text() } else { error })?;
@@ -334,6 +337,7 @@ impl Dataset {
             categories: Vec::new(),
             weights: None,
             split_by: None,
+            sides_said: false,
             held_out_last: None,
             held_out: permille,
             fingerprint,
@@ -404,6 +408,7 @@ impl Dataset {
             categories: columns.as_ref().map(|columns| columns.categories.clone()).unwrap_or_default(),
             weights: columns.as_ref().and_then(|columns| columns.weights),
             split_by: columns.as_ref().and_then(|columns| columns.split_by),
+            sides_said: columns.as_ref().is_some_and(|columns| columns.sides_said),
             held_out_last: columns.as_ref().and_then(|columns| columns.held_out_last),
             held_out: permille,
             fingerprint: Digest([0; 32]),
@@ -498,6 +503,22 @@ fn told_labels<'a>(columns: &'a [u32], names: &'a [String]) -> impl Iterator<Ite
 fn check_no_table(options: &DataOptions, data: &str, instead: &str) -> Result<(), DataError> {
     let checked = options.check_no_table(data, instead);
     checked.map_err(|reason| DataError::File { path: Path::new(&options.source).to_owned(), reason })
+}
+
+/// Checks that data of which is said how a table is read is one file.
+fn check_no_folder(options: &DataOptions) -> Result<(), DataError> {
+    let path = Path::new(&options.source);
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let said = options.said_of_tables();
+    let (flags, verb) = (said.join(" and "), if said.len() == 1 { "says" } else { "say" });
+    let table = match options.run_is_table {
+        true => "the run's data is a table".to_owned(),
+        false => format!("{flags} {verb} how a table is read"),
+    };
+    let reason = format!("it is a folder in which no images are found, and {table}: name the table's file");
+    Err(DataError::File { path: path.to_owned(), reason })
 }
 
 /// Whether a file is called as texts are, though it was to be a table.

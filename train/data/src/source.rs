@@ -37,8 +37,11 @@ pub(super) trait Source: fmt::Debug + Sync {
     /// The kinds of data that it reads.
     fn kinds(&self) -> &'static [Kind];
 
-    /// What its data is that has no columns, as a sentence's beginning; `None` of tables.
-    fn without_columns(&self) -> Option<&'static str>;
+    /// What the data of `source` is that has no columns, as a sentence's beginning; `None` of tables, and where nothing of its kind is found.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    fn without_columns(&self, source: &str) -> Result<Option<&'static str>, DataError>;
 
     /// Whether it is for `source`: by its name, or by how its file begins.
     fn knows(&self, source: &str) -> Result<bool, DataError>;

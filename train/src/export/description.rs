@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
-use starling_data::stream::{InputSpec, RowSpec, SplitSpec};
+use starling_data::stream::{InputSpec, RowSpec, SidePolicy, SplitSpec};
 use starling_run::data::columns::{Column, ColumnKind};
 use starling_run::data::{LabelScale, MAX_LABELS, MAX_TOKENS, TOKENS, are_coded, check_labels, column_of, shorten};
 use starling_run::manifest::schema::Entry;
@@ -356,12 +356,19 @@ impl Metadata<'_> {
     fn rows(&self, label: &[u32], columns: &[Column]) -> Result<RowSpec, String> {
         let held_out_last = self.optional("held_out_last")?;
         let weights: Option<u32> = self.optional("weights_column")?;
+        let is_drawn = ["split_permille", "split_seed"].iter().any(|key| self.0.contains_key(*key));
         let split = self.optional("split_column")?.map(|column| {
-            let (permille, seed) = (self.number("split_permille")?, self.number("split_seed")?);
-            Ok::<_, String>(SplitSpec { column, permille, seed })
+            let sides = match is_drawn {
+                true => {
+                    SidePolicy::Drawn { permille: self.number("split_permille")?, seed: self.number("split_seed")? }
+                }
+                false => SidePolicy::Said,
+            };
+            Ok::<_, String>(SplitSpec { column, sides })
         });
         let split_by = split.transpose()?;
-        if split_by.is_some_and(|split| split.permille > 999) || (split_by.is_some() && held_out_last.is_some()) {
+        let is_no_share = |split: SplitSpec| matches!(split.sides, SidePolicy::Drawn { permille: 1000.., .. });
+        if split_by.is_some_and(is_no_share) || (split_by.is_some() && held_out_last.is_some()) {
             return Err("its `split_permille` is no share, or its `held_out_last` says another one".to_owned());
         }
         let is_no_feature = |column: &u32| {

@@ -200,6 +200,8 @@ fn preprocessed(manifest: &Manifest, preprocessing: &PreprocessingSpec) -> Vec<(
     let tokenizer = if preprocessing.tokenizer().is_some() { TOKENIZER } else { BYTES };
     let tokenizer = manifest.data.is_text().then(|| tokenizer.to_owned());
     let held_out = held_out_rows(&manifest.data, manifest.seed).map(|rows| json!(rows).to_string());
+    // Where words say the sides, nothing was drawn.
+    let drawn = manifest.data.split_by.filter(|_| !manifest.data.sides_said);
     let of_table = [
         ("label_column", column),
         ("label_name", label_name),
@@ -209,8 +211,8 @@ fn preprocessed(manifest: &Manifest, preprocessing: &PreprocessingSpec) -> Vec<(
         ("held_out_last", manifest.data.held_out_last.map(|last| last.to_string())),
         ("weights_column", manifest.data.weights.map(|column| column.to_string())),
         ("split_column", manifest.data.split_by.map(|column| column.to_string())),
-        ("split_permille", manifest.data.split_by.map(|_| manifest.data.held_out.to_string())),
-        ("split_seed", manifest.data.split_by.map(|_| manifest.seed.to_string())),
+        ("split_permille", drawn.map(|_| manifest.data.held_out.to_string())),
+        ("split_seed", drawn.map(|_| manifest.seed.to_string())),
         ("tokenizer", tokenizer),
     ];
     metadata.extend(of_table.into_iter().filter_map(|(key, value)| Some((key, value?))));

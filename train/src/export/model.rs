@@ -356,8 +356,15 @@ impl Model {
         }
         wanted.check_end(reader)?;
         if samples == 0 {
-            let reason = "it has no samples at all".to_owned();
-            return Err(ModelError::NoLabels { path: reader.path().to_owned(), reason });
+            return Err(match (which, wanted.seen) {
+                (EvaluationSet::HeldOut, seen) if seen > 0 => {
+                    wanted_not(reader, format!("none of its {seen} rows is held out"))
+                }
+                _ => {
+                    let reason = "it has no samples at all".to_owned();
+                    ModelError::NoLabels { path: reader.path().to_owned(), reason }
+                }
+            });
         }
         if targets.len() > 0 {
             measure(&mut values, &mut targets, &mut rows)?;
@@ -473,16 +480,15 @@ struct Wanted {
     rows: Option<HeldOutRows>,
     /// How many samples have come.
     seen: u64,
-    /// How many of the rows have a word for a side in the column by which they were split, and how many another text.
-    sides: [u64; 2],
-    /// How many samples the run's data had, if that is known.
+    /// How many samples the run's data had, if that is known and tells which were held out: a column says it of any rows.
     samples: Option<u64>,
 }
 
 impl Wanted {
     fn of(description: &Description, which: EvaluationSet, reader: &Reader) -> Result<Self, ModelError> {
         let rows = description.trained_on.as_ref().and_then(HeldOutRows::of);
-        let samples = description.origin.samples.filter(|_| which == EvaluationSet::HeldOut);
+        let is_split = matches!(rows, Some(HeldOutRows::Split(_)));
+        let samples = description.origin.samples.filter(|_| which == EvaluationSet::HeldOut && !is_split);
         let reason = match (&rows, which) {
             (_, EvaluationSet::All) => None,
             (Some(HeldOutRows::Listed(rows)), _) if rows.is_empty() => Some("the run held out none".to_owned()),
@@ -502,7 +508,7 @@ impl Wanted {
         };
         match reason {
             Some(reason) => Err(wanted_not(reader, reason)),
-            None => Ok(Self { which, rows, seen: 0, sides: [0; 2], samples }),
+            None => Ok(Self { which, rows, seen: 0, samples }),
         }
     }
 
@@ -515,14 +521,17 @@ impl Wanted {
         self.seen += 1;
         let (EvaluationSet::HeldOut, note) = (self.which, block.notes.get(at)) else { return Ok(true) };
         let Some(rows) = &mut self.rows else { return Ok(block.held_out) };
-        if let Some(says) = note.and_then(RowNote::says_side) {
-            self.sides[usize::from(says)] += 1;
-        }
         rows.take(number, note).ok_or_else(|| {
-            format!(
-                "row {} does not say whether it is held out: its cell in the column of --split-by is empty",
-                block.rows[at]
-            )
+            let why = match note.and_then(RowNote::says_side) {
+                None => "does not say whether it is held out: its cell in the column of --split-by is empty or no text",
+                Some(true) => {
+                    "says by a word in the column of --split-by whether it is held out, but the sides of the run's rows were drawn; leave --held-out out"
+                }
+                Some(false) => {
+                    "does not say by a word in the column of --split-by whether it is held out, as `train` or `test`, but the run's rows do"
+                }
+            };
+            format!("row {} {why}", block.rows[at])
         })
     }
 
@@ -530,24 +539,22 @@ impl Wanted {
     fn check_end(&self, reader: &Reader) -> Result<(), ModelError> {
         let refused = |reason: String| Err(wanted_not(reader, reason));
         let left = self.rows.as_ref().and_then(HeldOutRows::left).filter(|_| self.which == EvaluationSet::HeldOut);
-        match (left, self.samples, self.sides) {
-            (Some((count, row)), ..) => {
+        match (left, self.samples) {
+            (Some((count, row)), _) => {
                 let seen = self.seen;
                 // Which it has exactly if those were in a file of their own.
                 let alone = match seen == u64::from(row) || seen == count as u64 {
-                    true => "; if a file of their own had these rows (--held-out-file), name that one, without --held-out",
+                    true => {
+                        "; if a file of their own had these rows (--held-out-file), name that one, without --held-out"
+                    }
                     false => "",
                 };
                 refused(format!("it has {seen} samples, but sample {row} was held out, from 0{alone}"))
             }
-            (None, Some(samples), _) if samples != self.seen => {
+            (None, Some(samples)) if samples != self.seen => {
                 refused(format!("it has {} samples, but the run's data had {samples}", self.seen))
             }
-            (None, _, [others, words]) if others > 0 && words > 0 => refused(
-                "only some of its rows say in the column of --split-by whether they are to train on or held out, which is not so of the run's data"
-                    .to_owned(),
-            ),
-            (None, ..) => Ok(()),
+            (None, _) => Ok(()),
         }
     }
 }

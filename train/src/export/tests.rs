@@ -292,6 +292,55 @@ fn data_that_is_not_the_models_is_refused_by_row_and_column() {
     assert!(missing.to_string().contains("cannot read `missing.csv`"), "{missing}");
 }
 
+/// Those of a table in which words say it are no others than the ones that were trained on, and those that were drawn no words.
+#[test]
+fn held_out_rows_are_those_that_a_column_says_in_the_way_that_the_runs_did() {
+    type Side = fn(u32) -> &'static str;
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let written = |name: &str, rows: u32, side: Side| {
+        let path = directory.path().join(name);
+        let row =
+            |at: u32| format!("{}.5,{},{},{}\n", at % 3 * 10, at * at % 11, ["x", "y", "z"][at as usize % 3], side(at));
+        let rows: String = (0..rows).map(row).collect();
+        std::fs::write(&path, "width,height,kind,side\n".to_owned() + &rows).expect("written");
+        path.display().to_string()
+    };
+    let words: Side = |at| if at % 4 == 3 { "Test" } else { "train" };
+    let groups: Side = |at| ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"][at as usize % 12];
+    let named = |name: &str| Some(starling_data::TableColumn::Written(name.to_owned()));
+    for (own, other, part) in [
+        (words, groups, "row 2 does not say by a word in the column of --split-by whether it is held out"),
+        (groups, words, "row 2 says by a word in the column of --split-by whether it is held out"),
+    ] {
+        let source = written("table.csv", 240, own);
+        let (label, split_by) = (named("kind"), named("side"));
+        let options = DataOptions { source: source.clone(), label, split_by, ..DataOptions::default() };
+        let mut learner = trained("softmax", &options);
+        let expected = learner.evaluate().expect("evaluated");
+        for to in ["model.safetensors", "out/"] {
+            let path = directory.path().join(to);
+            learner.export(&path).expect("exported");
+            let model = Model::open(&path, CPU).expect("read back");
+            let of =
+                |source: &str| evaluated(&model, source, EvaluationSet::HeldOut).map_err(|error| error.to_string());
+            assert_eq!(of(&source).as_ref(), Ok(&expected), "{to}");
+            // Any table that has the column, however long it is.
+            let fewer = of(&written("fewer.csv", 120, own)).expect("half of it");
+            assert_eq!(2 * fewer.samples, expected.samples, "{to}");
+            let told = of(&written("other.csv", 240, other)).expect_err("in another way");
+            assert!(told.contains(part), "{to}: {told}");
+            let told = of(&written("empty.csv", 240, |_| "")).expect_err("in no way");
+            assert!(told.contains("its cell in the column of --split-by is empty or no text"), "{to}: {told}");
+        }
+        let model = Model::open(&directory.path().join("out/"), CPU).expect("read back");
+        let trained_on = written("trained.csv", 40, |_| "train");
+        let told = evaluated(&model, &trained_on, EvaluationSet::HeldOut).expect_err("none is").to_string();
+        let part = if part.contains("not say") { "none of its 40 rows is held out" } else { part };
+        assert!(told.contains("does not have the samples that the run held out") && told.contains(part), "{told}");
+    }
+}
+
 #[test]
 fn a_byte_that_was_flipped_is_told_and_never_a_panic() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -387,6 +436,7 @@ fn what_this_program_lacks_is_named_and_not_built() {
         (table(&[("weights_column", "0")]), "its `weights_column` is none of its columns that are `ignored`"),
         (table(&[("weights_column", "x")]), "its `weights_column` is none"),
         (table(&split), "its metadata lack `split_permille`"),
+        (table(&split[..1]), "its tensor `output.bias` is missing"),
         (table(&[split[0], split[1], ("split_permille", "999")]), "its tensor `output.bias` is missing"),
         (table(&[split[0], split[1], ("split_permille", "1000")]), "its `split_permille` is no share"),
         (table(&[split[0], split[1], ("split_permille", "9"), ("held_out_last", "3")]), "`held_out_last` says another"),

@@ -29,6 +29,8 @@ const ENDING: &str = "tar";
 /// How the name of a file ends that has the class of the image beside it, and how long it is at most.
 const CLASS_ENDING: &str = "cls";
 const MAX_CLASS_BYTES: u64 = 1 << 10;
+/// Of what archives are made: members begin with one, and so does, of zeros, what marks the end.
+const BLOCK_BYTES: u64 = 512;
 /// How many images are listed at most.
 const MAX_IMAGES: usize = 1 << 28;
 
@@ -125,6 +127,9 @@ impl Contents {
         let known = Arc::new(KnownFile::of(&opened));
         let (first, mut labels) = (self.listed.images.len(), BTreeMap::new());
         let mut archive = Archive::new(BufReader::new(opened.seekable()));
+        // Another archive may lie behind the end of one: `cat a.tar b.tar`.
+        archive.set_ignore_zeros(true);
+        let mut end = None;
         for entry in archive.entries_with_seek().map_err(damaged)? {
             let mut entry = entry.map_err(damaged)?;
             let name = entry.path().map_err(damaged)?.into_owned();
@@ -132,6 +137,7 @@ impl Contents {
             if place.checked_add(bytes).is_none_or(|end| end > opened.bytes()) {
                 return Err(fault(path, format!("it is cut off within `{}`", shorten(&name.to_string_lossy()))));
             }
+            end = Some((place + bytes).next_multiple_of(BLOCK_BYTES));
             if entry.header().entry_type().is_dir() {
                 continue;
             }
@@ -140,7 +146,12 @@ impl Contents {
                 continue;
             }
             let [is_image, is_class] = [is_image_name(&name), has_ending(&name, CLASS_ENDING)];
-            if !entry.header().entry_type().is_file() || !(is_image || is_class) {
+            let kind = entry.header().entry_type();
+            if (is_image || is_class) && (kind.is_hard_link() || kind.is_symlink()) {
+                self.listed.skipped.link();
+                continue;
+            }
+            if !kind.is_file() || !(is_image || is_class) {
                 self.listed.skipped.other(name);
                 continue;
             }
@@ -152,7 +163,12 @@ impl Contents {
                 if !is_name(text.trim()) {
                     return Err(bad("the class in it is empty, too long, or has signs that can't be shown"));
                 }
-                labels.insert(key(&name), text.trim().to_owned());
+                let other = labels.insert(key(&name), text.trim().to_owned());
+                if other.is_some_and(|other| other != text.trim()) {
+                    return Err(bad(
+                        "another class is said before, in a file of the same name; give each sample a name of its own",
+                    ));
+                }
                 continue;
             }
             if self.listed.images.len() == MAX_IMAGES {
@@ -160,6 +176,10 @@ impl Contents {
             }
             let part = ArchivePart { archive: known.clone(), place, bytes };
             self.listed.images.push(Listing { path: name, class: None, part: Some(part) });
+        }
+        if end.is_some_and(|end| opened.bytes() < end + BLOCK_BYTES) {
+            let reason = "it is cut off, since the zeros are missing that mark its end: copy it anew, or pack it again";
+            return Err(fault(path, reason.to_owned()));
         }
         self.labels.extend(self.listed.images[first..].iter().map(|image| labels.get(&key(&image.path)).cloned()));
         opened.check()

@@ -37,6 +37,8 @@ pub(crate) struct Listed {
 #[derive(Debug, Default)]
 pub(crate) struct Skipped {
     hidden: u64,
+    /// In an archive: what stands for a file that is elsewhere.
+    links: u64,
     others: u64,
     /// The first of these.
     first: Option<PathBuf>,
@@ -48,6 +50,11 @@ impl Skipped {
         self.hidden += 1;
     }
 
+    /// Counts one that is a link and no file.
+    pub(super) fn link(&mut self) {
+        self.links += 1;
+    }
+
     /// Counts one that is called like something else.
     pub(super) fn other(&mut self, path: PathBuf) {
         self.others += 1;
@@ -57,9 +64,16 @@ impl Skipped {
     /// What to say of it, if there is any.
     pub(crate) fn told(&self, folder: &Path) -> Option<String> {
         let such_as = self.first.as_ref().map(|first| format!(", such as `{}`", first.display())).unwrap_or_default();
-        (self.hidden + self.others > 0).then(|| {
+        let links = match self.links {
+            0 => String::new(),
+            1 => "; 1 link, which is no file".to_owned(),
+            links => format!("; {links} links, which are no files"),
+        };
+        let packed =
+            if links.is_empty() { "" } else { ": pack what they lead to (`tar --dereference --hard-dereference`)" };
+        (self.hidden + self.others + self.links > 0).then(|| {
             format!(
-                "`{}`: skipped {} that are no .png, .jpg or .jpeg by their names{such_as}, and {} hidden",
+                "`{}`: skipped {} that are no .png, .jpg or .jpeg by their names{such_as}, and {} hidden{links}{packed}",
                 folder.display(),
                 files(self.others),
                 files(self.hidden)
@@ -78,8 +92,8 @@ struct Entries {
 /// The images to train on, or to compare with what they are: each in the folder of its class.
 ///
 /// # Errors
-/// If there are no classes, or a class has no images; and if what lies in the folder leaves open what was meant.
-pub(crate) fn classes(folder: &Path) -> Result<Listed, DataError> {
+/// If there are no classes, or, in training, one alone, or a class has no images; and if what lies in the folder leaves open what was meant.
+pub(crate) fn classes(folder: &Path, is_training: bool) -> Result<Listed, DataError> {
     let mut listed = Listed::default();
     let top = entries(folder, &mut listed.skipped)?;
     if let Some(image) = top.images.first() {
@@ -90,7 +104,7 @@ pub(crate) fn classes(folder: &Path) -> Result<Listed, DataError> {
     if top.folders.is_empty() {
         return Err(fault(folder, "it has no folders, but each class has one, whose name is the class's".to_owned()));
     }
-    if let [alone] = &*top.folders {
+    if let ([alone], true) = (&*top.folders, is_training) {
         let reason = format!("it has one class, `{}`, but training needs at least two: a folder for each", told(alone));
         return Err(fault(folder, reason));
     }

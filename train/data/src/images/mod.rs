@@ -50,8 +50,16 @@ impl Source for Images {
         &[KIND]
     }
 
-    fn without_columns(&self) -> Option<&'static str> {
-        Some("it holds images, in a folder for each class")
+    fn without_columns(&self, source: &str) -> Result<Option<&'static str>, DataError> {
+        let path = Path::new(source);
+        if archive::is_one(path)? {
+            return Ok(archive::all(path).is_ok().then_some("it holds images, in tar archives"));
+        }
+        match path.is_dir() {
+            // Folders in it may hold anything.
+            true => Ok(folder::all(path).is_ok().then_some("it holds images, in a folder for each class")),
+            false => Ok(Some("it holds images, as a run has written them for others")),
+        }
     }
 
     fn knows(&self, source: &str) -> Result<bool, DataError> {
@@ -96,14 +104,14 @@ pub(crate) fn listed(path: &Path, with_classes: bool) -> Result<Listed, DataErro
     match (archive::is_one(path)?, with_classes) {
         (true, true) => archive::classes(path, false),
         (true, false) => archive::all(path),
-        (false, true) => folder::classes(path),
+        (false, true) => folder::classes(path, false),
         (false, false) => folder::all(path),
     }
 }
 
 /// Reads all images as `options` say; those of a set that is larger than memory, when they are asked for.
 fn read(path: &Path, options: &DataOptions) -> Result<Raw, DataError> {
-    let listed = if archive::is_one(path)? { archive::classes(path, true)? } else { folder::classes(path)? };
+    let listed = if archive::is_one(path)? { archive::classes(path, true)? } else { folder::classes(path, true)? };
     let form = form(path, &listed, options)?;
     let fault = |reason| DataError::File { path: path.to_owned(), reason };
     let features = usize::try_from(form.features()).ok().filter(|features| *features <= MAX_FEATURES as usize);

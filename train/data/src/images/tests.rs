@@ -468,12 +468,17 @@ fn images_that_stay_in_their_files_are_the_same_data() {
     let [all, parts] = ["all.tar", "parts"].map(|name| archives.path().join(name));
     check_placed(&all);
     check_placed(&parts);
+    // One behind the other is both.
+    let joined = archives.path().join("joined.tar");
+    fs::write(&joined, [tar(&files[..9]), tar(&files[9..])].concat()).expect("written");
+    check_placed(&joined);
     // Joiners get the same of an archive.
     let made = tempfile::tempdir().expect("a folder");
     let (_, paths) = shared_files(&options(&parts), made.path()).expect("made");
     check_placed(&paths[0]);
     let load = |source: &Path| load(source, None).expect("images");
     assert_eq!(load(&all).description(), load(&parts).description());
+    assert_eq!(load(&all).description(), load(&joined).description());
     assert_eq!(load(&paths[0]).description(), load(&parts).description());
     // Which of them has an image, its name says where there are several.
     let source = parts.display().to_string();
@@ -518,6 +523,40 @@ fn a_class_may_be_beside_an_image_of_an_archive() {
     assert_eq!(block.files, ["x/000.png", "x/001.png", "x/002.small.png"].map(PathBuf::from));
 }
 
+/// What a model makes of one class can be measured, though nothing is learned from it.
+#[test]
+fn a_class_alone_is_read_for_a_trained_model() {
+    let images = folder(&[("cat/1.png", &png(&plain(2, 2, [255, 0, 0])))]);
+    let error = load(images.path(), None).expect_err("one class").to_string();
+    assert!(error.contains("training needs at least two"), "{error}");
+    let source = images.path().display().to_string();
+    let mut reader = Reader::open(&source, &inputs([3, 2, 2]), LabelPolicy::Wanted).expect("images");
+    assert_eq!(reader.next_block(8).expect("decoded").expect("one").labels, ["cat"]);
+}
+
+/// As `tar` writes a file that it has packed under another name.
+#[test]
+fn links_in_archives_are_told() {
+    let [red, blue] = [[255, 0, 0], [0, 0, 255]].map(|colour| png(&plain(2, 2, colour)));
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, bytes) in [("a/1.png", &red), ("b/1.png", &blue)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        archive.append_data(&mut header, name, &**bytes).expect("in memory");
+    }
+    for (kind, name) in [(tar::EntryType::Link, "a/2.png"), (tar::EntryType::Symlink, "b/2.png")] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(0);
+        archive.append_link(&mut header, name, "a/1.png").expect("in memory");
+    }
+    let folder = folder(&[("images.tar", &archive.into_inner().expect("in memory"))]);
+    let dataset = load(&folder.path().join("images.tar"), None).expect("images");
+    let warnings = dataset.warnings(1, true).join("\n");
+    assert_eq!(dataset.description().samples, 2);
+    assert!(warnings.contains("2 links, which are no files") && warnings.contains("--hard-dereference"), "{warnings}");
+}
+
 #[test]
 fn damaged_archives_are_refused_by_name_and_never_panic() {
     let red = png(&plain(2, 2, [255, 0, 0]));
@@ -532,13 +571,17 @@ fn damaged_archives_are_refused_by_name_and_never_panic() {
     for (bytes, part) in [
         (&b""[..], "no image in it"),
         (&whole[..512 + 40], "cut off within `a/1.png`"),
-        (&whole[..512 + red.len() + 3], "at least two classes"),
+        (&whole[..512 + red.len() + 3], "the zeros are missing that mark its end"),
+        // Behind a member, and behind both.
+        (&whole[..512 + red.len().next_multiple_of(512)], "the zeros are missing that mark its end"),
+        (&whole[..2 * (512 + red.len().next_multiple_of(512))], "the zeros are missing that mark its end"),
         (&b"a,b,c\n".repeat(200), "no tar archive, or is damaged"),
         (&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0].repeat(80), "gunzip"),
         (&tar(&[("1.png", &red), ("b/2.png", &red)]), "lies in no folder that could be its class"),
         (&tar(&[("b/1.png", &red), ("b/2.png", &red)]), "at least two classes"),
         (&tar(&[("b/1.png", &red), ("b/1.cls", &[0xff; 5])]), "its class is no text"),
         (&tar(&[("b/1.png", &red), ("b/1.cls", b" ")]), "b/1.cls"),
+        (&tar(&[("b/1.png", &red), ("b/1.cls", b"0"), ("b/1.cls", b"1")]), "another class is said before"),
         (&tar(&[("a/1.json", &[b' '; 600]), ("b/1.png", &red)])[..900], "cut off within `a/1.json`"),
         (&tar(&[("b/1.png", b"none"), ("a/1.png", &red)]), "b/1.png"),
     ] {

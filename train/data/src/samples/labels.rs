@@ -1,11 +1,17 @@
 //! Labels as they are written, to class indices.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use starling_run::data::shorten;
 use starling_run::manifest::MAX_CLASSES;
 
-/// Maps labels to indices into the sorted list of distinct ones: in numeric order if all are integers (`3` and `3.0`
+use crate::samples::raw::bits;
+
+/// From here on, a number that has a fraction in other places tells whole numbers apart no longer.
+const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
+
+/// Maps labels to indices into the sorted list of distinct ones: in numeric order if all are numbers (`3` and `3.0`, or `2.5` and `2.50`
 /// are the same), else in the order of their bytes.
 ///
 /// # Errors
@@ -26,13 +32,24 @@ pub(crate) fn classify_names(names: &[String]) -> Result<(Vec<u32>, Vec<String>)
 
 /// The same of so many labels, of which these are written, each once at least.
 fn classify_texts(labels: &[String], count: u64) -> Result<(Vec<u32>, Vec<String>), String> {
-    let numbers: Option<Vec<i64>> = labels.iter().map(|label| integer(label)).collect();
-    let (indices, names) = match numbers {
-        Some(numbers) => {
-            let (indices, names) = index(&numbers);
+    let whole: Option<Vec<i64>> = labels.iter().map(|label| integer(label)).collect();
+    let numbers = || {
+        let numbers = labels.iter().map(|label| Some(in_order(bits(finite(label)?).cast_signed())));
+        numbers.collect::<Option<Vec<i64>>>()
+    };
+    let (indices, names) = match whole {
+        Some(whole) => {
+            let (indices, names) = index(&whole);
             (indices, names.into_iter().map(|number| number.to_string()).collect::<Vec<_>>())
         }
-        None => index(labels),
+        None => match numbers() {
+            Some(numbers) => {
+                let (indices, distinct) = index(&numbers);
+                let name = |number: i64| written(f64::from_bits(in_order(number).cast_unsigned()));
+                (indices, distinct.into_iter().map(name).collect())
+            }
+            None => index(labels),
+        },
     };
     check(&names, count)?;
     Ok((indices, names))
@@ -143,28 +160,42 @@ impl Spellings {
 /// The classes that a model knows, by the labels that stand for them.
 #[derive(Debug, Clone)]
 pub struct LabelTable {
-    /// If all of them are whole numbers, these with their classes.
-    numbers: Option<BTreeMap<i64, u32>>,
-    texts: BTreeMap<String, u32>,
+    known: Known,
+}
+
+/// Their names, with their classes.
+#[derive(Debug, Clone)]
+enum Known {
+    /// All are whole numbers.
+    Whole(BTreeMap<i64, u32>),
+    /// All are numbers, by their bits.
+    Numbers(BTreeMap<u64, u32>),
+    Texts(BTreeMap<String, u32>),
 }
 
 impl LabelTable {
     /// Of classes with these names, in their order.
     pub fn new(names: &[String]) -> Self {
-        let numbers: Option<BTreeMap<_, _>> =
-            (0..).zip(names).map(|(class, name)| Some((name.parse().ok()?, class))).collect();
+        let named = || (0..).zip(names);
+        let whole: Option<BTreeMap<_, _>> = named().map(|(class, name)| Some((name.parse().ok()?, class))).collect();
         // Folders of images may be called `1` and `01`.
-        let numbers = numbers.filter(|numbers| numbers.len() == names.len());
-        let texts = (0..).zip(names).map(|(class, name)| (name.clone(), class)).collect();
-        Self { numbers, texts }
+        if let Some(whole) = whole.filter(|whole| whole.len() == names.len()) {
+            return Self { known: Known::Whole(whole) };
+        }
+        let numbers: Option<BTreeMap<_, _>> = named().map(|(class, name)| Some((bits(finite(name)?), class))).collect();
+        if let Some(numbers) = numbers.filter(|numbers| numbers.len() == names.len()) {
+            return Self { known: Known::Numbers(numbers) };
+        }
+        Self { known: Known::Texts(named().map(|(class, name)| (name.clone(), class)).collect()) }
     }
 
-    /// The class that a label stands for, as it was read for training: `3` and `3.0` are the same where all are whole numbers.
+    /// The class that a label stands for, as it was read for training: `3` and `3.0` are the same where all are numbers.
     /// `None` if there is no such class.
     pub fn class(&self, label: &str) -> Option<u32> {
-        match &self.numbers {
-            Some(numbers) => numbers.get(&integer(label)?).copied(),
-            None => self.texts.get(label).copied(),
+        match &self.known {
+            Known::Whole(whole) => whole.get(&integer(label)?).copied(),
+            Known::Numbers(numbers) => numbers.get(&bits(finite(label)?)).copied(),
+            Known::Texts(texts) => texts.get(label).copied(),
         }
     }
 }
@@ -182,9 +213,38 @@ pub(crate) fn index<T: Ord + Clone>(items: &[T]) -> (Vec<u32>, Vec<T>) {
 fn integer(label: &str) -> Option<i64> {
     label.parse().ok().or_else(|| {
         let number: f64 = label.parse().ok()?;
-        // Beyond 2^53, an f64 no longer tells whole numbers apart.
-        (number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0).then_some(number as i64)
+        (number.fract() == 0.0 && number.abs() < MAX_WHOLE).then_some(number as i64)
     })
+}
+
+/// The number that a label is, if it is one.
+fn finite(label: &str) -> Option<f64> {
+    label.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// The bits of a number as one that is less where the number is. Of that one, the bits of the number again.
+fn in_order(bits: i64) -> i64 {
+    bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed()
+}
+
+/// How a number is written, however that was done where it was read.
+fn written(number: f64) -> String {
+    match number.fract() == 0.0 && number.abs() < MAX_WHOLE {
+        true => (number as i64).to_string(),
+        false => format!("{number:?}"),
+    }
+}
+
+/// A number as [`written`]; what is none as it is.
+pub(crate) fn by_value(text: &str) -> Cow<'_, str> {
+    let value = finite(text).map(written).filter(|value| value != text);
+    value.map_or_else(|| text.into(), Cow::from)
+}
+
+/// The same of a text that only has to be told from others: whole numbers keep all their digits.
+pub(crate) fn by_digits(text: &str) -> Cow<'_, str> {
+    let digits = text.parse::<i64>().ok().map(|number| number.to_string());
+    digits.map_or_else(|| by_value(text), Cow::from)
 }
 
 #[cfg(test)]
@@ -204,6 +264,30 @@ mod tests {
         assert_eq!((indices, names), (vec![1, 0, 1], labels(&["1", "2.5"])));
         let (indices, names) = classify(&labels(&["10", "9", "cat"])).expect("classes");
         assert_eq!((indices, names), (vec![0, 1, 2], labels(&["10", "9", "cat"])));
+        let (indices, names) = classify(&labels(&["10.5", "9", "-2.50", "1e-5", "9.0", "-2.5"])).expect("labels");
+        assert_eq!((indices, names), (vec![3, 2, 0, 1, 2, 0], labels(&["-2.5", "1e-5", "9", "10.5"])));
+    }
+
+    /// Whatever wrote them.
+    #[test]
+    fn numbers_are_the_same_labels_however_they_are_written() {
+        let of = |list: &[&str]| classify(&labels(list)).expect("labels");
+        let first = of(&["0.00001", "2.5", "-0.0", "100000000000000000000.5"]);
+        assert_eq!(of(&["1e-5", "2.50", "0", "1e20"]), first);
+        assert_eq!(of(&["1e-05", "+2.5", "-0", "100000000000000000000"]), first);
+        assert_eq!(first.1, labels(&["0", "1e-5", "2.5", "1e20"]));
+        for (text, value, digits) in [
+            ("2.50", "2.5", "2.5"),
+            ("7.0", "7", "7"),
+            ("007", "7", "7"),
+            ("-0", "0", "0"),
+            ("1e3", "1000", "1000"),
+            ("9007199254740993", "9007199254740992.0", "9007199254740993"),
+            ("nan", "nan", "nan"),
+            ("u1", "u1", "u1"),
+        ] {
+            assert_eq!((&*by_value(text), &*by_digits(text)), (value, digits), "{text}");
+        }
     }
 
     #[test]
@@ -211,6 +295,7 @@ mod tests {
         for (written, others) in [
             (labels(&["10", "9", "-1", "9.0"]), ["8", "x", "9.5", ""]),
             (labels(&["10", "9", "cat", "9.0"]), ["8", "x", "9.00", ""]),
+            (labels(&["10", "9.50", "-1e-5", "9.5"]), ["8", "x", "9.51", ""]),
         ] {
             let (indices, names) = classify(&written).expect("classes");
             let known = LabelTable::new(&names);

@@ -69,6 +69,8 @@ pub(crate) struct Columns {
     pub(crate) weights: Option<u32>,
     /// The column by which rows are held out.
     pub(crate) split_by: Option<u32>,
+    /// Whether its texts say the sides themselves.
+    pub(crate) sides_said: bool,
     /// How many rows at the end are held out, if that is said.
     pub(crate) held_out_last: Option<u64>,
 }
@@ -203,7 +205,7 @@ pub(crate) fn finish(
         });
     };
     if let Some(weights) = weights {
-        numbers(b"weights", &mut weights.iter().map(|weight| weight.to_bits()));
+        numbers(b"weights", &mut weights.iter().map(|weight| (weight + 0.0).to_bits()));
     }
     if let Some(rows) = held_out_rows {
         numbers(b"held out", &mut rows.iter().copied());

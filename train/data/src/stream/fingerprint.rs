@@ -1,7 +1,5 @@
 //! The fingerprint of a table that is read block by block, as it would be of all of it.
 
-use std::collections::BTreeMap;
-
 use starling_topology::Digest;
 
 use super::{Block, InputSpec, RowSpec};
@@ -15,8 +13,6 @@ pub struct FingerprintTracker {
     inputs: InputSpec,
     classes: Vec<String>,
     known: LabelTable,
-    /// Of classes that are numbers: of each its place.
-    numbers: BTreeMap<u64, u32>,
     hasher: blake3::Hasher,
     /// The class of each sample: these come behind all values.
     labels: Vec<u32>,
@@ -32,12 +28,10 @@ impl FingerprintTracker {
     /// For data of so many samples with these classes, in their order. Of more, no more is kept than of these: four bytes each, as many of its weight, and
     /// two of its side.
     pub fn new(inputs: &InputSpec, classes: &[String], samples: u64) -> Self {
-        let number = |(class, name): (u32, &String)| Some((bits(name.parse().ok()?), class));
         Self {
             inputs: inputs.clone(),
             classes: classes.to_vec(),
             known: LabelTable::new(classes),
-            numbers: (0..).zip(classes).filter_map(number).collect(),
             hasher: hasher(inputs.shape, samples),
             labels: Vec::new(),
             weights: Vec::new(),
@@ -57,8 +51,7 @@ impl FingerprintTracker {
         let bytes: Vec<u8> = block.values.iter().flat_map(|value| bits(*value).to_le_bytes()).collect();
         self.hasher.update(&bytes);
         for label in &block.labels {
-            let number = || self.numbers.get(&bits(label.parse().ok()?)).copied();
-            match self.known.class(label).or_else(number) {
+            match self.known.class(label) {
                 Some(class) => self.labels.push(class),
                 None => self.is_other = true,
             }

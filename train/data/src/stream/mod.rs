@@ -30,7 +30,7 @@ pub use fingerprint::FingerprintTracker;
 use folder::Folder;
 use images::Images;
 use pack::Pack;
-pub use row_notes::{RowNote, RowSpec, SplitSpec};
+pub use row_notes::{RowNote, RowSpec, SidePolicy, SplitSpec};
 use table::Table;
 use windows::Windows;
 

@@ -21,16 +21,32 @@ pub struct RowSpec {
 pub struct SplitSpec {
     /// The column of the run's table, from 0.
     pub column: u32,
-    /// Where its texts don't say it: in thousandths, which share.
-    pub permille: u32,
-    /// The seed by which the texts are drawn then.
-    pub seed: u64,
+    /// How its texts do.
+    pub sides: SidePolicy,
+}
+
+/// How texts say on which side their rows are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SidePolicy {
+    /// They are words for the sides.
+    Said,
+    /// They are drawn.
+    Drawn {
+        /// In thousandths, which share is held out.
+        permille: u32,
+        /// By which seed.
+        seed: u64,
+    },
 }
 
 impl SplitSpec {
     /// The same, to be asked; the column is found elsewhere.
     pub(super) fn sides(&self, column: usize) -> Sides {
-        Sides { column, permille: self.permille, seed: self.seed }
+        let (permille, seed) = match self.sides {
+            SidePolicy::Said => (0, 0),
+            SidePolicy::Drawn { permille, seed } => (permille, seed),
+        };
+        Sides { column, permille, seed }
     }
 }
 
@@ -44,9 +60,11 @@ pub struct RowNote {
 }
 
 impl RowNote {
-    /// Whether the run that splits rows so has held it out; `None` if nothing says it.
+    /// Whether the run that splits rows so has held it out; `None` if nothing says it, or its text does in another way than those of the run's
+    /// rows.
     pub fn is_held_out(&self, split: &SplitSpec) -> Option<bool> {
-        self.side.map(|side| split.sides(0).is_held_out(side))
+        let is_same = self.says_side() == Some(split.sides == SidePolicy::Said);
+        self.side.filter(|_| is_same).map(|side| split.sides(0).is_held_out(side))
     }
 
     /// Whether its text is a word for a side, as those of all rows are, or of none; `None` if it has no text.

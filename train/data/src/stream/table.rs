@@ -15,14 +15,14 @@ use super::row_notes::RowNotes;
 use super::{Block, Blocks, InputSpec, LabelPolicy};
 use crate::error::DataError;
 use crate::shorten;
-use crate::table::rows::{Rows, Text, cells, line, next};
+use crate::table::pieces::MAX_ROW_BYTES;
+use crate::table::rows::{Rows, Text, cells, check_names, line, next};
 
 /// Columns that a message names.
 const MAX_NAMED: usize = 5;
-/// What a row may have, in bytes: so much for each column, and so much besides for a label. A quote that is never closed would
-/// make one row of the rest of the file.
-const ROW_BYTES_PER_COLUMN: u64 = 64;
-const ROW_BYTES: u64 = 1 << 20;
+/// What is read for a row at most: the longest one that is trained on, and what lies in buffers behind it. A quote that is never closed would make
+/// one row of the rest of the file.
+const ROW_BYTES: u64 = MAX_ROW_BYTES as u64 + (64 << 10);
 
 /// A table that is being read.
 pub(super) struct Table {
@@ -45,10 +45,9 @@ impl Table {
         inputs: &InputSpec,
         labels: LabelPolicy,
     ) -> Result<Self, DataError> {
-        let row_bytes = ROW_BYTES + ROW_BYTES_PER_COLUMN * (inputs.table_columns().len() as u64 + 1);
         let budget = Rc::new(Cell::new(u64::MAX));
-        let text = Text::open(Budgeted { inner: bytes, left: budget.clone(), row_bytes }, path)?;
-        Self::begin(text, path, inputs, labels, (budget, row_bytes))
+        let text = Text::open(Budgeted { inner: bytes, left: budget.clone() }, path)?;
+        Self::begin(text, path, inputs, labels, (budget, ROW_BYTES))
     }
 
     /// Of text that was made of rows, which are bounded.
@@ -82,6 +81,9 @@ impl Table {
         }
         let first = cells(&record);
         let is_header = is_made || inputs.header.unwrap_or_else(|| is_header(&first, columns.len()));
+        if is_header {
+            check_names(&record, path)?;
+        }
         let fail = |reason| DataError::File { path: path.to_owned(), reason };
         let Places { labels: of_labels, of_columns } = match is_header && !inputs.names.is_empty() {
             true => by_name(&first, &columns, inputs).map_err(fail)?,
@@ -260,15 +262,14 @@ fn named(names: &[&String]) -> String {
 struct Budgeted<R> {
     inner: R,
     left: Rc<Cell<u64>>,
-    row_bytes: u64,
 }
 
 impl<R: Read> Read for Budgeted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         let left = self.left.get().checked_sub(read as u64).ok_or_else(|| {
-            let most = self.row_bytes;
-            io::Error::other(format!("a row has more than {most} bytes; close the quotes that open in it"))
+            let most = MAX_ROW_BYTES >> 20;
+            io::Error::other(format!("a row has more than {most} MiB; close the quotes that open in it"))
         })?;
         self.left.set(left);
         Ok(read)

@@ -135,7 +135,12 @@ fn a_table_is_scaled_from_the_same_numbers_as_for_training() {
 fn a_quote_that_is_never_closed_fills_no_memory() {
     let endless = b"a,b\n1,\"2".iter().copied().chain(std::iter::repeat_n(b'\n', 64 << 20));
     let error = read(&endless.collect::<Vec<u8>>(), &of_table()).expect_err("one row").to_string();
-    assert!(error.contains("a row has more than") && error.contains("close the quotes"), "{error}");
+    assert!(error.contains("a row has more than 16 MiB") && error.contains("close the quotes"), "{error}");
+    // One that can be trained on can be predicted.
+    let label = "x".repeat(15 << 20);
+    let blocks = read(format!("a,b,kind\n1,2,y\n3,4,{label}\n5,6,y\n").as_bytes(), &of_table()).expect("long");
+    let lengths = blocks.iter().flat_map(|block| &block.labels).map(String::len);
+    assert_eq!(lengths.collect::<Vec<_>>(), [1, label.len(), 1]);
     // However many rows there are.
     let rows = "1,2\n".repeat(1 << 20);
     let mut reader =
@@ -338,10 +343,8 @@ fn the_fingerprint_of_blocks_covers_what_rows_count_and_which_are_held_out() {
             std::fs::write(&path, text).expect("written");
             let mut tracker = FingerprintTracker::new(inputs, &dataset.preprocessing().classes, 90);
             let mut reader = Reader::open(&source, inputs, LabelPolicy::Unused).expect("a table");
-            assert_eq!(
-                reader.has_sides(),
-                !split_by.is_empty() && text.lines().next().is_some_and(|it| it.contains(split_by))
-            );
+            let has_column = text.lines().next().is_some_and(|header| header.split(',').any(|name| name == split_by));
+            assert_eq!(reader.has_sides(), inputs.rows.split_by.is_some() && has_column);
             let mut held_out = 0;
             while let Some(block) = reader.next_block(7).expect("rows") {
                 let split = inputs.rows.split_by;
@@ -360,15 +363,20 @@ fn the_fingerprint_of_blocks_covers_what_rows_count_and_which_are_held_out() {
         // What the run did not go by is not looked at.
         let other = RowSpec::default();
         assert_ne!(found(&text, &InputSpec { rows: other, ..inputs.clone() }).0, expected.0);
-        for (name, from, to) in
-            [("counts", "u1,1,train", "u1,2,train"), ("user", ",u1,", ",u2,"), ("side", ",train", ",test")]
-        {
-            let is_known = [weights, split_by].contains(&name);
+        for (name, from, to) in [
+            ("counts", "u1,1,train", "u1,2,train"),
+            ("side", ",train", ",test"),
+            // Held out, which it was not.
+            ("user", ",u1,", ",u5,"),
+            // Trained on, as it was: which text it is does not matter.
+            ("", ",u1,", ",u2,"),
+        ] {
+            let is_known = !name.is_empty() && [weights, split_by].contains(&name);
             let changed = text.replacen(from, to, 1);
             assert!(changed != text);
-            let (changed, _) = found(&changed, &inputs);
-            // Another text may be drawn on the same side.
-            assert!(name == "user" || (changed == expected.0) != is_known, "{name}: {weights} {split_by}");
+            let (changed, held_out) = found(&changed, &inputs);
+            assert_eq!(changed == expected.0, !is_known, "{name}: {weights} {split_by}");
+            assert_eq!(held_out != expected.1, is_known && name != "counts", "{name}: {weights} {split_by}");
         }
         let without = |name: &str| {
             let at =

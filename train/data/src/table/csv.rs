@@ -29,7 +29,7 @@ use crate::table::json_lines;
 use crate::table::parquet::row_groups::RowGroups;
 use crate::table::pieces::{MAX_ROW_BYTES, Piece, Pieces};
 use crate::table::placed::{RowPlaces, RowTable};
-use crate::table::rows::{Rows, Text, cells, next};
+use crate::table::rows::{Rows, Text, cells, check_names, next};
 use crate::table::survey::Survey;
 use crate::table::survey::bad_rows::{self, BadRowsReport};
 use crate::table::survey::sides::Sides;
@@ -101,8 +101,8 @@ impl Source for Csv {
         &[KIND]
     }
 
-    fn without_columns(&self) -> Option<&'static str> {
-        None
+    fn without_columns(&self, _: &str) -> Result<Option<&'static str>, DataError> {
+        Ok(None)
     }
 
     /// Whatever it is, it says why it is no table.
@@ -122,6 +122,9 @@ impl Source for Csv {
     }
 
     fn bad_rows(&self, options: &DataOptions, most: usize) -> Result<BadRowsReport, DataError> {
+        if let Some(held_out) = &options.held_out_file {
+            return joined::bad_rows(options, held_out, most);
+        }
         let path = Path::new(&options.source);
         let file = OpenedFile::open(path)?;
         let source = TextSource { open: || Ok(file.reader(0)), path, max: options.max_file_bytes };
@@ -276,8 +279,12 @@ struct FirstRow {
     delimiter: Delimiter,
     /// What seems to separate them.
     found: Delimiter,
+    /// Whether nobody said that, and it takes several tabs as one.
+    merges_tabs: bool,
     /// Whether it was made of rows that are written in another way.
     is_made: bool,
+    /// Why it is none of names, if that shows.
+    fault: Option<DataError>,
 }
 
 impl FirstRow {
@@ -286,10 +293,14 @@ impl FirstRow {
         let opened = source.start()?;
         let is_made = opened.is_made();
         let found = opened.delimiter();
+        let merges_tabs = delimiter.is_none() && opened.merges_tabs(found);
         let delimiter = delimiter.filter(|_| !is_made).unwrap_or(found);
         let mut record = ByteRecord::new();
         match next(&mut opened.rows(delimiter), &mut record, path)? {
-            true => Ok(Self { cells: cells(&record), delimiter, found, is_made }),
+            true => {
+                let (cells, fault) = (cells(&record), check_names(&record, path).err());
+                Ok(Self { cells, delimiter, found, merges_tabs, is_made, fault })
+            }
             false => Err(DataError::File { path: path.to_owned(), reason: EMPTY.to_owned() }),
         }
     }
@@ -297,13 +308,16 @@ impl FirstRow {
 
 /// What the first row settles, and how all are gone through.
 fn begin<'t>(source: &impl RowsSource<'t>, path: &Path, form: TableForm<'_>) -> Result<(Table, Walk), DataError> {
-    let FirstRow { cells, delimiter, is_made, .. } = FirstRow::read(source, path, form.delimiter)?;
+    let FirstRow { cells, delimiter, merges_tabs, is_made, fault, .. } = FirstRow::read(source, path, form.delimiter)?;
     if is_made && form.header == Some(false) {
         let reason = "its columns have names, but it is said to have no header: leave --no-header out".to_owned();
         return Err(DataError::File { path: path.to_owned(), reason });
     }
     let form = if is_made { TableForm { header: Some(true), delimiter: None, ..form } } else { form };
-    let table = Table::settle(path, delimiter, cells, form)?;
+    let table = Table { merges_tabs, ..Table::settle(path, delimiter, cells, form)? };
+    if let Some(fault) = fault.filter(|_| table.is_header) {
+        return Err(fault);
+    }
     let form = source.form(delimiter, is_made)?;
     let walk = Walk { path: path.to_owned(), joined: None, form, is_header: table.is_header && !is_made };
     Ok((table, walk))
@@ -325,6 +339,8 @@ pub(crate) struct Table {
     pub(crate) sides: Option<Sides>,
     /// How many rows at the end are held out, if that is said.
     held_out_last: Option<u64>,
+    /// Whether it was found that several tabs are one.
+    merges_tabs: bool,
 }
 
 impl Table {
@@ -440,6 +456,11 @@ impl Table {
         };
         let [mut doubts, class_doubts] = understood.doubts();
         doubts.extend(survey_doubts);
+        doubts.extend(self.merges_tabs.then(|| {
+            "blanks seem to separate its cells, so that several tabs behind each other are taken as one: pass --delimiter tab if there are empty cells \
+             between them, --delimiter space if not"
+                .to_owned()
+        }));
         if let Values::Placed(table) = &values {
             doubts.extend(table.doubt());
         }
@@ -469,6 +490,8 @@ impl Table {
                 categories: self.categories.iter().copied().map(column).collect(),
                 weights: self.weights.map(column),
                 split_by: self.sides.as_ref().map(|sides| column(sides.column)),
+                // Those of all rows do, or none.
+                sides_said: survey.sides.first().is_some_and(|noted| Sides::says(*noted)),
                 held_out_last: last,
             }),
             coded,
@@ -671,6 +694,7 @@ impl Table {
             weights,
             sides,
             held_out_last: form.held_out_last,
+            merges_tabs: false,
         })
     }
 }
@@ -720,10 +744,16 @@ fn is_gap_word(cell: &str) -> bool {
 fn find(wanted: &TableColumn, names: &[String], columns: usize, of_what: &str) -> Result<usize, String> {
     let index = match wanted {
         TableColumn::Index(index) => *index as usize,
-        TableColumn::Written(text) => match (names.iter().position(|name| name == text), text.parse()) {
-            (Some(column), _) => return Ok(column),
-            (None, Ok(index)) => index,
-            (None, Err(_)) => {
+        TableColumn::Written(text) => match (called(text, names), text.parse()) {
+            (Ok(Some(column)), _) => return Ok(column),
+            (Ok(None) | Err(_), Ok(index)) => index,
+            (Err(several), Err(_)) => {
+                let several = several.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+                return Err(format!(
+                    "its columns {several} are all called `{text}`, so that {of_what} can't be told by that: give the 0-based index of the one that is meant"
+                ));
+            }
+            (Ok(None), Err(_)) => {
                 return Err(match nearest(text, names) {
                     Some(nearest) => {
                         format!("it has no column `{text}` for {of_what}; did you mean `{nearest}`?")
@@ -741,6 +771,15 @@ fn find(wanted: &TableColumn, names: &[String], columns: usize, of_what: &str) -
         true => Ok(index),
         false => Err(format!("{of_what} is column {index}, but columns run from 0 to {}", columns - 1)),
     }
+}
+
+/// The column of this name, if there is one.
+///
+/// # Errors
+/// Which they are, if several are called so.
+fn called(name: &str, names: &[String]) -> Result<Option<usize>, Vec<usize>> {
+    let columns: Vec<usize> = (0..names.len()).filter(|at| names[*at] == name).collect();
+    if columns.len() > 1 { Err(columns) } else { Ok(columns.first().copied()) }
 }
 
 /// The name with the smallest edit distance to `wanted`, the first of several.

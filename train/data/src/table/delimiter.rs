@@ -4,6 +4,7 @@ use std::io::Read;
 
 use ::csv::{ByteRecord, ReaderBuilder};
 use starling_run::Delimiter;
+use starling_run::data::columns::is_gap;
 
 use crate::table::lines::Lines;
 
@@ -34,16 +35,26 @@ pub(crate) fn byte(delimiter: Delimiter) -> u8 {
 }
 
 /// What separates the cells of the table that begins with `start`, which may be cut off: what gives all rows equally
-/// many cells, two at least; of several such, what makes most of them numbers.
+/// many cells, two at least; of several such, what makes most of them numbers or gaps.
 pub(crate) fn found(start: &[u8], is_whole: bool) -> Delimiter {
-    let mut best = (Delimiter::Comma, Fit::of(Delimiter::Comma, start, is_whole));
+    let fit = |delimiter| Fit::of(delimiter, start, is_whole);
+    let (mut best, by_tabs) = ((Delimiter::Comma, fit(Delimiter::Comma)), fit(Delimiter::Tab));
     for candidate in &Delimiter::ALL[1..] {
-        let fit = Fit::of(*candidate, start, is_whole);
-        if fit > best.1 {
-            best = (*candidate, fit);
+        let found = fit(*candidate);
+        // Where each row has as many tabs, those behind each other have empty cells between them: as one, they would move the others.
+        let moves_cells = *candidate == Delimiter::Space && by_tabs.is_even && found.columns <= by_tabs.columns;
+        if found > best.1 && !moves_cells {
+            best = (*candidate, found);
         }
     }
     best.0
+}
+
+/// Whether tabs that lie behind each other, or at the ends of a line, are taken as one, or as none, in the table that begins so.
+pub(crate) fn merges_tabs(delimiter: Delimiter, start: &[u8]) -> bool {
+    let are_several =
+        |pair: &[u8]| [b"\t\t", b"\n\t", b"\r\t", b"\t\n", b"\t\r"].iter().any(|several| pair == *several);
+    delimiter == Delimiter::Space && (start.starts_with(b"\t") || start.windows(2).any(are_several))
 }
 
 /// How well a delimiter fits; what comes first counts most.
@@ -53,7 +64,7 @@ struct Fit {
     is_even: bool,
     /// Whether the first row has two cells at least.
     splits: bool,
-    /// Thousandths of the cells that are numbers. The first row may have names.
+    /// Thousandths of the cells that are numbers, or none. The first row may have names.
     numbers: usize,
     columns: usize,
 }
@@ -68,7 +79,7 @@ impl Fit {
         }
         let columns = rows.first().map_or(0, ByteRecord::len);
         let cells = || rows.iter().skip(usize::from(rows.len() > 1)).flat_map(ByteRecord::iter);
-        let numbers = cells().filter(|cell| is_number(cell, delimiter)).count();
+        let numbers = cells().filter(|cell| is_number(cell, delimiter) || is_no_number(cell)).count();
         Self {
             is_even: columns > 1 && rows.iter().all(|row| row.len() == columns),
             splits: columns > 1,
@@ -83,6 +94,11 @@ fn is_number(cell: &[u8], delimiter: Delimiter) -> bool {
     let Ok(cell) = std::str::from_utf8(cell) else { return false };
     let is_number = |text: &str| text.trim().parse::<f64>().is_ok();
     is_number(cell) || (delimiter != Delimiter::Comma && has_decimal_comma(cell))
+}
+
+/// Whether there is no number in a cell where others may have one.
+fn is_no_number(cell: &[u8]) -> bool {
+    std::str::from_utf8(cell).is_ok_and(|cell| is_gap(cell.trim()))
 }
 
 /// Whether a cell would be a number if its comma were a point.
@@ -135,7 +151,12 @@ mod tests {
             ("1, 2, 0\n3, 4, 1\n", Delimiter::Comma),
             ("1,5;2,5;a\n3,5;4,5;b\n", Delimiter::Semicolon),
             // Several tabs in a row, as some programs align columns.
-            ("1\t\t2\t0\n3\t4\t\t1\n", Delimiter::Space),
+            ("1\t\t2\t0\n3\t4\t1\n", Delimiter::Space),
+            ("1 2\t0\n3 4\t1\n", Delimiter::Space),
+            // But as many in each: there are empty cells, wherever they are.
+            ("1\t\t2\t0\n3\t4\t\t1\n", Delimiter::Tab),
+            ("\t2\t3\n1\t\t3\n1\t2\t\n", Delimiter::Tab),
+            ("1;;2;0\n;3,5;4;1\n", Delimiter::Semicolon),
             // A row that is too short is an error to be told, not a sign of other delimiters.
             ("1,2,0\n3,4\n", Delimiter::Comma),
             ("1;2;0\n3;4\n", Delimiter::Semicolon),
@@ -144,6 +165,15 @@ mod tests {
         ] {
             assert_eq!(found_in(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn tabs_that_are_taken_as_one_are_seen() {
+        for text in ["1\t\t2\n3\t4\n", "\t1\t2\n", "1 2\n\t3\t4\n", "1\t2\t\r\n3\t4\r\n"] {
+            assert!(merges_tabs(Delimiter::Space, text.as_bytes()), "{text:?}");
+            assert!(!merges_tabs(Delimiter::Tab, text.as_bytes()), "{text:?}");
+        }
+        assert!(!merges_tabs(Delimiter::Space, b"1  2\n3\t4\n"));
     }
 
     #[test]

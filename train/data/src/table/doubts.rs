@@ -109,7 +109,8 @@ impl Understood<'_> {
         let at = self.first_taken;
         let first = self.distinct_in_first().filter(|_| !self.is_label_said && at < self.label);
         let Some(distinct) = first else { return Some(told) };
-        let flag = self.names.get(at).cloned().unwrap_or_else(|| at.to_string());
+        let is_alone = |name: &&String| self.names.iter().filter(|other| other == name).count() == 1;
+        let flag = self.names.get(at).filter(is_alone).cloned().unwrap_or_else(|| at.to_string());
         Some(format!("{told}; {} has only {distinct} values: --label {}", column(self.names, at), quoted(&flag)))
     }
 

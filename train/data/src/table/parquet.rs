@@ -54,8 +54,8 @@ impl Source for Parquet {
         &[]
     }
 
-    fn without_columns(&self) -> Option<&'static str> {
-        None
+    fn without_columns(&self, _: &str) -> Result<Option<&'static str>, DataError> {
+        Ok(None)
     }
 
     fn knows(&self, source: &str) -> Result<bool, DataError> {

@@ -11,6 +11,7 @@ use starling_run::data::columns::{CellError, ColumnKind};
 use crate::Delimiter;
 use crate::error::DataError;
 use crate::files::foreign;
+use crate::samples::labels::by_value;
 use crate::shorten;
 use crate::table::delimiter::{self, has_decimal_comma};
 use crate::table::doubts::column;
@@ -22,6 +23,8 @@ use crate::table::row_text::{BadRow, RowSource, RowText};
 const START_BYTES: u64 = 64 << 10;
 /// The most that a row may count.
 const MAX_WEIGHT: f32 = (1 << 20) as f32;
+/// What a cell is told that is none.
+const NO_TEXT: &str = "it is not UTF-8 text; save the table as UTF-8";
 /// Categories that a message names.
 const MAX_NAMED: usize = 5;
 
@@ -74,6 +77,11 @@ impl<'t> Text<'t> {
         if self.is_made { Delimiter::Comma } else { delimiter::found(&self.start, self.is_whole) }
     }
 
+    /// Whether tabs at its beginning are taken as one, if this separates its cells.
+    pub(crate) fn merges_tabs(&self, delimiter: Delimiter) -> bool {
+        delimiter::merges_tabs(delimiter, &self.start)
+    }
+
     /// Whether this separates the cells of its first row.
     pub(crate) fn is_separated_by(&self, delimiter: Delimiter) -> bool {
         let mut rows = delimiter::rows(delimiter, &*self.start).into_byte_records();
@@ -89,7 +97,7 @@ impl<'t> Text<'t> {
     }
 }
 
-fn joined(labels: &[&str]) -> String {
+fn joined(labels: &[Cow<'_, str>]) -> String {
     labels.join(BETWEEN_LABELS.encode_utf8(&mut [0; 4]))
 }
 
@@ -143,6 +151,8 @@ impl Rows {
         if let [_, _, ..] = *self.labels {
             let labels =
                 self.labels.iter().map(|column| self.number(record, *column)).collect::<Result<Vec<_>, _>>()?;
+            // However they are written.
+            let labels: Vec<Cow<'_, str>> = labels.into_iter().map(by_value).collect();
             return Ok(Some(joined(&labels).into()));
         }
         let Some(&column) = self.labels.first() else { return Ok(None) };
@@ -185,8 +195,8 @@ impl Rows {
 
     /// The label of a row whatever it is: empty if it is no text, too.
     pub(crate) fn any_label(&self, record: &ByteRecord) -> Option<String> {
-        let cells: Vec<&str> =
-            self.labels.iter().map(|column| self.cell(record, *column).unwrap_or_default()).collect();
+        let cell = |column: &usize| self.cell(record, *column).unwrap_or_default().into();
+        let cells: Vec<Cow<'_, str>> = self.labels.iter().map(cell).collect();
         (!cells.is_empty()).then(|| joined(&cells))
     }
 
@@ -214,7 +224,7 @@ impl Rows {
     pub(crate) fn cell<'r>(&self, record: &'r ByteRecord, column: usize) -> Result<&'r str, DataError> {
         let bytes = record.get(column).unwrap_or_default();
         let fail = |reason: &str| self.fault(record, Some(column), reason.to_owned());
-        Ok(bare(std::str::from_utf8(bytes).map_err(|_| fail("it is not UTF-8 text"))?))
+        Ok(bare(std::str::from_utf8(bytes).map_err(|_| fail(NO_TEXT))?))
     }
 
     /// What is wrong in a row, and where.
@@ -255,6 +265,16 @@ pub(crate) fn line(record: &ByteRecord) -> u64 {
 /// The cells of a row.
 pub(crate) fn cells(record: &ByteRecord) -> Vec<String> {
     record.iter().map(|cell| bare(&String::from_utf8_lossy(cell)).to_owned()).collect()
+}
+
+/// Checks that a row, the first one, is of names.
+///
+/// # Errors
+/// If one is no text.
+pub(crate) fn check_names(record: &ByteRecord, path: &Path) -> Result<(), DataError> {
+    let Some(bad) = record.iter().position(|cell| std::str::from_utf8(cell).is_err()) else { return Ok(()) };
+    let (column, reason) = (Some(column(&[], bad)), NO_TEXT.to_owned());
+    Err(DataError::Row { path: path.to_owned(), row: line(record), column, reason })
 }
 
 /// A cell without the blanks around it, and without quotes that a blank before them has kept from being taken for such.

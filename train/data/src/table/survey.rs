@@ -219,7 +219,23 @@ impl Survey {
             self.spellings.texts().into_iter().find(|label| is_gap(label)).map(|label| {
                 format!("the class `{label}` may stand for labels that are missing: leave its rows out then")
             });
-        counted.chain(missing).collect()
+        counted.chain(missing).chain(self.first_column_doubt(table)).collect()
+    }
+
+    /// What to say where the classes may be in the first column, as the only texts of a table without names.
+    fn first_column_doubt(&self, table: &Table) -> Option<String> {
+        let mut texts = self.seen.iter().filter(|(_, seen)| seen.texts > 0).map(|(column, _)| *column);
+        let [label] = *table.labels else { return None };
+        let is_alone = (texts.next(), texts.next()) == (Some(0), None) && !table.categories.contains(&0);
+        let are_numbers = || self.spellings.texts().into_iter().all(|label| number(label).is_some());
+        (is_alone && !table.is_header && !table.is_label_said && are_numbers()).then(|| {
+            format!(
+                "{} is the only one that holds text, and {}, the last one, was taken for the label: pass --label 0 if the texts are the classes, \
+                 --label {label} if they are not",
+                table.rows.name(0),
+                table.rows.name(label)
+            )
+        })
     }
 
     /// How the cells of each column that is taken become features.
@@ -488,6 +504,9 @@ fn is_formatted(text: &str) -> bool {
 
 /// A column as flags take it: by its name, unless that can't be written in a list.
 fn flag(table: &Table, column: usize) -> String {
-    let name = table.rows.names.get(column).filter(|name| !name.is_empty() && !name.contains(',') && name.len() <= 40);
+    let names = &table.rows.names;
+    let is_alone = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+    let name = names.get(column).filter(|name| !name.is_empty() && !name.contains(',') && name.len() <= 40);
+    let name = name.filter(|name| is_alone(name));
     name.cloned().unwrap_or_else(|| column.to_string())
 }

@@ -84,3 +84,28 @@ fn columns_with_one_number_alone_are_doubted() {
     let told = doubts("a,b,kind\n".to_owned() + &rows(|row| format!(",{},{}\n", row * row, row % 2)));
     assert!(told.contains("(`a`): all samples to train on"), "{told}");
 }
+
+#[test]
+fn those_of_a_file_of_held_out_rows_are_told_with_it() {
+    let good: String = (0..200).map(|row| format!("{row},{}.5,{}\n", row * 7 % 11, ["cat", "dog"][row % 2])).collect();
+    let folder = TempDir::new().expect("a folder");
+    let written = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "a,b,kind\n".to_owned() + &text).expect("written");
+        path
+    };
+    let training = written("training.csv", format!("{good}5,oops,cat\n"));
+    let others = written("others.csv", format!("{good}5,6\n{good}7,8,\n"));
+    let options = DataOptions { held_out_file: Some(others), ..options(&training) };
+    let report = Dataset::bad_rows(&options, 20).expect("read");
+    let told: Vec<String> = report.rows.iter().map(ToString::to_string).collect();
+    assert_eq!((told.len(), report.more), (3, 0), "{told:#?}");
+    for (told, parts) in told.iter().zip([
+        ["training.csv`, row 202, column 1 (`b`)", "`oops` is not a number"],
+        ["others.csv`, row 202: ", "it has 2 columns"],
+        ["others.csv`, row 403, column 2 (`kind`)", "the label is empty"],
+    ]) {
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+    }
+    assert_eq!(Dataset::bad_rows(&options, 2).expect("read").more, 1);
+}

@@ -184,3 +184,25 @@ fn what_can_be_read_only_once_is_no_table() {
     let refused = Dataset::load(&options).expect_err("no file").to_string();
     assert!(refused.contains("data.csv") && refused.contains("write it to a file first"), "{refused}");
 }
+
+#[test]
+fn a_name_that_several_columns_have_tells_none_of_them() {
+    let text = "a,price,price,b\n1,2,3,4\n2,3,4,5\n3,2,3,4\n";
+    let said: [(fn(&mut DataOptions), &str); 3] = [
+        (|options| options.label = Some(written("price")), "the label"),
+        (|options| options.ignored = vec![written("price")], "--ignore"),
+        (|options| options.weights = Some(written("price")), "--weights"),
+    ];
+    for (say, flag) in said {
+        let error = load_csv(text.as_bytes(), say).expect_err("which one?").to_string();
+        let told = format!("its columns 1, 2 are all called `price`, so that {flag} can't be told by that");
+        assert!(error.contains(&told) && error.contains("give the 0-based index"), "{error}");
+    }
+    let dataset = load_csv(text.as_bytes(), |options| options.label = Some(written("2"))).expect("said by its number");
+    assert_eq!(dataset.description().label, [2]);
+    // A number is the number of a column then.
+    let dataset = load_csv(b"a,0,0\n1,2,3\n2,3,4\n3,2,3\n", |options| {
+        (options.label, options.header) = (Some(written("0")), Some(true));
+    });
+    assert_eq!(dataset.expect("said by its number").description().label, [0]);
+}

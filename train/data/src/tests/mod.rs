@@ -8,7 +8,7 @@ use starling_topology::SplitMix64Generator;
 use tempfile::TempDir;
 
 use super::*;
-use crate::stream::{InputSpec, RowSpec, SplitSpec};
+use crate::stream::{InputSpec, RowSpec, SidePolicy, SplitSpec};
 use crate::table::csv::{TableForm, TableLimits};
 
 /// A directory with one file.
@@ -66,8 +66,10 @@ pub(crate) fn inputs(dataset: &Dataset) -> InputSpec {
             weights: description.weights,
             split_by: description.split_by.map(|column| SplitSpec {
                 column,
-                permille: description.held_out,
-                seed: dataset.seed(),
+                sides: match description.sides_said {
+                    true => SidePolicy::Said,
+                    false => SidePolicy::Drawn { permille: description.held_out, seed: dataset.seed() },
+                },
             }),
             held_out_last: description.held_out_last,
         },

@@ -73,3 +73,43 @@ fn flags_of_tables_are_refused_on_data_that_is_none_and_those_alone_are_named() 
     let warnings = Dataset::load(&options).expect("digits").warnings(1, true);
     assert!(warnings.len() == 2 && warnings[0].contains("--context") && warnings[1].contains("--image-size"));
 }
+
+/// Nobody is told that a folder of tables holds images.
+#[test]
+fn a_folder_of_tables_is_said_to_be_one_and_images_are_called_what_they_are() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(at("nested/parts")).expect("made");
+    std::fs::create_dir_all(at("photos/cat")).expect("made");
+    std::fs::create_dir_all(at("shards")).expect("made");
+    for table in ["nested/a.csv", "nested/parts/a.csv"] {
+        std::fs::write(at(table), "a,price\n1,2\n2,3\n").expect("written");
+    }
+    std::fs::write(at("photos/cat/1.png"), "").expect("written");
+    let mut shard = tar::Builder::new(std::fs::File::create(at("shards/0.tar")).expect("made"));
+    shard.append_dir_all("photos", at("photos")).and_then(|()| shard.finish()).expect("packed");
+    let said = |name: &str| DataOptions {
+        source: at(name).display().to_string(),
+        label: Some(written("price")),
+        ..DataOptions::default()
+    };
+    for (name, parts, not) in [
+        (
+            "nested/parts",
+            ["it is a folder in which no images are found", "--label says", "name the table's file"],
+            "holds",
+        ),
+        ("nested", ["it is a folder in which no images are found", "--label says", "name the table's file"], "holds"),
+        ("photos", ["it holds images, in a folder for each class", "--label says", "leave it out"], "archives"),
+        ("shards", ["it holds images, in tar archives", "--label says", "leave it out"], "folder for each"),
+        ("shards/0.tar", ["it holds images, in tar archives", "--label says", "leave it out"], "folder for each"),
+    ] {
+        let told = Dataset::load(&said(name)).expect_err("refused").to_string();
+        assert!(parts.iter().all(|part| told.contains(part)) && !told.contains(not), "{name}: {told}");
+    }
+    let joiner = DataOptions { run_is_table: true, ..said("nested") };
+    let told = Dataset::load(&joiner).expect_err("refused").to_string();
+    assert!(told.contains("the run's data is a table: name the table's file"), "{told}");
+    let told = Dataset::load(&DataOptions { label: None, ..said("nested/parts") }).expect_err("refused").to_string();
+    assert!(told.contains("no folders of images; of a table, name the file"), "{told}");
+}

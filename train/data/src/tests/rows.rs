@@ -80,3 +80,25 @@ fn a_trained_model_takes_objects_by_their_keys() {
         read("{\"area\":50,\"kind\":\"flat\",\"note\":\"\"}\n{\"kind\":\"tent\"}").expect_err("unknown").to_string();
     assert!(error.contains("row 2, column 1 (`kind`)") && error.contains("`tent`"), "{error}");
 }
+
+/// As programs of old save them.
+#[test]
+fn names_and_cells_that_are_no_utf8_are_refused_with_what_to_do() {
+    for (text, place) in [
+        (&b"h\xf6he,kind\n1,a\n2,b\n"[..], "row 1, column 0: "),
+        (b"size,kind\n1,a\n2,gr\xfcn\n", "row 3, column 1 (`kind`): "),
+    ] {
+        let error = load_csv(text, |_| {}).expect_err("no text").to_string();
+        assert!(error.contains(place) && error.contains("it is not UTF-8 text; save the table as UTF-8"), "{error}");
+    }
+    let training = file("training.csv", b"size,kind\n1,a\n2,b\n");
+    let held_out = file("others.csv", b"size,k\xefnd\n1,a\n");
+    let joined = DataOptions { held_out_file: Some(held_out.1.clone()), ..options(&training.1) };
+    let error = Dataset::load(&joined).expect_err("no text").to_string();
+    assert!(error.contains("others.csv`, row 1, column 1: it is not UTF-8 text"), "{error}");
+    let dataset = Dataset::load(&options(&training.1)).expect("a table");
+    let source = held_out.1.display().to_string();
+    let error = crate::stream::Reader::open(&source, &inputs(&dataset), crate::stream::LabelPolicy::Unused);
+    let error = error.expect_err("no text").to_string();
+    assert!(error.contains("others.csv`, row 1, column 1: it is not UTF-8 text"), "{error}");
+}

@@ -36,6 +36,7 @@ fn rows_of_one_text_are_on_one_side_whatever_is_held_in_memory() {
     let [dataset, placed] = [1 << 20, 0].map(|held| load(&text, change(held, 3)).expect("a table"));
     assert_eq!(dataset.description(), placed.description());
     assert_eq!((dataset.description().split_by, dataset.training().features()), (Some(1), 1), "it is no feature");
+    assert!(!dataset.description().sides_said, "they are drawn");
     let rows = |dataset: &Dataset, of: &SampleSet| -> Vec<u32> {
         let FeatureScale::Standardize { means, deviations } = &dataset.preprocessing().scales else {
             panic!("a table")
@@ -65,6 +66,7 @@ fn a_column_may_say_the_side_itself() {
     };
     let dataset = load(&text, split).expect("a table");
     assert_eq!((dataset.training().len(), dataset.held_out().len()), (320, 80));
+    assert!(dataset.description().sides_said);
     let other = load(&text, |options| {
         split(options);
         (options.seed, options.held_out) = (9, 0.7);
@@ -142,4 +144,34 @@ fn what_is_no_weight_and_what_is_named_twice_is_refused() {
     refused(&text, &|options| options.split_by = column("side"), "--split-by names column 3 (`side`)");
     refused(&text, &|options| options.split_by = column("counts"), "name the same column");
     refused(&text, &|options| options.split_by = column("usr"), "did you mean `user`?");
+}
+
+/// As a table and its copy in another format may.
+#[test]
+fn numbers_are_the_same_data_however_they_are_written() {
+    let table = |user: fn(u32) -> String, counts: &str, label: fn(u32) -> String| {
+        let row = |row: u32| {
+            let counts = if row % 4 == 0 { counts } else { "1" };
+            format!("{row},{},{counts},{},{}\n", user(row * 7 % 40), label(row), row % 3)
+        };
+        "x,user,counts,y,z\n".to_owned() + &(0..400).map(row).collect::<String>()
+    };
+    let written = [
+        table(|user| user.to_string(), "0", |row| format!("{}.5", row % 20)),
+        table(|user| format!("{user}.0"), "-0.0", |row| format!("{}.50", row % 20)),
+        table(|user| format!("{user}e0"), "-0", |row| format!("{}5e-1", row % 20)),
+    ];
+    for label in ["y", "y,z"] {
+        let fingerprints = written.each_ref().map(|text| {
+            let dataset = load(text, |options| {
+                (options.split_by, options.weights, options.label) = (column("user"), column("counts"), column(label));
+                options.ignored = if label == "y" { ignored(&["z"]) } else { Vec::new() };
+                options.held_out = 0.25;
+            });
+            let dataset = dataset.expect("a table");
+            assert!((20..200).contains(&dataset.held_out().len()));
+            (dataset.description().fingerprint, dataset.description().preprocessing)
+        });
+        assert!(fingerprints.iter().all(|found| *found == fingerprints[0]), "{label}: {fingerprints:?}");
+    }
 }

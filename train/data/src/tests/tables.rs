@@ -370,3 +370,36 @@ fn labels_that_are_many_numbers_are_numbers_and_no_classes() {
     let error = Dataset::load(&options(&path)).expect_err("no classes").to_string();
     assert!(error.contains("70000 different labels"), "{error}");
 }
+
+/// Cells would move to other columns, of which nothing tells.
+#[test]
+fn empty_cells_between_tabs_are_none_of_what_is_beside_them() {
+    let row = |at: u32| {
+        let mut cells = [at % 7 + 1, at % 5 + 1, at % 3 + 1].map(|number| number.to_string());
+        cells[at as usize % 3].clear();
+        format!("{}\t{}\n", cells.join("\t"), ["x", "y"][at as usize % 2])
+    };
+    let text: String = (0..60).map(row).collect();
+    let dataset = load_csv(text.as_bytes(), |_| {}).expect("a table");
+    assert_eq!((dataset.summary().delimiter, dataset.summary().gap_columns), (Some(Delimiter::Tab), 3));
+    // Aligned by tabs.
+    let row = |at: u32| format!("{}\t{}{}\n", at % 100, if at % 100 < 10 { "\t" } else { "" }, at % 2);
+    let text: String = (0..60).map(row).collect();
+    let is_told = |doubts: Vec<String>| doubts.iter().any(|doubt| doubt.contains("several tabs behind each other"));
+    assert!(is_told(doubts(&text, |_| {})));
+    assert!(!is_told(doubts(&text, |options| options.delimiter = Some(Delimiter::Space))));
+}
+
+/// As tables from before there were headers often are.
+#[test]
+fn texts_in_the_first_column_alone_may_be_the_classes() {
+    let rows =
+        table("", 200, |row| format!("{},{},{},{}", ["T", "I", "D"][row as usize % 3], row % 9, row % 11, row % 5));
+    warned(&rows, &["column 0 is the only one that holds text", "3, the last one,", "--label 0", "--label 3"]);
+    assert_eq!(doubts(&rows, |options| options.label = Some(written("0"))), Vec::<String>::new());
+    assert_eq!(doubts(&rows, |options| options.label = Some(written("3"))), Vec::<String>::new());
+    // Names, and texts elsewhere, say what a column is, or leave it open.
+    assert_eq!(doubts(&format!("kind,a,b,c\n{rows}"), |_| {}), Vec::<String>::new());
+    let both = table("", 200, |row| format!("{},x{},{}", ["T", "I"][row as usize % 2], row % 3, row % 5));
+    assert!(!doubts(&both, |_| {}).iter().any(|doubt| doubt.contains("the only one that holds text")));
+}

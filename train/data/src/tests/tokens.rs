@@ -81,6 +81,20 @@ fn the_same_text_gives_the_same_bytes_whoever_prepares_it() {
     }
 }
 
+/// It is learned from a part of what is long: whether that is packed says nothing of it.
+#[test]
+fn a_packed_text_has_the_vocabulary_that_it_has_unpacked() {
+    let mut generator = SplitMix64Generator::new(5);
+    let mut word = || format!("{} ", ["rose", "violet", "daisy", "tulip", "orchid"][generator.below(5) as usize]);
+    let text: String = (0..40_000).map(|_| word()).collect();
+    assert!(text.len() > 3 << 16 && gzip(text.as_bytes()).len() < 1 << 16, "longer than what is learned from");
+    let prepared = Prepared::new("bpe:280", &[&*text]);
+    let plain = prepared.make().expect("prepared");
+    fs::write(&prepared.options.documents[0], gzip(text.as_bytes())).expect("written");
+    fs::remove_dir_all(&prepared.options.out).expect("removed");
+    assert_eq!(prepared.make().expect("prepared"), plain);
+}
+
 #[test]
 fn tokens_spell_the_texts_one_behind_the_other() {
     let story = story();

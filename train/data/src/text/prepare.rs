@@ -17,9 +17,11 @@ use super::shard::{self, HEADER_BYTES, ShardHeader};
 use super::tokenizer::{LEAST_TOKENS, PIECE_BYTES, Tokenizer, pieces};
 use super::{engine, merges};
 use crate::error::DataError;
+use crate::files::opened::OpenedFile;
+use crate::source::check_file;
 
 /// A vocabulary is learned from so many bytes of text, taken evenly from all of it: more say next to nothing new, and take memory.
-const LEARNED_BYTES: u64 = 256 << 20;
+const LEARNED_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
 /// More threads than this would only take memory.
 const MAX_THREADS: usize = 64;
 /// Longer words are nothing that a vocabulary is for.
@@ -223,13 +225,25 @@ fn tokenizer(
     Tokenizer::of_merges(&merges).map_err(unusable)
 }
 
+/// How many bytes a document has, unpacked.
+fn text_bytes(path: &Path) -> Result<u64, DataError> {
+    check_file(path)?;
+    super::check_is_file(path)?;
+    let file = OpenedFile::open(path)?;
+    match file.is_gzipped()? {
+        // Nothing else says it of any such file.
+        true => Ok(super::read(path, u64::MAX)?.bytes.len() as u64),
+        false => Ok(file.bytes()),
+    }
+}
+
 /// The words of the documents, with how often each comes.
 fn words(
     documents: &[PathBuf],
     threads: usize,
     progress: &mut dyn FnMut(PrepareProgress),
 ) -> Result<BTreeMap<Vec<u8>, u64>, DataError> {
-    let bytes = documents.iter().map(|path| fs::metadata(path).map_or(0, |found| found.len())).sum::<u64>();
+    let bytes = documents.iter().map(|path| text_bytes(path)).sum::<Result<u64, DataError>>()?;
     let every = usize::try_from(bytes.div_ceil(LEARNED_BYTES)).unwrap_or(usize::MAX).max(1);
     let mut words = BTreeMap::new();
     let mut number = 0_usize;

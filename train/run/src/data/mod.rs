@@ -129,6 +129,8 @@ pub struct DataDescription {
     pub weights: Option<u32>,
     /// CSV: the column by which rows are held out: those that have the same text there are on the same side.
     pub split_by: Option<u32>,
+    /// CSV: whether the texts of that column are words for the sides, so that nothing was drawn.
+    pub sides_said: bool,
     /// CSV: how many rows at the end are held out, if a file of its own has said which.
     pub held_out_last: Option<u64>,
     /// Share of the samples kept from training, in thousandths.
@@ -155,6 +157,7 @@ impl DataDescription {
             categories: Vec::new(),
             weights: None,
             split_by: None,
+            sides_said: false,
             held_out_last: None,
             held_out: 0,
             fingerprint: Digest([0; 32]),
@@ -244,6 +247,9 @@ impl DataDescription {
         if !self.is_table() && !apart.is_empty() {
             return Err("columns of weights, or by which rows are held out, belong to a table".to_owned());
         }
+        if self.sides_said && self.split_by.is_none() {
+            return Err("words say which rows are held out, but no column has them".to_owned());
+        }
         if let Some(last) = self.held_out_last {
             if !self.is_table() || self.split_by.is_some() {
                 return Err("rows at its end are held out, which needs a table that has no column for that".to_owned());
@@ -324,6 +330,7 @@ pub(crate) fn digits() -> DataDescription {
         categories: Vec::new(),
         weights: None,
         split_by: None,
+        sides_said: false,
         held_out_last: None,
         held_out: 200,
         fingerprint: Digest([3; 32]),
@@ -397,6 +404,7 @@ mod tests {
             ),
             (|data| data.weights = Some(3), "belong to a table"),
             (|data| data.held_out_last = Some(3), "which needs a table"),
+            (|data| data.sides_said = true, "but no column has them"),
             (
                 |data| {
                     (data.label, data.header, data.delimiter) = (vec![1], Some(true), Some(Delimiter::Comma));

@@ -90,8 +90,10 @@ fn tells_bad_rows(context: &Context, options: &DataOptions) -> Result<bool, Comm
         context.global.json,
         || {
             let rows = report.rows.iter().map(|fault| match fault {
-                DataError::Row { row, column, reason, .. } => json!({ "row": row, "column": column, "reason": reason }),
-                other => json!({ "row": null, "column": null, "reason": other.to_string() }),
+                DataError::Row { path, row, column, reason } => {
+                    json!({ "file": path.display().to_string(), "row": row, "column": column, "reason": reason })
+                }
+                other => json!({ "file": null, "row": null, "column": null, "reason": other.to_string() }),
             });
             json!({ "bad_rows": rows.collect::<Vec<_>>(), "more_bad_rows": report.more })
         },

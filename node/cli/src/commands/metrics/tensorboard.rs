@@ -60,8 +60,8 @@ pub(super) fn write(folder: &Path, metrics: &Metrics) -> io::Result<PathBuf> {
         let summary = Some(Summary { values });
         record(&mut bytes, &Event { wall_time: wall_time(row), step, file_version: None, summary });
     }
-    // TensorBoard may be reading it, as whoever.
-    let path = folder.join(format!("events.out.tfevents.{}.starling", begin as u64));
+    // TensorBoard may be reading it, as whoever. It shows all files of a folder as one run, so that there is one, whenever its first row is from.
+    let path = folder.join("events.out.tfevents.starling");
     for_others(&folder, || {
         let mut file = AtomicWriteFile::open(&path)?;
         file.write_all(&bytes)?;
@@ -100,6 +100,24 @@ mod tests {
         let summary = Summary { values: vec![Value { tag: "training/loss".to_owned(), simple_value: 0.5 }] };
         record(&mut bytes, &Event { wall_time: 1.5, step: 7, file_version: None, summary: Some(summary) });
         assert_eq!(hex::encode(bytes), WRITTEN_BY_TENSORBOARD);
+    }
+
+    fn curve(time: &str) -> Metrics {
+        let line = format!("{{\"time\":\"{time}\",\"step\":1,\"held_out\":{{\"loss\":0.5}}}}\n");
+        let folder = tempfile::tempdir().expect("a directory");
+        fs::write(folder.path().join("metrics-0123456789abcdef.jsonl"), line).expect("written");
+        Metrics::read(folder.path(), None).expect("read").expect("there")
+    }
+
+    /// A run that went on from before its first row has another one.
+    #[test]
+    fn a_run_has_one_file_whatever_its_first_row_is() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let times = ["2026-05-17T10:00:00.000Z", "2026-05-18T10:00:00.000Z"];
+        let paths = times.map(|time| write(folder.path(), &curve(time)).expect("written"));
+        assert_eq!(paths[0], paths[1]);
+        let files = fs::read_dir(paths[0].parent().expect("a folder")).expect("read").count();
+        assert_eq!(files, 1);
     }
 
     /// By `RecordWriter` of TensorBoard 2.21, of the same event.

@@ -21,6 +21,7 @@ use crate::table::delimiter;
 use crate::table::form::RowForm;
 use crate::table::pieces::Piece;
 use crate::table::rows::Rows;
+use crate::table::survey::bad_rows::{self, BadRowsReport};
 use crate::table::walk::Walk;
 
 /// Reads the table that `options` name, and the rows of `held_out`, which are held out.
@@ -33,6 +34,16 @@ pub(super) fn read(options: &DataOptions, held_out: &Path) -> Result<Raw, DataEr
     let read = table.finish(&walk, || pieces(&files, &walk.form, max), limits, Placing::Nowhere);
     files.iter().try_for_each(OpenedFile::check)?;
     read
+}
+
+/// The rows of both that can't be used, of which the first `most` are told, those of `held_out` behind the others.
+///
+/// # Errors
+/// If one can't be read, or the two have other columns.
+pub(super) fn bad_rows(options: &DataOptions, held_out: &Path, most: usize) -> Result<BadRowsReport, DataError> {
+    let Joined { table, walk, files, max } =
+        Joined::open(options, held_out, TableForm::of(options), options.max_file_bytes)?;
+    bad_rows::find(&table, &walk, || pieces(&files, &walk.form, max), most)
 }
 
 /// Writes such a table as one file into `folder`, for others.
@@ -67,10 +78,13 @@ impl Joined {
         let files = [OpenedFile::open(training)?, OpenedFile::open(held_out)?];
         let (table, walk) = begin(&source(&files[0], max), training, form)?;
         let first = FirstRow::read(&source(&files[1], max), held_out, Some(table.rows.delimiter));
-        let first = first.map_err(|error| match error {
+        let mut first = first.map_err(|error| match error {
             DataError::File { reason, .. } if reason == EMPTY => refused(without_rows(EMPTY, training)),
             other => other,
         })?;
+        if let Some(fault) = first.fault.take().filter(|_| table.is_header) {
+            return Err(fault);
+        }
         if let Some(told) = difference(&table, matches!(walk.form, RowForm::Objects(_)), &first) {
             let training = training.display();
             return Err(refused(format!(

@@ -68,7 +68,7 @@ pub(crate) fn find<'t>(
         Err(other) => return Err(other),
     }
     let numbers = survey.numbers(table);
-    let mut report = BadRowsReport::default();
+    let (mut report, mut files) = (BadRowsReport::default(), 0);
     let found = walk.fold_all(
         line_by_line(open()?, walk),
         Vec::new,
@@ -80,8 +80,15 @@ pub(crate) fn find<'t>(
         },
         |found, error| goes_on(error).map(|error| found.push(error)),
         |walked| {
+            files += u32::from(walked.is_first);
             let faults: Vec<DataError> = walked.of_rows;
-            faults.into_iter().for_each(|error| report.add(error.behind(walked.lines_before), most));
+            for error in faults.into_iter().map(|error| error.behind(walked.lines_before)) {
+                let error = match walk.joined.as_ref().filter(|_| files > 1) {
+                    Some(path) => error.of_file(path),
+                    None => error,
+                };
+                report.add(error, most);
+            }
             Ok(())
         },
     );

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ::csv::ByteRecord;
 
 use crate::error::DataError;
+use crate::samples::labels::by_digits;
 use crate::table::rows::Rows;
 
 /// What the texts of such a column are where they say the side itself.
@@ -58,8 +59,9 @@ impl Sides {
         }
     }
 
-    /// Where a text lies among a thousand: those below the share are held out.
+    /// Where a text lies among a thousand: those below the share are held out. A number does by its value: other programs may have written it otherwise.
     fn thousandth(&self, text: &str) -> u16 {
+        let text = by_digits(text);
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"starling held-out group").update(&self.seed.to_le_bytes()).update(text.as_bytes());
         let mut number = [0; 8];
