@@ -23,7 +23,7 @@ pub use starling_train::export::{
     SamplingOptions, TextDecoder, TextGenerator, macro_f1,
 };
 #[doc(inline)]
-pub use starling_train::stream::{Block, InputSpec, LabelPolicy, Reader, RowNote, RowSpec, SidePolicy, SplitSpec};
+pub use starling_train::stream::{Block, InputSpec, LabelPolicy, Reader, RowRecord, RowSpec, SidePolicy, SplitSpec};
 
 /// Where a trained model lies: an exported file or folder, a checkpoint, or a data directory, in which a node may be at work.
 #[derive(Debug, Clone)]

@@ -5,9 +5,9 @@
     doc = "Built without Burn: [`Swarm`] takes the mean of buffers, and [`checkpoints`] lists what is on disk. The feature `burn` brings tasks, and the guide."
 )]
 
-mod checkpoint;
 #[cfg(feature = "dataset")]
-mod dataset_samples;
+mod burn_dataset;
+mod checkpoint;
 #[cfg(feature = "burn")]
 pub mod export;
 #[cfg(feature = "burn")]
@@ -19,11 +19,11 @@ mod run;
 pub use burn;
 pub use serde_json;
 
+#[cfg(feature = "dataset")]
+pub use burn_dataset::BurnDataset;
 pub use checkpoint::{Checkpoint, checkpoints};
 #[cfg(feature = "burn")]
 pub use checkpoint::{export, trained};
-#[cfg(feature = "dataset")]
-pub use dataset_samples::DatasetSamples;
 #[cfg(feature = "burn")]
 pub use member::{LeaveHandle, Member};
 #[cfg(feature = "burn")]

@@ -11,8 +11,8 @@ use starling::burn::module::Module;
 use starling::burn::nn::{Linear, LinearConfig};
 use starling::burn::tensor::{Device, Tensor, TensorData};
 use starling::{
-    DatasetSamples, DeviceSpec, DrawSeed, FoundOptions, JoinOptions, OptimizerSpec, Outcome, Run, RunSpec,
-    SampleSummary, Settings, Summary, Task, burn, fingerprint,
+    BurnDataset, DeviceSpec, DrawSeed, FoundOptions, JoinOptions, OptimizerSpec, Outcome, Run, RunSpec, SampleSummary,
+    Settings, Summary, Task, burn, fingerprint,
 };
 
 const TRAINING: u32 = 96;
@@ -45,7 +45,7 @@ struct Line {
 enum Source {
     /// From this file, by their numbers.
     Numbers,
-    Datasets(DatasetSamples<Row, Rows>),
+    Datasets(BurnDataset<Row, Rows>),
 }
 
 struct Points(Source);
@@ -120,14 +120,14 @@ const ALL: u32 = TRAINING + HELD_OUT;
 /// The rows that are there, which are as the numbers say.
 fn of_memory() -> Points {
     let apart = Box::new(held(TRAINING..ALL));
-    let samples = DatasetSamples::known_by(fingerprint(&[1.0]), held(0..TRAINING), Some(apart), RowBatcher);
+    let samples = BurnDataset::known_by(fingerprint(&[1.0]), held(0..TRAINING), Some(apart), RowBatcher);
     Points(Source::Datasets(samples.expect("few")))
 }
 
 /// The same, made of numbers when they are asked for.
 fn of_mapper() -> Points {
     let apart = Box::new(mapped(TRAINING..ALL));
-    let samples = DatasetSamples::known_by(fingerprint(&[1.0]), mapped(0..TRAINING), Some(apart), RowBatcher);
+    let samples = BurnDataset::known_by(fingerprint(&[1.0]), mapped(0..TRAINING), Some(apart), RowBatcher);
     Points(Source::Datasets(samples.expect("few")))
 }
 
@@ -184,9 +184,9 @@ fn members_that_take_items_of_datasets_learn_the_same_to_the_bit_as_by_numbers()
 fn the_items_tell_the_data_from_other_data() -> Result<(), Box<dyn Error>> {
     let read = |training: std::ops::Range<u32>| {
         let held_out = Some(Box::new(held(TRAINING..ALL)) as Box<dyn Dataset<Row, DatasetError>>);
-        Ok::<_, std::io::Error>(DatasetSamples::new(held(training), held_out, RowBatcher)?)
+        Ok::<_, std::io::Error>(BurnDataset::new(held(training), held_out, RowBatcher)?)
     };
-    let made = DatasetSamples::new(mapped(0..TRAINING), Some(Box::new(mapped(TRAINING..ALL))), RowBatcher)?;
+    let made = BurnDataset::new(mapped(0..TRAINING), Some(Box::new(mapped(TRAINING..ALL))), RowBatcher)?;
     assert_eq!(made.summary(), read(0..TRAINING)?.summary());
     let dir = tempfile::tempdir()?;
     let founder = Run::new(Points(Source::Datasets(made))).on(DeviceSpec::Cpu);
@@ -226,8 +226,7 @@ impl Dataset<Row> for Fading {
 fn an_item_that_can_not_be_had_ends_its_member_with_what_the_dataset_says() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let fading = Fading { rows: held(0..TRAINING), left: AtomicU32::new(400) };
-    let samples =
-        DatasetSamples::known_by(fingerprint(&[1.0]), fading, Some(Box::new(held(TRAINING..ALL))), RowBatcher)?;
+    let samples = BurnDataset::known_by(fingerprint(&[1.0]), fading, Some(Box::new(held(TRAINING..ALL))), RowBatcher)?;
     let member = Run::new(Points(Source::Datasets(samples))).on(DeviceSpec::Cpu);
     let member =
         member.found(settings(&dir.path().join("alone"))?, FoundOptions::new(RunSpec { steps: 1 << 30, ..spec() }))?;

@@ -8,7 +8,7 @@ use std::thread;
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use starling_data::Tokenizer;
-use starling_data::stream::{Block, InputSpec, Reader, RowNote};
+use starling_data::stream::{Block, InputSpec, Reader, RowRecord};
 use starling_run::data::{LabelScale, shorten};
 use starling_run::{EvaluationReport, FeatureScale, PreprocessingSpec};
 
@@ -522,7 +522,7 @@ impl Wanted {
         let (EvaluationSet::HeldOut, note) = (self.which, block.notes.get(at)) else { return Ok(true) };
         let Some(rows) = &mut self.rows else { return Ok(block.held_out) };
         rows.take(number, note).ok_or_else(|| {
-            let why = match note.and_then(RowNote::says_side) {
+            let why = match note.and_then(RowRecord::says_side) {
                 None => "does not say whether it is held out: its cell in the column of --split-by is empty or no text",
                 Some(true) => {
                     "says by a word in the column of --split-by whether it is held out, but the sides of the run's rows were drawn; leave --held-out out"

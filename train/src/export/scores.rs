@@ -1,6 +1,6 @@
 //! How good predictions are, measured as they are written: of the samples that the run held out, where it is the run's data, and of all.
 
-use starling_data::stream::{Block, FingerprintTracker, RowNote, SplitSpec};
+use starling_data::stream::{Block, FingerprintTracker, RowRecord, SplitSpec};
 use starling_run::EvaluationReport;
 
 use super::targets::Targets;
@@ -47,7 +47,7 @@ impl HeldOutRows {
     }
 
     /// Whether the sample of this number is one, of which this is noted; `None` if its row had to say it, and does not.
-    pub(super) fn take(&mut self, number: u64, note: Option<&RowNote>) -> Option<bool> {
+    pub(super) fn take(&mut self, number: u64, note: Option<&RowRecord>) -> Option<bool> {
         match self {
             Self::Listed(rows) => Some(rows.pop_if(|row| u64::from(*row) == number).is_some()),
             Self::Split(split) => note?.is_held_out(split),

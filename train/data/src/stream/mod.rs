@@ -7,7 +7,7 @@ mod fingerprint;
 mod folder;
 mod images;
 mod pack;
-mod row_notes;
+mod row_records;
 mod table;
 mod windows;
 
@@ -30,7 +30,7 @@ pub use fingerprint::FingerprintTracker;
 use folder::Folder;
 use images::Images;
 use pack::Pack;
-pub use row_notes::{RowNote, RowSpec, SidePolicy, SplitSpec};
+pub use row_records::{RowRecord, RowSpec, SidePolicy, SplitSpec};
 use table::Table;
 use windows::Windows;
 
@@ -116,7 +116,7 @@ pub struct Block {
     /// The file of each sample, where it is an image; else empty.
     pub files: Vec<PathBuf>,
     /// What each row says of itself, in a table that has one of the columns by which the [run's](InputSpec::rows) weighed and split them; else empty.
-    pub notes: Vec<RowNote>,
+    pub notes: Vec<RowRecord>,
     /// Whether the files themselves hold them out of training.
     pub held_out: bool,
 }

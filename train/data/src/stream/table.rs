@@ -11,7 +11,7 @@ use ::csv::ByteRecord;
 use starling_run::data::column_of;
 use starling_run::data::columns::{Column, ColumnKind};
 
-use super::row_notes::RowNotes;
+use super::row_records::RowRecords;
 use super::{Block, Blocks, InputSpec, LabelPolicy};
 use crate::error::DataError;
 use crate::shorten;
@@ -33,7 +33,7 @@ pub(super) struct Table {
     is_read: bool,
     budget: Rc<Cell<u64>>,
     row_bytes: u64,
-    notes: RowNotes,
+    notes: RowRecords,
     /// Where they are of no use, they may be missing: they are what is to be predicted.
     labels: LabelPolicy,
 }
@@ -90,7 +90,7 @@ impl Table {
             false => by_place(&first, &columns, inputs).map_err(fail)?,
         };
         let place = |column| inputs.place_among_others(column).and_then(|at| of_columns.get(at).copied().flatten());
-        let notes = RowNotes::new(&inputs.rows, place);
+        let notes = RowRecords::new(&inputs.rows, place);
         let codings = columns.into_iter().map(|column| column.coding);
         let taken = of_columns.into_iter().zip(codings).filter_map(|(place, coding)| Some((place?, coding)));
         let taken = taken.filter(|(_, coding)| *coding != ColumnKind::Ignored).collect();

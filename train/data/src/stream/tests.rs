@@ -348,7 +348,7 @@ fn the_fingerprint_of_blocks_covers_what_rows_count_and_which_are_held_out() {
             let mut held_out = 0;
             while let Some(block) = reader.next_block(7).expect("rows") {
                 let split = inputs.rows.split_by;
-                let is_held_out = |note: &&RowNote| split.and_then(|split| note.is_held_out(&split)) == Some(true);
+                let is_held_out = |note: &&RowRecord| split.and_then(|split| note.is_held_out(&split)) == Some(true);
                 held_out += block.notes.iter().filter(is_held_out).count();
                 tracker.add(&block);
             }

@@ -21,7 +21,7 @@ use starling_train::SampleSummary;
 /// use starling::burn::module::Module;
 /// use starling::burn::nn::{Linear, LinearConfig};
 /// use starling::burn::tensor::{Device, Tensor, TensorData};
-/// use starling::{DatasetSamples, DrawSeed, SampleSummary, Task, burn};
+/// use starling::{BurnDataset, DrawSeed, SampleSummary, Task, burn};
 ///
 /// #[derive(Module, Debug)]
 /// struct Line {
@@ -42,7 +42,7 @@ use starling_train::SampleSummary;
 /// }
 ///
 /// /// What makes a task of them.
-/// struct Points(DatasetSamples<Point, [Tensor<2>; 2]>);
+/// struct Points(BurnDataset<Point, [Tensor<2>; 2]>);
 ///
 /// impl Task for Points {
 ///     type Module = Line;
@@ -77,14 +77,14 @@ use starling_train::SampleSummary;
 /// # fn main() -> std::io::Result<()> {
 /// let training = InMemDataset::new(vec![[0.0, 1.0], [1.0, 3.0], [2.0, 5.0]]);
 /// let held_out = InMemDataset::new(vec![[3.0, 7.0]]);
-/// let task = Points(DatasetSamples::new(training, Some(Box::new(held_out)), PointBatcher)?);
+/// let task = Points(BurnDataset::new(training, Some(Box::new(held_out)), PointBatcher)?);
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// Items come in the order in which a run deals them, so that a dataset is not to be shuffled, gives the same item for a number each time, and keeps its
 /// length: of one that has grown or shrunk since, nothing is read. Its loader is the run: Burn's `DataLoader` is not asked.
-pub struct DatasetSamples<I, O> {
+pub struct BurnDataset<I, O> {
     training: Box<dyn Items<I>>,
     held_out: Option<Box<dyn Items<I>>>,
     batcher: Box<dyn Batcher<I, O>>,
@@ -93,7 +93,7 @@ pub struct DatasetSamples<I, O> {
     fingerprint: Digest,
 }
 
-impl<I, O> DatasetSamples<I, O> {
+impl<I, O> BurnDataset<I, O> {
     /// Of these datasets, in which all items are read once for the [fingerprint](SampleSummary::fingerprint): how many there are, and blake3 of each as `postcard` writes
     /// it. What such an item holds has to be written alike on all machines: no hash maps, and no numbers that are computed otherwise on another platform.
     ///
@@ -119,7 +119,7 @@ impl<I, O> DatasetSamples<I, O> {
                     let written = postcard::to_stdvec(&item).map_err(|error| {
                         let sample = first + place;
                         io::Error::other(format!(
-                            "sample {sample} can't be written for the fingerprint: {error}; give one by `DatasetSamples::known_by`"
+                            "sample {sample} can't be written for the fingerprint: {error}; give one by `BurnDataset::known_by`"
                         ))
                     })?;
                     hasher.update(&(written.len() as u64).to_le_bytes()).update(&written);
@@ -262,10 +262,10 @@ where
     }
 }
 
-impl<I, O> fmt::Debug for DatasetSamples<I, O> {
+impl<I, O> fmt::Debug for BurnDataset<I, O> {
     /// Counts only: the items may be anything.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DatasetSamples").field("summary", &self.summary()).finish_non_exhaustive()
+        f.debug_struct("BurnDataset").field("summary", &self.summary()).finish_non_exhaustive()
     }
 }
 
@@ -327,13 +327,13 @@ mod tests {
         }
     }
 
-    fn known(flaw: Flaw) -> DatasetSamples<u32, Vec<u32>> {
-        DatasetSamples::known_by(Digest([7; 32]), Failing::new(flaw), None, Plain).expect("few")
+    fn known(flaw: Flaw) -> BurnDataset<u32, Vec<u32>> {
+        BurnDataset::known_by(Digest([7; 32]), Failing::new(flaw), None, Plain).expect("few")
     }
 
-    fn of(training: &[u32], held_out: &[u32]) -> DatasetSamples<u32, Vec<u32>> {
+    fn of(training: &[u32], held_out: &[u32]) -> BurnDataset<u32, Vec<u32>> {
         let held_out = Box::new(InMemDataset::new(held_out.to_vec())) as Box<dyn Dataset<u32, DatasetError>>;
-        DatasetSamples::new(InMemDataset::new(training.to_vec()), Some(held_out), Plain).expect("few")
+        BurnDataset::new(InMemDataset::new(training.to_vec()), Some(held_out), Plain).expect("few")
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
             assert_ne!(fingerprint(training, held_out), first, "{training:?} {held_out:?}");
         }
         let alone =
-            DatasetSamples::new(InMemDataset::new(vec![10, 11]), None::<Box<dyn Dataset<u32, DatasetError>>>, Plain);
+            BurnDataset::new(InMemDataset::new(vec![10, 11]), None::<Box<dyn Dataset<u32, DatasetError>>>, Plain);
         assert_eq!(alone.expect("few").summary().fingerprint, fingerprint(&[10, 11], &[]), "no items are none");
     }
 
@@ -380,7 +380,7 @@ mod tests {
             let told = known(flaw).read(&[3, 4], &Device::default()).expect_err("not there").to_string();
             assert!(parts.iter().all(|part| told.contains(part)), "{told}");
         }
-        let all = DatasetSamples::<u32, Vec<u32>>::new(Failing::new(Flaw::Unreadable(4)), None, Plain);
+        let all = BurnDataset::<u32, Vec<u32>>::new(Failing::new(Flaw::Unreadable(4)), None, Plain);
         let told = all.expect_err("it reads all").to_string();
         assert!(told.contains("sample 4 can't be had: the disk is gone"), "{told}");
     }
@@ -390,7 +390,7 @@ mod tests {
     fn a_dataset_that_grows_or_shrinks_is_refused_and_keeps_its_numbers() {
         let [training, apart] = [Flaw::None; 2].map(|flaw| std::sync::Arc::new(Failing::new(flaw)));
         let held_out = Box::new(apart.clone()) as Box<dyn Dataset<u32, io::Error>>;
-        let samples = DatasetSamples::known_by(Digest([7; 32]), training.clone(), Some(held_out), Plain).expect("few");
+        let samples = BurnDataset::known_by(Digest([7; 32]), training.clone(), Some(held_out), Plain).expect("few");
         assert_eq!(samples.items(&[9, 10]).expect("there"), [109, 100]);
         let told = |numbers: &[u32]| samples.items(numbers).expect_err("it has changed").to_string();
         for length in [12, 6] {
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn one_that_grows_while_it_is_read_for_its_fingerprint_is_refused() {
-        let all = DatasetSamples::<u32, Vec<u32>>::new(Growing(AtomicUsize::new(10)), None, Plain);
+        let all = BurnDataset::<u32, Vec<u32>>::new(Growing(AtomicUsize::new(10)), None, Plain);
         let told = all.expect_err("it grows").to_string();
         assert!(told.contains("has 11 items by now, but had 10 at first"), "{told}");
     }

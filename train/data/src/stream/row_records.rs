@@ -52,14 +52,14 @@ impl SplitSpec {
 
 /// What a row says of itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RowNote {
+pub struct RowRecord {
     /// How much it counts; `None` if nothing says it, or what is no weight.
     pub weight: Option<f32>,
     /// Of the text that says its side, what [`Sides`] notes.
     pub(super) side: Option<u16>,
 }
 
-impl RowNote {
+impl RowRecord {
     /// Whether the run that splits rows so has held it out; `None` if nothing says it, or its text does in another way than those of the run's
     /// rows.
     pub fn is_held_out(&self, split: &SplitSpec) -> Option<bool> {
@@ -75,12 +75,12 @@ impl RowNote {
 
 /// Where the columns are in the table that is read.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RowNotes {
+pub(super) struct RowRecords {
     weights: Option<usize>,
     sides: Option<Sides>,
 }
 
-impl RowNotes {
+impl RowRecords {
     /// Of columns of which `place` says where they are, if they are there.
     pub(super) fn new(spec: &RowSpec, place: impl Fn(u32) -> Option<usize>) -> Self {
         let sides = spec.split_by.and_then(|split| Some(split.sides(place(split.column)?)));
@@ -88,8 +88,8 @@ impl RowNotes {
     }
 
     /// What a row says; `None` if the table has none of these columns.
-    pub(super) fn of(&self, rows: &Rows, record: &ByteRecord) -> Option<RowNote> {
-        let note = RowNote {
+    pub(super) fn of(&self, rows: &Rows, record: &ByteRecord) -> Option<RowRecord> {
+        let note = RowRecord {
             weight: self.weights.and_then(|column| rows.weight(record, column).ok()),
             side: self.sides.as_ref().and_then(|sides| sides.note(rows, record).ok()),
         };
