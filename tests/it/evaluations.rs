@@ -27,6 +27,7 @@ fn three_members_tell_what_one_process_finds_and_two_go_on_when_one_is_killed() 
         let flags = format!("{FLAGS} {ends} --evaluate-every 20");
         let alone = evaluated(&Peer::run(&PeerOptions::networked(&format!("{flags} --steps 141"))).finish());
         assert_eq!(alone.keys().copied().collect::<Vec<_>>(), [20, 40, 60, 80, 100, 120, 140]);
+        // Two begin: the third joins while they train, so that the first figures are of some who were not all there.
         let founder = Peer::run(&PeerOptions::networked(&format!("{flags} --min-peers 2 --steps 100000000")));
         let ticket = founder.ticket();
         let [second, third] = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::networked("")));
@@ -81,4 +82,36 @@ fn a_joiner_that_insists_on_another_interval_is_refused_by_name() {
     let joiner = Peer::join(&ticket, &PeerOptions::flags("--evaluate-every 20"));
     joiner.wait_for("a figure", |event| event["event"] == "evaluated");
     [&founder, &joiner].iter().for_each(|member| member.signal("INT"));
+}
+
+/// Each step is one after an evaluation, so that whoever is killed takes a part of one along.
+#[test]
+fn an_evaluation_that_has_lost_a_part_is_told_by_all_who_are_left() {
+    let flags = format!("{FLAGS} --evaluate-every 1 --min-peers 3 --steps 100000000");
+    let founder = Peer::run(&PeerOptions::networked(&flags));
+    let ticket = founder.ticket();
+    let [second, third] = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::networked("")));
+    let peer = third.wait_for("its start", |event| event["event"] == "started")["peer"].clone();
+    third.wait_for_votes(3);
+    third.wait_for("a figure", |event| event["event"] == "evaluated");
+    third.signal("KILL");
+    drop(third.finish());
+    let missed = [&founder, &second].map(|member| {
+        member.wait_for("an evaluation without figures", |event| {
+            event["event"] == "unevaluated" && event["peers"].as_array().is_some_and(|peers| peers.contains(&peer))
+        })
+    });
+    assert_eq!(missed[0]["count"], 1, "{}", missed[0]);
+    assert_eq!(missed[0]["step"], missed[1]["step"]);
+    [&founder, &second].iter().for_each(|member| {
+        let is_later = |event: &Value| event["step"].as_u64() > missed[0]["step"].as_u64();
+        member.wait_for("the next one", |event| event["event"] == "evaluated" && is_later(event));
+        member.signal("INT");
+    });
+    // Each state has figures or has none, and is told as one of them.
+    for outcome in [founder, second].map(Peer::finish) {
+        let figures = evaluated(&outcome);
+        let missed = outcome.events.iter().map(|(_, event)| event).filter(|event| event["event"] == "unevaluated");
+        assert!(missed.filter_map(|event| event["step"].as_u64()).all(|step| !figures.contains_key(&step)));
+    }
 }

@@ -178,7 +178,7 @@ fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_val
     let wider = Peer::run(&PeerOptions::flags("--model mlp:65 --min-peers 2"));
     let refused = Peer::program_in(fresh(), &program, &wider.ticket()).finish();
     assert!(refused.stderr.contains("model: ours mlp:64, theirs mlp:65"), "{}", refused.stderr);
-    let founder = Peer::run(&PeerOptions::flags("--model mlp:64 --min-peers 3 --steps 200"));
+    let founder = Peer::run(&PeerOptions::flags("--model mlp:64 --min-peers 3 --steps 200 --evaluate-every 40"));
     let joins = Peer::program_in(dir.clone(), &program, &founder.ticket());
     let commands = Peer::join(&founder.ticket(), &PeerOptions::default());
     let [first, second, third] = [founder, joins, commands].map(Peer::finish);
@@ -187,8 +187,22 @@ fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_val
         assert_eq!((of(&second), of(&third)), (of(&first), of(&first)), "{hash}");
         assert_eq!(newest(&dir)[hash], second.summary()[hash], "what `checkpoint ls` says");
     }
-    let loss = |outcome: &Outcome| outcome.summary()["held_out_loss"].as_f64().expect("a number");
-    assert!((loss(&second) - loss(&first)).abs() < 1e-4, "{} and {}", loss(&second), loss(&first));
+    let figures = |outcome: &Outcome| {
+        ["held_out_loss", "accuracy", "top_5_accuracy"].map(|name| {
+            let summary = outcome.summary();
+            let figure = summary.get(name).unwrap_or(&summary["measures"][name]);
+            figure.as_f64().expect("a number")
+        })
+    };
+    let (ours, theirs) = (figures(&first), figures(&second));
+    assert!(ours.iter().zip(&theirs).all(|(ours, theirs)| (ours - theirs).abs() < 1e-4), "{ours:?} and {theirs:?}");
+    // Each has evaluated a part of what all tell.
+    let told = |outcome: &Outcome| -> Vec<_> {
+        let events = outcome.events.iter().map(|(_, event)| event).filter(|event| event["event"] == "evaluated");
+        let joint = events.filter(|event| event["step"].as_u64() < Some(200));
+        joint.map(|event| (event["step"].clone(), event["loss"].clone(), event["measures"].clone())).collect()
+    };
+    assert!(told(&first).len() == 4 && told(&first) == told(&second), "{:?} and {:?}", told(&first), told(&second));
     assert!(second.summary()["bytes_sent"].as_u64() > Some(0), "{}", second.summary());
 }
 
@@ -196,7 +210,7 @@ fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_val
 #[test]
 fn the_same_model_by_another_loss_is_refused_with_both_losses() {
     let dir = fresh();
-    let loss = "CrossEntropyLossConfig::new().init(&labels.device()).forward(mlp.output.forward(features), labels)";
+    let loss = "CrossEntropyLossConfig::new().init(&labels.device()).forward(mlp.forward(rows), labels)";
     let program = outside(dir.path(), [loss, &format!("{loss} * 2.0")]);
     let founder = Peer::run(&PeerOptions::flags("--model mlp:64 --steps 100000000"));
     let refused = Peer::program_in(fresh(), &program, &founder.ticket()).finish();

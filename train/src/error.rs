@@ -131,9 +131,39 @@ pub enum Error {
     },
     /// Members evaluate held-out samples together, and the task has none.
     #[error(
-        "members of the run evaluate held-out samples together, and the task `{task}` holds none out; say some in its `data`, or take a run in          which nobody evaluates before the end"
+        "members of the run evaluate held-out samples together, and the task `{task}` holds none out; say some in its `data`, or take a run in \
+         which nobody evaluates before the end"
     )]
     NothingHeldOut {
+        /// The task.
+        task: String,
+    },
+    /// What a task's held-out samples count can't be divided by.
+    #[error(
+        "the task `{task}` says no weight above 0 that all of its held-out samples have together, which what is summed over them is divided by; return in its \
+         `weight` what they count, as for those to train on"
+    )]
+    HeldOutWeight {
+        /// The task.
+        task: String,
+    },
+    /// Members evaluate other samples together than are held out here, or measure what is not measured here.
+    #[error(
+        "members of the run evaluate held-out samples together, and not as this program does: {}; a task says by `held_out` of its `data` how many there are, \
+         and by `measures` what its `measure` sums besides the loss, which has to have all that the run names; else join with the program that it was \
+         founded with",
+        list(differences)
+    )]
+    OtherEvaluation {
+        /// What differs: "ours" is the run's.
+        differences: Vec<Difference>,
+    },
+    /// A task's samples are on their way, and the run has no place for members that lack some.
+    #[error(
+        "the task `{task}` does not have all of its samples yet (`is_whole`), and members of this run need them from the start: but for one on a prepared text \
+         that is shuffled by blocks, and in which nobody evaluates before the end, no run can be entered with a part of its data; start it once they are there"
+    )]
+    NotWhole {
         /// The task.
         task: String,
     },
@@ -237,6 +267,10 @@ impl Error {
         match &differences[..] {
             [] => Ok(()),
             found if found.iter().any(is_of_model) => Err(Self::OtherModel { differences }),
+            // The same samples to train on, and others that are held out of them.
+            found if found.iter().all(|difference| difference.field.starts_with("evaluation.")) => {
+                Err(Self::OtherEvaluation { differences })
+            }
             _ => Err(Self::OtherData { differences }),
         }
     }

@@ -4,8 +4,9 @@ use starling_run::data::LabelScale;
 use starling_run::data::columns::{Column, ColumnKind};
 use starling_run::manifest::schema::Entry;
 use starling_run::{
-    DataDescription, DataManifest, FeatureScale, LeafKind, Manifest, ModelSpec, PreprocessingSpec, ReplicatedState,
-    ResultRecord, RunSpec, Schema, SharedFile, SnapshotManifest, TokenizerSpec, fuzzed,
+    ConstantKind, ConstantSpec, DataDescription, DataManifest, FeatureScale, LeafKind, Manifest, ModelSpec,
+    PreprocessingSpec, ReplicatedState, ResultRecord, RunSpec, Schedule, Schema, SharedFile, SnapshotManifest,
+    TokenizerSpec, fuzzed,
 };
 use starling_topology::{Digest, Ledger, Lineage};
 
@@ -103,7 +104,19 @@ pub(super) const MANIFEST: Target = Target {
         };
         let data = DataDescription::of_program(100, Digest([4; 32]));
         let kinds = Manifest::of(&spec, data).with_schema(&Schema::new(leaves));
-        raw.into_iter().chain([kinds.encode()]).collect()
+        let constant =
+            |path: &str, kind| ConstantSpec { path: path.to_owned(), shape: vec![2, 3], kind, values: Digest([6; 32]) };
+        let constants = vec![constant("mask", ConstantKind::Bool), constant("tables.0", ConstantKind::Int)];
+        // With nothing that goes by it, and with both.
+        let evaluating = [(0, "constant"), (3, "plateau:0.5,2")].map(|(early_stop, decay)| {
+            let decay = decay.parse().unwrap_or_default();
+            let schedule = Schedule { decay, ..Schedule::default() };
+            let spec = RunSpec { evaluate_every: 20, early_stop, schedule, ..RunSpec::default() };
+            let schema = Schema::new(vec![of("linear.weight", LeafKind::Trained)]).with_constants(constants.clone());
+            let manifest = Manifest { model: kinds.model.clone(), ..Manifest::of(&spec, kinds.data.clone()) };
+            manifest.with_schema(&schema).with_measures(9, &["accuracy", "top_5_accuracy"]).encode()
+        });
+        raw.into_iter().chain([kinds.encode()]).chain(evaluating).collect()
     },
     take: |bytes| Manifest::decode(bytes).is_ok_and(|manifest| manifest.encode() == bytes),
     longest: 64 * KIB,

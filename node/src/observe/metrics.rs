@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::NodeError;
-use crate::observe::clock;
 use crate::observe::report::{Observer, Report};
+use crate::observe::{clock, figures};
 use crate::start::host;
 
 /// How many lines of training a run has at most, and as many of evaluations, if it never goes back: of a longer one, not every
@@ -42,8 +42,8 @@ pub struct MetricsRecord {
     /// How training goes; `None` of an evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<TrainingMetrics>,
-    /// Of an evaluation: means over the held-out samples, by name. `loss` is among them.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// Of an evaluation: means over the held-out samples, by name, no number where it came to none. `loss` is among them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "figures::read_all")]
     pub held_out: BTreeMap<String, f64>,
 }
 
@@ -102,8 +102,7 @@ impl MetricsRecord {
             }
             Report::Evaluated { step, loss, measures } => {
                 let all = measures.iter().map(|(name, mean)| (name.clone(), *mean));
-                let held_out: BTreeMap<_, _> = all.chain([("loss".to_owned(), *loss)]).collect();
-                let held_out = held_out.into_iter().filter(|(_, mean)| mean.is_finite()).collect();
+                let held_out = all.chain([("loss".to_owned(), *loss)]).collect();
                 Some(Self { time, step: *step, training: None, held_out })
             }
             _ => None,
@@ -490,16 +489,29 @@ mod tests {
         assert_eq!(steps(&metrics), [(1, true), (2, true), (2, false), (4, true), (4, false)]);
         let [.., first, last] = &metrics.rows[..] else { panic!("{metrics:?}") };
         assert_eq!(first.training.as_ref().and_then(|training| training.loss), Some(0.5));
-        assert_eq!(last.held_out, BTreeMap::from([("accuracy".to_owned(), 0.25)]), "no number is left out");
+        assert!(last.held_out["accuracy"] == 0.25 && last.held_out["loss"].is_nan(), "{last:?}");
         assert_eq!(first.time, "1970-01-01T00:00:00.000Z");
         assert_eq!(before.read_more().expect("read").len(), 2);
-        assert_eq!((before.read_more().expect("read"), before.rows), (Vec::new(), metrics.rows));
+        assert_eq!((before.read_more().expect("read"), steps(&before)), (Vec::new(), steps(&metrics)));
         // Half a line is none.
         assert_eq!(metrics.damaged, 1);
         assert_eq!(Metrics::read(dir.path(), Some("ffff")).expect("read"), None);
         std::fs::copy(&path, dir.path().join("metrics-0123ffff.jsonl")).expect("copied");
         let error = Metrics::read(dir.path(), Some("0123")).expect_err("two").to_string();
         assert!(error.contains("the ids of 2 runs"), "{error}");
+    }
+
+    /// It is no line that says from where a process goes on, behind which nothing counts.
+    #[test]
+    fn an_evaluation_that_came_to_no_number_at_all_is_one_all_the_same() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let none = Report::Evaluated { step: 2, loss: f64::NAN, measures: [("r2".to_owned(), f64::INFINITY)].into() };
+        written(dir.path(), (600, 0), &[progress(1), progress(2), none, progress(3)]);
+        let metrics = read(dir.path());
+        assert_eq!((steps(&metrics), metrics.damaged), (vec![(1, true), (2, true), (2, false), (3, true)], 0));
+        let text = std::fs::read_to_string(&metrics.path).expect("read");
+        assert!(text.contains(r#""held_out":{"loss":null,"r2":null}"#), "{text}");
+        assert!(metrics.rows[2].held_out.values().all(|mean| mean.is_nan()), "{metrics:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What users and programs are told: reports as they happen, the status file, what limits the speed.
 
 pub mod clock;
+pub(crate) mod figures;
 pub(crate) mod limits;
 pub mod metrics;
 pub mod report;

@@ -13,9 +13,12 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use starling_links::Transport;
-use starling_run::{DataSummary, HeldOutReport, JudgedReport};
+use starling_run::{DataSummary, HeldOutReport, JudgedReport, UnevaluatedReport};
 use starling_topology::Quorum;
 use starling_topology::plan::Link;
+
+use crate::credentials::identity::to_libp2p;
+use crate::observe::figures;
 
 pub use json::{JsonObserver, line as json_line, timed};
 pub use leaf::LeafPaceReport;
@@ -23,6 +26,9 @@ pub use limit::{Limit, LinkCost, MemberPaceReport};
 pub use observer_set::ObserverSet;
 pub use summary::{ACCURACY, Outcome, Summary};
 pub use way_back::{ReturnKind, WaitReason};
+
+/// How many members are named whose parts of an evaluation are missing.
+const MAX_MISSING: usize = 16;
 
 /// The links over which segments travel in a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -455,21 +461,34 @@ pub enum Report {
     Evaluated {
         /// After this step.
         step: u64,
-        /// Mean loss.
+        /// Mean loss; no number where somebody came to none.
+        #[serde(deserialize_with = "figures::read")]
         loss: f64,
-        /// What else the task measures, by name, as means over the samples. Of a classifier: `accuracy`, the share of samples
-        /// classified right, 0 to 1.
+        /// What else the task measures, by name, as means over the samples, no number where somebody came to none. Of a classifier: `accuracy`, the
+        /// share of samples classified right, 0 to 1.
+        #[serde(deserialize_with = "figures::read_all")]
         measures: BTreeMap<String, f64>,
+    },
+    /// Members were to evaluate the model together, and not all have told their parts: there are no figures of this step.
+    Unevaluated {
+        /// After this step.
+        step: u64,
+        /// Whose parts are missing, by peer id, at most 16 of them; none if nobody had one.
+        peers: Vec<String>,
+        /// How many these are.
+        count: usize,
     },
     /// Where something goes by it, members agreed on what the model comes to on held-out samples.
     Judged {
         /// After this step.
         step: u64,
-        /// Mean loss, of all members' evaluations.
+        /// Mean loss, of all members' evaluations; no number where somebody came to none.
+        #[serde(deserialize_with = "figures::read")]
         loss: f64,
         /// The best model so far is the one after this step.
         best_step: u64,
-        /// Its loss.
+        /// Its loss; no number if none came to one.
+        #[serde(deserialize_with = "figures::read")]
         best_loss: f64,
         /// How many evaluations in a row were no better than the best.
         without: u32,
@@ -558,6 +577,14 @@ impl From<HeldOutReport> for Report {
     fn from(evaluated: HeldOutReport) -> Self {
         let HeldOutReport { step, loss, measures } = evaluated;
         Self::Evaluated { step, loss, measures: measures.into_iter().collect() }
+    }
+}
+
+impl From<UnevaluatedReport> for Report {
+    fn from(unevaluated: UnevaluatedReport) -> Self {
+        let UnevaluatedReport { step, missing } = unevaluated;
+        let peers = missing.iter().take(MAX_MISSING).map(|peer| to_libp2p(*peer).to_string()).collect();
+        Self::Unevaluated { step, peers, count: missing.len() }
     }
 }
 

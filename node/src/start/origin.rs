@@ -2,7 +2,8 @@
 //!
 //! Such a run is another one: its manifest names the digest of the state, which is taken over whole, with its step, its
 //! optimizer and its ledger. So model, data, batch size and seed are those of the run before; how long it trains, how fast it
-//! learns, how its members reduce, how often they save, and whether they compute in f32 or bf16 may differ.
+//! learns, how its members reduce, how often they save, and whether they compute in f32 or bf16 may differ; so may when they evaluate
+//! together, as long as nothing goes by that.
 
 use std::path::Path;
 
@@ -62,7 +63,8 @@ pub(crate) fn find(
         let folder = CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS));
         for theirs in known.manifests {
             let is_shorter = theirs.steps < ours.steps
-                && Manifest { steps: ours.steps, from: None, founder: ours.founder, ..theirs.clone() } == ours;
+                && Manifest { steps: ours.steps, from: None, founder: ours.founder, ..told_as(&ours, theirs.clone()) }
+                    == ours;
             if !is_shorter {
                 continue;
             }
@@ -82,7 +84,7 @@ fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path
     // What one optimizer keeps means nothing to another: its settings may differ, but not which one it is.
     let may_differ =
         |field: &str| field != "optimizer" && MAY_DIFFER.iter().any(|name| field.split('.').next() == Some(name));
-    let mut differences = ours.differences(theirs);
+    let mut differences = ours.differences(&told_as(&ours, theirs.clone()));
     // What is counted of the held-out loss goes on by the same terms.
     let goes_on = ours.schedule.decay.evaluations() == theirs.schedule.decay.evaluations();
     // A state has a scale for losses if its run scales them.
@@ -101,6 +103,14 @@ fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path
         return Err(NodeError::NothingLeft { from, step: state.step, steps: ours.steps });
     }
     Ok(Manifest { from: Some(state.digest()), ..ours })
+}
+
+/// A run that differs from `ours` in no evaluation, if nothing goes by it in either: then it is in no state.
+fn told_as(ours: &Manifest, theirs: Manifest) -> Manifest {
+    match ours.is_judged() || theirs.is_judged() {
+        true => theirs,
+        false => Manifest { evaluation: ours.evaluation.clone(), ..theirs },
+    }
 }
 
 /// Whether a path names a checkpoint or a data directory, by what lies there: not whether that can be read.
@@ -135,7 +145,11 @@ pub(crate) fn read(path: &Path) -> Result<(Manifest, ReplicatedState), NodeError
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use starling_run::RunSpec;
+    use starling_run::manifest::schedule::Schedule;
+    use starling_topology::{Ledger, Lineage};
 
     use super::*;
     use crate::store::manifest_file::tests::digits;
@@ -175,6 +189,64 @@ mod tests {
         assert_ne!(founded(second.path()).run_id(), run, "a machine that was wiped has another key");
         std::fs::copy(FounderKey::file(first.path()), FounderKey::file(second.path())).expect("copied");
         assert_eq!(founded(second.path()).run_id(), run);
+    }
+
+    /// The last state of a run.
+    fn last(of: &Manifest) -> ReplicatedState {
+        ReplicatedState {
+            run: of.run_id(),
+            step: of.steps,
+            lineage: Lineage::NONE,
+            parameters: Arc::new(vec![0.5; of.parameters()]),
+            frozen: Arc::default(),
+            moments: Vec::new(),
+            scalars: Vec::new(),
+            ledger: Ledger::new(of.seed, 1_597, of.batch_size),
+        }
+    }
+
+    /// A run whose members evaluate so.
+    fn evaluating(steps: u64, evaluate_every: u64, early_stop: u32, schedule: &str) -> Manifest {
+        let schedule = Schedule { decay: schedule.parse().expect("one"), ..Schedule::default() };
+        let spec = RunSpec { steps, evaluate_every, early_stop, schedule, ..RunSpec::default() };
+        let digits = digits();
+        let evaluation = Manifest::of(&spec, digits.data.clone()).with_measures(200, &["accuracy"]).evaluation;
+        Manifest { steps, evaluation, schedule: spec.schedule, ..digits }
+    }
+
+    #[test]
+    fn when_members_evaluate_may_differ_as_long_as_nothing_goes_by_it() {
+        let plateau = "plateau:0.5,2";
+        for (before, after, refused) in [
+            (evaluating(30, 10, 0, "constant"), evaluating(60, 7, 0, "constant"), None),
+            (evaluating(30, 0, 0, "constant"), evaluating(60, 7, 0, "constant"), None),
+            (evaluating(30, 10, 0, "constant"), evaluating(60, 0, 0, "constant"), None),
+            (evaluating(30, 10, 3, "constant"), evaluating(60, 10, 3, "constant"), None),
+            (evaluating(30, 10, 3, "constant"), evaluating(60, 7, 3, "constant"), Some("evaluation.every")),
+            (evaluating(30, 10, 3, "constant"), evaluating(60, 10, 0, "constant"), Some("evaluation.patience")),
+            (evaluating(30, 10, 0, "constant"), evaluating(60, 10, 3, "constant"), Some("evaluation.patience")),
+            (evaluating(30, 10, 0, plateau), evaluating(60, 7, 0, plateau), Some("evaluation.every")),
+        ] {
+            let state = last(&before);
+            let begun = begin(after.clone(), &before, &state, Path::new("."));
+            match (begun, refused) {
+                (Ok(begun), None) => assert_eq!(begun, Manifest { from: Some(state.digest()), ..after.clone() }),
+                (Err(error), Some(field)) => assert!(error.to_string().contains(field), "{error}"),
+                (begun, _) => panic!("{begun:?}, where {refused:?} is to be told"),
+            }
+            // The same command with a later last step goes on, too.
+            let dir = tempfile::tempdir().expect("a temp dir");
+            manifest_file::store(dir.path(), &before).expect("stored");
+            let settings = Settings::new(dir.path().to_owned());
+            let store = CheckpointFolder::new(dir.path().join(CHECKPOINTS)).open(before.run_id(), 1).expect("a store");
+            store.save(state.clone()).expect("saved");
+            let founding = FoundOptions { resume: ResumePolicy::Newest, ..FoundOptions::new(RunSpec::default()) };
+            let found = find(&settings, &founding, after);
+            let goes_on = found.is_ok_and(|(manifest, begun)| {
+                manifest.from == Some(state.digest()) && begun.is_some_and(|begun| begun.step == 30)
+            });
+            assert_eq!(goes_on, refused.is_none(), "{refused:?}");
+        }
     }
 
     #[test]

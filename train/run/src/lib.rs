@@ -56,7 +56,7 @@ pub use training::buffer::{BufferLayout, ReducedSize};
 pub use training::buffer_learner::{BufferLearner, BufferStepReport};
 pub use training::call::{CallDecision, CallKind};
 pub use training::gradient::Gradient;
-pub use training::held_out::HeldOutReport;
+pub use training::held_out::{HeldOutReport, UnevaluatedReport};
 pub use training::optimizer::{GroupSpec, Optimizer, OptimizerSpec, OptimizerState, StepError, StepFactors};
 pub use training::staged_update::StagedUpdate;
 pub use training::{StepReport, TrainingState};

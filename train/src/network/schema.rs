@@ -6,6 +6,9 @@ use starling_run::manifest::schema::Entry;
 use starling_run::{ConstantKind, ConstantSpec, LeafKind, Schema};
 use starling_topology::Digest;
 
+/// How many bytes of a constant are hashed together: enough for blake3 to be fast, whatever the size of the whole.
+const HASHED_AT_ONCE: usize = 64 * 1024;
+
 /// The float leaves of a built model, as Burn visits them, as if all were trained: what a file of them holds.
 pub fn of_module<M: Module>(module: &M) -> Schema {
     Schema::new(visit(module, |_| LeafKind::Trained))
@@ -123,10 +126,16 @@ struct Constants {
 }
 
 impl Constants {
-    fn add(&mut self, kind: ConstantKind, shape: &[usize], values: impl Iterator<Item = Vec<u8>>) {
-        let mut hasher = blake3::Hasher::new();
-        values.for_each(|value| _ = hasher.update(&value));
-        let values = Digest(*hasher.finalize().as_bytes());
+    fn add<const N: usize>(&mut self, kind: ConstantKind, shape: &[usize], values: impl Iterator<Item = [u8; N]>) {
+        let (mut hasher, mut bytes) = (blake3::Hasher::new(), Vec::with_capacity(HASHED_AT_ONCE));
+        for value in values {
+            bytes.extend(value);
+            if bytes.len() >= HASHED_AT_ONCE {
+                hasher.update(&bytes);
+                bytes.clear();
+            }
+        }
+        let values = Digest(*hasher.update(&bytes).finalize().as_bytes());
         // No tensor has a dimension beyond that.
         let shape = shape.iter().map(|size| u32::try_from(*size).unwrap_or(u32::MAX)).collect();
         self.found.push(ConstantSpec { path: self.path.join("."), shape, kind, values });
@@ -145,16 +154,12 @@ impl ModuleVisitor for Constants {
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
         // Devices hold them in unlike widths.
         let data = param.val().into_data();
-        self.add(
-            ConstantKind::Int,
-            data.shape().as_slice(),
-            data.iter::<i64>().map(|value| value.to_le_bytes().to_vec()),
-        );
+        self.add(ConstantKind::Int, data.shape().as_slice(), data.iter::<i64>().map(i64::to_le_bytes));
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
         let data = param.val().into_data();
-        self.add(ConstantKind::Bool, data.shape().as_slice(), data.iter::<bool>().map(|value| vec![value.into()]));
+        self.add(ConstantKind::Bool, data.shape().as_slice(), data.iter::<bool>().map(|value| [value.into()]));
     }
 }
 

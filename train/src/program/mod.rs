@@ -164,7 +164,7 @@ fn check(manifest: &Manifest, dataset: &Arc<Dataset>) -> Result<(), error::Error
     let Manifest { initial, given, from, founder, .. } = *manifest;
     let data = ours.data.clone().in_form_of(&manifest.data);
     let ours = Manifest { data, seed: dataset.seed(), initial, given, from, founder, ..ours };
-    error::Error::unless_alike(manifest, &ours)
+    error::Error::unless_alike(manifest, &ours.in_measures_of(manifest))
 }
 
 /// Checks that the command line has the run's model.

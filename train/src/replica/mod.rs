@@ -33,9 +33,9 @@ use starling_run::manifest::schema::Entry;
 use starling_run::program::learner::PROBED;
 use starling_run::training::held_out::MeasureLimit;
 use starling_run::{
-    ContributionError, DataRecord, Difference, EvaluationReport, Gradient, HeldOutReport, LeafKind, Learner, Manifest,
-    ManifestError, Precision, PreprocessingSpec, ReplicatedState, ResultRecord, Schema, StateReplica, StepReport,
-    TrainingState,
+    ConstantSpec, ContributionError, DataDescription, DataRecord, EvaluationReport, Gradient, HeldOutReport, LeafKind,
+    Learner, Manifest, ManifestError, Precision, PreprocessingSpec, ReplicatedState, ResultRecord, Schema,
+    StateReplica, StepReport, TrainingState,
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
@@ -117,12 +117,16 @@ impl<T: Task> Replica<T> {
         compute: impl Into<ComputeSpec>,
     ) -> Result<Self, Error> {
         let data = task.data();
+        let known = caught(task.name(), "measures", || task.measures())?;
         // A task that describes its samples anew each time may have other ones by now, and no state of the run would fit.
-        if manifest.data.is_of_program() && u64::from(data.training) != manifest.data.samples {
-            let (ours, theirs) = (data.training.to_string(), manifest.data.samples.to_string());
-            return Err(Error::OtherData {
-                differences: vec![Difference { field: "data.samples".to_owned(), ours, theirs }],
-            });
+        let description = match manifest.data.is_of_program() {
+            true => DataDescription::of_program(data.training, data.fingerprint).in_form_of(&manifest.data),
+            false => manifest.data.clone(),
+        };
+        let here = Manifest { data: description, ..manifest.clone() }.with_measures(data.held_out, &known);
+        Error::unless_alike(manifest, &here.in_measures_of(manifest))?;
+        if !manifest.can_arrive() && !task.is_whole() {
+            return Err(Error::NotWhole { task: task.name().to_owned() });
         }
         let compute = compute.into();
         let (open, device) = compute.open()?;
@@ -144,6 +148,12 @@ impl<T: Task> Replica<T> {
         let kinds: Vec<LeafKind> = leaves.iter().map(|leaf| leaf.kind).collect();
         let borders = trained_before(&leaves, &task.borders(&module));
         let schema = Schema::new(leaves).with_constants(constants);
+        if ConstantSpec::list(&schema) != manifest.constants {
+            let reason =
+                "built once more, it has other whole numbers or truths; build it from the task's settings alone"
+                    .to_owned();
+            return Err(Error::Module { task: task.name().to_owned(), reason });
+        }
         let parameters = match given {
             Some(given) if given.len() == schema.parameters() => given,
             None if !manifest.given => initial::values(&*task, &own, &schema, manifest.seed)?,
@@ -170,14 +180,12 @@ impl<T: Task> Replica<T> {
                 let samples: Vec<u32> = (data.training..data.training + data.held_out).collect();
                 let weight = caught(task.name(), "weight", || task.weight(&samples))?;
                 let weight = weight.filter(|weight| samples.is_empty() || (weight.is_finite() && *weight > 0.0));
-                weight.ok_or_else(|| Error::NothingHeldOut { task: task.name().to_owned() })?
+                weight.ok_or_else(|| Error::HeldOutWeight { task: task.name().to_owned() })?
             }
             false => data.held_out.into(),
         };
-        let measures = match manifest.evaluation {
-            Some(_) => caught(task.name(), "measures", || task.measures())?,
-            None => Vec::new(),
-        };
+        let named = manifest.evaluation.iter().flat_map(|evaluation| &evaluation.measures);
+        let measures = named.filter_map(|name| known.iter().copied().find(|known| known == name)).collect();
         let (is_weighted, micro_batch) = (manifest.weighted, manifest.micro_batch);
         let reader = Arc::new(BatchReader { task: task.clone(), device: device.clone(), is_weighted, micro_batch });
         let beside = task.loads_beside().filter(|_| compute.ahead_bytes > 0);
@@ -384,8 +392,7 @@ impl<T: Task> Replica<T> {
             return Ok(Vec::new());
         }
         let Some(means) = self.evaluate_own(me, goes_on)? else { return Ok(vec![0.0; figures]) };
-        let (loss, measures) = means.split_first().expect("invariant: a loss is told with them");
-        Ok([range.loss(*loss)].into_iter().chain(measures.iter().map(|mean| range.tell(*mean))).collect())
+        Ok(means.iter().map(|mean| range.tell(*mean)).collect())
     }
 
     /// What `me` tells of a state that is evaluated, once it is, which it is once: the loss, and each measure; `None` if there is nothing to tell, or it does

@@ -67,7 +67,8 @@ pub enum MeasureError {
 pub trait Task: Send + Sync + 'static {
     /// What is trained: its float leaves, but for those that require no gradient, which are frozen, and what its forward passes change, such as the
     /// running mean of a `BatchNorm`, which is averaged over members. Leaves of whole numbers and of truths are constants: members compare them, and nobody
-    /// sends them.
+    /// sends them. A leaf is a tensor in a `Param`: of a plain `Tensor` field nobody knows, so that a mask which is one is not compared. Hold it in a
+    /// `Param`, of whole numbers or truths or without a gradient, or compute it from the [settings](Self::settings).
     type Module: Module;
     /// Samples on a device.
     type Batch: Send;
@@ -114,13 +115,15 @@ pub trait Task: Send + Sync + 'static {
         Ok(self.training_batch(samples, draw, device))
     }
 
-    /// Whether all samples of these numbers can be read by now: data may come while it is trained on. None is asked for before. As it is, they can.
+    /// Whether all samples of these numbers can be read by now: data may come while it is trained on, in a run that [allows it](starling_run::Manifest::can_arrive).
+    /// None is asked for before. As it is, they can.
     fn are_here(&self, samples: &[u32]) -> bool {
         let _ = samples;
         true
     }
 
-    /// Whether all samples can be read by now. As it is, they can.
+    /// Whether all samples can be read by now, those that are held out among them. Where members evaluate together, and in all other runs but such on a
+    /// prepared text that is shuffled by blocks, a task of which they can't is refused when it founds or joins. As it is, they can.
     fn is_whole(&self) -> bool {
         true
     }
@@ -177,7 +180,8 @@ pub trait Task: Send + Sync + 'static {
     }
 
     /// What [`Self::measure`] sums besides the `loss`, by name, each time alike. Where members evaluate together ([`RunSpec::evaluate_every`]), it is these that
-    /// they agree on; what is not named here is told at the end of a run alone. As it is, nothing.
+    /// they agree on; what is not named here is told at the end of a run alone. Whoever joins has to name all that the founder's task does, and may name more.
+    /// As it is, nothing: such a task founds runs that whoever [stands for](Self::stands_for) the same model joins, but joins none of theirs.
     ///
     /// [`RunSpec::evaluate_every`]: starling_run::RunSpec::evaluate_every
     fn measures(&self) -> Vec<&'static str> {

@@ -261,7 +261,7 @@ impl<T: Task> Workload for Own<T> {
         let ours =
             Manifest { model: self.model.clone(), data, seed, weighted: self.is_weighted()?, ..manifest.clone() }
                 .with_schema(&self.schema(&manifest.freeze)?);
-        error::Error::unless_alike(manifest, &self.with_measures(ours)?)?;
+        error::Error::unless_alike(manifest, &self.with_measures(ours)?.in_measures_of(manifest))?;
         let notes = DataRecord::default();
         Ok(Box::new(Replica::open(self.task, self.leaves, manifest, given, notes, self.compute)?))
     }

@@ -182,6 +182,14 @@ impl Narrator {
                     measures.iter().map(|measure| format!("{}, ", format::measure(measure))).collect();
                 plain(format!("step {step}: held-out {measures}loss {}", format::loss(*loss)))
             }
+            Report::Unevaluated { step, peers, count } => bad(match peers.first() {
+                None => format!("step {step}: no held-out figures, since nobody was there to evaluate a part"),
+                Some(peer) => {
+                    let more = count.saturating_sub(1);
+                    let others = if more > 0 { format!(" and of {more} more") } else { String::new() };
+                    format!("step {step}: no held-out figures, since the part of peer {peer}{others} is missing")
+                }
+            }),
             Report::Rescaled { step, scale } => plain(format!(
                 "step {step}: a gradient is too large for f16; losses are multiplied by {scale} from now on, and its samples come again"
             )),
@@ -481,6 +489,20 @@ mod tests {
         assert_eq!(founded, ["generation 1: 1 member, after step 7"]);
         let lines = narrator.lines(&view(2, &["a", "b"], "peer b joined"));
         assert_eq!(lines, [Line::new(Tone::Good, "peer b joined (41 ms); generation 2: 2 members, after step 7")]);
+    }
+
+    #[test]
+    fn an_evaluation_without_figures_says_whose_part_is_missing() {
+        let lines = |peers: &[&str], count| {
+            let peers = peers.iter().map(|peer| (*peer).to_owned()).collect();
+            texts(&mut Narrator::new(Detail::Changes), &Report::Unevaluated { step: 20, peers, count }).join("\n")
+        };
+        assert_eq!(lines(&["a"], 1), "step 20: no held-out figures, since the part of peer a is missing");
+        assert_eq!(
+            lines(&["a", "b"], 2),
+            "step 20: no held-out figures, since the part of peer a and of 1 more is missing"
+        );
+        assert!(lines(&[], 0).contains("nobody was there"));
     }
 
     #[test]

@@ -100,6 +100,7 @@ mod tests {
             skipped: None,
             given_up: Vec::new(),
             evaluated: None,
+            unevaluated: None,
             judged: None,
             rescaled: None,
             dropped: Vec::new(),

@@ -137,29 +137,26 @@ impl Worker {
     }
 
     fn compute(&mut self) {
-        // Each batch is work of its own: none may end for having much to evaluate.
-        let goes_on = || {
-            self.work_clock.start();
-            true
-        };
-        if !self.is_unable {
-            match self.learner.judge_while(self.turns.me, &goes_on) {
-                Ok(figures) => self.gathering.tell_of_held_out(figures),
-                Err(error) => self.tell_unable(error.into()),
-            }
-        }
-        self.work_clock.start();
-        self.began.get_or_insert_with(Instant::now);
-        if self.is_unable {
-            self.clear();
-            self.gradient.give_up();
-            self.turns.at.prepared = true;
-            return;
-        }
-        if self.is_starved() {
+        let looked = Instant::now();
+        // Whoever lacks data does not evaluate either, and brings nothing.
+        if !self.is_unable && self.is_starved() {
+            self.began.get_or_insert(looked);
             self.clear();
             self.gradient.set_nothing();
             self.progress.send_replace(0);
+            self.turns.at.prepared = true;
+            return;
+        }
+        let waited = looked.elapsed();
+        if !self.is_unable && !self.judge() {
+            return;
+        }
+        self.work_clock.start();
+        // To wait for data is a part of the step, to evaluate is not.
+        self.began.get_or_insert_with(|| Instant::now().checked_sub(waited).unwrap_or(looked));
+        if self.is_unable {
+            self.clear();
+            self.gradient.give_up();
             self.turns.at.prepared = true;
             return;
         }
@@ -193,6 +190,22 @@ impl Worker {
                 PartTask::Over => return,
             }
         }
+    }
+
+    /// Evaluates what falls to this member, if members evaluate the present state. False if this member is to end, be it before all of that is done: then
+    /// nothing more is brought.
+    fn judge(&mut self) -> bool {
+        let (work_clock, shared_steps) = (&self.work_clock, &self.turns.shared_steps);
+        // Each batch is work of its own: none may end for having much to evaluate.
+        let goes_on = || {
+            work_clock.start();
+            !shared_steps.act(|steps| steps.is_stopped())
+        };
+        match self.learner.judge_while(self.turns.me, &goes_on) {
+            Ok(figures) => self.gathering.tell_of_held_out(figures),
+            Err(error) => self.tell_unable(error.into()),
+        }
+        !self.turns.shared_steps.act(|steps| steps.is_stopped())
     }
 
     /// Whether data is missing for what this member computes, or will. Where nobody computes anything, it waits for that a while; alone, until it is
@@ -440,6 +453,9 @@ impl Worker {
         }
         if let Some(evaluated) = report.evaluated.clone() {
             self.observer.report(&Report::from(evaluated));
+        }
+        if let Some(unevaluated) = report.unevaluated.clone() {
+            self.observer.report(&Report::from(unevaluated));
         }
         if let Some(judged) = report.judged {
             self.observer.report(&Report::from(judged));

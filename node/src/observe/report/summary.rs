@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::observe::figures;
+
 /// The measure that is a share, and shown as one.
 pub const ACCURACY: &str = "accuracy";
 
@@ -28,8 +30,8 @@ pub struct Summary {
     pub loss: Option<f32>,
     /// Mean loss on held-out samples.
     pub held_out_loss: Option<f64>,
-    /// What else the task measures on them, by name. Of a classifier: `accuracy`, the share classified right, 0 to 1.
-    #[serde(default)]
+    /// What else the task measures on them, by name, no number where it came to none. Of a classifier: `accuracy`, the share classified right, 0 to 1.
+    #[serde(default, deserialize_with = "figures::read_all")]
     pub measures: BTreeMap<String, f64>,
     /// Digest of the replicated state, hex: equal on all members that ended at one step.
     pub digest: String,

@@ -17,6 +17,7 @@ pub use member::Member;
 pub use process::Process;
 
 use crate::error::NodeError;
+use crate::observe::figures;
 use crate::observe::report::{
     LeafPaceReport, Limit, LinkCost, LinkSummary, MeasuredLink, MemberPaceReport, Outcome, Report,
 };
@@ -100,8 +101,8 @@ pub struct Status {
     pub data_wait_share: f64,
     /// Seconds until the last step, if all goes on as it does; `None` while no steps run.
     pub eta_s: Option<f64>,
-    /// What the task measured on held-out samples last, by name. Of a classifier: `accuracy`, the share classified right.
-    #[serde(default)]
+    /// What the task measured on held-out samples last, by name, no number where it came to none. Of a classifier: `accuracy`, the share classified right.
+    #[serde(default, deserialize_with = "figures::read_all")]
     pub measures: BTreeMap<String, f64>,
     /// What the node is at.
     pub phase: Phase,
@@ -333,6 +334,7 @@ impl Status {
             | Report::BegunFrom { .. }
             | Report::Founder { .. }
             | Report::Awaiting { .. }
+            | Report::Unevaluated { .. }
             | Report::Judged { .. }
             | Report::Rescaled { .. }
             | Report::Warning { .. } => false,

@@ -212,3 +212,43 @@ fn each_member_has_a_row_with_what_is_known_of_it() {
     status.update(&Report::Finished(summary(Outcome::Complete)));
     assert_eq!((status.limit, status.eta_s), (None, None));
 }
+
+/// JSON has no word for what is no number, and whoever asks for the status, invites or follows reads the file.
+#[test]
+fn figures_that_are_no_numbers_survive_the_file() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let measures: BTreeMap<String, f64> = [("accuracy", 0.25), ("r2", f64::NAN), ("rmse", f64::INFINITY)]
+        .map(|(name, mean)| (name.to_owned(), mean))
+        .into();
+    let summary = Summary {
+        loss: Some(f32::NAN),
+        held_out_loss: Some(f64::NAN),
+        measures: measures.clone(),
+        ..summary(Outcome::Left)
+    };
+    for report in [
+        Report::Evaluated { step: 7, loss: f64::NAN, measures },
+        Report::Judged {
+            step: 7,
+            loss: f64::NAN,
+            best_step: 7,
+            best_loss: f64::NAN,
+            without: 0,
+            falls: 0,
+            is_over: false,
+        },
+        Report::Finished(summary),
+    ] {
+        let mut status = Status::default();
+        status.update(&report);
+        status.write(dir.path()).expect("written");
+        let read = Status::read(dir.path()).expect("readable").expect("there");
+        assert_eq!(format!("{:?}", read.measures.keys()), format!("{:?}", status.measures.keys()));
+        assert!(read.measures.iter().all(|(name, mean)| mean.is_finite() == (name == "accuracy")), "{read:?}");
+        // As other programs are told, and read back.
+        let line = serde_json::to_string(&report).expect("plain data");
+        let again: Report = serde_json::from_str(&line).expect("a report");
+        assert_eq!(serde_json::to_string(&again).expect("plain data"), line);
+        assert!(line.contains(":null") && !line.contains("NaN"), "{line}");
+    }
+}

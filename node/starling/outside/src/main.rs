@@ -9,7 +9,9 @@ use starling::burn::tensor::activation::relu;
 use starling::burn::tensor::{Device, Int, Tensor, TensorData};
 use starling::data::{DataOptions, Dataset};
 use starling::parts::JsonObserver;
-use starling::{DeviceSpec, FoundOptions, JoinOptions, ModelSpec, Run, RunSpec, SampleSummary, Settings, Task, burn};
+use starling::{
+    DeviceSpec, FoundOptions, JoinOptions, MeasureError, ModelSpec, Run, RunSpec, SampleSummary, Settings, Task, burn,
+};
 
 /// How wide the hidden layer is.
 const WIDTH: u32 = 64;
@@ -19,6 +21,12 @@ const WIDTH: u32 = 64;
 struct Mlp {
     hidden: Vec<Linear>,
     output: Linear,
+}
+
+impl Mlp {
+    fn forward(&self, rows: Tensor<2>) -> Tensor<2> {
+        self.output.forward(self.hidden.iter().fold(rows, |features, layer| relu(layer.forward(features))))
+    }
 }
 
 struct Digits(Dataset);
@@ -54,8 +62,23 @@ impl Task for Digits {
     }
 
     fn loss(&self, mlp: &Mlp, (rows, labels): Self::Batch) -> Tensor<1> {
-        let features = mlp.hidden.iter().fold(rows, |features, layer| relu(layer.forward(features)));
-        CrossEntropyLossConfig::new().init(&labels.device()).forward(mlp.output.forward(features), labels)
+        CrossEntropyLossConfig::new().init(&labels.device()).forward(mlp.forward(rows), labels)
+    }
+
+    /// How many digits have their label's logit as the largest, and as one of the five largest.
+    fn measure(&self, mlp: &Mlp, samples: &[u32], device: &Device) -> Result<Vec<(&'static str, f64)>, MeasureError> {
+        let (rows, labels) = self.batch(samples, device);
+        let logits = mlp.forward(rows.clone());
+        let own = logits.clone().gather(1, labels.clone().unsqueeze_dim::<2>(1));
+        let larger: Vec<i64> = logits.greater(own).int().sum_dim(1).try_into_data()?.iter::<i64>().collect();
+        let within = |places: i64| larger.iter().filter(|larger| **larger < places).count() as f64;
+        let loss: f64 = self.loss(mlp, (rows, labels)).try_into_data()?.iter::<f64>().sum();
+        Ok(vec![("loss", loss * samples.len() as f64), ("accuracy", within(1)), ("top_5_accuracy", within(5))])
+    }
+
+    /// What the command line's tells of digits, where members evaluate together.
+    fn measures(&self) -> Vec<&'static str> {
+        vec!["accuracy", "top_5_accuracy"]
     }
 }
 

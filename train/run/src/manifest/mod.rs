@@ -154,7 +154,10 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ManifestError {
     /// Too long.
-    #[error("a manifest of {len} bytes is longer than the {MAX_MANIFEST_BYTES} bytes allowed")]
+    #[error(
+        "a manifest of {len} bytes is longer than the {MAX_MANIFEST_BYTES} bytes allowed; name fewer or shorter groups of parameters, paths that are frozen, \
+         columns, and leaves of the module"
+    )]
     TooLong {
         /// Its length in bytes.
         len: usize,
@@ -358,6 +361,22 @@ impl Manifest {
         self
     }
 
+    /// The same, with no other measures than `run` has, if the task measures all of those: what else it does, is not told before the end.
+    #[must_use]
+    pub fn in_measures_of(mut self, run: &Self) -> Self {
+        if let (Some(ours), Some(theirs)) = (&mut self.evaluation, &run.evaluation)
+            && theirs.measures.iter().all(|name| ours.measures.contains(name))
+        {
+            ours.measures.clone_from(&theirs.measures);
+        }
+        self
+    }
+
+    /// Whether something goes by the held-out loss that members agree on: when the run ends, or how its learning rate falls.
+    pub fn is_judged(&self) -> bool {
+        Terms::of(self).is_some()
+    }
+
     /// The parameters as it lists them; one row of numbers if it lists none.
     pub fn listed(&self) -> Schema {
         if self.leaves.is_empty() {
@@ -551,7 +570,11 @@ impl Manifest {
             let (min, max) = (MAX_STALL_MS.start(), MAX_STALL_MS.end());
             return invalid("max_stall_ms", format!("it is {}, but {min} to {max} are possible", self.max_stall_ms));
         }
-        Ok(())
+        // Each list has a bound, and all of them together more than whoever reads it takes.
+        match self.encode().len() {
+            len if len > MAX_MANIFEST_BYTES => Err(ManifestError::TooLong { len }),
+            _ => Ok(()),
+        }
     }
 
     /// All fields in which `theirs` is not equal to this manifest, by name, in a fixed order.
@@ -661,6 +684,7 @@ fn show(value: &Value) -> String {
             let bytes: Vec<u8> = items.iter().filter_map(Value::as_u64).map(|byte| byte as u8).collect();
             hex::encode(bytes)
         }
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(show).collect();
             items.join(",")
@@ -792,6 +816,26 @@ mod tests {
         assert_eq!(lines(&truths), ["constants.mask: ours [3], int, theirs [3], bool"]);
         // What has none is what it was.
         assert_eq!(with(&[]).schema, manifest().schema);
+    }
+
+    /// Nobody could read what a founder makes of it.
+    #[test]
+    fn a_manifest_that_no_reader_takes_is_refused_where_it_is_made() {
+        let long = |at: usize| format!("{at:03}{}", "x".repeat(250));
+        let leaves = (0..140).map(|at| Entry::trained(&long(at), &[1])).collect();
+        let freeze: Vec<String> = (0..64).map(long).collect();
+        let spec = RunSpec { freeze: freeze.clone(), ..RunSpec::default() };
+        let listed = Manifest::of(&spec, digits()).with_schema(&Schema::new(leaves));
+        assert_eq!(listed.check(), Ok(()), "{} bytes", listed.encode().len());
+        let groups: Vec<GroupSpec> =
+            freeze.iter().map(|path| format!("{path}:rate=0.5").parse().expect("a group")).collect();
+        let more = Manifest { groups, ..listed };
+        let len = more.encode().len();
+        assert_eq!(
+            (more.check(), len > MAX_MANIFEST_BYTES),
+            (Err(ManifestError::TooLong { len }), true),
+            "{len} bytes"
+        );
     }
 
     #[test]

@@ -104,8 +104,8 @@ pub trait Learner: StateReplica + fmt::Debug {
     fn compute_part(&mut self, me: PeerId, positions: &[Range<u32>], gradient: &Gradient) -> Result<u64, Error>;
 
     /// Evaluates, if members evaluate the present state together, the part of the held-out samples that falls to `me`, for [`Self::compute`] to tell, and
-    /// returns what that will: as many figures as the [manifest](Manifest::held_out_figures) says, or none. It asks before each batch whether it `goes_on`, and
-    /// without this is a part of computing. As it is, there is nothing to do.
+    /// returns what that will: as many figures as the [manifest](Manifest::held_out_figures) says, or none. It asks before each batch whether it `goes_on`: if
+    /// not, what it returns is of no use, and nothing is told of it. Without this it is a part of computing. As it is, there is nothing to do.
     ///
     /// # Errors
     /// If it can't be computed here.

@@ -13,17 +13,19 @@ use crate::training::scalar::{of_word, whole, word};
 
 /// What steps are divided by.
 const STEP: f64 = 9_007_199_254_740_992.0;
+/// What stands in a state for a loss that is no number: states have finite ones alone, and none is worse.
+const NONE: f32 = f32::MAX;
 
 /// What an evaluation came to: the same on all members.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct JudgedReport {
     /// The state after this step was evaluated.
     pub step: u64,
-    /// The mean held-out loss.
+    /// The mean held-out loss; no number where somebody came to none, which is worse than any.
     pub loss: f32,
     /// The best state so far is the one after this step; with what loss.
     pub best_step: u64,
-    /// The loss of that.
+    /// The loss of that; no number if none came to one.
     pub best_loss: f32,
     /// How many evaluations in a row were no better.
     pub without: u32,
@@ -116,9 +118,9 @@ impl Best {
         self.falls
     }
 
-    /// The step after which it was the model, and its held-out loss; `None` before the first evaluation.
+    /// The step after which it was the model, and its held-out loss, which is no number if none came to one; `None` before the first evaluation.
     pub(crate) fn found(&self) -> Option<(u64, f32)> {
-        (self.step > 0).then_some((self.step, self.loss))
+        (self.step > 0).then(|| (self.step, shown(self.loss)))
     }
 
     /// Whether the run has ended: the evaluations that it waits for were no better.
@@ -126,8 +128,9 @@ impl Best {
         self.terms.keeps_model() && self.without >= self.terms.patience
     }
 
-    /// Takes in the held-out loss of the state after `step`, whose `model` is kept if it is the best.
+    /// Takes in the held-out loss of the state after `step`, which may be no number, and whose `model` is kept if it is the best.
     pub(crate) fn judge(&mut self, step: u64, loss: f32, model: impl FnOnce() -> Arc<Vec<f32>>) -> JudgedReport {
+        let loss = if loss.is_finite() { loss } else { NONE };
         if self.step == 0 || loss < self.loss {
             (self.step, self.loss, self.without, self.since_fall) = (step, loss, 0, 0);
             if self.terms.keeps_model() {
@@ -141,8 +144,14 @@ impl Best {
             }
         }
         let Self { step: best_step, loss: best_loss, without, falls, .. } = *self;
+        let [loss, best_loss] = [loss, best_loss].map(shown);
         JudgedReport { step, loss, best_step, best_loss, without, falls, is_over: self.is_over() }
     }
+}
+
+/// A loss as it is told.
+fn shown(loss: f32) -> f32 {
+    if loss == NONE { f32::NAN } else { loss }
 }
 
 #[cfg(test)]
@@ -166,6 +175,23 @@ mod tests {
         assert_eq!(seen, [(10, 0, false), (10, 1, false), (30, 0, false), (30, 1, false), (30, 2, true)]);
         assert_eq!((best.found(), best.values()), (Some((30, 1.5)), Some(&Arc::new(vec![1.5; 3]))));
         assert!(best.is_over());
+    }
+
+    /// So a state always has a loss that it may have, and nobody is told of one that is none.
+    #[test]
+    fn no_number_is_worse_than_any_and_told_as_none() {
+        let mut best = Best::new(TERMS, 3);
+        let mut judge = |step, loss| best.judge(step, loss, || Arc::new(vec![0.0; 3]));
+        let first = judge(10, f32::NAN);
+        assert!((first.best_step, first.without) == (10, 0) && first.loss.is_nan() && first.best_loss.is_nan());
+        let better = judge(20, 1e30);
+        assert_eq!((better.best_step, better.loss, better.best_loss), (20, 1e30, 1e30));
+        let worse = judge(30, f32::INFINITY);
+        assert!((worse.best_step, worse.without, worse.best_loss) == (20, 1, 1e30) && worse.loss.is_nan());
+        let mut none = Best::new(TERMS, 3);
+        let _ = none.judge(10, f32::NAN, || Arc::new(vec![0.0; 3]));
+        let back = Best::restore(TERMS, none.values.clone(), &none.scalars()).expect("a state's");
+        assert!(back.found().is_some_and(|(step, loss)| step == 10 && loss.is_nan()));
     }
 
     #[test]

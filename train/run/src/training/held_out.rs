@@ -1,9 +1,12 @@
 //! What members tell each other of held-out samples: figures among those of a step, of which the mean over its samples is the mean over all that
 //! are held out.
 
+use starling_topology::PeerId;
+
 use crate::manifest::Manifest;
 
-/// By what measures are multiplied on their way, a power of two, which changes no digit: the square of a price is larger than what a loss may be.
+/// By what figures are multiplied on their way, a power of two, which changes no digit: the square of a price is larger than what a contribution may
+/// have.
 const SCALE: f64 = 1.0 / (1_u64 << 60) as f64;
 
 /// What a state comes to on held-out samples: the same on all members.
@@ -11,10 +14,19 @@ const SCALE: f64 = 1.0 / (1_u64 << 60) as f64;
 pub struct HeldOutReport {
     /// The state after this step was evaluated.
     pub step: u64,
-    /// The mean held-out loss.
+    /// The mean held-out loss; no number where somebody came to none.
     pub loss: f64,
     /// What else was measured, by name: means of what members have told, which its task makes measures of. No number where somebody came to none.
     pub measures: Vec<(String, f64)>,
+}
+
+/// That a state was to be evaluated, and nobody knows what it comes to: the same on all members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnevaluatedReport {
+    /// The state after this step.
+    pub step: u64,
+    /// Whose parts are missing, ascending; none if nobody had one.
+    pub missing: Vec<PeerId>,
 }
 
 /// Which numbers members can tell of what they measure.
@@ -33,12 +45,7 @@ impl MeasureLimit {
         Self { bound, most: f64::from(bound) / (4.0 * f64::from(manifest.batch_size)) }
     }
 
-    /// What is told of a loss: of one that no contribution may have, the worst that one may.
-    pub fn loss(self, loss: f64) -> f32 {
-        if loss.abs() <= f64::from(self.bound) { loss as f32 } else { self.bound }
-    }
-
-    /// What is told of a mean over the own part, times what this counts.
+    /// What is told of a mean over the own part, times what this counts: of no number, one that none that is can come to.
     pub fn tell(self, mean: f64) -> f32 {
         let scaled = mean * SCALE;
         if scaled.abs() <= self.most { scaled as f32 } else { self.bound }
@@ -72,6 +79,5 @@ mod tests {
         assert!(range.read(most).is_finite());
         let mixed = (range.tell(f64::NAN) - 63.0 * most) / 64.0;
         assert!(range.read(mixed).is_nan());
-        assert_eq!([range.loss(f64::NAN), range.loss(1e13), range.loss(-2.0)], [1e12, 1e12, -2.0]);
     }
 }

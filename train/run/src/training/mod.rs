@@ -31,7 +31,7 @@ use crate::state::record::ResultRecord;
 use crate::state::{ReplicatedState, StateView, model_of};
 use crate::training::best::{Best, JudgedReport, Terms};
 use crate::training::gradient::Gradient;
-use crate::training::held_out::HeldOutReport;
+use crate::training::held_out::{HeldOutReport, UnevaluatedReport};
 use crate::training::loss_scale::LossScale;
 use crate::training::optimizer::{GroupLayout, OptimizerState};
 use crate::training::staged_update::{StagedUpdate, UpdateWorkspace};
@@ -62,6 +62,8 @@ pub struct StepReport {
     pub dropped: Vec<Range<u32>>,
     /// What the state before it came to on held-out samples, if members evaluated that and all have told their parts.
     pub evaluated: Option<HeldOutReport>,
+    /// That they were to, and not all have.
+    pub unevaluated: Option<UnevaluatedReport>,
     /// What becomes of the held-out loss of that, if something goes by it.
     pub judged: Option<JudgedReport>,
     /// What losses are multiplied by from the next step on, if a gradient overflowed: its samples come again.
@@ -353,8 +355,8 @@ impl TrainingState {
             Some(terms) => {
                 let kept = if terms.keeps_model() { moments.pop() } else { None };
                 let values = kept.unwrap_or_default();
-                let best =
-                    Best::restore(terms, values, &of_best).filter(|best| best.found() <= Some((state.step, f32::MAX)));
+                let has_been = |best: &Best| best.found().is_none_or(|(step, _)| step <= state.step);
+                let best = Best::restore(terms, values, &of_best).filter(has_been);
                 Some(best.ok_or(Error::OtherBest { step: state.step })?)
             }
         };

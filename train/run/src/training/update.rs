@@ -15,7 +15,7 @@ use crate::manifest::schema::{Entry, LeafKind};
 use crate::state::record::ResultRecord;
 use crate::training::best::{Best, JudgedReport};
 use crate::training::contribution;
-use crate::training::held_out::{self, HeldOutReport};
+use crate::training::held_out::{self, HeldOutReport, UnevaluatedReport};
 use crate::training::optimizer::{ClipKind, StepError, StepFactors};
 use crate::training::staged_update::StagedUpdate;
 
@@ -92,8 +92,12 @@ impl TrainingState {
         let is_denied = weight == 0 && record.mean[..reduced.elements()].iter().any(|number| *number != 0.0);
         // A rate that falls for it does so from the next step on: this one may have begun.
         let falls = self.falls();
-        let evaluated = self.evaluated(figures, weight);
-        let judged = evaluated.as_ref().and_then(|(_, loss)| self.judge(*loss));
+        let (evaluated, unevaluated) = match self.evaluation(&record.members, &speeds, figures, weight) {
+            None => (None, None),
+            Some(Ok(report)) => (Some(report), None),
+            Some(Err(report)) => (None, Some(report)),
+        };
+        let judged = evaluated.as_ref().and_then(|report| self.judge(report.loss));
         let is_rescaled = self
             .loss_scale
             .as_mut()
@@ -134,29 +138,45 @@ impl TrainingState {
             skipped,
             given_up,
             dropped: committed.dropped,
-            evaluated: evaluated.map(|(report, _)| report),
+            evaluated,
+            unevaluated,
             judged,
             rescaled: is_rescaled.then(|| self.loss_scale()),
         })
     }
 
-    /// What the present state comes to on held-out samples, as was reduced with the step after it, and the loss as it was reduced; `None` if it is not
-    /// evaluated, or not all have told their parts.
-    fn evaluated(&self, figures: &[f32], weight: u64) -> Option<(HeldOutReport, f32)> {
+    /// What the present state comes to on held-out samples, as was reduced with the step after it, or whose part of that is missing; `None` if it is not
+    /// evaluated.
+    fn evaluation(
+        &self,
+        members: &[PeerId],
+        speeds: &[u32],
+        figures: &[f32],
+        weight: u64,
+    ) -> Option<Result<HeldOutReport, UnevaluatedReport>> {
         let names = &self.manifest.evaluation.as_ref().filter(|_| self.is_judged())?.measures;
+        let step = self.step;
         if weight == 0 || weight < self.ledger.pending().into() {
-            return None;
+            let has_told = |peer: &PeerId| {
+                let said = members.iter().position(|member| member == peer).and_then(|at| speeds.get(at));
+                said.is_some_and(|word| !matches!(*word, SYNCING | GAVE_UP | STARVED))
+            };
+            let shares = self.ledger.shares().iter().filter(|(_, share)| !share.is_empty());
+            let missing = shares.map(|(peer, _)| *peer).filter(|peer| !has_told(peer)).collect();
+            return Some(Err(UnevaluatedReport { step, missing }));
         }
         let told = figures.get(figures.len() - self.manifest.held_out_figures()..)?;
-        let means: Vec<f32> = told.iter().map(|figure| self.mean(*figure, weight)).collect();
-        let (loss, measures) = means.split_first()?;
         let range = held_out::MeasureLimit::of(&self.manifest);
-        let measures = names.iter().cloned().zip(measures.iter().map(|mean| range.read(*mean))).collect();
-        Some((HeldOutReport { step: self.step, loss: f64::from(*loss), measures }, *loss))
+        let means: Vec<f64> = told.iter().map(|figure| range.read(self.mean(*figure, weight))).collect();
+        let (loss, measures) = means.split_first()?;
+        let measures = names.iter().cloned().zip(measures.iter().copied()).collect();
+        Some(Ok(HeldOutReport { step, loss: *loss, measures }))
     }
 
     /// Judges the present state by this held-out loss, if something goes by that.
-    fn judge(&mut self, loss: f32) -> Option<JudgedReport> {
+    fn judge(&mut self, loss: f64) -> Option<JudgedReport> {
+        // What was reduced are such numbers: nothing is rounded.
+        let loss = loss as f32;
         let mut best = self.best.take();
         let model = || match self.model() {
             Cow::Borrowed(_) => self.parameters.clone(),

@@ -1,6 +1,9 @@
 //! Members evaluate held-out samples together, though nothing goes by it: all know the same figures, and nothing else changes.
 
+use std::cell::Cell;
 use std::sync::Arc;
+
+use starling_run::UnevaluatedReport;
 
 use super::churn::{Swarm, peer};
 use super::*;
@@ -54,6 +57,9 @@ fn all_members_tell_what_each_would_find_over_all_samples() {
         assert_eq!(report.judged, None, "nothing goes by it");
         // A part of what was to be evaluated is lost with a member: the next one is whole.
         assert_eq!(report.evaluated.is_some(), is_due && step != 9, "step {step}");
+        // Which is told, and whose it was.
+        let missed = (step == 9).then(|| UnevaluatedReport { step, missing: vec![peer(3)] });
+        assert_eq!(report.unevaluated, missed, "step {step}");
         if let (Some(told), Some(own)) = (report.evaluated, own) {
             assert_eq!(told.step, step);
             assert!(far_off(&told, &own) < 1e-5, "{told:?}, where a member finds {own:?}");
@@ -83,6 +89,36 @@ fn a_measure_that_is_no_number_is_told_as_none() {
     let told = advance(&mut trainer, &mut Vec::new()).evaluated.expect("evaluated");
     assert!((told.loss - 1.0).abs() < 1e-6 && told.measures[0].1.is_nan(), "{told:?}");
     assert!((told.measures[1].1 - 0.5).abs() < 1e-6, "{told:?}");
+}
+
+/// Nor is a loss that is none shown as the largest that may be, whose part of the samples it is.
+#[test]
+fn a_loss_that_is_no_number_is_told_as_none() {
+    let mut trainer = open(&evaluating(2));
+    let held_out = trainer.data.held_out;
+    for (at, loss) in [(2, f64::NAN), (4, f64::INFINITY), (6, 1e22), (8, 0.25)] {
+        while trainer.step() < at {
+            drop(advance(&mut trainer, &mut Vec::new()));
+        }
+        let sums = [loss, 0.5, 0.5].map(|mean| mean * f64::from(held_out));
+        trainer.judged = Some((at, 0..held_out, sums.to_vec()));
+        let told = advance(&mut trainer, &mut Vec::new()).evaluated.expect("evaluated");
+        let is_told = if loss.is_finite() { (told.loss / loss - 1.0).abs() < 1e-6 } else { told.loss.is_nan() };
+        assert!(is_told && (told.measures[0].1 - 0.5).abs() < 1e-6, "{told:?}");
+    }
+}
+
+/// As of a program that stands for the same model and names none.
+#[test]
+fn a_run_that_names_fewer_measures_is_joined() {
+    let (mut manifest, dataset) = evaluating(1);
+    manifest = manifest.with_measures(dataset.held_out().len() as u32, &[]);
+    let mut trainer = open(&(manifest, dataset));
+    assert_eq!(trainer.manifest().held_out_figures(), 1);
+    assert_eq!(advance(&mut trainer, &mut Vec::new()).evaluated, None);
+    let own = trainer.evaluate().expect("evaluated").loss;
+    let told = advance(&mut trainer, &mut Vec::new()).evaluated.expect("evaluated");
+    assert!((told.loss / own - 1.0).abs() < 1e-5 && told.measures.is_empty(), "{told:?}, where it finds {own}");
 }
 
 #[test]
@@ -122,4 +158,21 @@ fn every_model_measures_what_it_says() {
             own = Some(learner.evaluate().expect("evaluated"));
         }
     }
+}
+
+/// Whoever is to end has no more of its part to evaluate, and none of it counts: were it to go on, it would begin anew.
+#[test]
+fn a_part_that_is_interrupted_is_asked_for_before_each_batch_and_is_nothing() {
+    let mut trainer = open(&evaluating(2));
+    (0..2).for_each(|_| drop(advance(&mut trainer, &mut Vec::new())));
+    let asked = Cell::new(0);
+    let stopped = || {
+        asked.set(asked.get() + 1);
+        false
+    };
+    let figures = trainer.judge_while(ME, &stopped).expect("computed");
+    assert_eq!((figures, asked.get()), (vec![0.0; 3], 1));
+    assert_eq!(trainer.judged, None);
+    let whole = trainer.judge_while(ME, &|| true).expect("computed");
+    assert!(whole.iter().all(|figure| *figure != 0.0) && trainer.judged.is_some(), "{whole:?}");
 }

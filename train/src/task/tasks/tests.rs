@@ -14,7 +14,7 @@ use starling_topology::ledger::UNMEASURED;
 use super::*;
 use crate::device::DeviceSpec;
 use crate::network::numbers::{in_f32, like};
-use crate::task::fingerprint;
+use crate::task::{MeasureError, fingerprint};
 
 const ME: PeerId = PeerId([1; 32]);
 const SAMPLES: u32 = 96;
@@ -36,6 +36,12 @@ enum Flaw {
     OtherShape,
     /// None: Burn keeps its weights the other way round until they are drawn.
     Columns,
+    /// It holds fewer samples out.
+    FewerHeldOut,
+    /// Some of its samples are on their way.
+    NotWhole,
+    /// What those that are held out count is nothing.
+    NoHeldOutWeight,
 }
 
 /// y = 3 a - 2 b + 1, by a linear layer and squared error.
@@ -46,6 +52,8 @@ struct Plane {
     built: std::sync::atomic::AtomicUsize,
     /// Whether its module has a frozen leaf, and a normalization before the layer.
     has_more: bool,
+    /// What it measures besides the loss, which is 1 of each sample.
+    measures: &'static [&'static str],
 }
 
 #[derive(Module, Debug)]
@@ -58,7 +66,7 @@ struct Model {
 impl Plane {
     fn new(flaw: Flaw) -> Self {
         let built = std::sync::atomic::AtomicUsize::new(0);
-        Self { flaw, settings: json!({ "rate": 0.5 }), shift: 1.0, built, has_more: false }
+        Self { flaw, settings: json!({ "rate": 0.5 }), shift: 1.0, built, has_more: false, measures: &[] }
     }
 
     fn point(&self, sample: u32) -> [f32; 3] {
@@ -84,6 +92,7 @@ impl Task for Plane {
         let (training, held_out) = match self.flaw {
             Flaw::NoSample => (0, 16),
             Flaw::TooManySamples => (SAMPLES, u32::MAX),
+            Flaw::FewerHeldOut => (SAMPLES, 8),
             _ => (SAMPLES, 16),
         };
         SampleSummary { training, held_out, fingerprint: fingerprint(&numbers) }
@@ -134,6 +143,33 @@ impl Task for Plane {
             Flaw::DrawnLoss => (squares.random_like(Distribution::Default) * squares).mean(),
             _ => squares.mean(),
         }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.flaw != Flaw::NotWhole
+    }
+
+    fn weight(&self, samples: &[u32]) -> Option<f64> {
+        let held_out = samples.iter().any(|sample| *sample >= SAMPLES);
+        (self.flaw == Flaw::NoHeldOutWeight).then_some(if held_out { 0.0 } else { samples.len() as f64 })
+    }
+
+    fn measure(
+        &self,
+        module: &Model,
+        samples: &[u32],
+        device: &Device,
+    ) -> Result<Vec<(&'static str, f64)>, MeasureError> {
+        let loss: f32 = self.loss(module, self.batch(samples, device)).try_into_data()?.iter::<f32>().sum();
+        let count = samples.len() as f64;
+        Ok([("loss", f64::from(loss) * count)]
+            .into_iter()
+            .chain(self.measures.iter().map(|name| (*name, count)))
+            .collect())
+    }
+
+    fn measures(&self) -> Vec<&'static str> {
+        self.measures.to_vec()
     }
 
     fn initial(&self, schema: &Schema, seed: u64) -> Vec<f32> {
@@ -199,6 +235,79 @@ fn a_task_learns_and_goes_on_from_its_state_with_the_same_bits() {
     let mut names = file.names();
     names.sort_unstable();
     assert_eq!(names, ["linear.bias", "linear.weight"]);
+}
+
+/// A run of these measures, and what a program of others comes to in it.
+fn evaluating(measures: &'static [&'static str]) -> Manifest {
+    let founder = program(Plane { measures, ..Plane::new(Flaw::None) }).read(&DataOptions::default()).expect("read");
+    founder.found(&RunSpec { evaluate_every: 1, ..spec() }).expect("a run")
+}
+
+#[test]
+fn who_measures_all_that_the_run_names_tells_that_and_nothing_else() {
+    let manifest = evaluating(&["b"]);
+    let joiner = Plane { measures: &["a", "b", "c"], ..Plane::new(Flaw::None) };
+    let mut learner =
+        program(joiner).read(&DataOptions::default()).and_then(|it| it.open(&manifest)).expect("it joins");
+    learner.begin(&[ME]);
+    for step in 0..2 {
+        let gradient = Gradient::new(manifest.reduced());
+        learner.compute(ME, &gradient, &mut |_| ()).expect("computed");
+        let record = learner_record(learner.as_ref(), &gradient);
+        let told = learner.apply(&record).expect("applied").evaluated;
+        assert_eq!(told.is_some(), step == 1);
+        for told in told {
+            let [(name, mean)] = &told.measures[..] else { panic!("{told:?}") };
+            assert!(name == "b" && (mean - 1.0).abs() < 1e-6, "{told:?}");
+        }
+    }
+}
+
+fn learner_record(learner: &dyn Learner, gradient: &Gradient) -> starling_run::ResultRecord {
+    let (step, batch_size) = (learner.ledger().step(), learner.manifest().batch_size);
+    starling_run::training::contribution::alone(step, gradient.values(), gradient.weight(), batch_size, ME, UNMEASURED)
+}
+
+#[test]
+fn who_can_not_evaluate_as_the_run_does_is_told_what_to_do() {
+    let open = |task: Plane, manifest: &Manifest| {
+        let workload = program(task).read(&DataOptions::default()).expect("read");
+        workload.open(manifest).expect_err("refused").to_string()
+    };
+    let manifest = evaluating(&["a"]);
+    let fewer = Plane { measures: &["a"], ..Plane::new(Flaw::FewerHeldOut) };
+    for (task, difference) in [
+        (Plane::new(Flaw::None), "evaluation.measures is none, the run has a"),
+        (Plane { measures: &["b"], ..Plane::new(Flaw::None) }, "evaluation.measures is b, the run has a"),
+        (fewer, "evaluation.held_out is 8, the run has 16"),
+    ] {
+        let error = open(task, &manifest);
+        assert!(error.contains(difference) && error.contains("by `measures` what its `measure` sums"), "{error}");
+        assert!(!error.contains("use the files"), "{error}");
+    }
+    let error = open(Plane::new(Flaw::NotWhole), &evaluating(&[]));
+    assert!(error.contains("does not have all of its samples yet"), "{error}");
+    let weightless = program(Plane::new(Flaw::NoHeldOutWeight)).read(&DataOptions::default()).expect("read");
+    let manifest = weightless.found(&spec()).expect("a run");
+    let error = weightless.open(&manifest).expect_err("nothing to divide by").to_string();
+    assert!(error.contains("no weight above 0") && !error.contains("holds none out"), "{error}");
+    let none = error::Error::NothingHeldOut { task: "x".to_owned() }.to_string();
+    assert!(none.contains("take a run in which nobody") && !none.contains("  "), "{none}");
+}
+
+/// It may describe its samples anew each time.
+#[test]
+fn a_task_whose_samples_are_others_by_the_time_that_it_is_opened_is_refused() {
+    let manifest = evaluating(&[]);
+    for (task, field) in [
+        (Plane { shift: 2.0, ..Plane::new(Flaw::None) }, "data.fingerprint"),
+        (Plane::new(Flaw::FewerHeldOut), "evaluation.held_out"),
+    ] {
+        let (leaves, _) = program(Plane::new(Flaw::None)).leaves().expect("its leaves");
+        let opened = Replica::open(Arc::new(task), leaves, &manifest, None, DataRecord::default(), DeviceSpec::Cpu);
+        let error = opened.err().expect("refused").to_string();
+        assert!(error.contains(field), "{error}");
+    }
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// All numbers of a row, by name: `training` or `held_out`, `between`, and what was measured.
+/// All numbers of a row, by name: `training` or `held_out`, `between`, and what was measured. What is no number is left out.
 fn measures(row: &MetricsRecord, between: &str) -> Vec<(String, f64)> {
     let training = row.training.iter().flat_map(|training| {
         let all = [
@@ -151,7 +151,8 @@ fn measures(row: &MetricsRecord, between: &str) -> Vec<(String, f64)> {
         ];
         all.into_iter().filter_map(|(name, value)| Some((format!("training{between}{name}"), value?)))
     });
-    training.chain(row.held_out.iter().map(|(name, mean)| (format!("held_out{between}{name}"), *mean))).collect()
+    let held_out = row.held_out.iter().map(|(name, mean)| (format!("held_out{between}{name}"), *mean));
+    training.chain(held_out.filter(|(_, mean)| mean.is_finite())).collect()
 }
 
 /// The number that is written with as few digits: 0.3, and not 0.30000001.

@@ -5,9 +5,11 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::quantization::{Calibration, QuantValue};
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use starling_run::{ConstantKind, DataOptions, LeafKind, Learner, Manifest, Program, Workload};
+use starling_topology::Digest;
 
-use super::{TaskProgram, advance, spec};
+use super::{ConstantSpec, TaskProgram, advance, check_constants, spec};
 use crate::device::DeviceSpec;
+use crate::network::schema;
 use crate::task::{SampleSummary, Task, fingerprint};
 
 /// A sum of those inputs that are picked.
@@ -23,15 +25,15 @@ struct Picks {
     picks: Vec<i64>,
     counts: Vec<bool>,
     is_quantised: bool,
-    /// Whether what it picks is another each time.
-    is_drawn: bool,
+    /// After how many times that it was built what it picks is another each time.
+    drawn_from: Option<i64>,
     built: std::sync::Arc<std::sync::atomic::AtomicI64>,
 }
 
 impl Picks {
     fn new(picks: &[i64], counts: &[bool]) -> Self {
         let (picks, counts, built) = (picks.to_vec(), counts.to_vec(), std::sync::Arc::default());
-        Self { picks, counts, is_quantised: false, is_drawn: false, built }
+        Self { picks, counts, is_quantised: false, drawn_from: None, built }
     }
 
     fn workload(&self) -> Result<Box<dyn Workload>, starling_run::Error> {
@@ -62,7 +64,7 @@ impl Task for Picks {
     fn module(&self, device: &Device) -> Picking {
         let built = self.built.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut picks = self.picks.clone();
-        picks[0] += if self.is_drawn { built } else { 0 };
+        picks[0] += self.drawn_from.map_or(0, |from| (built - from).max(0));
         let counts = TensorData::new(self.counts.clone(), [1, self.counts.len()]);
         let linear = LinearConfig::new(picks.len(), 1).init(device);
         let scheme = device.settings().quantization.scheme.with_value(QuantValue::Q8S);
@@ -145,10 +147,64 @@ fn whose_constants_are_others_is_refused_by_what_differs() {
     }
 }
 
+/// Hashed in pieces, of which the last is not full.
+#[test]
+fn a_long_constant_is_known_by_all_of_its_values() {
+    let values: Vec<i64> = (0..20_000).map(|at| at * at - 7).collect();
+    let device = Device::flex();
+    let of = |values: &[i64]| {
+        let picks = Param::initialized(ParamId::new(), Tensor::from_data(TensorData::from(values), &device));
+        schema::constants(&Picking { picks, counts: Vec::new(), linear: LinearConfig::new(1, 1).init(&device) })
+    };
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    assert_eq!(of(&values)[0].values.0, *blake3::hash(&bytes).as_bytes());
+    for at in [0, 8_191, 8_192, 19_999] {
+        let mut other = values.clone();
+        other[at] += 1;
+        assert_ne!(of(&other)[0].values, of(&values)[0].values, "the value at {at}");
+    }
+}
+
+#[test]
+fn constants_that_two_visits_find_unlike_are_refused_by_the_first_of_them() {
+    let constant = |path: &str, shape: &[u32], kind, values| ConstantSpec {
+        path: path.to_owned(),
+        shape: shape.to_vec(),
+        kind,
+        values: Digest([values; 32]),
+    };
+    let mask = constant("mask", &[3], ConstantKind::Bool, 1);
+    let table = constant("table", &[2, 2], ConstantKind::Int, 2);
+    let both = [mask.clone(), table.clone()];
+    assert_eq!([check_constants(&[], &[]), check_constants(&both, &both)], [Ok(()), Ok(())]);
+    for (again, place) in [
+        (vec![mask.clone(), constant("table", &[2, 2], ConstantKind::Int, 3)], ", from `table` on;"),
+        (vec![mask.clone(), constant("table", &[4], ConstantKind::Int, 2)], ", from `table` on;"),
+        (vec![constant("mask", &[3], ConstantKind::Int, 1), table.clone()], ", from `mask` on;"),
+        (vec![table.clone(), mask.clone()], ", from `mask` on;"),
+        // One that is not there has no path.
+        (vec![mask.clone()], "is something else; such leaves"),
+        (vec![mask, table.clone(), table], "is something else; such leaves"),
+    ] {
+        let error = check_constants(&both, &again).expect_err("unlike");
+        assert!(error.contains(place) && error.contains("build them from the task's settings alone"), "{error}");
+    }
+}
+
+/// A program builds its module again when it opens the run.
+#[test]
+fn a_constant_that_changes_after_the_run_was_founded_is_refused() {
+    let (manifest, _) = Picks::new(&[0, 2, 4], &[true; 3]).found();
+    let late = Picks { drawn_from: Some(1), ..Picks::new(&[0, 2, 4], &[true; 3]) };
+    let workload = late.workload().expect("alike, twice");
+    let error = workload.open(&manifest).expect_err("another by then").to_string();
+    assert!(error.contains("built once more, it has other whole numbers or truths"), "{error}");
+}
+
 #[test]
 fn what_can_be_no_constant_is_refused_by_its_path() {
     for (flawed, reason) in [
-        (Picks { is_drawn: true, ..Picks::new(&[0, 2], &[true]) }, "is something else, from `picks` on"),
+        (Picks { drawn_from: Some(0), ..Picks::new(&[0, 2], &[true]) }, "is something else, from `picks` on"),
         (
             Picks { is_quantised: true, ..Picks::new(&[0, 2], &[true]) },
             "its leaf `linear.weight` is quantised; dequantise it",
