@@ -205,7 +205,7 @@ pub(crate) fn finish(
         });
     };
     if let Some(weights) = weights {
-        numbers(b"weights", &mut weights.iter().map(|weight| (weight + 0.0).to_bits()));
+        numbers(b"weights", &mut weights.iter().map(|weight| (*weight + 0.0).to_bits()));
     }
     if let Some(rows) = held_out_rows {
         numbers(b"held out", &mut rows.iter().copied());

@@ -98,7 +98,7 @@ impl<'t> Text<'t> {
 }
 
 fn joined(labels: &[Cow<'_, str>]) -> String {
-    labels.join(BETWEEN_LABELS.encode_utf8(&mut [0; 4]))
+    labels.join(&*BETWEEN_LABELS.encode_utf8(&mut [0; 4]))
 }
 
 /// How the rows of one table are read.
@@ -195,7 +195,7 @@ impl Rows {
 
     /// The label of a row whatever it is: empty if it is no text, too.
     pub(crate) fn any_label(&self, record: &ByteRecord) -> Option<String> {
-        let cell = |column: &usize| self.cell(record, *column).unwrap_or_default().into();
+        let cell = |column: &usize| Cow::from(self.cell(record, *column).unwrap_or_default());
         let cells: Vec<Cow<'_, str>> = self.labels.iter().map(cell).collect();
         (!cells.is_empty()).then(|| joined(&cells))
     }
