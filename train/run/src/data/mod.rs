@@ -357,7 +357,7 @@ mod tests {
     fn a_description_that_cannot_be_is_refused() {
         let good = digits();
         assert_eq!(good.check(), Ok(()));
-        let changes: [(Change, &str); 23] = [
+        let changes: [(Change, &str); 24] = [
             (|data| data.samples = 1, "1 samples"),
             (|data| data.samples = 1 << 40, "samples"),
             (|data| data.features = 0, "0 features"),
