@@ -31,8 +31,13 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     // Only one kind of model takes it.
     let options = DataOptions { text: learns_text || prepared.is_some(), ..options };
     let dataset = match Dataset::load(&options) {
-        Err(DataError::Row { .. } | DataError::Text { .. }) if tells_bad_rows(context, &options)? => {
-            let reason = "rows of it can't be used, as told above; mend them, or leave them out".to_owned();
+        Err(error @ (DataError::Row { .. } | DataError::Text { .. })) if tells_bad_rows(context, &options)? => {
+            // Of what is called as texts are, none of its lines may be a row.
+            let instead = match error {
+                DataError::Text { .. } => "; to learn it as a text, take `--model gpt`",
+                _ => "",
+            };
+            let reason = format!("rows of it can't be used, as told above; mend them, or leave them out{instead}");
             return Err(TaskError::from(DataError::File { path: path.to_owned(), reason }).into());
         }
         loaded => loaded.map_err(TaskError::from)?,
