@@ -590,7 +590,7 @@ mod tests {
     #[test]
     fn codecs_that_are_not_read_are_named() {
         let valid = written(table(), Compression::SNAPPY);
-        let of = |codec: u8| [b"\x04kind\x15", &[codec][..], b"\x16"].concat();
+        let of = |codec: u8| [&b"\x04kind\x15"[..], &[codec], b"\x16"].concat();
         let snappy = of(2);
         let at = valid.windows(snappy.len()).position(|bytes| bytes == snappy).expect("a column's codec");
         for (codec, name) in [(4, "gzip"), (6, "LZO"), (8, "Brotli"), (10, "LZ4"), (14, "LZ4")] {

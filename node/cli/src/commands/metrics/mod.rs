@@ -112,7 +112,7 @@ fn page(metrics: &Metrics) -> String {
     if points < LEAST_POINTS {
         // A run of many steps may have few: they are told by the time.
         page += &format!(
-            "no curve of the training loss: there are {points} points of it, and {LEAST_POINTS} are needed; it is told a few times a second\n"
+            "no curve of the training loss: it has {points} of the {LEAST_POINTS} points that one needs, and is told a few times a second\n"
         );
     }
     let last = |is_training: bool| rows.iter().rev().find(|row| row.training.is_some() == is_training);
