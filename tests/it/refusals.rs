@@ -131,7 +131,7 @@ fn a_peer_with_another_copy_of_the_table() {
     for (size, first, told) in [
         (1, "1.5,red,0", "where `size` has the mean "),
         (0, "1.5,green,0", "where `color` has the category `green` here alone"),
-        (0, "1.5,red,2", "where the class `2` here alone"),
+        (0, "1.5,red,2", "where the label value `2` here alone"),
         (0, "1.5,red,1", "and the same columns, classes and means: some cells or labels differ"),
     ] {
         let options = PeerOptions::default().with("--data", table("theirs.csv", size, first));

@@ -99,7 +99,7 @@ fn what_a_run_measured_is_a_curve_a_table_lines_and_an_event_file() {
         }
     }
     // So short a run is no curve, another one is: behind a checkpoint it went up, which counts no more.
-    assert!(!page.contains("training loss\n"), "{page}");
+    assert!(!page.contains("training loss\n") && page.contains("no curve of the training loss: "), "{page}");
     let row = |step: u32, loss: f64| {
         let training = serde_json::json!({"epoch": 0, "loss": loss, "samples_per_s": 9.0, "waiting_share": 0.0, "members": 1, "skipped": 0});
         serde_json::json!({"time": "2026-01-01T00:00:00.000Z", "step": step, "training": training}).to_string() + "\n"
@@ -110,6 +110,7 @@ fn what_a_run_measured_is_a_curve_a_table_lines_and_an_event_file() {
     std::fs::write(dir.path().join("old/metrics-0123.jsonl"), falls(0) + &rises + &falls(10)).expect("written");
     let (_, page, _) = metrics("old");
     let lines: Vec<&str> = page.lines().collect();
+    assert!(!page.contains("no curve"), "{page}");
     assert!(lines[0] == "training loss" && lines[1].ends_with(" 2.0000") && lines[10].ends_with(" 0.1000"), "{page}");
     assert!(lines[12] == "step 19: training loss 0.1000, 9 samples/s, 1 member", "{page}");
 }

@@ -359,6 +359,9 @@ impl Dataset {
             category_columns: Vec::new(),
             gap_columns: 0,
             ignored_columns: 0,
+            weights: None,
+            split_by: None,
+            are_numbers: false,
             classes: description.classes,
             counts: Vec::new(),
         };
@@ -439,7 +442,18 @@ impl Dataset {
         });
         let category_columns: Vec<String> = category_columns.collect();
         let gap_columns = count(|coding| matches!(coding, ColumnKind::Gaps));
-        let ignored_columns = count(|coding| matches!(coding, ColumnKind::Ignored));
+        // Columns without features that have an effect.
+        let told = |number: Option<u32>| {
+            let number = number?;
+            let at = number as usize - description.label.iter().filter(|label| **label < number).count();
+            Some(match &*coded.get(at)?.name {
+                "" => format!("column {number}"),
+                name => shorten(name),
+            })
+        };
+        let (weights_column, split_by) = (told(description.weights), told(description.split_by));
+        let with_effect = u32::from(weights_column.is_some()) + u32::from(split_by.is_some());
+        let ignored_columns = count(|coding| matches!(coding, ColumnKind::Ignored)).saturating_sub(with_effect);
         let (features, columns) = (feature_names, coded);
         let preprocessing =
             PreprocessingSpec { scales, classes, features, label: label.clone(), columns, labels: label_scales };
@@ -470,6 +484,10 @@ impl Dataset {
             category_columns,
             gap_columns,
             ignored_columns,
+            weights: weights_column,
+            split_by,
+            // Which is for the model to say.
+            are_numbers: false,
             classes,
             counts: DataSummary::told(&preprocessing.classes, &counts),
         };

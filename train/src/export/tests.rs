@@ -737,6 +737,11 @@ image(0, 20, 30).save(pathlib.Path(sys.argv[1], "wide.png"))
         })
         .collect();
     std::fs::write(path.join("table.jsonl"), rows).expect("written");
+    // As a spreadsheet saves it.
+    let row = |at: usize| format!("{}.5,{},{}\r\n", at % 7, ["ä", "b"][at % 2], ["x", "y"][at % 2]);
+    let wide = "\u{feff}size,color,kind\r\n".to_owned() + &(0..60).map(row).collect::<String>();
+    let wide: Vec<u8> = wide.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    std::fs::write(path.join("wide.csv"), wide).expect("written");
     // Pixels with their names in the first row.
     let names: Vec<String> = (0..192).map(|at| format!("p{at}")).collect();
     let numbers: Vec<String> = (0..192).map(|at| (at % 256).to_string()).collect();
@@ -746,6 +751,7 @@ image(0, 20, 30).save(pathlib.Path(sys.argv[1], "wide.png"))
         ("cnn:4", "images", &["images", "images/red/03.png", "wide.png", "pixels.csv"][..]),
         ("mlp:4", "images", &["images", "images/blue/07.png", "pixels.csv"]),
         ("softmax", "table.jsonl", &["table.jsonl"]),
+        ("softmax", "wide.csv", &["wide.csv"]),
     ] {
         let to = path.join(format!("{}/", model.replace(':', "-")));
         trained(model, &of(trained_on)).export(&to).expect("exported");

@@ -9,7 +9,7 @@ use starling_data::{Dataset, files, kinds, shared_files};
 use starling_run::data::ArrivalTracker;
 use starling_run::state::initial;
 use starling_run::{
-    DataDescription, DataOptions, DataRecord, Error, InitialOrigin, Kind, Learner, Manifest, ModelSpec,
+    DataDescription, DataOptions, DataRecord, DataSummary, Error, InitialOrigin, Kind, Learner, Manifest, ModelSpec,
     PreprocessingSpec, Program, RunSpec, Workload,
 };
 
@@ -36,6 +36,11 @@ impl ModelProgram {
     /// Whether this model learns classes.
     pub fn learns_classes(&self, model: &ModelSpec) -> bool {
         model.name().and_then(models::find).is_some_and(|model| model.learns() == OutputKind::Classes)
+    }
+
+    /// Whether this model learns numbers.
+    pub fn learns_numbers(&self, model: &ModelSpec) -> bool {
+        model.name().and_then(models::find).is_some_and(|model| model.learns() == OutputKind::Numbers)
     }
 }
 
@@ -185,8 +190,9 @@ fn check_model(manifest: &Manifest) -> Result<(), error::Error> {
 
 fn notes(manifest: &Manifest, dataset: &Dataset) -> DataRecord {
     let learns = manifest.model.name().and_then(models::find).map(|model| model.learns());
+    let are_numbers = learns == Some(OutputKind::Numbers);
     DataRecord {
-        summary: Some(dataset.summary().clone()),
+        summary: Some(DataSummary { are_numbers, ..dataset.summary().clone() }),
         preprocessing: Some(dataset.preprocessing().clone()),
         warnings: dataset.warnings(manifest.batch_size, learns == Some(OutputKind::Classes)),
     }

@@ -54,7 +54,7 @@ Exit codes:
   0    done, or left in order after the first Ctrl-C
   1    failed; stderr says what, where, why and what to do
   2    the command line or the configuration can't be used
-  130  interrupted: the second Ctrl-C, or Ctrl-C in a demo";
+  130  interrupted: the second Ctrl-C of run, join and keep, the first of the others";
 
 const RUN_EXAMPLES: &str = "\
 Examples:

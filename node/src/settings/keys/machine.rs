@@ -25,8 +25,9 @@ pub(super) static DATA: &[Key] = &[
         "data.source",
         Kind::Text,
         Like("digits"),
-        "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, a folder of IDX files (MNIST), a folder with a folder of PNG or JPEG \
-         images for each class, tar archives of images, or for gpt a text. Joiners without it ask members that share the run's data.",
+        "digits (built in), a table (CSV or JSON lines, gzipped or not, or Parquet), an IDX file, a folder of IDX files (MNIST), a folder with \
+         a folder of PNG or JPEG images for each class, tar archives of images, or for gpt a text or a folder of starling data prepare. \
+         Joiners without it ask members that share the run's data.",
         KeyTarget::Machine(put!(|machine, value| machine.data = Some(value.text().to_owned()))),
     )
     .flag("--data", "SOURCE"),

@@ -25,7 +25,14 @@ pub(crate) fn told(start: &[u8]) -> Option<String> {
     if is_utf16(start) {
         return Some(UTF16.to_owned());
     }
-    let text = start.strip_prefix(MARK).unwrap_or(start).trim_ascii_start();
+    let text = start.strip_prefix(MARK).unwrap_or(start);
+    if let [b's', b'e', b'p', b'=', separator, b'\r' | b'\n', ..] = text {
+        let separator = separator.escape_ascii();
+        return Some(format!(
+            "its first line is `sep={separator}`, by which a spreadsheet is told what separates cells, and no row: remove that line"
+        ));
+    }
+    let text = text.trim_ascii_start();
     let is_json = text.strip_prefix(b"[").is_some_and(|rest| begins(rest, b"[{\"]-0123456789"));
     is_json.then(|| "it is JSON, but a table has a row per line; save it as CSV, or as an object per line".to_owned())
 }
@@ -84,6 +91,15 @@ mod tests {
         for text in ["[[1, 2], [3, 4]]", "\n [ {\"a\": [1, 2]} ]", "\u{feff}[{\"a\":1}]\n"] {
             assert!(told(text.as_bytes()).is_some_and(|told| told.contains("JSON")), "{text}");
         }
+    }
+
+    /// It has other columns than the rows, or gives them names that are none.
+    #[test]
+    fn a_line_for_spreadsheets_is_named() {
+        for text in ["sep=;\na;b\n1;x\n", "\u{feff}sep=,\r\na,b\r\n", "sep=\t\r\na\tb\r\n"] {
+            assert!(told(text.as_bytes()).is_some_and(|told| told.contains("remove that line")), "{text}");
+        }
+        assert_eq!(told(b"sep=a,b\n1,2\n"), None);
     }
 
     #[test]

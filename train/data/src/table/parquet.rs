@@ -15,6 +15,7 @@ use std::sync::Arc;
 use ::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
+use ::parquet::basic::Compression;
 use ::parquet::file::metadata::ParquetMetaData;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{self, ArrowPrimitiveType};
@@ -247,6 +248,7 @@ fn metadata(file: &File, length: u64) -> Result<ArrowReaderMetadata, String> {
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let found = ArrowReaderMetadata::load(file, options.clone()).map_err(damaged)?;
     check_places(found.metadata(), length)?;
+    check_codecs(found.metadata())?;
     // A text that many rows have is there once, however long it is.
     let shown = found.schema().fields().iter().map(|field| match field.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
@@ -326,6 +328,24 @@ fn check_places(metadata: &ParquetMetaData, length: u64) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Checks that its pages can be unpacked, before a row is asked for.
+fn check_codecs(metadata: &ParquetMetaData) -> Result<(), String> {
+    let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+    let unknown = columns.map(|column| column.compression()).find_map(|compression| match compression {
+        Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_) => None,
+        Compression::GZIP(_) => Some("gzip"),
+        Compression::LZO => Some("LZO"),
+        Compression::BROTLI(_) => Some("Brotli"),
+        Compression::LZ4 | Compression::LZ4_RAW => Some("LZ4"),
+    });
+    match unknown {
+        Some(codec) => Err(format!(
+            "its pages are compressed by {codec}, which is not read here: write it with Snappy or Zstandard, or save it as CSV"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Whether values of this type become cells.
@@ -446,7 +466,6 @@ fn fault(path: &Path, reason: String) -> DataError {
 #[cfg(test)]
 mod tests {
     use ::parquet::arrow::ArrowWriter;
-    use ::parquet::basic::Compression;
     use ::parquet::file::properties::WriterProperties;
     use arrow_array::builder::{Int32Builder, ListBuilder};
     use arrow_array::{
@@ -565,6 +584,25 @@ mod tests {
             vec![("a", Arc::new(Int64Array::from(vec![1]))), ("some\u{1b}list", Arc::new(lists.finish()))];
         let error = read(&written(columns, Compression::SNAPPY)).expect_err("a list");
         assert!(error.contains("its column `some") && error.contains("List") && !error.contains('\u{1b}'), "{error}");
+    }
+
+    /// No writer of these is there: what a column says of its codec is changed, behind its name and before how many values it has.
+    #[test]
+    fn codecs_that_are_not_read_are_named() {
+        let valid = written(table(), Compression::SNAPPY);
+        let of = |codec: u8| [&b"\x04kind\x15"[..], &[codec], b"\x16"].concat();
+        let snappy = of(2);
+        let at = valid.windows(snappy.len()).position(|bytes| bytes == snappy).expect("a column's codec");
+        for (codec, name) in [(4, "gzip"), (6, "LZO"), (8, "Brotli"), (10, "LZ4"), (14, "LZ4")] {
+            let mut bytes = valid.clone();
+            bytes[at..at + snappy.len()].copy_from_slice(&of(codec));
+            let error = read(&bytes).expect_err("a codec that is not read");
+            assert!(
+                error.contains(&format!("compressed by {name},")) && error.contains("Snappy or Zstandard"),
+                "{error}"
+            );
+            assert!(!error.contains("no whole"), "{error}");
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@ fn rows_of_one_text_are_on_one_side_whatever_is_held_in_memory() {
     assert_eq!(dataset.description(), placed.description());
     assert_eq!((dataset.description().split_by, dataset.training().features()), (Some(1), 1), "it is no feature");
     assert!(!dataset.description().sides_said, "they are drawn");
+    let summary = dataset.summary();
+    assert_eq!((summary.split_by.as_deref(), summary.ignored_columns), (Some("user"), 2));
     let rows = |dataset: &Dataset, of: &SampleSet| -> Vec<u32> {
         let FeatureScale::Standardize { means, deviations } = &dataset.preprocessing().scales else {
             panic!("a table")
@@ -94,6 +96,8 @@ fn weights_are_those_of_their_rows_on_both_sides() {
         let [held, placed] = [1 << 20, 0].map(|held_bytes| weighted(held_bytes, split));
         assert_eq!(held.description(), placed.description());
         assert!(held.is_weighted() && held.description().weights == Some(2));
+        let summary = held.summary();
+        assert_eq!((summary.weights.as_deref(), summary.ignored_columns), (Some("counts"), if split { 1 } else { 2 }));
         let all: Vec<u32> = (0..400).collect();
         let weights = held.weights(&all).expect("they differ");
         assert_eq!(placed.weights(&all), Some(weights.clone()));

@@ -223,6 +223,14 @@ fn a_tokenizer_of_others_is_taken_as_it_is() {
     let end = prepare_by(&named, 1, &mut |_| {}).map(|summary| summary.end);
     assert!(end.as_ref().is_ok_and(|end| *end == 101), "{end:?}");
     fs::remove_dir_all(&given.options.out).expect("removed");
+    // Small letters take as many bytes as those that they were.
+    let small = renamed.replace("\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}");
+    assert_ne!(small, renamed);
+    let given = write(small.as_bytes());
+    let summary = given.make().expect("prepared");
+    assert_eq!(summary.bytes, summary.spelled_bytes);
+    assert!(summary.doubt().is_some_and(|doubt| doubt.contains("or more of them others")), "{summary:?}");
+    fs::remove_dir_all(&given.options.out).expect("removed");
     // A vocabulary that lacks letters: what it makes of the text is not all of it.
     let words: String = (0..300).map(|at| format!("\"w{at}\":{at},")).collect();
     let lossy = format!(

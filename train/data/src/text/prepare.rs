@@ -103,6 +103,10 @@ pub struct TokensSummary {
     pub bytes: u64,
     /// How many bytes their tokens spell: others, if the tokenizer changes what it reads.
     pub spelled_bytes: u64,
+    /// How many bytes of text are others in what the tokens spell, at least: in no order, as these have none that is known. Where the texts
+    /// are not there to be compared, by how many it is longer or shorter.
+    #[serde(skip)]
+    pub changed_bytes: u64,
     /// How many tokens there are.
     pub tokens: u64,
     /// In how many files.
@@ -113,17 +117,23 @@ impl TokensSummary {
     pub(super) fn of(folder: &TokenFolder) -> Self {
         let Told { vocabulary, end, documents, bytes, spelled_bytes, tokens, ref shards, .. } = folder.told;
         let (tokenizer, shards) = (folder.tokenizer.digest(), shards.len());
-        Self { vocabulary, end, tokenizer, documents, bytes, spelled_bytes, tokens, shards }
+        let changed_bytes = bytes.abs_diff(spelled_bytes);
+        Self { vocabulary, end, tokenizer, documents, bytes, spelled_bytes, changed_bytes, tokens, shards }
     }
 
     /// What its user should look at, as a sentence.
     pub fn doubt(&self) -> Option<String> {
-        let Self { bytes, spelled_bytes, .. } = *self;
+        let Self { bytes, spelled_bytes, changed_bytes, .. } = *self;
         // A blank here and there is what some put before each document.
-        (bytes.abs_diff(spelled_bytes) > bytes / 1000).then(|| {
+        (changed_bytes > bytes / 1000).then(|| {
+            // Lengths say nothing of a text that became small letters.
+            let others = match changed_bytes > bytes.abs_diff(spelled_bytes) {
+                true => format!(", {changed_bytes} or more of them others"),
+                false => String::new(),
+            };
             format!(
-                "the tokenizer does not keep the text as it is: of {bytes} bytes it makes tokens that spell {spelled_bytes}; bits per byte are \
-                 of these"
+                "the tokenizer does not keep the text as it is: of {bytes} bytes it makes tokens that spell {spelled_bytes}{others}; bits per \
+                 byte are of these"
             )
         })
     }
@@ -181,14 +191,16 @@ pub(crate) fn prepare_by(
             let tokens = tokenizer.encode_pieces(taken.to_vec());
             let tokens = tokens.map_err(|reason| DataError::File { path: path.clone(), reason })?;
             writer.told.bytes += taken.iter().map(|piece| piece.len() as u64).sum::<u64>();
+            taken.iter().for_each(|piece| writer.read.count(piece.as_bytes()));
             writer.push(&tokens).map_err(unwritable)?;
             progress(PrepareProgress::Encoding(writer.told.bytes, writer.told.tokens));
         }
         writer.push(&[tokenizer.spec().end]).map_err(unwritable)?;
         writer.told.documents += 1;
     }
+    let changed_bytes = writer.read.distance(&writer.spelled);
     writer.finish().map_err(unwritable)?;
-    let summary = TokensSummary::of(&TokenFolder::open(&part.0)?);
+    let summary = TokensSummary { changed_bytes, ..TokensSummary::of(&TokenFolder::open(&part.0)?) };
     // One that came there in the meantime stays.
     let renamed = part_of(out).and_then(|_| fs::rename(&part.0, out).map_err(unwritable));
     renamed?;
@@ -293,8 +305,32 @@ struct TokenWriter<'a> {
     folder: &'a Path,
     tokenizer: &'a Tokenizer,
     told: Told,
+    /// The texts, and what their tokens spell.
+    read: ByteCounts,
+    spelled: ByteCounts,
     /// The one that is being written.
     shard: Option<Writing>,
+}
+
+/// How often each byte comes.
+struct ByteCounts([u64; 256]);
+
+impl ByteCounts {
+    const NONE: Self = Self([0; 256]);
+
+    fn count(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0[usize::from(*byte)] += 1;
+        }
+    }
+
+    /// How many bytes were lost or have come between these and those, whichever are more.
+    fn distance(&self, others: &Self) -> u64 {
+        let more = |these: &Self, those: &Self| {
+            these.0.iter().zip(&those.0).map(|(these, those)| these.saturating_sub(*those)).sum::<u64>()
+        };
+        more(self, others).max(more(others, self))
+    }
 }
 
 struct Writing {
@@ -305,13 +341,17 @@ struct Writing {
 
 impl<'a> TokenWriter<'a> {
     fn begin(folder: &'a Path, tokenizer: &'a Tokenizer) -> Self {
-        Self { folder, tokenizer, told: Told::begin(tokenizer.spec(), tokenizer.tokens()), shard: None }
+        let told = Told::begin(tokenizer.spec(), tokenizer.tokens());
+        Self { folder, tokenizer, told, read: ByteCounts::NONE, spelled: ByteCounts::NONE, shard: None }
     }
 
     fn push(&mut self, mut tokens: &[u32]) -> io::Result<()> {
-        let spelled =
-            |tokens: &[u32]| tokens.iter().map(|token| self.tokenizer.spelled(*token).len() as u64).sum::<u64>();
-        self.told.spelled_bytes += spelled(tokens);
+        let tokenizer = self.tokenizer;
+        for token in tokens {
+            let spelled = tokenizer.spelled(*token);
+            self.told.spelled_bytes += spelled.len() as u64;
+            self.spelled.count(spelled);
+        }
         let (full, width) = (shard::most_tokens(self.told.vocabulary), shard::width(self.told.vocabulary));
         let mut bytes = Vec::new();
         while !tokens.is_empty() {

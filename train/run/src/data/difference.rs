@@ -25,7 +25,13 @@ impl PreprocessingSpec {
         if self.label != theirs.label {
             told.push(format!("the label has {} here, {} there", label(self), label(theirs)));
         }
-        told.extend(only("the class", "the classes", &self.classes, &theirs.classes));
+        // A model of numbers has no classes, but numbers that labels are.
+        let mut all = [&self.classes, &theirs.classes].into_iter().flatten();
+        let [one, several] = match all.all(|class| class.parse::<f64>().is_ok()) {
+            true => ["the label value", "the label values"],
+            false => ["the class", "the classes"],
+        };
+        told.extend(only(one, several, &self.classes, &theirs.classes));
         told.extend(of_tokenizers(self.tokenizer(), theirs.tokenizer()));
         if [&self.scales, &theirs.scales].iter().any(|scales| !matches!(scales, FeatureScale::Standardize { .. })) {
             // Images and texts have no columns.
@@ -181,6 +187,9 @@ mod tests {
             "the classes `c`, `d` there alone",
         ];
         assert_eq!(ours.told(&other), texts(&expected));
+        let [ones, others] =
+            [&["1", "2.5"], &["1", "3"]].map(|classes| PreprocessingSpec { classes: texts(classes), ..ours.clone() });
+        assert_eq!(ones.told(&others), ["the label value `2.5` here alone", "the label value `3` there alone"]);
         let expected = ["2 columns besides the label here, 1 there", "the column `y` here alone"];
         assert_eq!(ours.told(&plain(&["x"], &[1.5])), texts(&expected));
         let expected =

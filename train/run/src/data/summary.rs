@@ -55,6 +55,15 @@ pub struct DataSummary {
     pub gap_columns: u32,
     /// Of a table: how many columns are left out.
     pub ignored_columns: u32,
+    /// Of a table: the column that says how much each row counts, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
+    /// Of a table: the column that says which rows are held out, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split_by: Option<String>,
+    /// Whether the labels are learned as numbers, which are no classes. It makes a difference to words alone.
+    #[serde(skip)]
+    pub are_numbers: bool,
     /// How many classes there are. 0: more different numbers than there may be classes.
     pub classes: u32,
     /// The first classes, with their samples.
@@ -91,7 +100,8 @@ impl DataSummary {
         if all > named.len() {
             named.push("...".to_owned());
         }
-        format!("{} classes: {}", self.classes, named.join(", "))
+        let noun = if self.are_numbers { "label values" } else { "classes" };
+        format!("{} {noun}: {}", self.classes, named.join(", "))
     }
 }
 
@@ -141,7 +151,9 @@ impl fmt::Display for DataSummary {
             let noun = if *count == 1 { "column" } else { "columns" };
             format!("{count} {noun} {what}")
         });
-        let coded = counted.chain(categories).collect::<Vec<_>>().join(", ");
+        let weights = self.weights.as_ref().map(|name| format!("weights: {name}"));
+        let sides = self.split_by.as_ref().map(|name| format!("held out by: {name}"));
+        let coded = counted.chain(weights).chain(sides).chain(categories).collect::<Vec<_>>().join(", ");
         let coded = if coded.is_empty() { coded } else { format!(" ({coded})") };
         write!(
             f,
@@ -194,6 +206,9 @@ mod tests {
             category_columns: Vec::new(),
             gap_columns: 0,
             ignored_columns: 0,
+            weights: None,
+            split_by: None,
+            are_numbers: false,
             classes: 3,
             counts: counts.map(|(name, samples)| ClassSummary { name: name.to_owned(), samples }).to_vec(),
         }
@@ -224,6 +239,15 @@ mod tests {
         let line = coded.to_string();
         let told = "13 features (1 column with empty cells, 3 columns left out, categories: sex, port), label column 0";
         assert!(line.contains(told), "{line}");
+        let [weights, split_by] = ["counts", "user"].map(|name| Some(name.to_owned()));
+        let line = DataSummary { weights, split_by, ..summary() }.to_string();
+        assert!(line.contains("13 features (weights: counts, held out by: user), label column 0"), "{line}");
+    }
+
+    #[test]
+    fn numbers_that_are_learned_as_such_are_no_classes() {
+        let line = DataSummary { are_numbers: true, ..summary() }.to_string();
+        assert!(line.contains("`cultivar` (3 label values: a 59"), "{line}");
     }
 
     #[test]

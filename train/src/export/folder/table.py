@@ -1,7 +1,8 @@
 
 cells = {"tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}.get(meta.get("delimiter"), ",")
-opened = gzip.open if open(sys.argv[1], "rb").read(2) == b"\x1f\x8b" else open
-text = opened(sys.argv[1], "rt", encoding="utf-8-sig").read()
+text = open(sys.argv[1], "rb").read()
+text = gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text
+text = io.TextIOWrapper(io.BytesIO(text), "utf-16" if text[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig").read()
 if text.lstrip().startswith("{"):  # JSON lines
     objects = [json.loads(line, parse_int=str, parse_float=str) for line in text.split("\n") if line.strip()]
     keys = list(dict.fromkeys(key for row in objects for key in row))

@@ -7,7 +7,7 @@ use serde_json::json;
 use starling::ResumePolicy;
 use starling::errors::TaskError;
 use starling_node::start::dataset;
-use starling_run::{DataOptions, Program};
+use starling_run::{DataOptions, DataSummary, Program};
 use starling_train::{DataError, Dataset, ModelProgram, tokens};
 
 use super::{CommandError, Context, EXIT_DONE, prepare, print};
@@ -31,20 +31,33 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     // Only one kind of model takes it.
     let options = DataOptions { text: learns_text || prepared.is_some(), ..options };
     let dataset = match Dataset::load(&options) {
-        Err(DataError::Row { .. } | DataError::Text { .. }) if tells_bad_rows(context, &options)? => {
-            let reason = "rows of it can't be used, as told above; mend them, or leave them out".to_owned();
+        Err(error @ (DataError::Row { .. } | DataError::Text { .. })) if tells_bad_rows(context, &options)? => {
+            // Of what is called as texts are, none of its lines may be a row.
+            let instead = match error {
+                DataError::Text { .. } => "; to learn it as a text, take `--model gpt`",
+                _ => "",
+            };
+            let reason = format!("rows of it can't be used, as told above; mend them, or leave them out{instead}");
             return Err(TaskError::from(DataError::File { path: path.to_owned(), reason }).into());
         }
         loaded => loaded.map_err(TaskError::from)?,
     };
     let as_classes = prepared.is_none() && program.learns_classes(&spec.model);
     let (description, warnings) = (dataset.description(), dataset.warnings(spec.batch_size, as_classes));
+    let are_numbers = program.learns_numbers(&spec.model);
+    let summary = DataSummary { are_numbers, ..dataset.summary().clone() };
+    // What a column without features is for, if it is for something.
+    let role = |at: usize| match u32::try_from(description.column_of(at)).ok() {
+        Some(number) if Some(number) == description.weights => Some("how much each row counts (--weights)"),
+        Some(number) if Some(number) == description.split_by => Some("by which rows are held out (--split-by)"),
+        Some(_) | None => None,
+    };
     let stays_in_file = !description.is_text() && !dataset.training().are_held();
     print(
         context.global.json,
         || {
             let mut value = json!({
-                "data": dataset.summary(),
+                "data": summary,
                 "columns": dataset.preprocessing().columns,
                 "feature_names": dataset.feature_names(),
                 "stays_in_file": stays_in_file,
@@ -57,7 +70,7 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
             value
         },
         || {
-            let mut lines = vec![dataset.summary().to_string()];
+            let mut lines = vec![summary.to_string()];
             lines.extend(prepared.as_ref().map(|summary| format!("{}: all as it should be", prepare::line(summary))));
             lines.extend(stays_in_file.then(|| {
                 format!(
@@ -66,9 +79,12 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
                 )
             }));
             let columns = &dataset.preprocessing().columns;
-            lines.extend(columns.iter().take(MAX_COLUMNS).enumerate().map(|(at, column)| match &*column.name {
-                "" => format!("  column {at} but for the label: {}", column.coding),
-                name => format!("  `{}`: {}", starling_run::data::shorten(name), column.coding),
+            lines.extend(columns.iter().take(MAX_COLUMNS).enumerate().map(|(at, column)| {
+                let coding = role(at).map_or_else(|| column.coding.to_string(), ToOwned::to_owned);
+                match &*column.name {
+                    "" => format!("  column {at} but for the label: {coding}"),
+                    name => format!("  `{}`: {coding}", starling_run::data::shorten(name)),
+                }
             }));
             let more = columns.len().saturating_sub(MAX_COLUMNS);
             lines.extend((more > 0).then(|| format!("  and {more} columns more")));

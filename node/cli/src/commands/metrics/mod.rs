@@ -15,7 +15,7 @@ use starling_node::store::data_dir::DataDirError;
 
 use super::{CommandError, Context, EXIT_DONE};
 use crate::cli::MetricsFlags;
-use crate::output::{self, Gauge, curve, format};
+use crate::output::{self, Gauge, LEAST_POINTS, curve, format};
 
 /// How often `--follow` looks.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
@@ -92,17 +92,29 @@ fn drawn(rows: &[MetricsRecord]) -> String {
     if Gauge::is_ascii() {
         return String::new();
     }
+    let drawn = curve(&losses(rows));
+    if drawn.is_empty() { drawn } else { format!("training loss\n{drawn}") }
+}
+
+/// The training loss by step.
+fn losses(rows: &[MetricsRecord]) -> Vec<(u64, f64)> {
     let loss = |row: &MetricsRecord| {
         row.training.as_ref().and_then(|training| training.loss).map(|loss| (row.step, f64::from(loss)))
     };
-    let drawn = curve(&rows.iter().filter_map(loss).collect::<Vec<_>>());
-    if drawn.is_empty() { drawn } else { format!("training loss\n{drawn}") }
+    rows.iter().filter_map(loss).collect()
 }
 
 /// What people see: the curve, and the last figures.
 fn page(metrics: &Metrics) -> String {
     let rows = &metrics.rows;
     let mut page = drawn(rows);
+    let points = losses(rows).len();
+    if points < LEAST_POINTS {
+        // A run of many steps may have few: they are told by the time.
+        page += &format!(
+            "no curve of the training loss: it has {points} of the {LEAST_POINTS} points that one needs, and is told a few times a second\n"
+        );
+    }
     let last = |is_training: bool| rows.iter().rev().find(|row| row.training.is_some() == is_training);
     page.extend([last(true), last(false)].into_iter().flatten().map(said));
     page + &format!("{}: {} rows\n", metrics.path.display(), format::thousands(rows.len() as u64))

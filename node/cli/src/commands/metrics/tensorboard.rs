@@ -37,8 +37,9 @@ struct Summary {
 struct Value {
     #[prost(string, tag = "1")]
     tag: String,
-    #[prost(float, tag = "2")]
-    simple_value: f32,
+    /// One of several kinds of value in `event.proto`: a 0 that is left out is no value at all, so that it is always there.
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
 }
 
 /// Writes an event file into a folder for the run in `folder`, which TensorBoard shows beside other runs there, and says where it is.
@@ -54,7 +55,7 @@ pub(super) fn write(folder: &Path, metrics: &Metrics) -> io::Result<PathBuf> {
     let mut bytes = Vec::new();
     record(&mut bytes, &Event { wall_time: begin, file_version: Some(VERSION.to_owned()), ..Event::default() });
     for row in &metrics.rows {
-        let value = |(tag, value): (String, f64)| Value { tag, simple_value: value as f32 };
+        let value = |(tag, value): (String, f64)| Value { tag, simple_value: Some(value as f32) };
         let values = measures(row, "/").into_iter().map(value).collect();
         let step = i64::try_from(row.step).unwrap_or(i64::MAX);
         let summary = Some(Summary { values });
@@ -97,9 +98,16 @@ mod tests {
     #[test]
     fn records_are_those_that_tensorboard_writes() {
         let mut bytes = Vec::new();
-        let summary = Summary { values: vec![Value { tag: "training/loss".to_owned(), simple_value: 0.5 }] };
+        let summary = Summary { values: vec![Value { tag: "training/loss".to_owned(), simple_value: Some(0.5) }] };
         record(&mut bytes, &Event { wall_time: 1.5, step: 7, file_version: None, summary: Some(summary) });
         assert_eq!(hex::encode(bytes), WRITTEN_BY_TENSORBOARD);
+    }
+
+    /// The tag, which is of one letter, and the four bytes of the number.
+    #[test]
+    fn a_value_of_zero_is_written() {
+        let bytes = Value { tag: "a".to_owned(), simple_value: Some(0.0) }.encode_to_vec();
+        assert_eq!(hex::encode(bytes), "0a01611500000000");
     }
 
     fn curve(time: &str) -> Metrics {

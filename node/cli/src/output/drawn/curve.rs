@@ -5,11 +5,11 @@ use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
 /// The last of its dots: of 60 columns, and of 10 lines.
 const SIZE: (u32, u32) = (119, 39);
 /// Fewer points are no curve.
-const LEAST: usize = 8;
+pub const LEAST_POINTS: usize = 8;
 
 /// Draws one curve, as its values by step; empty if it has too few points for one.
 pub fn curve(points: &[(u64, f64)]) -> String {
-    if points.len() < LEAST {
+    if points.len() < LEAST_POINTS {
         return String::new();
     }
     let points: Vec<(f32, f32)> = points.iter().map(|(step, value)| (*step as f32, *value as f32)).collect();

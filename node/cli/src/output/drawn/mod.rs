@@ -4,6 +4,6 @@ mod curve;
 mod gauge;
 mod table;
 
-pub use curve::curve;
+pub use curve::{LEAST_POINTS, curve};
 pub use gauge::Gauge;
 pub use table::{COLUMNS, table};
