@@ -102,9 +102,10 @@ impl Draft<'_> {
             });
         }
         let mut delay = rng.micros(8_000_000, 20_000_000);
-        for _ in 0..rng.between(4, 16) {
+        // For long: a link that broke twice after a step is taken for one that is down until one more is taken, however long ago that was.
+        for _ in 0..rng.between(24, 48) {
             self.plan.faults.push(after(delay, Kind::Break(hub, blocker, Lane::Ring)));
-            delay += rng.spread(50_000, 1_500_000);
+            delay += rng.micros(200_000, 2_000_000);
         }
     }
 
