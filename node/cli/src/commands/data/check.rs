@@ -1,17 +1,19 @@
 //! `starling data check`: what a run would understand of data.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
-use starling::ResumePolicy;
 use starling::errors::TaskError;
+use starling::{Error as NodeError, ResumePolicy};
 use starling_node::start::dataset;
 use starling_run::{DataOptions, Program};
 use starling_train::{DataError, Dataset, ModelProgram, tokens};
 
 use super::{CommandError, Context, EXIT_DONE, prepare, print};
 use crate::cli::CheckFlags;
+use crate::commands::run;
 use crate::config::FlagValue;
 use crate::output::{Detail, Throttle, format};
 
@@ -37,6 +39,12 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
         }
         loaded => loaded.map_err(TaskError::from)?,
     };
+    let dataset = Arc::new(dataset);
+    // Of a text that was prepared, tokens are checked before anybody has chosen a model.
+    if learns_text || prepared.is_none() {
+        let checked = founding.check(program.workload(dataset.clone()).as_ref());
+        checked.map_err(|error| run::at_its_key(&loaded, NodeError::Run(error).into()))?;
+    }
     let as_classes = prepared.is_none() && program.learns_classes(&spec.model);
     let (description, warnings) = (dataset.description(), dataset.warnings(spec.batch_size, as_classes));
     let stays_in_file = !description.is_text() && !dataset.training().are_held();
