@@ -6,4 +6,4 @@ mod table;
 
 pub use curve::curve;
 pub use gauge::Gauge;
-pub use table::{COLUMNS, table};
+pub use table::{COLUMNS, table, wide_table};
