@@ -15,7 +15,7 @@ use starling_topology::Quorum;
 
 pub use file::StatusFile;
 pub use member::Member;
-pub use phase_progress::{PhaseProgress, PhaseUnit};
+pub use phase_progress::{PhaseProgress, UnitKind};
 pub use process::Process;
 
 use crate::error::NodeError;

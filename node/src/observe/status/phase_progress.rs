@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseProgress {
     /// What is counted.
-    pub unit: PhaseUnit,
+    pub unit: UnitKind,
     /// How many there are so far.
     pub done: u64,
     /// How many it takes.
@@ -16,7 +16,7 @@ pub struct PhaseProgress {
 /// What is counted in a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PhaseUnit {
+pub enum UnitKind {
     /// Members that are here, or answer.
     Members,
     /// Bytes that are downloaded.
@@ -27,14 +27,14 @@ pub enum PhaseUnit {
 
 impl PhaseProgress {
     pub(super) fn members(present: usize, needed: usize) -> Self {
-        Self { unit: PhaseUnit::Members, done: present as u64, of: needed as u64 }
+        Self { unit: UnitKind::Members, done: present as u64, of: needed as u64 }
     }
 
     pub(super) fn bytes(done: u64, of: u64) -> Self {
-        Self { unit: PhaseUnit::Bytes, done, of }
+        Self { unit: UnitKind::Bytes, done, of }
     }
 
     pub(super) fn samples(done: u64, of: u64) -> Self {
-        Self { unit: PhaseUnit::Samples, done, of }
+        Self { unit: UnitKind::Samples, done, of }
     }
 }

@@ -32,7 +32,10 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     let options = dataset::options(&settings, spec.held_out, spec.seed);
     // Only one kind of model takes it.
     let options = DataOptions { text: learns_text || prepared.is_some(), ..options };
-    let dataset = match Dataset::load(&options) {
+    let spinner = context.spinner("reading the data");
+    let loaded_data = Dataset::load(&options);
+    drop(spinner);
+    let dataset = match loaded_data {
         Err(DataError::Row { .. } | DataError::Text { .. }) if tells_bad_rows(context, &options)? => {
             let reason = "rows of it can't be used, as told above; mend them, or leave them out".to_owned();
             return Err(TaskError::from(DataError::File { path: path.to_owned(), reason }).into());

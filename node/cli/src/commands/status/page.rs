@@ -2,7 +2,7 @@
 
 use starling::MeasuredLink;
 use starling::parts::Quorum;
-use starling_node::observe::status::{Member, Phase, PhaseProgress, PhaseUnit, Status};
+use starling_node::observe::status::{Member, Phase, PhaseProgress, Status, UnitKind};
 
 use crate::output::{self, Gauge, Names, clock, format, limit_of};
 
@@ -152,13 +152,13 @@ fn lines<'a>(status: &'a Status, names: &Names) -> Vec<(&'a str, String)> {
 fn phase_line(progress: &PhaseProgress, phase: Phase) -> (&'static str, String) {
     let PhaseProgress { unit, done, of } = progress;
     match unit {
-        PhaseUnit::Members if phase == Phase::Paused => ("paused", format!("{done} answer, {of} are needed")),
-        PhaseUnit::Members => ("waiting", format!("{done} of {of} members here")),
-        PhaseUnit::Bytes => {
+        UnitKind::Members if phase == Phase::Paused => ("paused", format!("{done} answer, {of} are needed")),
+        UnitKind::Members => ("waiting", format!("{done} of {of} members here")),
+        UnitKind::Bytes => {
             let name = if phase == Phase::Syncing { "state" } else { "data" };
             (name, format!("{} of {}", format::bytes(*done), format::bytes(*of)))
         }
-        PhaseUnit::Samples => {
+        UnitKind::Samples => {
             let (done, of) = (format::thousands(*done), format::thousands(*of));
             ("evaluated", format!("{done} of {of} held-out samples"))
         }
@@ -254,15 +254,15 @@ mod tests {
             page(&Status { phase, phase_progress: Some(PhaseProgress { unit, done, of }), ..stepping() })
         };
         for (page, line) in [
-            (at(Phase::Waiting, PhaseUnit::Members, 1, 3), "  waiting   1 of 3 members here\n"),
-            (at(Phase::Paused, PhaseUnit::Members, 1, 2), "  paused    1 answer, 2 are needed\n"),
-            (at(Phase::Downloading, PhaseUnit::Bytes, 1_024, 2_048), "  data      1.0 KiB of 2.0 KiB\n"),
-            (at(Phase::Syncing, PhaseUnit::Bytes, 1_024, 2_048), "  state     1.0 KiB of 2.0 KiB\n"),
-            (at(Phase::Evaluating, PhaseUnit::Samples, 64, 12_600), "  evaluated 64 of 12 600 held-out samples\n"),
+            (at(Phase::Waiting, UnitKind::Members, 1, 3), "  waiting   1 of 3 members here\n"),
+            (at(Phase::Paused, UnitKind::Members, 1, 2), "  paused    1 answer, 2 are needed\n"),
+            (at(Phase::Downloading, UnitKind::Bytes, 1_024, 2_048), "  data      1.0 KiB of 2.0 KiB\n"),
+            (at(Phase::Syncing, UnitKind::Bytes, 1_024, 2_048), "  state     1.0 KiB of 2.0 KiB\n"),
+            (at(Phase::Evaluating, UnitKind::Samples, 64, 12_600), "  evaluated 64 of 12 600 held-out samples\n"),
         ] {
             assert!(page.contains(line), "{line} is missing from\n{page}");
         }
-        assert!(!at(Phase::Failed, PhaseUnit::Bytes, 1, 2).contains("  data  "), "it is over");
+        assert!(!at(Phase::Failed, UnitKind::Bytes, 1, 2).contains("  data  "), "it is over");
     }
 
     #[test]
