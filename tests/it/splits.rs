@@ -182,3 +182,26 @@ fn what_is_said_of_tables_is_refused_where_the_data_is_none() {
         );
     }
 }
+
+#[test]
+fn data_is_not_said_to_be_fine_where_a_run_refuses_it() {
+    let folder = TempDir::new().expect("a temp dir");
+    let dir = folder.path();
+    let row = |at: u32| format!("{}.5,{},{},{},{}\n", at * 37 % 101, at * 17 % 89, at % 2, at % 3 / 2, at * 7 % 50);
+    let rows: String = (0..60).map(row).collect();
+    std::fs::write(dir.join("mails.csv"), format!("price,rent,urgent,spam,length\n{rows}")).expect("written");
+    let is_used = said(dir, "data check mails.csv --label urgent --model mlp:8");
+    assert!(is_used.status.success(), "{}", String::from_utf8_lossy(&is_used.stderr));
+    for flags in [
+        "--label urgent,spam --model cnn:8",
+        "--label urgent --model cnn:8",
+        "--label price,rent",
+        "--label price --model mlp:8",
+        "--label urgent --model mlp:8 --batch-size 7 --micro-batch 2",
+        "--label urgent --model mlp:8 --loss huber",
+    ] {
+        let checked = error(dir, &format!("data check mails.csv {flags}"));
+        let machine = "--device cpu --listen /ip4/127.0.0.1/tcp/0 --data-dir state";
+        assert_eq!(checked, error(dir, &format!("run --data mails.csv {flags} {machine}")), "{flags}");
+    }
+}

@@ -27,6 +27,7 @@ use starling_engine::SaveSchedule;
 use starling_run::{Gradient, Learner};
 use starling_topology::{Digest, PeerId};
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use census::Census;
 use duty::Duty;
@@ -143,6 +144,8 @@ pub(crate) struct LearnerParts {
     pub(crate) shared_steps: Arc<SharedSteps>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) observer: Arc<dyn Observer>,
+    /// Whether this machine's user asks it to end.
+    pub(crate) stop: CancellationToken,
 }
 
 /// What the event loop hears of whoever takes the steps.
@@ -168,7 +171,7 @@ pub(crate) fn start(
     parts: LearnerParts,
 ) -> Result<(LearnerEvents, JoinHandle<Totals>), NodeError> {
     let (events, feed) = LearnerEvents::new();
-    let LearnerParts { me, shared_steps, snapshots, observer } = parts;
+    let LearnerParts { me, shared_steps, snapshots, observer, stop } = parts;
     let audit_log = AuditLog::open(learner_options.audit.as_deref(), learner.as_ref(), observer.clone())?;
     let (reduced, steps) = (learner.manifest().reduced(), learner.manifest().steps);
     let max_stall = Duration::from_millis(learner.manifest().max_stall_ms);
@@ -186,6 +189,7 @@ pub(crate) fn start(
         is_unable: false,
         starvation: Starvation::new(max_stall),
         observer,
+        stop,
         saving: SaveSchedule::new(learner_options.checkpoint_every, steps),
         learner_options,
         gradient: Arc::new(Gradient::new(reduced)),

@@ -457,6 +457,15 @@ pub enum Report {
         /// What the loss is multiplied by from now on.
         scale: f32,
     },
+    /// The last model is being evaluated on held-out samples, by this machine alone. When that begins, and every few seconds.
+    Evaluating {
+        /// After this step.
+        step: u64,
+        /// How many samples are evaluated.
+        samples: u64,
+        /// Of how many.
+        of: u64,
+    },
     /// The model was evaluated on held-out samples: by all members together, who come to the same figures, and at the end by this one alone.
     Evaluated {
         /// After this step.

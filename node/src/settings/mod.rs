@@ -15,7 +15,7 @@ use starling_engine::leaf::MAX_LEAVES;
 use starling_engine::leaf::reach_search::RolePolicy;
 use starling_links::TransportPolicy;
 use starling_run::data::{HELD_BYTES, ImageSize};
-use starling_run::{Delimiter, RenameSpec, RunSpec};
+use starling_run::{Delimiter, RenameSpec, RunSpec, Workload};
 use starling_topology::PeerId;
 
 use crate::credentials::invitation::InvitationKey;
@@ -200,6 +200,19 @@ impl FoundOptions {
         let length = RunLimit::default();
         let (resume, from, init) = (ResumePolicy::Fresh, None, None);
         Self { run, length, min_peers: 1, public: false, resume, alone: false, from, init, init_names: Vec::new() }
+    }
+
+    /// What a run of `workload` trains and how, with its last step.
+    pub(crate) fn spec(&self, workload: &dyn Workload) -> RunSpec {
+        RunSpec { steps: self.length.steps(&self.run, workload), ..self.run.clone() }
+    }
+
+    /// Checks that a run of `workload` can be founded so, as far as that shows before its initial values are drawn.
+    ///
+    /// # Errors
+    /// As [`Workload::found`].
+    pub fn check(&self, workload: &dyn Workload) -> Result<(), starling_run::Error> {
+        Ok(workload.describe(&self.spec(workload))?.check()?)
     }
 }
 

@@ -193,6 +193,7 @@ async fn take_part(
         shared_steps: parts.shared_steps.clone(),
         snapshots: parts.snapshots.clone(),
         observer: observer.clone(),
+        stop: stop.clone(),
     };
     let (feed, thread) = trainer::start(learner, learner_options, checkpoint_writer, partners)?;
     let max_stall = config.max_stall;

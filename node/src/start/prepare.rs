@@ -459,8 +459,7 @@ fn describe(settings: &Settings, founding: &FoundOptions, program: &dyn Program)
     let options = dataset::options(settings, founding.run.held_out, founding.run.seed);
     let options = DataOptions { text: program.learns_text(&founding.run.model), ..options };
     let workload = program.read(&options)?;
-    let steps = founding.length.steps(&founding.run, workload.as_ref());
-    let spec = RunSpec { steps, ..founding.run.clone() };
+    let spec = founding.spec(workload.as_ref());
     let mut manifest = workload.found(&spec)?;
     let given = match (&founding.init, &founding.from) {
         (Some(init), Some(from)) => return Err(NodeError::TwoBeginnings { init: init.clone(), from: from.clone() }),

@@ -1,4 +1,4 @@
-//! Members that are to end while they evaluate their part of the held-out samples, which takes long.
+//! Members that are to end while they evaluate held-out samples, which takes long.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -79,5 +79,28 @@ fn who_is_to_end_evaluates_no_more_of_its_part() -> Result<(), Box<dyn Error>> {
     assert_eq!(member.wait()?.outcome, Outcome::Left);
     let measured = measured.load(Ordering::Relaxed);
     assert!(measured < HELD_OUT, "it measured {measured} samples");
+    Ok(())
+}
+
+#[test]
+fn who_is_to_end_after_the_last_step_evaluates_no_more_and_exports() -> Result<(), Box<dyn Error>> {
+    let dir = tempfile::tempdir()?;
+    let (measured, (begun, begins)) = (Arc::new(AtomicU32::new(0)), sync_channel(1));
+    let task = Slow { measured: measured.clone(), begun };
+    let file = dir.path().join("constant.safetensors");
+    let settings = Settings {
+        listen: vec!["/ip4/127.0.0.1/tcp/0".parse()?],
+        export: Some(file.clone()),
+        ..Settings::new(dir.path().join("state"))
+    };
+    let spec = RunSpec { steps: 1, batch_size: 8, evaluate_every: 0, ..RunSpec::default() };
+    let member = Run::new(task).on(DeviceSpec::Cpu).found(settings, FoundOptions::new(spec))?;
+    begins.recv()?;
+    member.leave();
+    let summary = member.wait()?;
+    assert_eq!((summary.outcome, summary.held_out_loss), (Outcome::Complete, None));
+    let measured = measured.load(Ordering::Relaxed);
+    assert!(measured < HELD_OUT, "it measured {measured} samples");
+    assert!(file.exists(), "the model is there all the same");
     Ok(())
 }

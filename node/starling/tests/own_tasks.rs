@@ -232,7 +232,7 @@ impl Learner for FlawedLearner {
         self.0.warm_up(share)
     }
 
-    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>> {
+    fn evaluate_while(&mut self, goes_on: &dyn Fn(u64, u64) -> bool) -> Result<Option<EvaluationReport>> {
         self.0.evaluate_while(goes_on)
     }
 

@@ -33,6 +33,11 @@ impl ModelProgram {
         Self { compute: compute.into() }
     }
 
+    /// What runs over `dataset` are made of.
+    pub fn workload(&self, dataset: Arc<Dataset>) -> Box<dyn Workload> {
+        Box::new(OnData { dataset, compute: self.compute })
+    }
+
     /// Whether this model learns classes.
     pub fn learns_classes(&self, model: &ModelSpec) -> bool {
         model.name().and_then(models::find).is_some_and(|model| model.learns() == OutputKind::Classes)
@@ -72,8 +77,7 @@ impl Program for ModelProgram {
     }
 
     fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error> {
-        let dataset = Arc::new(Dataset::load(options).map_err(error::Error::from)?);
-        Ok(Box::new(OnData { dataset, compute: self.compute }))
+        Ok(self.workload(Arc::new(Dataset::load(options).map_err(error::Error::from)?)))
     }
 }
 

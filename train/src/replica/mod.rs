@@ -407,7 +407,7 @@ impl<T: Task> Replica<T> {
             None if part.is_empty() => vec![0.0; 1 + self.measures.len()],
             None => {
                 let (module, _) = self.model(false);
-                let Some(sums) = self.evaluate_part(&module, part.clone(), goes_on)? else { return Ok(None) };
+                let Some(sums) = self.evaluate_part(&module, part.clone(), &|_, _| goes_on())? else { return Ok(None) };
                 let unmeasured = |name| Error::Unmeasured { task: self.task.name().to_owned(), name };
                 let names = ["loss"].into_iter().chain(self.measures.iter().copied());
                 names.map(|name| sums.sum(name).ok_or_else(|| unmeasured(name))).collect::<Result<_, _>>()?
@@ -427,7 +427,11 @@ impl<T: Task> Replica<T> {
     }
 
     /// As [`Learner::evaluate_while`]; of the `best` model if there is one, else of the present one.
-    fn evaluate_model(&mut self, best: bool, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error> {
+    fn evaluate_model(
+        &mut self,
+        best: bool,
+        goes_on: &dyn Fn(u64, u64) -> bool,
+    ) -> Result<Option<EvaluationReport>, Error> {
         let (module, step) = self.model(best);
         let held_out = self.data.held_out;
         let Some(sums) = self.evaluate_part(&module, 0..held_out, goes_on)? else { return Ok(None) };
@@ -450,13 +454,13 @@ impl<T: Task> Replica<T> {
         &self,
         module: &T::Module,
         part: Range<u32>,
-        goes_on: &dyn Fn() -> bool,
+        goes_on: &dyn Fn(u64, u64) -> bool,
     ) -> Result<Option<evaluation::Sums>, Error> {
         let mut sums = evaluation::Sums::default();
         let at_once = self.task.measured_at_once().max(1);
         let before = self.data.training;
         for first in part.clone().step_by(at_once as usize) {
-            if !goes_on() {
+            if !goes_on(u64::from(first - part.start), u64::from(part.end - part.start)) {
                 return Ok(None);
             }
             let last = part.end.min(first.saturating_add(at_once));
@@ -730,7 +734,10 @@ impl<T: Task> Learner for Replica<T> {
         Ok(self.warm_up_device(share)?)
     }
 
-    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, starling_run::Error> {
+    fn evaluate_while(
+        &mut self,
+        goes_on: &dyn Fn(u64, u64) -> bool,
+    ) -> Result<Option<EvaluationReport>, starling_run::Error> {
         Ok(self.evaluate_model(false, goes_on)?)
     }
 
@@ -740,7 +747,7 @@ impl<T: Task> Learner for Replica<T> {
 
     fn evaluate_outcome_while(
         &mut self,
-        goes_on: &dyn Fn() -> bool,
+        goes_on: &dyn Fn(u64, u64) -> bool,
     ) -> Result<Option<EvaluationReport>, starling_run::Error> {
         Ok(self.evaluate_model(true, goes_on)?)
     }

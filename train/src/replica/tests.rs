@@ -241,7 +241,15 @@ fn an_mlp_learns_to_read_digits() {
     let after = trainer.evaluate().expect("evaluated");
     assert!(after.measure("accuracy").expect("measured") >= 0.95, "{after:?}");
     assert!(after.loss < 0.25, "{after:?}");
-    assert_eq!(trainer.evaluate_while(&|| false).expect("no fault"), None, "it was broken off");
+    assert_eq!(trainer.evaluate_while(&|_, _| false).expect("no fault"), None, "it was broken off");
+    let told = std::cell::RefCell::new(Vec::new());
+    let goes_on = |samples: u64, of: u64| {
+        told.borrow_mut().push((samples, of));
+        true
+    };
+    trainer.evaluate_while(&goes_on).expect("evaluated");
+    let told = told.into_inner();
+    assert!(told.first() == Some(&(0, 359)) && told.is_sorted(), "{told:?}");
     assert!(losses[..10].iter().sum::<f32>() > 10.0 * losses[390..].iter().sum::<f32>(), "{losses:?}");
 }
 

@@ -161,6 +161,14 @@ impl Context {
         Ok(Layers::load(file, std::env::vars_os(), &flags)?)
     }
 
+    /// Shows on a terminal that `what` goes on, until it is dropped: before anything is printed.
+    #[cfg(feature = "train")]
+    fn spinner(&self, what: &'static str) -> Option<output::Spinner> {
+        use output::{Detail, Spinner, Style};
+        let is_shown = Style::choose(self.global.json) == Style::Terminal && self.global.detail() > Detail::Errors;
+        is_shown.then(|| Spinner::start(&self.console, what))
+    }
+
     fn start_logs(&self, loaded: &Loaded) -> Result<(), CommandError> {
         telemetry::init(&loaded.log()?, &self.console).map_err(CommandError::io("start the log"))
     }

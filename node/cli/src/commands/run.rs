@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::loss_curve;
 use super::{CommandError, Context, EXIT_DONE};
 use crate::cli::RunFlags;
+use crate::config::Loaded;
 use crate::output::{self, Detail, Discreet, Style};
 use crate::program::program;
 
@@ -29,14 +30,18 @@ pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, Comma
         idle.into_iter().for_each(|message| observer.report(&Report::Warning { message }));
         node::found(settings, founding, program, observer, stop)
     };
-    take_part(context, settings, found).await.map_err(|error| match error {
-        // Only beside the data it shows what does not fit.
+    take_part(context, settings, found).await.map_err(|error| at_its_key(&loaded, error))
+}
+
+/// An error that says which key leads to it, if a field of the manifest can't be used: only beside the data it shows what does not fit.
+pub(super) fn at_its_key(loaded: &Loaded, error: CommandError) -> CommandError {
+    match error {
         CommandError::Node(NodeError::Run(starling_run::Error::Manifest(ManifestError::Invalid { field, reason }))) => {
             let of_key = loaded.unusable(field, &reason).map(CommandError::from);
             of_key.unwrap_or_else(|| NodeError::Run(ManifestError::Invalid { field, reason }.into()).into())
         }
         other => other,
-    })
+    }
 }
 
 /// Runs a node in its data directory: alone there, shown to the user, ended by signals.

@@ -79,7 +79,7 @@ impl Board {
         let lines = self.narrator.lines(report);
         let is_worth_it = match (&mut self.face, report) {
             // How to join is not for the user here: the demo does it. The table is the end of all.
-            (_, Report::Listening { .. } | Report::Finished(_)) => false,
+            (_, Report::Listening { .. } | Report::Evaluating { .. } | Report::Finished(_)) => false,
             (Face::Lines(throttle, began), Report::Progress { step, steps, .. }) => {
                 throttle.admits(began.elapsed(), *step, *steps)
             }

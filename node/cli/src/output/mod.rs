@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 pub use console::Console;
 pub use discreet::Discreet;
-pub use drawn::{COLUMNS, Gauge, LEAST_POINTS, curve, table};
+pub use drawn::{COLUMNS, Gauge, LEAST_POINTS, Spinner, curve, table, wide_table};
 pub use figures::{figures, short_figures};
 pub use line::{Line, Tone};
 pub use names::Names;

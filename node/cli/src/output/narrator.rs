@@ -177,6 +177,10 @@ impl Narrator {
                 "step {step}: {count} samples are left out for the rest of epoch {epoch}, since whoever computes them comes to numbers that no contribution may have: training samples {}",
                 format::list(samples, *count as usize)
             )),
+            Report::Evaluating { step, samples, of } => {
+                let (samples, of) = (format::thousands(*samples), format::thousands(*of));
+                plain(format!("step {step}: {samples} of {of} held-out samples evaluated"))
+            }
             Report::Evaluated { step, loss, measures } => {
                 let measures: String =
                     measures.iter().map(|measure| format!("{}, ", format::measure(measure))).collect();
@@ -503,6 +507,13 @@ mod tests {
             "step 20: no held-out figures, since the part of peer a and of 1 more is missing"
         );
         assert!(lines(&[], 0).contains("nobody was there"));
+    }
+
+    #[test]
+    fn the_last_evaluation_says_how_far_it_is() {
+        let evaluating = Report::Evaluating { step: 3, samples: 1_024, of: 12_600 };
+        let lines = texts(&mut Narrator::new(Detail::Changes), &evaluating);
+        assert_eq!(lines, ["step 3: 1 024 of 12 600 held-out samples evaluated"]);
     }
 
     #[test]

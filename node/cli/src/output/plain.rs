@@ -21,13 +21,16 @@ struct State {
     steps: Throttle,
     /// Of lines about downloads.
     downloads: Throttle,
+    /// Of lines about the last evaluation.
+    evaluation: Throttle,
 }
 
 impl Plain {
     /// Nothing is printed yet.
     pub fn new(detail: Detail) -> Self {
-        let (steps, downloads) = (Throttle::default(), Throttle::default());
-        Self { state: Mutex::new(State { narrator: Narrator::new(detail), steps, downloads }), began: Instant::now() }
+        let (steps, downloads, evaluation) = (Throttle::default(), Throttle::default(), Throttle::default());
+        let state = State { narrator: Narrator::new(detail), steps, downloads, evaluation };
+        Self { state: Mutex::new(state), began: Instant::now() }
     }
 }
 
@@ -39,6 +42,8 @@ impl State {
             Report::Syncing { bytes, of, .. }
             | Report::Fetching { bytes, of, .. }
             | Report::Downloading { bytes, of } => self.downloads.admits(now, *bytes, *of) || bytes == of,
+            // Most are over before there is something to tell.
+            Report::Evaluating { samples, of, .. } => *samples > 0 && self.evaluation.admits(now, *samples, *of),
             Report::View { .. } => {
                 // Whoever reads of a new view wants to know that steps go on.
                 self.steps.reset();

@@ -55,6 +55,7 @@ impl Observer for Terminal {
             | Report::Syncing { .. }
             | Report::Fetching { .. }
             | Report::Awaiting { .. }
+            | Report::Evaluating { .. }
             | Report::Paused { .. } => self.wait(report),
             Report::Progress { step, steps, .. } => {
                 // It keeps what later lines need.

@@ -1,5 +1,6 @@
 //! What the trainer thread does.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +16,7 @@ use starling_run::{Gradient, Learner, ReducedSize, ResultRecord, StepReport};
 use starling_topology::Digest;
 use starling_topology::ledger::STARVED;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     AuditLog, Census, Duty, Gathering, LearnerOptions, Mishaps, ProgressMeter, SlotWatch, Speed, Stalls, StarvedEnd,
@@ -30,6 +32,8 @@ use crate::store::private_file::for_others;
 
 /// Who leaves before the end begins no batch of its evaluation after so long.
 const LEAVING_EVALUATION: Duration = Duration::from_secs(5);
+/// How often it is told how far the last evaluation is.
+const EVALUATION_TOLD: Duration = Duration::from_secs(2);
 
 /// The thread's own data.
 pub(super) struct Worker {
@@ -45,6 +49,8 @@ pub(super) struct Worker {
     /// Whether data is missing for the pending step.
     pub(super) starvation: Starvation,
     pub(super) observer: Arc<dyn Observer>,
+    /// Whether this machine's user asks it to end.
+    pub(super) stop: CancellationToken,
     pub(super) learner_options: LearnerOptions,
     pub(super) saving: SaveSchedule,
     /// The local gradient, kept until its step is applied.
@@ -535,7 +541,8 @@ impl Worker {
         }
     }
 
-    /// Evaluates the model that is exported, all held-out samples by itself; gives it up after `limit`.
+    /// Evaluates the model that is exported, all held-out samples by itself; gives it up after `limit`, or without one as soon as its user asks this
+    /// machine to end.
     fn evaluate(&mut self, limit: Option<Duration>) -> Result<(), NodeError> {
         if !self.learner.has_all_data() {
             // To wait for it here would hold up everybody's steps.
@@ -548,9 +555,14 @@ impl Worker {
         }
         let begun = Instant::now();
         // Each batch is work of its own: all members evaluate after the same step, and none may end for having much to evaluate.
-        let goes_on = || {
+        let (step, told) = (self.learner.step(), Cell::new(None::<Instant>));
+        let goes_on = |samples: u64, of: u64| {
             self.work_clock.start();
-            limit.is_none_or(|limit| begun.elapsed() < limit)
+            if told.get().is_none_or(|told| told.elapsed() >= EVALUATION_TOLD) {
+                told.set(Some(Instant::now()));
+                self.observer.report(&Report::Evaluating { step, samples, of });
+            }
+            limit.map_or_else(|| !self.stop.is_cancelled(), |limit| begun.elapsed() < limit)
         };
         let evaluation = self.learner.evaluate_outcome_while(&goes_on);
         self.work_clock.stop();
@@ -567,7 +579,6 @@ impl Worker {
         let (loss, measures) = (evaluation.loss, evaluation.measures);
         let measures: BTreeMap<_, _> = measures.into_iter().map(|(name, mean)| (name.to_owned(), mean)).collect();
         self.totals.evaluation = Some((loss, measures.clone()));
-        let step = self.learner.step();
         // What an earlier model comes to is told in the summary alone: as news it would be of this step.
         if self.learner.best_step().is_none() {
             self.observer.report(&Report::Evaluated { step, loss, measures });
@@ -617,7 +628,8 @@ impl Worker {
         } else if evaluate {
             // Each is tried, also when the one before it failed.
             // Who is about to leave does not wait for long.
-            outcomes.push(self.evaluate((!self.is_over()).then_some(LEAVING_EVALUATION)));
+            let is_leaving = !self.is_over() || self.stop.is_cancelled();
+            outcomes.push(self.evaluate(is_leaving.then_some(LEAVING_EVALUATION)));
             outcomes.push(self.export());
         }
         self.totals.trouble = outcomes.into_iter().find_map(Result::err);

@@ -79,7 +79,8 @@ pub(crate) async fn take_part(
         audit: settings.audit.clone(),
     };
     let snapshots = Snapshots::new(RateLimiter::new(settings.state_rate));
-    let parts = LearnerParts { me, shared_steps: shared_steps.clone(), snapshots, observer: observer.clone() };
+    let (steps, shown) = (shared_steps.clone(), observer.clone());
+    let parts = LearnerParts { me, shared_steps: steps, snapshots, observer: shown, stop: stop.clone() };
     let (feed, thread) = trainer::start(learner, learner_options, checkpoint_writer, parts)?;
     let leaf_loop = LeafLoop::new(network, shared_steps.clone(), feed, observer.clone(), config);
     let (end, work_clock) = leaf_loop.run(stop).await;

@@ -4,6 +4,7 @@
 
 mod file;
 mod member;
+mod phase_progress;
 mod process;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use starling_topology::Quorum;
 
 pub use file::StatusFile;
 pub use member::Member;
+pub use phase_progress::{PhaseProgress, UnitKind};
 pub use process::Process;
 
 use crate::error::NodeError;
@@ -106,6 +108,8 @@ pub struct Status {
     pub measures: BTreeMap<String, f64>,
     /// What the node is at.
     pub phase: Phase,
+    /// How far that has come; `None` where nothing is counted, as while steps run.
+    pub phase_progress: Option<PhaseProgress>,
     /// Why it failed.
     pub error: Option<String>,
     /// When this was written, milliseconds since 1970.
@@ -125,6 +129,8 @@ pub enum Phase {
     Syncing,
     /// Steps run.
     Stepping,
+    /// The last model is being evaluated on held-out samples; no step follows.
+    Evaluating,
     /// Too few members answer.
     Paused,
     /// It stores checkpoints and takes part in nothing.
@@ -144,6 +150,7 @@ impl std::fmt::Display for Phase {
             Self::Waiting => "waiting",
             Self::Syncing => "syncing",
             Self::Stepping => "stepping",
+            Self::Evaluating => "evaluating",
             Self::Paused => "paused",
             Self::Keeping => "keeping",
             Self::Finished => "finished",
@@ -157,7 +164,13 @@ impl Phase {
     /// Whether a node ends in it.
     pub fn is_last(self) -> bool {
         match self {
-            Self::Downloading | Self::Waiting | Self::Syncing | Self::Stepping | Self::Paused | Self::Keeping => false,
+            Self::Downloading
+            | Self::Waiting
+            | Self::Syncing
+            | Self::Stepping
+            | Self::Evaluating
+            | Self::Paused
+            | Self::Keeping => false,
             Self::Finished | Self::Left | Self::Failed => true,
         }
     }
@@ -171,7 +184,8 @@ impl Status {
                 self.quorum = *quorum;
                 self.peer.clone_from(peer);
                 self.run.clone_from(run);
-                (self.steps, self.step, self.phase) = (*steps, *step, Phase::Waiting);
+                (self.steps, self.step) = (*steps, *step);
+                self.enter(Phase::Waiting, None);
                 true
             }
             Report::Listening { addresses, ticket } => {
@@ -192,7 +206,7 @@ impl Status {
                 self.busiest.clear();
                 self.paces.clear();
                 // This view's links come with a report of their own.
-                self.links = None;
+                (self.links, self.phase_progress) = (None, None);
                 true
             }
             Report::Linked(links) => {
@@ -229,7 +243,7 @@ impl Status {
             }
             Report::Detached { leaf, .. } if *leaf == self.peer => {
                 self.carrier = None;
-                self.enter(Phase::Waiting);
+                self.enter(Phase::Waiting, None);
                 true
             }
             Report::Attached { .. } | Report::Detached { .. } => true,
@@ -265,7 +279,7 @@ impl Status {
                 let is_first = self.phase != Phase::Stepping;
                 (self.waiting_share, self.eta_s) = (*waiting_share, Some(*eta_s));
                 (self.step, self.steps, self.samples_per_s) = (*step, *steps, *samples_per_s);
-                (self.loss, self.phase) = (Some(*loss), Phase::Stepping);
+                (self.loss, self.phase, self.phase_progress) = (Some(*loss), Phase::Stepping, None);
                 is_first
             }
             Report::Misbehaved { peer, what } => {
@@ -282,7 +296,7 @@ impl Status {
                 self.peer.clone_from(peer);
                 self.run.clone_from(run);
                 (self.steps, self.step) = (*steps, stable_step.unwrap_or(0));
-                (self.stable_step, self.phase) = (*stable_step, Phase::Keeping);
+                (self.stable_step, self.phase, self.phase_progress) = (*stable_step, Phase::Keeping, None);
                 true
             }
             Report::Saved { step, .. } if self.phase == Phase::Keeping => {
@@ -305,14 +319,24 @@ impl Status {
                     self.data_wait_share = summary.data_wait_share;
                     self.measures.clone_from(&summary.measures);
                 }
-                (self.eta_s, self.limit) = (None, None);
+                (self.eta_s, self.limit, self.phase_progress) = (None, None, None);
                 true
             }
-            Report::Stopped => self.enter(Phase::Left),
-            Report::Downloading { .. } => self.enter(Phase::Downloading),
-            Report::Paused { .. } => self.enter(Phase::Paused),
-            Report::Syncing { .. } => self.enter(Phase::Syncing),
-            Report::Waiting { .. } | Report::Evicted { .. } | Report::Synced { .. } => self.enter(Phase::Waiting),
+            Report::Stopped => self.enter(Phase::Left, None),
+            Report::Downloading { bytes, of } => {
+                self.enter(Phase::Downloading, Some(PhaseProgress::bytes(*bytes, *of)))
+            }
+            Report::Paused { present, needed, .. } => {
+                self.enter(Phase::Paused, Some(PhaseProgress::members(*present, *needed)))
+            }
+            Report::Syncing { bytes, of, .. } => self.enter(Phase::Syncing, Some(PhaseProgress::bytes(*bytes, *of))),
+            Report::Evaluating { samples, of, .. } => {
+                self.enter(Phase::Evaluating, Some(PhaseProgress::samples(*samples, *of)))
+            }
+            Report::Waiting { present, needed } => {
+                self.enter(Phase::Waiting, Some(PhaseProgress::members(*present, *needed)))
+            }
+            Report::Evicted { .. } | Report::Synced { .. } => self.enter(Phase::Waiting, None),
             Report::WarmingUp { .. }
             | Report::Arriving { .. }
             | Report::Becomes { .. }
@@ -341,9 +365,9 @@ impl Status {
         }
     }
 
-    /// True if this is news.
-    fn enter(&mut self, phase: Phase) -> bool {
-        self.eta_s = None;
+    /// True if the phase is news.
+    fn enter(&mut self, phase: Phase, progress: Option<PhaseProgress>) -> bool {
+        (self.eta_s, self.phase_progress) = (None, progress);
         std::mem::replace(&mut self.phase, phase) != phase
     }
 

@@ -146,6 +146,39 @@ fn it_says_what_the_steps_wait_for() {
 }
 
 #[test]
+fn it_says_how_far_that_is_which_it_is_at() {
+    let mut status = Status::default();
+    let reports_and_progress = [
+        (Report::Downloading { bytes: 22, of: 121 }, Some(PhaseProgress::bytes(22, 121))),
+        (reports().swap_remove(0), None),
+        (Report::Waiting { present: 1, needed: 3 }, Some(PhaseProgress::members(1, 3))),
+        (Report::Waiting { present: 2, needed: 3 }, Some(PhaseProgress::members(2, 3))),
+        (reports().swap_remove(2), None),
+        (Report::Syncing { step: 7, bytes: 1, of: 2 }, Some(PhaseProgress::bytes(1, 2))),
+        (Report::Synced { step: 9 }, None),
+        (Report::Paused { present: 1, needed: 2, missed: None }, Some(PhaseProgress::members(1, 2))),
+        (reports().swap_remove(4), None),
+        (Report::Evaluating { step: 600, samples: 64, of: 200 }, Some(PhaseProgress::samples(64, 200))),
+        (Report::Finished(summary(Outcome::Complete)), None),
+    ];
+    for (report, expected) in reports_and_progress {
+        status.update(&report);
+        assert_eq!(status.phase_progress, expected, "{report:?}");
+    }
+    let waiting = Status { phase_progress: Some(PhaseProgress::members(1, 3)), ..Status::default() };
+    let value = serde_json::to_value(&waiting).expect("plain data");
+    assert_eq!(value["phase_progress"], serde_json::json!({ "unit": "members", "done": 1, "of": 3 }));
+}
+
+#[test]
+fn the_last_evaluation_is_a_phase_of_its_own() {
+    let mut status = Status { phase: Phase::Stepping, eta_s: Some(0.0), ..Status::default() };
+    assert!(status.update(&Report::Evaluating { step: 3, samples: 0, of: 200 }), "it is news");
+    assert_eq!((status.phase, status.eta_s), (Phase::Evaluating, None));
+    assert!(!status.phase.is_last());
+}
+
+#[test]
 fn a_keeper_says_what_it_holds() {
     let mut status = Status::default();
     let (peer, run, digest) = ("12D3KooWabc".to_owned(), "cd".repeat(32), "ab".repeat(32));

@@ -188,14 +188,15 @@ pub trait Learner: StateReplica + fmt::Debug {
     /// # Errors
     /// If it can't be computed here.
     fn evaluate(&mut self) -> Result<EvaluationReport, Error> {
-        Ok(self.evaluate_while(&|| true)?.expect("invariant: it goes on until all is evaluated"))
+        Ok(self.evaluate_while(&|_, _| true)?.expect("invariant: it goes on until all is evaluated"))
     }
 
-    /// The same as long as `goes_on`, which is asked before each batch; `None` if it says no before all is evaluated.
+    /// The same as long as `goes_on`, which is asked before each batch, and told how many samples are evaluated, of how many; `None` if it says no
+    /// before all are.
     ///
     /// # Errors
     /// If it can't be computed here.
-    fn evaluate_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error>;
+    fn evaluate_while(&mut self, goes_on: &dyn Fn(u64, u64) -> bool) -> Result<Option<EvaluationReport>, Error>;
 
     /// The step after which the exported model was the present one, if the run keeps its best and that is an earlier one.
     fn best_step(&self) -> Option<u64> {
@@ -206,7 +207,10 @@ pub trait Learner: StateReplica + fmt::Debug {
     ///
     /// # Errors
     /// If it can't be computed here.
-    fn evaluate_outcome_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Option<EvaluationReport>, Error> {
+    fn evaluate_outcome_while(
+        &mut self,
+        goes_on: &dyn Fn(u64, u64) -> bool,
+    ) -> Result<Option<EvaluationReport>, Error> {
         self.evaluate_while(goes_on)
     }
 

@@ -94,7 +94,7 @@ fn all_members_end_in_the_same_step_with_the_best_model_whoever_was_there() {
         again.load(state).expect("of the run");
         assert!(again.is_over() && !again.training().is_judged());
         assert_eq!(again.best_step(), Some(last.best_step));
-        let outcome = again.evaluate_outcome_while(&|| true).expect("evaluated").expect("all of it");
+        let outcome = again.evaluate_outcome_while(&|_, _| true).expect("evaluated").expect("all of it");
         assert!((outcome.loss / f64::from(least) - 1.0).abs() < 1e-5);
         assert_ne!(again.evaluate().expect("evaluated").loss, outcome.loss, "it is not the present model");
     }

@@ -1,17 +1,19 @@
 //! `starling data check`: what a run would understand of data.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
-use starling::ResumePolicy;
 use starling::errors::TaskError;
+use starling::{Error as NodeError, ResumePolicy};
 use starling_node::start::dataset;
 use starling_run::{DataOptions, DataSummary, Program};
 use starling_train::{DataError, Dataset, ModelProgram, tokens};
 
 use super::{CommandError, Context, EXIT_DONE, prepare, print};
 use crate::cli::CheckFlags;
+use crate::commands::run;
 use crate::config::FlagValue;
 use crate::output::{Detail, Throttle, format};
 
@@ -30,7 +32,10 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
     let options = dataset::options(&settings, spec.held_out, spec.seed);
     // Only one kind of model takes it.
     let options = DataOptions { text: learns_text || prepared.is_some(), ..options };
-    let dataset = match Dataset::load(&options) {
+    let spinner = context.spinner("reading the data");
+    let loaded_data = Dataset::load(&options);
+    drop(spinner);
+    let dataset = match loaded_data {
         Err(error @ (DataError::Row { .. } | DataError::Text { .. })) if tells_bad_rows(context, &options)? => {
             // Of what is called as texts are, none of its lines may be a row.
             let instead = match error {
@@ -42,6 +47,12 @@ pub(super) fn check(context: &Context, flags: &CheckFlags) -> Result<u8, Command
         }
         loaded => loaded.map_err(TaskError::from)?,
     };
+    let dataset = Arc::new(dataset);
+    // Of a text that was prepared, tokens are checked before anybody has chosen a model.
+    if learns_text || prepared.is_none() {
+        let checked = founding.check(program.workload(dataset.clone()).as_ref());
+        checked.map_err(|error| run::at_its_key(&loaded, NodeError::Run(error).into()))?;
+    }
     let as_classes = prepared.is_none() && program.learns_classes(&spec.model);
     let (description, warnings) = (dataset.description(), dataset.warnings(spec.batch_size, as_classes));
     let are_numbers = program.learns_numbers(&spec.model);

@@ -17,7 +17,9 @@ pub(in super::super) fn eval(context: &Context, flags: &EvalFlags) -> Result<u8,
     let inputs = InputSpec { separated_by: flags.delimiter, ..model.inputs()? };
     let mut reader = Reader::open(&flags.data, &inputs, LabelPolicy::Wanted).map_err(ModelError::from)?;
     let which = if flags.held_out { EvaluationSet::HeldOut } else { EvaluationSet::All };
+    let spinner = context.spinner("evaluating");
     let (evaluation, detail) = model.evaluate_in_detail(&mut reader, which)?;
+    drop(spinner);
     let macro_f1 = match &detail {
         Some(DetailReport::Classes(table)) => macro_f1(table.classes()),
         Some(DetailReport::Labels(labels)) => macro_f1(labels),

@@ -38,7 +38,9 @@ pub(in super::super) fn predict(context: &Context, flags: &PredictFlags) -> Resu
             result => Ok(result.map(|_| EXIT_DONE)?),
         };
     };
+    let spinner = context.spinner("predicting");
     let report = write(path, place, &model, &mut reader, &shown)?;
+    drop(spinner);
     let samples = report.samples;
     print(
         context.global.json,

@@ -2,7 +2,7 @@
 
 use starling::MeasuredLink;
 use starling::parts::Quorum;
-use starling_node::observe::status::{Member, Phase, Status};
+use starling_node::observe::status::{Member, Phase, PhaseProgress, Status, UnitKind};
 
 use crate::output::{self, Gauge, Names, clock, format, limit_of};
 
@@ -44,6 +44,13 @@ fn lines<'a>(status: &'a Status, names: &Names) -> Vec<(&'a str, String)> {
     let mut line = |name: &'a str, value: String| lines.push((name, format::visible(&value)));
     if let Some(error) = &status.error {
         line("error", names.line(error));
+    }
+    // What it is at is told of whoever runs, or was killed at it.
+    if let Some(progress) = &status.phase_progress
+        && !status.phase.is_last()
+    {
+        let (name, value) = phase_line(progress, status.phase);
+        line(name, value);
     }
     // A join that failed got to know neither.
     if !status.peer.is_empty() {
@@ -141,6 +148,23 @@ fn lines<'a>(status: &'a Status, names: &Names) -> Vec<(&'a str, String)> {
     lines
 }
 
+/// How far that is which the node is at.
+fn phase_line(progress: &PhaseProgress, phase: Phase) -> (&'static str, String) {
+    let PhaseProgress { unit, done, of } = progress;
+    match unit {
+        UnitKind::Members if phase == Phase::Paused => ("paused", format!("{done} answer, {of} are needed")),
+        UnitKind::Members => ("waiting", format!("{done} of {of} members here")),
+        UnitKind::Bytes => {
+            let name = if phase == Phase::Syncing { "state" } else { "data" };
+            (name, format!("{} of {}", format::bytes(*done), format::bytes(*of)))
+        }
+        UnitKind::Samples => {
+            let (done, of) = (format::thousands(*done), format::thousands(*of));
+            ("evaluated", format!("{done} of {of} held-out samples"))
+        }
+    }
+}
+
 /// One row per member.
 fn table(rows: &[Member], names: &Names) -> String {
     let none = || "-".to_owned();
@@ -222,6 +246,23 @@ mod tests {
         let failed = page(&status);
         assert!(failed.starts_with("failed: ended") && failed.contains("peer x is lost"), "{failed}");
         assert!(failed.contains("0 of 600"), "{failed}");
+    }
+
+    #[test]
+    fn what_is_waited_for_has_a_line() {
+        let at = |phase, unit, done, of| {
+            page(&Status { phase, phase_progress: Some(PhaseProgress { unit, done, of }), ..stepping() })
+        };
+        for (page, line) in [
+            (at(Phase::Waiting, UnitKind::Members, 1, 3), "  waiting   1 of 3 members here\n"),
+            (at(Phase::Paused, UnitKind::Members, 1, 2), "  paused    1 answer, 2 are needed\n"),
+            (at(Phase::Downloading, UnitKind::Bytes, 1_024, 2_048), "  data      1.0 KiB of 2.0 KiB\n"),
+            (at(Phase::Syncing, UnitKind::Bytes, 1_024, 2_048), "  state     1.0 KiB of 2.0 KiB\n"),
+            (at(Phase::Evaluating, UnitKind::Samples, 64, 12_600), "  evaluated 64 of 12 600 held-out samples\n"),
+        ] {
+            assert!(page.contains(line), "{line} is missing from\n{page}");
+        }
+        assert!(!at(Phase::Failed, UnitKind::Bytes, 1, 2).contains("  data  "), "it is over");
     }
 
     #[test]
