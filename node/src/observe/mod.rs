@@ -3,6 +3,7 @@
 pub mod clock;
 pub(crate) mod figures;
 pub(crate) mod limits;
+pub(crate) mod lossy;
 pub mod metrics;
 pub mod report;
 pub(crate) mod reporter;
