@@ -364,12 +364,12 @@ pub enum NodeError {
     )]
     NoState,
     /// None of the members that a leaf knows carries it.
-    #[error(
-        "no member carries this leaf, though it has asked for long ({}); a member takes `network.leaves` of them, 8 by default: start it again with a fresh ticket of a member that has room, as `starling invite` prints it there, or without --role leaf", members.join(", ")
-    )]
+    #[error("{}", no_carrier(members, answer.as_deref()))]
     NoCarrier {
         /// Those that it asked.
         members: Vec<String>,
+        /// What one of them said last; `None` if nobody has answered.
+        answer: Option<String>,
     },
     /// A leaf has no state of its own.
     #[error(
@@ -535,6 +535,20 @@ fn refusal(peer: &str, error: &AdmissionError) -> String {
         | AdmissionError::Crowded
         | AdmissionError::Late
         | AdmissionError::Broken(_) => format!("no connection to {peer} came about"),
+    }
+}
+
+/// Why a leaf gives up.
+fn no_carrier(members: &[String], answer: Option<&str>) -> String {
+    let members = members.join(", ");
+    let how = "start it again with a fresh ticket of a member that";
+    match answer {
+        None => format!(
+            "none of the members that this leaf knows answers, though it has asked for long ({members}); {how} is there"
+        ),
+        Some(answer) => format!(
+            "no member carries this leaf, though it has asked for long ({members}): {answer}; a member takes `network.leaves` of them, 8 by default: {how} has room, as `starling invite` prints it there, or without --role leaf"
+        ),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod demo;
+mod log_writer;
 pub mod output;
 mod program;
 pub mod telemetry;

@@ -10,11 +10,14 @@ use anyhow::Context;
 use starling_cli::cli::{self, Cli};
 use starling_cli::commands::{self, CommandError, EXIT_FAILED};
 use starling_cli::output;
+use starling_cli::telemetry;
 
 /// Threads for the network. What computes has threads of its own.
 const WORKER_THREADS: usize = 2;
 /// How long background work may take after the verb is done.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
+/// How long the last line may take to be written: a terminal that does not read must not keep the process.
+const LAST_LINE_LIMIT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     quiet_libraries();
@@ -36,15 +39,19 @@ fn main() -> ExitCode {
     // Only now: a process that is started anew would take this mask for the user's.
     starling_node::keep_to_owner();
     let json = cli.global.json;
-    match run(cli) {
+    let outcome = run(cli);
+    telemetry::flush();
+    match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             let line = one_line(error.as_ref());
-            let _ = writeln!(io::stderr(), "error: {line}");
-            if json {
-                let failed = format!("{{\"event\":\"failed\",\"error\":{}}}", serde_json::json!(line));
-                let _ = output::print(&format!("{}\n", output::json_line(SystemTime::now(), &failed)));
-            }
+            output::within(LAST_LINE_LIMIT, move || {
+                let _ = writeln!(io::stderr(), "error: {line}");
+                if json {
+                    let failed = format!("{{\"event\":\"failed\",\"error\":{}}}", serde_json::json!(line));
+                    let _ = output::print(&format!("{}\n", output::json_line(SystemTime::now(), &failed)));
+                }
+            });
             ExitCode::from(error.downcast_ref().map_or(EXIT_FAILED, CommandError::exit_code))
         }
     }

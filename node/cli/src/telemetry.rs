@@ -1,10 +1,12 @@
 //! Logs: to stderr, above any progress bar.
 
 use std::io;
+use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 
 use crate::config::LogSettings;
+use crate::log_writer::LogWriter;
 use crate::output::Console;
 use crate::output::clock::OfDay;
 
@@ -19,15 +21,27 @@ const OWN: [&str; 7] = [
     "starling_topology",
 ];
 
+/// Where this process's logs go.
+static WRITER: OnceLock<LogWriter> = OnceLock::new();
+
 /// Sends this process's logs to stderr, as `settings` say. To be called once.
 ///
 /// # Errors
 /// If the level can't be used, or logs already go somewhere.
 pub fn init(settings: &LogSettings, console: &Console) -> io::Result<()> {
     let filter = EnvFilter::try_new(directives(&settings.level)).map_err(io::Error::other)?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(console.clone()).with_ansi(false);
+    let writer = LogWriter::start(console.clone(), settings.json)?;
+    let _ = WRITER.set(writer.clone());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
     let outcome = if settings.json { builder.json().try_init() } else { builder.with_timer(OfDay).try_init() };
     outcome.map_err(io::Error::other)
+}
+
+/// Waits until what was logged is written, or for a short while if nobody reads it.
+pub fn flush() {
+    if let Some(writer) = WRITER.get() {
+        writer.flush_all();
+    }
 }
 
 /// A bare level is for our own messages; libraries are one level quieter, because what worries them (a peer that hangs

@@ -51,11 +51,13 @@ fn copy_path(data_dir: &Path, run: RunId) -> PathBuf {
 /// Bits in which a file may differ from its copy and be damaged. One that somebody has put in its place differs in many more.
 const MAX_FLIPPED: u32 = 8;
 
-/// What was `read`, or what its `copy` says that it was before some bits of it flipped: nobody would admit us with that.
+/// What was `read`, or what its `copy` says that it was before some bits of it flipped, it was cut off, or overwritten with
+/// what is no secret: nobody would admit us with that.
 fn mended(read: Vec<u8>, copy: &[u8]) -> Vec<u8> {
     let Some((hash, whole)) = copy.split_first_chunk::<32>() else { return read };
     let flipped: u32 = read.iter().zip(whole).map(|(ours, theirs)| (ours ^ theirs).count_ones()).sum();
-    let is_damaged = read.len() == whole.len() && (1..=MAX_FLIPPED).contains(&flipped);
+    let has_flipped = read.len() == whole.len() && (1..=MAX_FLIPPED).contains(&flipped);
+    let is_damaged = has_flipped || parse(&read).is_none();
     if is_damaged && blake3::hash(whole) == *hash { whole.to_vec() } else { read }
 }
 
@@ -69,8 +71,11 @@ pub(crate) fn load(data_dir: &Path, run: RunId) -> Result<Credentials, NodeError
     // A copy that can't be read mends nothing.
     let bytes = mended(bytes, &private_file::read(&copy_path(data_dir, run)).ok().flatten().unwrap_or_default());
     let (secret, invitation) = parse(&bytes).ok_or_else(|| {
-        let message =
-            format!("a secret has 32 bytes, and an invitation may follow; this file has {} bytes", bytes.len());
+        let message = format!(
+            "a secret has 32 bytes, and an invitation may follow; this file has {} bytes, and no copy of it is whole: remove it, and \
+             come with a ticket of the run again",
+            bytes.len()
+        );
         NodeError::file("read", &path, std::io::Error::new(std::io::ErrorKind::InvalidData, message))
     })?;
     Ok(Credentials { secret: Some(secret), invitation, bearer: None })
@@ -149,11 +154,19 @@ mod tests {
                 assert_eq!(kept(), Some([5; 32]), "{} at {at}", file.display());
             }
         }
+        // Cut off, emptied, longer than it was.
+        for damaged in [&[5_u8; 31][..], &[], &[5; 40]] {
+            std::fs::write(path(dir, run), damaged).expect("written");
+            assert_eq!(kept(), Some([5; 32]), "{} bytes", damaged.len());
+        }
         // One of another member, by hand.
         std::fs::write(path(dir, run), [9; 32]).expect("written");
         assert_eq!(kept(), Some([9; 32]));
         std::fs::remove_file(copy_path(dir, run)).expect("there");
         assert_eq!(kept(), Some([9; 32]));
         assert_eq!(load(dir, RunId([8; 32])).expect("none").secret, None);
+        std::fs::write(path(dir, run), [9; 31]).expect("written");
+        let error = load(dir, run).err().expect("nothing mends it").to_string();
+        assert!(error.contains("31 bytes, and no copy"), "{error}");
     }
 }

@@ -18,7 +18,7 @@ use crate::error::NodeError;
 use crate::net::streams;
 use crate::observe::report::{Observer, Report};
 use crate::start::client::dialer::Opening;
-use crate::transfer::checkpoint::{self, CheckpointRequest};
+use crate::transfer::checkpoint::{self, CheckpointRequest, FetchError};
 use crate::transfer::checkpoint_provider::CheckpointProvider;
 use crate::transfer::data;
 use crate::transfer::questions::{self, Newest};
@@ -36,7 +36,7 @@ pub(super) enum Done {
     /// Somebody led to a view, or nobody did.
     Walked { id: ViewId, view_search: Option<Box<ViewSearch>> },
     /// A checkpoint is on disk, with these beside it, or can't be had.
-    Fetched { head: Head, outcome: Result<BTreeMap<Digest, u64>, String> },
+    Fetched { head: Head, outcome: Result<BTreeMap<Digest, u64>, FetchError> },
     /// A checkpoint came whole, but can't be kept.
     Broken { head: Head, message: String },
     /// Signatures are beside their checkpoint, so many; `None` if newer ones have taken its place.

@@ -31,6 +31,7 @@ use crate::observe::report::{Observer, Report, Summary};
 use crate::start::welcome::Mismatch;
 use crate::store::contacts_file::{Contacts, ContactsFile};
 use crate::transfer::ChunkProviders;
+use crate::transfer::checkpoint::FetchError;
 use crate::transfer::checkpoint_provider::CheckpointProvider;
 use crate::transfer::questions::Newest;
 
@@ -75,6 +76,8 @@ pub(super) struct KeeperLoop {
     /// Whether `known` differs from what is on disk, and whether it is being written.
     is_unwritten: bool,
     is_writing: bool,
+    /// Whether it was told that the disk takes no checkpoints, and none has been kept since.
+    is_warned_of_disk: bool,
     file: ContactsFile,
     /// The last peer that was dialed or asked: the next ones come after it.
     looked_at: Option<PeerId>,
@@ -115,6 +118,7 @@ impl KeeperLoop {
             ticket,
             is_unwritten: true,
             is_writing: false,
+            is_warned_of_disk: false,
             file,
             looked_at: None,
             look: stall.clamp(LOOK_BOUNDS.0, LOOK_BOUNDS.1),
@@ -241,17 +245,20 @@ impl KeeperLoop {
             Done::Walked { id, view_search } => self.arrive(id, view_search),
             Done::Fetched { head, outcome } => match outcome {
                 Ok(held) => {
+                    self.is_warned_of_disk = false;
                     self.observer.report(&Report::Saved { step: head.step, digest: head.digest.to_string() });
                     self.handle(None, Input::Holds(held));
                 }
-                Err(reason) => {
+                Err(FetchError { reason, is_disk }) => {
                     tracing::info!(step = head.step, reason, "a checkpoint could not be fetched");
+                    if is_disk {
+                        self.warn_of_disk(head.step, &reason);
+                    }
                     self.handle(None, Input::Failed(head.manifest));
                 }
             },
             Done::Broken { head, message } => {
-                let message = format!("no checkpoint of step {}: {message}", head.step);
-                self.observer.report(&Report::Warning { message });
+                self.warn_of_disk(head.step, &message);
                 self.handle(None, Input::Failed(head.manifest));
             }
             Done::Signed(Ok(None)) => {}
@@ -269,6 +276,16 @@ impl KeeperLoop {
                     self.observer.report(&Report::Warning { message: error.to_string() });
                 }
             }
+        }
+    }
+
+    /// Once until a checkpoint is on disk again: it is tried again and again.
+    fn warn_of_disk(&mut self, step: u64, reason: &str) {
+        if !std::mem::replace(&mut self.is_warned_of_disk, true) {
+            let message = format!(
+                "no checkpoint of step {step}: {reason}; this keeper keeps no newer ones until that is mended, and tries again"
+            );
+            self.observer.report(&Report::Warning { message });
         }
     }
 

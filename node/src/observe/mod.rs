@@ -3,7 +3,9 @@
 pub mod clock;
 pub(crate) mod figures;
 pub(crate) mod limits;
+pub(crate) mod lossy;
 pub mod metrics;
+pub(crate) mod repeats;
 pub mod report;
 pub(crate) mod reporter;
 pub mod status;

@@ -13,6 +13,7 @@ use tracing::span::EnteredSpan;
 
 use crate::error::NodeError;
 use crate::net::listen;
+use crate::observe::lossy::Lossy;
 use crate::observe::metrics::MetricsFile;
 use crate::observe::report::{Observer, ObserverSet, Summary};
 use crate::observe::status::StatusFile;
@@ -88,13 +89,17 @@ where
     let _lock = DataDirLock::acquire(&settings.data_dir)?;
     let status = Arc::new(StatusFile::new(&settings.data_dir));
     let metrics = Arc::new(MetricsFile::new(&settings.data_dir));
-    let files: [Arc<dyn Observer>; 2] = [status.clone(), metrics.clone()];
-    let observer: Arc<dyn Observer> = Arc::new(ObserverSet([observer].into_iter().chain(files).collect()));
+    // Who shows may be stopped by a terminal that does not read; the files go on without it.
+    let shown = Lossy::start(observer)?;
+    let all: [Arc<dyn Observer>; 3] = [status.clone(), metrics.clone(), shown.clone()];
+    let observer: Arc<dyn Observer> = Arc::new(ObserverSet(all.into()));
     let outcome = node(settings, observer).await;
     if let Err(error) = &outcome {
         status.fail(&error.to_string());
     }
     metrics.close();
     status.close();
+    // Showing may block for a moment.
+    let _ = tokio::task::spawn_blocking(move || shown.finish()).await;
     outcome
 }

@@ -1,11 +1,16 @@
 //! Ctrl-C, SIGTERM, and SIGHUP: a terminal that goes away.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::observe::stdout::within;
+
 /// With this code a process ends that was told so twice.
 pub const EXIT_INTERRUPTED: u8 = 130;
+/// How long it waits for a terminal that takes what it is told.
+const TOLD_LIMIT: Duration = Duration::from_millis(200);
 
 /// What asks this process to end.
 #[derive(Debug)]
@@ -64,7 +69,8 @@ fn heeds_hang_up() -> bool {
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 0)
 }
 
-/// From now on, the first signal cancels `stop`, which is told before, and the second ends the process at once. Within a runtime.
+/// From now on, the first signal cancels `stop`, and `told` says so, which may block: a terminal that does not read keeps nobody
+/// here. The second ends the process at once. Within a runtime.
 ///
 /// # Errors
 /// If the system does not allow it.
@@ -72,10 +78,12 @@ pub fn heed_signals(stop: CancellationToken, told: impl FnOnce() + Send + 'stati
     let mut signals = SignalSet::listen()?;
     tokio::spawn(async move {
         signals.next().await;
-        told();
         stop.cancel();
+        within(TOLD_LIMIT, told);
         signals.next().await;
-        let _ = io::stdout().flush();
+        within(TOLD_LIMIT, || {
+            let _ = io::stdout().flush();
+        });
         std::process::exit(i32::from(EXIT_INTERRUPTED));
     });
     Ok(())

@@ -14,6 +14,7 @@ use starling_topology::{Mark, Proof, Root};
 use tokio::sync::mpsc;
 
 use crate::error::NodeError;
+use crate::observe::repeats::Repeats;
 use crate::observe::report::{Observer, Report};
 use crate::start::host;
 use crate::store::contacts_file::{Contacts, ContactsFile};
@@ -92,7 +93,9 @@ impl CheckpointWriter {
         let busy = Arc::new(AtomicBool::new(false));
         let (limit, place) = (stall + Duration::from_secs(state_bytes / SLOWEST_DISK), store.directory().to_owned());
         let pause = LAST_PAUSE.min(limit / (2 * LAST_TRIES));
-        let writer = Writer { store: store.clone(), contacts, marks, busy: busy.clone(), told, observer, pause };
+        let (unsaved, unnoted) = (Repeats::default(), Repeats::default());
+        let (kept, is_busy) = (store.clone(), busy.clone());
+        let writer = Writer { store: kept, contacts, marks, busy: is_busy, told, observer, pause, unsaved, unnoted };
         let thread = host::thread("saver", move || writer.run(&queue)).map_err(NodeError::Thread)?;
         let checkpoint_writer = Self {
             tasks: tasks.clone(),
@@ -218,6 +221,10 @@ struct Writer {
     observer: Arc<dyn Observer>,
     /// How long it waits before it tries the last state again.
     pause: Duration,
+    /// States that could not be saved.
+    unsaved: Repeats,
+    /// Those that could not be noted.
+    unnoted: Repeats,
 }
 
 impl Writer {
@@ -273,10 +280,25 @@ impl Writer {
         let step = state.step;
         // A full disk must not end the run: the user is told, and the next state is tried again.
         let saved = self.store.save_and_tidy(state);
-        self.observer.report(&match &saved {
-            Ok((info, _)) => Report::Saved { step, digest: info.digest.to_string() },
-            Err(error) => Report::Warning { message: format!("no checkpoint of step {step}: {error}") },
-        });
+        match &saved {
+            Ok((info, _)) => {
+                self.observer.report(&Report::Saved { step, digest: info.digest.to_string() });
+                let count = self.unsaved.succeed();
+                if count > 0 {
+                    let message = format!("the checkpoint of step {step} is saved; before it, it failed {count} times");
+                    self.observer.report(&Report::Warning { message });
+                }
+            }
+            Err(error) => {
+                // Of a branch that was left is a state once, and says nothing of the disk.
+                let is_left = matches!(error, CheckpointError::OtherBranch { .. });
+                let due = if is_left { Some(1) } else { self.unsaved.fail() };
+                if let Some(count) = due {
+                    let message = format!("no checkpoint of step {step}: {error}{}", in_row(count));
+                    self.observer.report(&Report::Warning { message });
+                }
+            }
+        }
         let (info, untidy) = saved?;
         self.warn("what is not needed any more can't be removed", untidy.map_or(Ok(()), Err));
         if !self.note_saved(&info) {
@@ -300,12 +322,16 @@ impl Writer {
         if self.store.root().is_some_and(|root| !root.admits(saved.step, saved.lineage)) {
             return false;
         }
-        let noted = self.marks.note(saved, &root);
-        if let Err(error) = &noted {
-            let message = format!("the checkpoint of step {} is not signed, as it can't be noted: {error}", saved.step);
+        let Err(error) = self.marks.note(saved, &root) else {
+            self.unnoted.succeed();
+            return true;
+        };
+        if let Some(count) = self.unnoted.fail() {
+            let (step, count) = (saved.step, in_row(count));
+            let message = format!("the checkpoint of step {step} is not signed, as it can't be noted: {error}{count}");
             self.observer.report(&Report::Warning { message });
         }
-        noted.is_ok()
+        false
     }
 
     /// There is no later state to save in the place of the last one, so it is tried again.
@@ -338,6 +364,11 @@ impl Writer {
             self.observer.report(&Report::Warning { message: format!("{what}: {error}") });
         }
     }
+}
+
+/// What is said of failures before this one.
+fn in_row(count: u64) -> String {
+    if count > 1 { format!(" ({count} times in a row by now)") } else { String::new() }
 }
 
 #[cfg(test)]

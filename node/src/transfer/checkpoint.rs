@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use starling_engine::download::DownloadConfig;
 use starling_run::state::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
-use starling_run::{CheckpointStore, SnapshotManifest};
+use starling_run::{CheckpointError, CheckpointStore, SnapshotManifest};
 use starling_topology::{Digest, Head, PeerId};
 
 use super::Request;
@@ -25,6 +25,20 @@ pub(crate) struct CheckpointRequest {
     pub(crate) stall: Duration,
 }
 
+/// Why a checkpoint can't be had.
+#[derive(Debug)]
+pub(crate) struct FetchError {
+    pub(crate) reason: String,
+    /// Whether this machine's disk did not take what came.
+    pub(crate) is_disk: bool,
+}
+
+impl From<FetchError> for String {
+    fn from(error: FetchError) -> Self {
+        error.reason
+    }
+}
+
 /// Fetches the chunks of a checkpoint that are not in `store` yet into it, and hands out its manifest, with which the store
 /// [completes](CheckpointStore::complete) it. `open` connects to a donor; `progress` is told how many bytes are here, and of
 /// how many.
@@ -36,15 +50,19 @@ pub(crate) async fn fetch<S, Open>(
     lacking: CheckpointRequest,
     store: &CheckpointStore,
     progress: impl FnMut(u64, u64),
-) -> Result<SnapshotManifest, String>
+) -> Result<SnapshotManifest, FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
     let CheckpointRequest { head, max_bytes, donors, stall } = lacking;
-    let mut arriving = Arriving { store, head, max_bytes, manifest: None, left: 0, progress };
-    chunks::fetch(&open, &donors, DownloadConfig::of_checkpoint(stall), &mut arriving).await?;
-    arriving.manifest.map(Arc::unwrap_or_clone).ok_or_else(|| "nothing was loaded".to_owned())
+    let mut arriving = Arriving { store, head, max_bytes, manifest: None, left: 0, is_disk_failing: false, progress };
+    let fetched = chunks::fetch(&open, &donors, DownloadConfig::of_checkpoint(stall), &mut arriving).await;
+    if let Err(reason) = fetched {
+        return Err(FetchError { reason, is_disk: arriving.is_disk_failing });
+    }
+    let nothing = || FetchError { reason: "nothing was loaded".to_owned(), is_disk: false };
+    arriving.manifest.map(Arc::unwrap_or_clone).ok_or_else(nothing)
 }
 
 /// A checkpoint on its way to the disk.
@@ -55,6 +73,8 @@ struct Arriving<'a, Progress> {
     manifest: Option<Arc<SnapshotManifest>>,
     /// How many bytes are missing.
     left: u64,
+    /// Whether the disk did not take the chunk that came last.
+    is_disk_failing: bool,
     progress: Progress,
 }
 
@@ -100,7 +120,9 @@ impl<Progress: FnMut(u64, u64)> Whole for Arriving<'_, Progress> {
         let Some(manifest) = self.manifest.clone() else { return Ok(()) };
         let (store, of, length) = (self.store.clone(), manifest.bytes, chunk.len() as u64);
         let kept = tokio::task::spawn_blocking(move || store.insert(&manifest, &chunk)).await;
-        kept.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let kept = kept.map_err(|error| error.to_string())?;
+        self.is_disk_failing = kept.as_ref().is_err_and(CheckpointError::may_pass);
+        kept.map_err(|error| error.to_string())?;
         self.left = self.left.saturating_sub(length);
         (self.progress)(of.saturating_sub(self.left), of);
         Ok(())

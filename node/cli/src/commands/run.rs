@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
+use std::time::Duration;
 
 use starling::{Error as NodeError, FoundOptions, Observer, Report, ResumePolicy, Settings, Summary};
 use starling_node::start::host::alone_in_its_directory;
@@ -16,6 +17,9 @@ use crate::cli::RunFlags;
 use crate::config::Loaded;
 use crate::output::{self, Detail, Discreet, Style};
 use crate::program::program;
+
+/// How long the curve at the end may take to be written: a terminal that does not read must not keep the process.
+const CURVE_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
     let loaded = context.load(flags.keys.values())?;
@@ -66,7 +70,10 @@ where
     let dir = settings.data_dir.clone();
     let summary = alone_in_its_directory(settings, shown, |settings, observer| node(settings, observer, stop)).await?;
     if is_read && summary.steps > 0 && context.global.detail() > Detail::Errors {
-        let _ = output::print(&loss_curve(&dir, &summary.run));
+        let curve = loss_curve(&dir, &summary.run);
+        output::within(CURVE_LIMIT, move || {
+            let _ = output::print(&curve);
+        });
     }
     Ok(EXIT_DONE)
 }

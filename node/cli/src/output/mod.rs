@@ -35,7 +35,7 @@ pub use throttle::Throttle;
 use starling::Observer;
 use starling::parts::{JsonObserver, ObserverSet};
 pub use starling_node::observe::report::{json_line, timed};
-pub use starling_node::observe::stdout::{print, print_line};
+pub use starling_node::observe::stdout::{print, print_line, within};
 
 /// How much is told, where people read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

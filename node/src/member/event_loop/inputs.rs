@@ -4,7 +4,7 @@ use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
 use starling_engine::StepEvent;
 use starling_links::{LinkFailure, Transport};
-use starling_topology::{Body, Contact, Evidence, Input, PeerId};
+use starling_topology::{Body, Contact, Evidence, Input, PeerId, RefusalReason};
 use tokio_util::sync::CancellationToken;
 
 use super::{End, EventLoop, MAX_EARLY};
@@ -40,6 +40,13 @@ impl EventLoop {
         match event {
             NetworkEvent::ControlOpened { peer } => *self.readers.entry(peer).or_default() += 1,
             NetworkEvent::Received { from, envelope } => {
+                // Who is in a view waits for nobody.
+                if let Body::Refuse(RefusalReason::Quarantined { for_ms }) = &envelope.body
+                    && self.members.is_empty()
+                    && let Some(report) = self.join_wait.note_quarantine(from, *for_ms, self.config.max_stall)
+                {
+                    self.observer.report(&report);
+                }
                 let pass = if let Body::Join(joiner) = &envelope.body { Some(&joiner.pass) } else { None };
                 if pass.is_none_or(|pass| self.may_join(from, pass)) {
                     self.handle(Input::Received { from, envelope: *envelope });

@@ -21,6 +21,8 @@ use crate::store::record_file::RecordFile;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time between two words on waiting doubles up to this one.
 const MAX_PAUSE: Duration = Duration::from_secs(600);
+/// For so many times the longest standstill a quarantine lasts at most.
+const LONGEST_QUARANTINE: u32 = 64;
 
 /// What this member keeps of the run for when its process is gone.
 pub(crate) struct Books {
@@ -43,6 +45,8 @@ pub(crate) struct JoinWait {
     waiting: Option<PendingJoin>,
     /// Whether it came as one that asks to be let in, and never was.
     is_outside: bool,
+    /// Whether it was told that members have it wait, and it has not been let in since.
+    is_told_quarantine: bool,
 }
 
 struct PendingJoin {
@@ -57,7 +61,7 @@ impl JoinWait {
         let is_outside = awaited.is_some();
         let next = |awaited: &WaitStatus| if awaited.why == WaitKind::Live { PATIENCE } else { Duration::ZERO };
         let waiting = awaited.map(|awaited| PendingJoin { next: next(&awaited), awaited, since: Instant::now() });
-        Self { ticket, waiting, is_outside }
+        Self { ticket, waiting, is_outside, is_told_quarantine: false }
     }
 
     /// Whether this member has ever been in a view of this life, or needed nobody to be.
@@ -67,7 +71,22 @@ impl JoinWait {
 
     /// It is in.
     pub(super) fn enter(&mut self) {
-        (self.waiting, self.is_outside) = (None, false);
+        (self.waiting, self.is_outside, self.is_told_quarantine) = (None, false, false);
+    }
+
+    /// A member lets this one in again only after so many milliseconds. What to tell of that: once until it is in.
+    pub(super) fn note_quarantine(&mut self, by: PeerId, for_ms: u64, max_stall: Duration) -> Option<Report> {
+        if std::mem::replace(&mut self.is_told_quarantine, true) {
+            return None;
+        }
+        // None lasts longer, whatever it says.
+        let seconds = Duration::from_millis(for_ms).min(max_stall * LONGEST_QUARANTINE).as_secs().max(1);
+        let message = format!(
+            "peer {} lets this machine in again in {seconds} s at the earliest, since it was lost or left again and again of late, or did what no correct \
+             member does; it goes on asking by itself",
+            to_libp2p(by)
+        );
+        Some(Report::Warning { message })
     }
 
     /// What to tell of the wait now.

@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::carrier_link::{CarrierLink, LinkEvent};
 use super::reach;
+use super::search::CarrierSearch;
 use super::told::name;
 use super::wire::{ReadEnd, ResultShape};
 use crate::access::admission::AdmissionError;
@@ -88,6 +89,7 @@ pub(super) struct LeafLoop {
     loading: Option<Loading>,
     loaded: (mpsc::Sender<Loaded>, mpsc::Receiver<Loaded>),
     timer: Option<Time>,
+    search: CarrierSearch,
     /// What it has brought, and when that was told last.
     pace: LeafPaceReport,
     told: Instant,
@@ -127,6 +129,7 @@ impl LeafLoop {
             loading: None,
             loaded: mpsc::channel(1),
             timer: None,
+            search: CarrierSearch::default(),
             failure: None,
         }
     }
@@ -246,6 +249,9 @@ impl LeafLoop {
     fn send(&mut self, to: PeerId, body: LeafBody, numbers: Vec<f32>) {
         if matches!(body, LeafBody::Attach { .. }) {
             self.open(to);
+            if let Some(message) = self.search.ask(Instant::now(), self.config.max_stall) {
+                self.observer.report(&Report::Warning { message });
+            }
         }
         if let LeafBody::Gradient { weight, .. } = &body {
             (self.pace.parts, self.pace.samples) = (self.pace.parts + 1, self.pace.samples + weight);
@@ -307,6 +313,7 @@ impl LeafLoop {
             Ok((body, result)) => {
                 if let CarrierBody::Refused(reason) = body {
                     tracing::info!(?from, %reason, "not carried there");
+                    self.search.note_refusal(reason.to_string());
                 }
                 LeafInput::Received { from, body, result }
             }
@@ -385,6 +392,7 @@ impl LeafLoop {
         let leaf = self.pace.peer.clone();
         match event {
             LeafEvent::Attached(carrier) => {
+                self.search.end();
                 self.pace.is_attached = true;
                 self.observer.report(&Report::Attached { leaf, carrier: name(carrier) });
                 self.tell_pace();
@@ -411,7 +419,7 @@ impl LeafLoop {
             LeafEvent::Finished => LeafEnd::Failed(NodeError::FinishedWithoutLeaf),
             LeafEvent::NoCarrier => {
                 let members = self.shared_steps.carriers().iter().map(|contact| name(contact.peer)).collect();
-                LeafEnd::Failed(NodeError::NoCarrier { members })
+                LeafEnd::Failed(NodeError::NoCarrier { members, answer: self.search.answer() })
             }
             LeafEvent::Left | LeafEvent::Attached(_) | LeafEvent::Lost { .. } | LeafEvent::Differs { .. } => {
                 LeafEnd::Left

@@ -14,5 +14,6 @@ pub(crate) mod life;
 pub(crate) mod numbers;
 pub(crate) mod reach;
 pub(crate) mod role;
+mod search;
 mod told;
 mod wire;

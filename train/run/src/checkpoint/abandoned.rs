@@ -64,7 +64,12 @@ impl CheckpointStore {
             before => before.unwrap_or_default(),
         };
         self.write_abandoned(&after)?;
-        let is_news = |info: &CheckpointSummary| after.kept.contains(&info.id) && !before.kept.contains(&info.id);
+        let root = self.root();
+        // What has certainly led to the state that the run goes on from is not missed, whichever branch goes on from there.
+        let leads =
+            |info: &CheckpointSummary| root.is_some_and(|root| info.lineage == root.lineage && info.step <= root.step);
+        let is_lost = |info: &CheckpointSummary| after.kept.contains(&info.id) && !leads(info);
+        let is_news = |info: &CheckpointSummary| is_lost(info) && !before.kept.contains(&info.id);
         let all = self.intact()?.into_iter().map(|(info, _)| info);
         Ok(all.filter(is_news).map(|info| info.step).collect())
     }

@@ -593,6 +593,16 @@ fn a_stable_checkpoint_outlives_its_branch() {
     assert!(store.verify().expect("read").iter().any(|verdict| verdict.step == 8));
 }
 
+#[test]
+fn what_led_to_the_state_that_goes_on_is_not_told_to_be_lost() {
+    let (_directory, store) = store(3);
+    let stable = save_stable(&store, 8);
+    // The run was over after step 9, and its member stays for another one in a view of its own.
+    store.root_in(Root { branch: 3, lineage: stable.lineage, ..root(9, 2) });
+    assert!(store.put_aside().expect("listed").is_empty());
+    assert!(store.is_put_aside(stable.id).expect("read"), "it stays all the same");
+}
+
 /// Flips a bit in the chunk that only this checkpoint has.
 fn damage(store: &CheckpointStore, info: &CheckpointSummary) {
     let manifest = store.manifest(info.id).expect("read").expect("there");
