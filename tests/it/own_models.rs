@@ -190,7 +190,7 @@ fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_val
     let figures = |outcome: &Outcome| {
         ["held_out_loss", "accuracy", "top_5_accuracy"].map(|name| {
             let summary = outcome.summary();
-            let figure = summary.get(name).unwrap_or(&summary["measures"][name]);
+            let figure = summary.get(name).unwrap_or_else(|| &summary["measures"][name]);
             figure.as_f64().expect("a number")
         })
     };

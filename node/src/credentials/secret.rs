@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(kept(), Some([9; 32]));
         assert_eq!(load(dir, RunId([8; 32])).expect("none").secret, None);
         std::fs::write(path(dir, run), [9; 31]).expect("written");
-        let error = load(dir, run).err().expect("nothing mends it").to_string();
+        let error = load(dir, run).expect_err("nothing mends it").to_string();
         assert!(error.contains("31 bytes, and no copy"), "{error}");
     }
 }

@@ -184,7 +184,7 @@ fn members_that_take_items_of_datasets_learn_the_same_to_the_bit_as_by_numbers()
 fn the_items_tell_the_data_from_other_data() -> Result<(), Box<dyn Error>> {
     let read = |training: std::ops::Range<u32>| {
         let held_out = Some(Box::new(held(TRAINING..ALL)) as Box<dyn Dataset<Row, DatasetError>>);
-        Ok::<_, std::io::Error>(BurnDataset::new(held(training), held_out, RowBatcher)?)
+        BurnDataset::new(held(training), held_out, RowBatcher)
     };
     let made = BurnDataset::new(mapped(0..TRAINING), Some(Box::new(mapped(TRAINING..ALL))), RowBatcher)?;
     assert_eq!(made.summary(), read(0..TRAINING)?.summary());

@@ -188,7 +188,8 @@ fn what_can_be_read_only_once_is_no_table() {
 #[test]
 fn a_name_that_several_columns_have_tells_none_of_them() {
     let text = "a,price,price,b\n1,2,3,4\n2,3,4,5\n3,2,3,4\n";
-    let said: [(fn(&mut DataOptions), &str); 3] = [
+    type Say = fn(&mut DataOptions);
+    let said: [(Say, &str); 3] = [
         (|options| options.label = Some(written("price")), "the label"),
         (|options| options.ignored = vec![written("price")], "--ignore"),
         (|options| options.weights = Some(written("price")), "--weights"),

@@ -155,7 +155,7 @@ fn what_is_no_weight_and_what_is_named_twice_is_refused() {
 fn numbers_are_the_same_data_however_they_are_written() {
     let table = |user: fn(u32) -> String, counts: &str, label: fn(u32) -> String| {
         let row = |row: u32| {
-            let counts = if row % 4 == 0 { counts } else { "1" };
+            let counts = if row.is_multiple_of(4) { counts } else { "1" };
             format!("{row},{},{counts},{},{}\n", user(row * 7 % 40), label(row), row % 3)
         };
         "x,user,counts,y,z\n".to_owned() + &(0..400).map(row).collect::<String>()

@@ -305,7 +305,7 @@ fn a_task_whose_samples_are_others_by_the_time_that_it_is_opened_is_refused() {
     ] {
         let (leaves, _) = program(Plane::new(Flaw::None)).leaves().expect("its leaves");
         let opened = Replica::open(Arc::new(task), leaves, &manifest, None, DataRecord::default(), DeviceSpec::Cpu);
-        let error = opened.err().expect("refused").to_string();
+        let error = opened.expect_err("refused").to_string();
         assert!(error.contains(field), "{error}");
     }
 }

@@ -222,6 +222,16 @@ impl Fixture {
         assert!(!self.place.is_arriving());
     }
 
+    /// How many files were said to be here, each time, and of how many.
+    fn counts(&self) -> Vec<(usize, usize)> {
+        let told = self.told.0.lock().expect("no panic");
+        let count = |report: &Report| match report {
+            Report::Arriving { files, of, .. } => Some((*files, *of)),
+            _ => None,
+        };
+        told.iter().filter_map(count).collect()
+    }
+
     fn warnings(&self) -> Vec<String> {
         let told = self.told.0.lock().expect("no panic");
         let warning = |report: &Report| match report {
@@ -242,13 +252,7 @@ async fn the_rest_comes_after_what_it_takes_to_begin() {
     assert!(fixture.place.is_arriving());
     fixture.complete(&rest).await.expect("all of it is shared");
     fixture.check_whole();
-    let told = fixture.told.0.lock().expect("no panic");
-    let counts = told.iter().filter_map(|report| match report {
-        Report::Arriving { files, of, .. } => Some((*files, *of)),
-        _ => None,
-    });
-    assert_eq!(counts.collect::<Vec<_>>(), [(3, 6), (4, 6), (5, 6), (6, 6)]);
-    drop(told);
+    assert_eq!(fixture.counts(), [(3, 6), (4, 6), (5, 6), (6, 6)]);
     // All is here: the next time, nobody is asked.
     fixture.sharers.clear();
     assert!(fixture.begin().await.expect("it is here").is_none());
