@@ -73,6 +73,7 @@ impl World {
         }
         self.hosts[seat].died = Time::from_nanos(u64::MAX);
         self.opened.insert(seat);
+        self.gated &= self.plan.gated; // Nobody waits at the end for one that asks then.
         let name = self.hosts[seat].name();
         self.invariants.leaf_is_no_member.joins(name);
         self.tell(|_| format!("{seat} is a leaf no more, and asks to be let in"));
