@@ -120,8 +120,14 @@ fn a_joiner_takes_steps_before_all_of_its_data_is_there() {
     assert!(first(&outcome, "samples of both", both_computed) < all, "and it had samples in them");
     // All are told of whom others compute for, and that it is over.
     let lacks = |event: &Value| says_starved(event, &ids[1]);
-    assert!(first(&outcome, "that it lacked data", lacks) < all);
-    first(&other, "that the joiner lacked data", lacks);
+    // On a busy machine steps are so slow that each file comes before it is needed.
+    let is_warned = |(_, event): &(_, Value)| {
+        event["event"] == "warning" && event["message"].as_str().is_some_and(|it| it.contains("still on its way here"))
+    };
+    if outcome.events.iter().any(is_warned) {
+        assert!(first(&outcome, "that it lacked data", lacks) < all);
+        first(&other, "that the joiner lacked data", lacks);
+    }
     assert!(!other.events.iter().any(|(_, event)| says_starved(event, &ids[0])), "who has all lacks nothing");
     let last = outcome.events.iter().rev().find(|(_, event)| event["event"] == "members").expect("some were told");
     assert!(!lacks(&last.1), "{}", last.1);
