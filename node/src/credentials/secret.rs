@@ -156,6 +156,7 @@ mod tests {
         }
         // Cut off, emptied, longer than it was.
         for damaged in [&[5_u8; 31][..], &[], &[5; 40]] {
+            store(dir, run, &credentials([5; 32])).expect("stored");
             std::fs::write(path(dir, run), damaged).expect("written");
             assert_eq!(kept(), Some([5; 32]), "{} bytes", damaged.len());
         }

@@ -149,7 +149,8 @@ mod tests {
 
     use starling_run::RunSpec;
     use starling_run::manifest::schedule::Schedule;
-    use starling_topology::{Ledger, Lineage};
+    use starling_topology::ledger::UNMEASURED;
+    use starling_topology::{Ledger, Lineage, PeerId};
 
     use super::*;
     use crate::store::manifest_file::tests::digits;
@@ -227,7 +228,10 @@ mod tests {
             (evaluating(30, 10, 0, "constant"), evaluating(60, 10, 3, "constant"), Some("evaluation.patience")),
             (evaluating(30, 10, 0, plateau), evaluating(60, 7, 0, plateau), Some("evaluation.every")),
         ] {
-            let state = last(&before);
+            let mut state = last(&before);
+            let alone = [PeerId([1; 32])];
+            state.ledger.assign(&alone);
+            (1..=before.steps).for_each(|step| drop(state.ledger.commit(step, &alone, &[UNMEASURED])));
             let begun = begin(after.clone(), &before, &state, Path::new("."));
             match (begun, refused) {
                 (Ok(begun), None) => assert_eq!(begun, Manifest { from: Some(state.digest()), ..after.clone() }),
